@@ -1,0 +1,35 @@
+"""Reading frozen dataclasses from JSON or TOML mappings: unknown keys are refused with a suggestion."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from hapvr.errors import ConfigError
+
+Config = TypeVar("Config")
+
+
+def suggest(word: str, known: list[str]) -> str:
+    """The end of an error message: the nearest known word, or all of them.
+
+    >>> suggest("keep_rates", ["keep_rate", "kind"])
+    "did you mean 'keep_rate'?"
+    >>> suggest("zzz", ["keep_rate", "kind"])
+    'known: keep_rate, kind.'
+    """
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}."
+
+
+def from_mapping(cls: type[Config], mapping: Mapping[str, Any]) -> Config:
+    """Build the dataclass `cls` from a mapping: absent keys take their defaults, unknown keys are refused."""
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{cls.__name__} is read from a table of settings, got a {type(mapping).__name__}.")
+    known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for key in mapping:
+        if key not in known:
+            raise ConfigError(f"{cls.__name__} has no field '{key}'; {suggest(str(key), known)}")
+    return cls(**mapping)

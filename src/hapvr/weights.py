@@ -1,0 +1,144 @@
+"""Weights at rest: a folder of `config.json` and `model.safetensors`, strict and checksummed; nothing is unpickled.
+
+A folder holds one or more named parts ("backbone", "whitening", "similarity"): `config.json` keeps each part's
+settings and the checksum of the tensors, `model.safetensors` each part's tensors under `part.` names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from hapvr.errors import WeightsError
+
+VERSION = 1
+CONFIG, TENSORS = "config.json", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a model at rest: its settings (plain JSON values) and its tensors by name."""
+
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+
+def save_parts(folder: str | os.PathLike[str], parts: Mapping[str, Part]) -> Path:
+    """Write the parts into `folder` (made if need be). The config, with the checksum, is put in place last."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    named = {
+        f"{part}.{name}": tensor.detach().cpu().contiguous().clone()
+        for part, content in parts.items()
+        for name, tensor in content.tensors.items()
+    }
+    partial = folder / (TENSORS + ".partial")
+    save_file(named, partial)
+    config = {
+        "format": "hapvr",
+        "version": VERSION,
+        "sha256": _sha256(partial),
+        "parts": {part: dict(content.config) for part, content in parts.items()},
+    }
+    partial_config = folder / (CONFIG + ".partial")
+    partial_config.write_text(json.dumps(config, indent=2) + "\n")
+    partial.replace(folder / TENSORS)
+    partial_config.replace(folder / CONFIG)
+    return folder
+
+
+def load_parts(folder: str | os.PathLike[str]) -> dict[str, Part]:
+    """Read every part of a folder that `save_parts` wrote, after checking format, version and checksum."""
+    folder = Path(folder)
+    config = _read_config(folder)
+    path = folder / TENSORS
+    if not path.is_file():
+        raise WeightsError(f"'{folder}' has {CONFIG} but no {TENSORS}. Copy the whole folder again.")
+    if (found := _sha256(path)) != config["sha256"]:
+        raise WeightsError(
+            f"'{path}' is damaged or was replaced: its sha256 begins {found[:12]}, {CONFIG} expects "
+            f"{str(config['sha256'])[:12]}. Copy the whole folder again."
+        )
+    tensors: dict[str, dict[str, Tensor]] = {part: {} for part in config["parts"]}
+    try:
+        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+            for name in file.keys():  # noqa: SIM118  (safe_open is no mapping)
+                part, _, rest = name.partition(".")
+                if part not in tensors:
+                    raise WeightsError(f"'{path}' holds '{name}', but {CONFIG} knows no part '{part}'.")
+                tensors[part][rest] = file.get_tensor(name)
+    except SafetensorError as error:
+        raise WeightsError(f"'{path}' is not a readable safetensors file: {error}") from error
+    return {part: Part(settings, tensors[part]) for part, settings in config["parts"].items()}
+
+
+def load_part(folder: str | os.PathLike[str], name: str) -> Part:
+    """Read one part of a folder; the error says which parts it has instead."""
+    parts = load_parts(folder)
+    if name not in parts:
+        raise WeightsError(f"'{folder}' has no part '{name}'; it has: {', '.join(parts) or 'none'}.")
+    return parts[name]
+
+
+def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> None:
+    """Load tensors into `module`; missing, surplus or misshapen ones are an error that lists them all."""
+    expected = module.state_dict()
+    missing = [name for name in expected if name not in tensors]
+    surplus = [name for name in tensors if name not in expected]
+    misshapen = [
+        f"{name} {list(tensors[name].shape)} instead of {list(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name in tensors and tensors[name].shape != tensor.shape
+    ]
+    troubles = [
+        f"{verb} {len(names)} tensors ({_few(names)})"
+        for verb, names in (("lacks", missing), ("has in surplus", surplus), ("misshapes", misshapen))
+        if names
+    ]
+    if troubles:
+        raise WeightsError(
+            f"{source} does not fit {type(module).__name__}: it {'; it '.join(troubles)}. "
+            "Was it made for another model or another configuration?"
+        )
+    module.load_state_dict(dict(tensors), strict=True)
+
+
+def _few(names: list[str], most: int = 20) -> str:
+    return ", ".join(names[:most]) + (f", and {len(names) - most} more" if len(names) > most else "")
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise WeightsError(
+            f"'{folder}' is not a model folder: it has no {CONFIG}. Give a folder made by save_pretrained or by "
+            "`hapvr model convert`."
+        )
+    try:
+        config = json.loads(path.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise WeightsError(f"'{path}' is not readable JSON: {error}. Copy the whole folder again.") from error
+    if not isinstance(config, dict) or config.get("format") != "hapvr" or not isinstance(config.get("parts"), dict):
+        raise WeightsError(f'\'{path}\' was not written by hapvr: it lacks "format": "hapvr" or its parts.')
+    if config.get("version") != VERSION:
+        raise WeightsError(
+            f"'{folder}' was saved by format version {config.get('version')}; this hapvr reads {VERSION}."
+        )
+    return config
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
