@@ -1,5 +1,45 @@
-"""The command line: parse, call the library, print."""
+"""The command line: parse, call the library, print. Each group of commands has its own module beside this one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from hapvr import __version__
+from hapvr.cli import model
+from hapvr.errors import HapvrError
+
+app = typer.Typer(
+    help="Find videos by content.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(model.app, name="model")
 
 
-def main() -> None:
-    """Run the command line."""
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hapvr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Find videos by content: copies, edited copies, clips inside longer videos, footage of the same incident."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line. What hapvr refuses is one line on stderr and exit code 2, as is a wrong option."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="hapvr")
+    except HapvrError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,141 @@
+"""Scoring many videos against many: pairs a second, distance from the float32 scores, and where the time goes.
+
+    python benchmarks/pairwise.py            # on a GPU where there is one, else a smaller run on the CPU
+
+Baselines in the same run: `one pair at a time` is VideoSimilarity.score in a float32 loop, `plain torch` is the same
+packed work in half precision without the fused kernels, `bare product` the region products alone as one matrix
+product, nothing reduced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from hapvr.similarity import SimilarityConfig, VideoSimilarity, kernels, pairwise
+from hapvr.similarity.pairwise import _Scorer
+from measure import forget_peak, lengths, machine, peak_gib, seconds, video
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    gpu = torch.cuda.is_available()
+    parser.add_argument("--queries", type=int, default=100 if gpu else 8)
+    parser.add_argument("--targets", type=int, default=4000 if gpu else 40)
+    parser.add_argument("--checked", type=int, default=10_000 if gpu else 64, help="pairs compared with the loop")
+    parser.add_argument("--json", help="write the figures here too")
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if gpu else "cpu")
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    model = responsive(device)
+    queries = [video(length, device) for length in lengths(arguments.queries, generator)]
+    targets = [video(length, device) for length in lengths(arguments.targets, generator)]
+    plant(queries, targets)
+    mean = sum(map(len, targets)) / len(targets)
+    print(f"{machine()}; {len(queries)} queries x {len(targets)} targets, mean length {mean:.0f} frames, 9 x 512")
+    figures: dict[str, float] = {}
+
+    def report(name: str, value: float) -> None:
+        figures[name] = value
+        print(f"  {name:<34} {value:14,.{0 if value >= 1000 else 6}f}", flush=True)
+
+    def rate(dtype: torch.dtype, chosen: list[Tensor], *, repeats: int) -> float:
+        return (
+            len(queries) * len(chosen) / seconds(lambda: pairwise(model, queries, chosen, dtype=dtype), repeats=repeats)
+        )
+
+    half = torch.bfloat16
+    if gpu:
+        for dtype in (half, torch.float16):
+            forget_peak()
+            report(f"pairwise {dtype}, pairs/s", rate(dtype, targets, repeats=3))
+            report(f"pairwise {dtype}, peak GiB", peak_gib())
+        with mock.patch.object(kernels, "usable", return_value=False):
+            report("plain torch bfloat16, pairs/s", rate(half, targets[:400], repeats=1))
+    few = targets[: arguments.checked // len(queries)]
+    report("pairwise float32, pairs/s", rate(torch.float32, few, repeats=1))
+
+    exact = torch.empty(len(queries), len(few))
+
+    @torch.no_grad()
+    def loop() -> None:
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            for row, query in enumerate(queries):
+                for column, target in enumerate(few):
+                    exact[row, column] = model.score(query, target)
+
+    report("one pair at a time float32, pairs/s", exact.numel() / seconds(loop, repeats=1, warm_up=0))
+    report("largest exact score", exact.max().item())
+    report("spread of exact scores", exact.std().item())
+    for dtype in (torch.float32, half, torch.float16):
+        error = (pairwise(model, queries, few, dtype=dtype) - exact).abs().max().item()
+        report(f"largest error {dtype}", error)
+    if gpu:
+        for name, value in split(model, queries, targets, half).items():
+            report(name, value)
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump({"machine": machine(), **figures}, file, indent=2)
+
+
+def responsive(device: torch.device) -> VideoSimilarity:
+    """HAP-VR's network with random weights, its last layer scaled so that psi's outputs fill [-1, 1]."""
+    model = VideoSimilarity(SimilarityConfig()).to(device).eval()
+    comparator = model.comparator
+    assert comparator is not None
+    with torch.no_grad():
+        sample = video(200, device)
+        raw = comparator(model.frame_matrix(sample, sample)[None])
+        comparator.final.weight.mul_(0.5 / raw.std())
+        assert comparator.final.bias is not None
+        comparator.final.bias.sub_(raw.mean() * 0.5 / raw.std())
+    return model
+
+
+def plant(queries: list[Tensor], targets: list[Tensor]) -> None:
+    """Put a noisy copy of each query into the target of the same number, so that some scores are high."""
+    for query, target in zip(queries, targets, strict=False):
+        frames = min(len(query), len(target))
+        noisy = query[:frames] + 0.02 * torch.randn_like(query[:frames])
+        target[:frames] = torch.nn.functional.normalize(noisy, dim=-1)
+
+
+def split(model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], dtype: torch.dtype) -> dict[str, float]:
+    """Microseconds a pair for each stage, on the packs of one full block, and the bare matrix product beside them."""
+    scorer = _Scorer(model, dtype, None)
+    with torch.no_grad():
+        query = max(scorer.packs(queries, "queries", 5792), key=lambda pack: len(pack.order) * pack.mask.numel())
+        target = list(scorer.packs(targets, "targets", scorer.cells // query.mask.numel()))[-2]
+        pairs = len(query.order) * len(target.order)
+        cells = query.mask.numel() * target.mask.numel()
+        matrix = model.frame_matrix_unchecked(query.frames, target.frames)
+        comparator = model.comparator
+        assert comparator is not None
+        q, t = query.frames.flatten(0, 1), target.frames.flatten(0, 1).T
+        out = torch.empty(len(q) // 4, t.shape[1], device=q.device, dtype=dtype)
+
+        def bare() -> None:
+            for part in q[: len(q) // 4 * 4].chunk(4):
+                torch.mm(part, t, out=out[: len(part)])
+
+        stages = {
+            "bare product": bare,
+            "chamfer": lambda: model.frame_matrix_unchecked(query.frames, target.frames),
+            "psi": lambda: scorer._psi(comparator, matrix, query.mask, target.mask),
+            "whole block": lambda: scorer.score(query, target),
+            "pack the targets": lambda: list(scorer.packs(targets[:200], "targets", scorer.cells)),
+        }
+        figures = {f"{name}, ns a kilocell": seconds(stage) / cells * 1e12 for name, stage in stages.items()}
+        figures["pairs in the block"], figures["cells in the block"] = pairs, cells
+        figures["bare product TFLOP/s"] = cells * 81 * 512 * 2 / seconds(bare) / 1e12
+        figures["chamfer TFLOP/s"] = cells * 81 * 512 * 2 / seconds(stages["chamfer"]) / 1e12
+    return figures
+
+
+if __name__ == "__main__":
+    main()

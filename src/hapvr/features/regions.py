@@ -1,0 +1,119 @@
+"""Region vectors of a picture: the maps of a backbone's stages, max-pooled onto one grid and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hapvr.checks import require_finite, require_tensor
+from hapvr.errors import ConfigError, DataError, ShapeError
+from hapvr.features.whitening import Whitening
+
+# Stride of a stage -> side of its pooling window. At 224 x 224 both ResNet-50 and EfficientNet-Lite0 have maps of
+# 56, 28, 14 and 7 cells a side, and each window then leaves exactly 3 x 3 of them.
+KERNELS = {4: 28, 8: 14, 16: 6, 32: 3}
+LEAST_SIDE = max(stride * kernel for stride, kernel in KERNELS.items())  # a smaller picture has a map below its window
+
+
+class Backbone(Protocol):
+    """What `extract_regions` asks of a backbone: four stages, at strides 4, 8, 16 and 32 of the picture."""
+
+    @property
+    def mean(self) -> Tensor | Sequence[float]:
+        """What to subtract from each colour channel of a picture in [0, 1]."""
+
+    @property
+    def std(self) -> Tensor | Sequence[float]:
+        """What to divide each colour channel by, after the subtraction."""
+
+    @property
+    def stage_channels(self) -> Sequence[int]:
+        """Channels of each map that `stages` returns."""
+
+    def stages(self, images: Tensor, /) -> Sequence[Tensor]:
+        """Maps [N, C_stage, H_stage, W_stage] of normalised pictures [N, 3, H, W]."""
+
+
+def pool_regions(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int = 3) -> Tensor:
+    """Region vectors [N, R = grid * grid, C_total] of the stages' maps [N, C, H, W], each of unit length.
+
+    Every map is max-pooled with its kernel k and stride ceil(k / 2), L2-normalised over channels, max-pooled to
+    grid x grid and normalised again; so each stage weighs the same. The stages are joined along channels, regions
+    are counted row by row from the upper left, and each region is normalised a last time. A stage that is zero in a
+    region stays zero there. Half-precision maps give float32 regions: squares of halves overflow.
+
+    A map smaller than its kernel is refused, not pooled with a smaller window: its regions would be like no other's.
+
+    Example: two stages of one cell. The first, (3, 4), becomes (.6, .8); the second, (5), becomes (1); joined and
+    divided by sqrt(2) they give (.4243, .5657, .7071).
+        >>> maps = [torch.tensor([3.0, 4.0]).view(1, 2, 1, 1), torch.tensor([5.0]).view(1, 1, 1, 1)]
+        >>> [round(value, 4) for value in pool_regions(maps, kernels=[1, 1], grid=1)[0, 0].tolist()]
+        [0.4243, 0.5657, 0.7071]
+    """
+    _check_maps(maps, kernels=kernels, grid=grid)
+    stages = []
+    for stage, kernel in zip(maps, kernels, strict=True):
+        pooled = F.max_pool2d(stage, kernel, stride=-(-kernel // 2))  # [N, C, h, w]
+        pooled = F.normalize(pooled.to(torch.promote_types(pooled.dtype, torch.float32)), dim=1)
+        stages.append(F.normalize(F.adaptive_max_pool2d(pooled, grid), dim=1))  # [N, C, grid, grid]
+    regions = F.normalize(torch.cat(stages, dim=1), dim=1).flatten(2).mT  # [N, R, C_total]
+    require_finite(regions, "pooled regions")
+    return regions.contiguous()
+
+
+def extract_regions(backbone: Backbone, images: Tensor, whitening: Whitening | None = None) -> Tensor:
+    """Region vectors [N, R = 9, D] of pictures [N, 3, H, W] with values in [0, 1]; D = C_total without whitening.
+
+    Pictures are normalised with the backbone's mean and std, and must be at least `LEAST_SIDE` = 112 a side, though
+    weights and whitening are made for 224. Values may leave [0, 1] by 0.1, as bicubic resizing makes them do.
+    Gradients flow as usual: wrap the call in `torch.no_grad()` to describe pictures with a frozen backbone.
+    """
+    require_tensor(images, "images", dims=4, axes="[N, 3, H, W]", hint="Add a batch axis with images[None].")
+    n, channels, height, width = images.shape
+    if channels != 3 or n == 0:
+        raise ShapeError(f"images must be [N >= 1, 3, H, W], got {list(images.shape)}. Put the colours on axis 1.")
+    if min(height, width) < LEAST_SIDE:
+        raise ShapeError(
+            f"images are {height} x {width}, and regions need at least {LEAST_SIDE} x {LEAST_SIDE} (224 x 224 is what "
+            "the weights were made for). Resize them."
+        )
+    require_finite(images, "images")
+    low, high = (value.item() for value in images.detach().aminmax())
+    if low < -0.1 or high > 1.1:
+        raise DataError(f"images must lie in [0, 1], got values from {low:g} to {high:g}. Divide bytes by 255.")
+    mean, std = (
+        torch.as_tensor(values, dtype=images.dtype, device=images.device).view(1, 3, 1, 1)
+        for values in (backbone.mean, backbone.std)
+    )
+    maps = backbone.stages((images - mean) / std)
+    if [stage.shape[1] for stage in maps] != list(backbone.stage_channels):
+        raise ShapeError(
+            f"the backbone promises stages of {list(backbone.stage_channels)} channels and returned "
+            f"{[stage.shape[1] for stage in maps]}."
+        )
+    regions = pool_regions(maps, kernels=list(KERNELS.values()))  # [N, R, C_total]
+    return regions if whitening is None else whitening(regions)
+
+
+def _check_maps(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int) -> None:
+    if grid < 1 or any(kernel < 1 for kernel in kernels):
+        raise ConfigError(f"grid and kernels must be at least 1, got grid {grid} and kernels {list(kernels)}.")
+    if not maps or len(maps) != len(kernels):
+        raise ShapeError(f"maps and kernels must be equally many and at least one, got {len(maps)} and {len(kernels)}.")
+    for number, (stage, kernel) in enumerate(zip(maps, kernels, strict=True)):
+        require_tensor(stage, f"maps[{number}]", dims=4, axes="[N, C, H, W]")
+        if stage.shape[0] != maps[0].shape[0] or 0 in stage.shape:
+            raise ShapeError(
+                f"maps must be [N, C, H, W] of the same N and nothing empty, got {[list(m.shape) for m in maps]}."
+            )
+        height, width = stage.shape[2:]
+        if min(height, width) < kernel:
+            raise ShapeError(
+                f"maps[{number}] is {height} x {width}, smaller than its pooling kernel {kernel}. Give the backbone "
+                f"pictures at least {kernel / min(height, width):.2g} times as large (with the kernels of `KERNELS`: "
+                f"at least {LEAST_SIDE} x {LEAST_SIDE})."
+            )

@@ -1,0 +1,80 @@
+"""psi: the small CNN of ViSiL (arXiv:1908.07410) that looks for diagonals in a frame matrix."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+DOWNSAMPLING = 4  # two 2x2 poolings
+
+
+def slot(length: int) -> int:
+    """The rows a video takes in a packed matrix: up to the next multiple of 4, with a gap of at least one.
+
+    Poolings stay aligned with the video, and at every level a gap of zeros keeps convolutions off its neighbour.
+
+    >>> [slot(length) for length in (4, 7, 8)]
+    [8, 8, 12]
+    """
+    return (length // DOWNSAMPLING + 1) * DOWNSAMPLING
+
+
+def pool_mask(mask: Tensor) -> Tensor:
+    """The mask after one 2x2 pooling: [..., T] -> [..., floor(T / 2)]; a window is real if both its frames are.
+
+    Pooling floors a lone video's length, so an odd last frame is dropped from a padded one too. Real frames must
+    begin at an even position.
+
+    >>> import torch
+    >>> pool_mask(torch.tensor([True, True, True, False, False])).tolist()
+    [True, False]
+    """
+    length = mask.shape[-1] // 2 * 2
+    return mask[..., 0:length:2] & mask[..., 1:length:2]
+
+
+class Comparator(nn.Module):
+    """Three 3x3 convolutions (32, 64, 128 channels, zero padding), two 2x2 max-poolings, and a 1x1 convolution.
+
+    Positions outside either video are zero before and after every convolution, so neither padding nor a neighbour
+    in a packed matrix changes a value (`pool_mask` keeps the bookkeeping).
+
+    Shape: [B, H, W] -> [B, floor(H / 4), floor(W / 4)], before the hardtanh.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 32, 3, padding=1)
+        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
+        self.conv3 = nn.Conv2d(64, 128, 3, padding=1)
+        self.final = nn.Conv2d(128, 1, 1)
+        for conv in (self.conv1, self.conv2, self.conv3, self.final):
+            nn.init.xavier_uniform_(conv.weight)
+            nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+
+    def forward(self, matrix: Tensor, row_mask: Tensor | None = None, column_mask: Tensor | None = None) -> Tensor:
+        """Compare frame matrices.
+
+        Args:
+            matrix: [B, H, W] frame similarities.
+            row_mask: bool [B, H], True = real; each run of real rows begins at a multiple of 4.
+            column_mask: bool [B, W], likewise.
+        """
+        x = _zero_outside(matrix[:, None], row_mask, column_mask)
+        for conv in (self.conv1, self.conv2):
+            # ReLU after the pooling gives the same values on a quarter of the cells.
+            x = F.relu(F.max_pool2d(conv(x), 2))  # [B, C, H / 2, W / 2]
+            row_mask = None if row_mask is None else pool_mask(row_mask)
+            column_mask = None if column_mask is None else pool_mask(column_mask)
+            x = _zero_outside(x, row_mask, column_mask)
+        x = self.final(F.relu(self.conv3(x)))  # [B, 1, H / 4, W / 4]
+        return _zero_outside(x, row_mask, column_mask)[:, 0]
+
+
+def _zero_outside(x: Tensor, row_mask: Tensor | None, column_mask: Tensor | None) -> Tensor:
+    """Zero the cells of [B, C, H, W] outside the rows [B, H] or columns [B, W]."""
+    if row_mask is not None:
+        x = x.masked_fill(~row_mask[:, None, :, None], 0.0)
+    if column_mask is not None:
+        x = x.masked_fill(~column_mask[:, None, None, :], 0.0)
+    return x

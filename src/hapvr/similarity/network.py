@@ -1,0 +1,364 @@
+"""The similarity network f: region vectors of two videos in, one score in [-1, 1] out. This is what is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from hapvr import weights
+from hapvr.checks import require_finite, require_mask, shape_of
+from hapvr.config import from_mapping
+from hapvr.errors import ConfigError, DataError, ShapeError
+from hapvr.similarity import kernels
+from hapvr.similarity.attention import RegionAttention
+from hapvr.similarity.binarize import Binarization
+from hapvr.similarity.chamfer import Aggregation, aggregate
+from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, pool_mask, slot
+from hapvr.similarity.spatial import frame_similarities
+
+Weighting = Literal["attention", "binary", "none"]
+Symmetry = Literal["none", "average", "levels"]
+
+PART = "similarity"  # the name of this part in a model folder
+_PAIRS_AT_A_TIME = 2048  # pairs whose psi activations are held at once
+
+
+@dataclass(frozen=True)
+class SimilarityConfig:
+    """The shape of the similarity network; the defaults are HAP-VR's.
+
+    `spatial="chamfer", temporal="chamfer"` is S2VS; with `weighting="none", comparator=False` it is ViSiL_f, where
+    nothing is trained; `weighting="binary"` is DnS's binarised student.
+    """
+
+    dims: int = 512  # of a region vector
+    weighting: Weighting = "attention"  # what is done to region vectors before they are compared
+    bits: int | None = None  # of a binarised region vector, for weighting="binary"
+    spatial: Aggregation = "topk"  # regions -> frames
+    spatial_keep_rate: float = 0.10  # k_s; at 9 regions K = 1
+    comparator: bool = True  # psi between the two aggregations
+    temporal: Aggregation = "topk"  # frames -> video
+    temporal_keep_rate: float = 0.03  # k_t; K > 1 from 200 target frames on
+    symmetry: Symmetry = "none"  # "average": (f(q,t) + f(t,q)) / 2; "levels": both directions at each aggregation
+    min_frames: int = 8  # a shorter video is doubled until it has as many
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("weighting", get_args(Weighting)),
+            ("spatial", get_args(Aggregation)),
+            ("temporal", get_args(Aggregation)),
+            ("symmetry", get_args(Symmetry)),
+        ):
+            if (value := getattr(self, name)) not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
+        for name in ("spatial_keep_rate", "temporal_keep_rate"):
+            if not isinstance(value := getattr(self, name), int | float) or not 0.0 <= value <= 1.0:
+                raise ConfigError(f"{name} must lie in 0..1, got {value!r}. It is a share of the targets, not a count.")
+        if not _is_count(self.dims):
+            raise ConfigError(f"dims must be a positive whole number, got {self.dims!r}.")
+        if (self.weighting == "binary") != _is_count(self.bits):
+            raise ConfigError(f"bits is the code length of weighting='binary' and of no other; got {self.bits!r}.")
+        least = DOWNSAMPLING if self.comparator else 1
+        if not _is_count(self.min_frames) or self.min_frames < least:
+            raise ConfigError(f"min_frames must be at least {least}, got {self.min_frames!r}: psi pools four frames.")
+
+
+class Descriptors(Tensor):
+    """Region vectors after `VideoSimilarity.describe`, ready to be compared: [..., T, R, D].
+
+    The type marks that weighting or binarisation has been done, so that it is never done twice; slices, stacks and
+    moves keep the mark. Mark descriptors read back from a store with `Descriptors.of(tensor)`.
+    """
+
+    @staticmethod
+    def of(tensor: Tensor) -> Descriptors:
+        """Mark a tensor as described."""
+        return tensor.as_subclass(Descriptors)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What comparing N queries with M targets gives; all float32."""
+
+    scores: Tensor  # [N, M] in [-1, 1]
+    frame_matrices: Tensor  # [N, M, Tq, Tt] before psi
+    raw: Tensor | None  # [N, M, Tq', Tt'] psi's output before the hardtanh; None without psi
+    raw_mask: Tensor | None  # bool [N, M, Tq', Tt'], None where all is real
+
+
+class VideoSimilarity(nn.Module):
+    """Attention or binarisation, spatial TopK-Chamfer, psi, temporal TopK-Chamfer (HAP-VR, arXiv:2407.15566).
+
+    `score` compares two videos, `hapvr.similarity.pairwise` many with many, `forward` a batch while training.
+    A score does not depend on what a video was padded or batched with. f is not symmetric: query rows are averaged.
+
+    >>> model = VideoSimilarity(SimilarityConfig(dims=2, weighting="none", comparator=False, min_frames=1))
+    >>> video = torch.tensor([[[1., 0.]], [[0., 1.]]])             # two frames of one region
+    >>> model.score(video, video[:1]).item()                       # (1 + 0) / 2
+    0.5
+    """
+
+    def __init__(self, config: SimilarityConfig | None = None) -> None:
+        super().__init__()
+        self.config = config = config or SimilarityConfig()
+        self.attention = RegionAttention(config.dims) if config.weighting == "attention" else None
+        self.binarization = Binarization(config.dims, config.bits) if config.bits else None
+        self.comparator = Comparator() if config.comparator else None
+
+    # --- one video -------------------------------------------------------------------------------------------------
+
+    def describe(self, regions: Tensor) -> Descriptors:
+        """Weigh or binarise region vectors, once per video: [..., T, R, D] -> the same shape (binary: [..., bits])."""
+        if isinstance(regions, Descriptors):
+            return regions
+        _check_regions(regions, "regions", self.config.dims)
+        if (parameter := next(self.parameters(), None)) is not None:
+            regions = regions.to(parameter.dtype)
+        if self.attention is not None:
+            regions = self.attention(regions)
+        if self.binarization is not None:
+            regions = self.binarization(regions)
+        return Descriptors.of(regions)
+
+    # --- two videos ------------------------------------------------------------------------------------------------
+
+    def frame_matrix(self, query: Tensor, target: Tensor) -> Tensor:
+        """Similarity of each query frame to each target frame, before psi.
+
+        Args:
+            query: [Tq, R, D] region vectors, or their `Descriptors`.
+            target: [Tt, R, D], likewise.
+
+        Returns:
+            [Tq, Tt].
+        """
+        for video, name in ((query, "query"), (target, "target")):
+            if not isinstance(video, Tensor) or video.ndim != 3:
+                raise ShapeError(f"{name} must be one video [T, R, D], got {shape_of(video)}.{_hint(video)}")
+        return self.frame_matrix_unchecked(self.describe(query), self.describe(target))
+
+    def frame_matrix_unchecked(self, query: Tensor, target: Tensor) -> Tensor:
+        """`frame_matrix` of described frames, of one video or of many laid end to end: [H, R, D] x [W, R, D]."""
+        query, target = query.as_subclass(Tensor), target.as_subclass(Tensor)
+        config = self.config
+        matrix = frame_similarities(query, target, kind=config.spatial, keep_rate=config.spatial_keep_rate)
+        if config.symmetry == "levels":
+            other = frame_similarities(target, query, kind=config.spatial, keep_rate=config.spatial_keep_rate)
+            matrix = (matrix + other.T) / 2
+        return matrix if config.bits is None else matrix / config.bits
+
+    def score(self, query: Tensor, target: Tensor) -> Tensor:
+        """How much of `query` is found in `target`, in [-1, 1].
+
+        Args:
+            query: [Tq, R, D] region vectors, or their `Descriptors`.
+            target: [Tt, R, D], likewise.
+
+        Returns:
+            A scalar tensor.
+        """
+        score = self._score(self.frame_matrix(query, target))
+        if self.config.symmetry == "average":
+            score = (score + self._score(self.frame_matrix(target, query))) / 2
+        return score
+
+    def _score(self, matrix: Tensor) -> Tensor:
+        matrices = matrix[None, None]
+        for dim in (2, 3):
+            matrices, _ = _doubled(matrices, None, dim, self.config.min_frames)
+        if self.comparator is not None:
+            matrices = F.hardtanh(_psi(self.comparator, matrices, None, None))
+        return self.aggregate_time(matrices[0, 0])
+
+    def aggregate_time(
+        self, matrix: Tensor, *, query_mask: Tensor | None = None, target_mask: Tensor | None = None
+    ) -> Tensor:
+        """The temporal aggregation alone: [..., Tq', Tt'] -> [...]."""
+        kind, rate = self.config.temporal, self.config.temporal_keep_rate
+        score = aggregate(matrix, kind=kind, keep_rate=rate, query_mask=query_mask, target_mask=target_mask)
+        if self.config.symmetry == "levels":
+            other = aggregate(matrix.mT, kind=kind, keep_rate=rate, query_mask=target_mask, target_mask=query_mask)
+            score = (score + other) / 2
+        return score
+
+    # --- a batch, while training -----------------------------------------------------------------------------------
+
+    def forward(
+        self,
+        query: Tensor,
+        target: Tensor,
+        *,
+        query_mask: Tensor | None = None,
+        target_mask: Tensor | None = None,
+    ) -> Comparison:
+        """Compare each of N queries with each of M targets, with gradients.
+
+        Args:
+            query: [N, Tq, R, D] region vectors, or their `Descriptors`.
+            target: [M, Tt, R, D], likewise.
+            query_mask: bool [N, Tq], True = real; the real frames come first.
+            target_mask: bool [M, Tt], likewise.
+        """
+        _check_batch(query, query_mask, "query")
+        _check_batch(target, target_mask, "target")
+        described, others = self.describe(query), self.describe(target)
+        comparison = self._compare(described, others, query_mask, target_mask)
+        if self.config.symmetry != "average":
+            return comparison
+        back = self._compare(others, described, target_mask, query_mask)
+        return dataclasses.replace(comparison, scores=(comparison.scores + back.scores.T) / 2)
+
+    def _compare(
+        self, query: Tensor, target: Tensor, query_mask: Tensor | None, target_mask: Tensor | None
+    ) -> Comparison:
+        shape = (query.shape[0], query.shape[1], target.shape[0], target.shape[1])
+        plane = self.frame_matrix_unchecked(query.flatten(0, 1), target.flatten(0, 1))  # [N Tq, M Tt]
+        matrices = plane.view(shape).transpose(1, 2).contiguous()  # [N, M, Tq, Tt]
+        values, rows = _doubled(matrices, query_mask, 2, self.config.min_frames)
+        values, columns = _doubled(values, target_mask, 3, self.config.min_frames)
+        raw = None
+        if self.comparator is not None:
+            raw = _psi(self.comparator, values, rows, columns)
+            rows = None if rows is None else pool_mask(pool_mask(rows))
+            columns = None if columns is None else pool_mask(pool_mask(columns))
+            values = F.hardtanh(raw)
+        row_mask = None if rows is None else rows[:, None].expand(values.shape[:3])  # [N, M, Tq']
+        column_mask = None if columns is None else columns[None].expand(*values.shape[:2], -1)  # [N, M, Tt']
+        scores = self.aggregate_time(values, query_mask=row_mask, target_mask=column_mask)
+        return Comparison(scores, matrices, raw, None if raw is None else _cells(row_mask, column_mask))
+
+    # --- at rest ---------------------------------------------------------------------------------------------------
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> Path:
+        """Write `config.json` and `model.safetensors` into `folder`."""
+        part = weights.Part(dataclasses.asdict(self.config), self.state_dict())
+        return weights.save_parts(folder, {PART: part})
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str], *, device: str | torch.device = "cpu") -> VideoSimilarity:
+        """Read a folder written by `save_pretrained` or `hapvr model convert`: strictly, in evaluation mode."""
+        part = weights.load_part(folder, PART)
+        model = cls(from_mapping(SimilarityConfig, part.config))
+        weights.load_strict(model, part.tensors, source=f"'{folder}'")
+        return model.to(device).eval()
+
+
+def doubled_length(length: int, min_frames: int) -> int:
+    """The length of a video after doubling it (x, x) until it has `min_frames`.
+
+    >>> [doubled_length(length, 8) for length in (3, 8, 9)]
+    [12, 8, 9]
+    """
+    while length < min_frames:
+        length *= 2
+    return length
+
+
+def _doubled(matrices: Tensor, mask: Tensor | None, dim: int, min_frames: int) -> tuple[Tensor, Tensor | None]:
+    """Double short videos along one dimension of [N, M, Tq, Tt]: twice the frames is twice the rows.
+
+    `mask` is bool [N, Tq] for dim 2 and [M, Tt] for dim 3, and is returned for the new length.
+    """
+    if mask is None:
+        while matrices.shape[dim] < min_frames:
+            matrices = torch.cat([matrices, matrices], dim)
+        return matrices, None
+    lengths = mask.sum(1)
+    longer = lengths.new_tensor([doubled_length(length, min_frames) for length in lengths.tolist()])
+    span = torch.arange(int(longer.max()), device=mask.device)
+    source = span % lengths[:, None]  # [N or M, T]
+    shape = list(matrices.shape)
+    shape[dim] = len(span)
+    index = source[:, None, :, None] if dim == 2 else source[None, :, None, :]
+    return matrices.gather(dim, index.expand(shape)), span < longer[:, None]
+
+
+def _psi(comparator: Comparator, matrices: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
+    """psi on [N, M, Tq, Tt] with real rows [N, Tq] and columns [M, Tt], by the fused kernels where they can be used."""
+    device = matrices.device.type
+    half = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    if half is not None and kernels.usable(matrices, half):
+        return _psi_packed(comparator, matrices, rows, columns, half)
+    return _psi_chunked(comparator, matrices, rows, columns)
+
+
+def _psi_packed(
+    comparator: Comparator, matrices: Tensor, rows: Tensor | None, columns: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """All pairs as one packed matrix, as `pairwise` does."""
+    n, m, height, width = matrices.shape
+    rows = matrices.new_ones(n, height, dtype=torch.bool) if rows is None else rows
+    columns = matrices.new_ones(m, width, dtype=torch.bool) if columns is None else columns
+    below, beside = slot(height) - height, slot(width) - width
+    real = rows[:, None, :, None] & columns[None, :, None, :]
+    plane = F.pad(matrices.masked_fill(~real, 0.0), (0, beside, 0, below)).transpose(1, 2)  # [N, Tq, M, Tt]
+    row_mask, column_mask = F.pad(rows, (0, below)).flatten(), F.pad(columns, (0, beside)).flatten()
+    raw = kernels.compare(comparator, plane.flatten(0, 1).flatten(1), row_mask, column_mask, dtype=dtype)
+    raw = raw.view(n, slot(height) // DOWNSAMPLING, m, slot(width) // DOWNSAMPLING).transpose(1, 2)
+    return raw[:, :, : height // DOWNSAMPLING, : width // DOWNSAMPLING]
+
+
+def _psi_chunked(comparator: Comparator, matrices: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
+    """A bounded number of pairs at a time; the backward pass computes their activations anew."""
+    n, m = matrices.shape[:2]
+    row_masks = None if rows is None else rows[:, None].expand(n, m, -1).flatten(0, 1)
+    column_masks = None if columns is None else columns[None].expand(n, m, -1).flatten(0, 1)
+    flat = matrices.flatten(0, 1).to(comparator.final.weight.dtype)
+    parts = []
+    for start in range(0, n * m, _PAIRS_AT_A_TIME):
+        chunk = slice(start, start + _PAIRS_AT_A_TIME)
+        inputs = (flat[chunk], *(None if mask is None else mask[chunk] for mask in (row_masks, column_masks)))
+        if torch.is_grad_enabled() and n * m > _PAIRS_AT_A_TIME:
+            parts.append(checkpoint(comparator, *inputs, use_reentrant=False))
+        else:
+            parts.append(comparator(*inputs))
+    raw = torch.cat(parts)
+    return raw.to(torch.promote_types(raw.dtype, torch.float32)).view(n, m, *raw.shape[1:])
+
+
+def _cells(row_mask: Tensor | None, column_mask: Tensor | None) -> Tensor | None:
+    """The real cells [N, M, Tq, Tt] of matrices with these real rows [N, M, Tq] and columns [N, M, Tt]."""
+    if row_mask is None:
+        return None if column_mask is None else column_mask[..., None, :]
+    return row_mask[..., None] if column_mask is None else row_mask[..., None] & column_mask[..., None, :]
+
+
+def _check_regions(regions: Tensor, name: str, dims: int) -> None:
+    if not isinstance(regions, Tensor) or regions.ndim not in (3, 4) or not regions.is_floating_point():
+        raise ShapeError(
+            f"{name} must be floating point, [T, R, D] or [N, T, R, D]; got {shape_of(regions)}.{_hint(regions)}"
+        )
+    if regions.shape[-1] != dims:
+        raise ShapeError(f"{name} have {regions.shape[-1]} dims, the model takes {dims}: {shape_of(regions)}.")
+    if regions.numel() == 0:
+        raise DataError(f"{name} are empty ({shape_of(regions)}): a video needs at least one frame.")
+    require_finite(regions.detach(), name)
+
+
+def _hint(value: object) -> str:
+    flat = isinstance(value, Tensor) and value.ndim < 3
+    return " Did you pass pooled vectors? Regions are kept by hapvr.features.extract_regions." if flat else ""
+
+
+def _check_batch(regions: Tensor, mask: Tensor | None, name: str) -> None:
+    if not isinstance(regions, Tensor) or regions.ndim != 4:
+        raise ShapeError(f"{name} must be a batch [N, T, R, D], got {shape_of(regions)}. One video? Use score().")
+    if mask is None:
+        return
+    require_mask(mask, f"{name}_mask", tuple(regions.shape[:2]))
+    if not bool(mask[:, 0].all()):
+        raise DataError(f"{name}_mask leaves a video without a first frame: real frames come first, at least one.")
+    if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        raise DataError(f"{name}_mask has a gap: real frames come first. Take the frames out instead.")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

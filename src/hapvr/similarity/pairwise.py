@@ -1,0 +1,246 @@
+"""Many videos against many: the one place that sorts, packs and chunks.
+
+Videos are laid end to end, so that their frame matrices form one packed matrix [H, W] without padding. Where psi is
+used, each video is followed by a gap of zeros up to the next multiple of four: poolings stay aligned with the video and
+no convolution sees a neighbour. psi then runs over the packed matrix as over one picture; each video's rows and
+columns are read off at the end. Targets are sorted by length, which keeps that last step free of padding too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hapvr.checks import shape_of
+from hapvr.errors import ConfigError, DataError, ShapeError
+from hapvr.similarity import kernels
+from hapvr.similarity.chamfer import Aggregation, keep_count
+from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, slot
+from hapvr.similarity.network import Descriptors, VideoSimilarity, doubled_length
+
+# Cells of the packed matrix worked on at a time: about 200 bytes each in plain torch, 30 in the fused kernels.
+_CPU_CELLS, _GPU_CELLS = 1 << 20, 1 << 25
+_WINDOW = 4096  # targets taken from an iterator at a time, to be sorted and packed
+_HALO = 8  # rows of context on either side of a strip: psi looks 7 frames far, rounded up to whole output rows
+
+
+@torch.no_grad()
+def pairwise(
+    model: VideoSimilarity,
+    queries: Sequence[Tensor],
+    targets: Iterable[Tensor],
+    *,
+    dtype: torch.dtype | None = None,
+    max_cells: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Tensor:
+    """Score every query against every target, in memory that does not grow with the number of targets.
+
+    Computes on the model's device; videos may lie elsewhere. Targets may be an iterator: they are read once, in
+    windows. In float32 the scores equal `model.score` of each pair up to rounding; in bfloat16 within 5e-3.
+
+    Args:
+        model: the similarity network.
+        queries: videos [Tq, R, D] of any lengths, region vectors or `Descriptors`.
+        targets: videos [Tt, R, D], likewise.
+        dtype: torch.float32, torch.bfloat16 or torch.float16; by default bfloat16 on a GPU, float32 on a CPU.
+        max_cells: frame-to-frame cells worked on at a time; the default suits the device.
+        progress: called with the number of targets just finished.
+
+    Returns:
+        [len(queries), number of targets] float32 on the CPU.
+
+    >>> from hapvr.similarity import SimilarityConfig
+    >>> model = VideoSimilarity(SimilarityConfig(dims=2, weighting="none", comparator=False, min_frames=1))
+    >>> video = torch.tensor([[[1., 0.]], [[0., 1.]]])             # two frames of one region
+    >>> pairwise(model, [video, video[:1]], [video, video[1:]]).tolist()
+    [[1.0, 0.5], [1.0, 0.0]]
+    """
+    scorer = _Scorer(model, dtype, max_cells)
+    queries = list(queries)
+    query_packs = list(scorer.packs(queries, "queries", math.isqrt(scorer.cells)))
+    widest = max((pack.mask.numel() for pack in query_packs), default=1)
+    blocks = []
+    for window in _windows(targets):
+        block = torch.empty(len(queries), len(window))
+        for target in scorer.packs(window, "targets", max(1, scorer.cells // widest)):
+            for query in query_packs:
+                block[torch.tensor(query.order)[:, None], torch.tensor(target.order)] = scorer.score(
+                    query, target
+                ).cpu()
+            if progress is not None:
+                progress(len(target.order))
+        blocks.append(block)
+    return torch.cat(blocks, 1) if blocks else torch.empty(len(queries), 0)
+
+
+@dataclass(frozen=True)
+class _Pack:
+    """Videos laid end to end."""
+
+    order: list[int]  # which videos, as positions in the list they came from
+    frames: Tensor  # [H, R, D] described, zero in the gaps
+    mask: Tensor  # bool [H], False in the gaps
+    spans: Tensor  # [2, N] first row and number of rows of each video, after psi's downsampling
+
+
+class _Scorer:
+    """One model, one precision, one budget of cells."""
+
+    def __init__(self, model: VideoSimilarity, dtype: torch.dtype | None, max_cells: int | None) -> None:
+        parameter = next(model.parameters(), None)
+        self.device = torch.device("cpu") if parameter is None else parameter.device
+        gpu = self.device.type == "cuda"
+        self.dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
+        if self.dtype not in (torch.float32, *kernels.HALF):
+            raise ConfigError(f"dtype must be torch.float32, torch.bfloat16 or torch.float16, got {dtype}.")
+        self.model = model
+        self.cells = max_cells or (_GPU_CELLS if gpu else _CPU_CELLS)
+        self.step = 1 if model.comparator is None else DOWNSAMPLING
+
+    # --- packing ---------------------------------------------------------------------------------------------------
+
+    def packs(self, videos: Sequence[Tensor], name: str, most: int) -> Iterator[_Pack]:
+        """Packs of at most `most` frames (one video at least), by ascending length, none over twice the shortest."""
+        for index, video in enumerate(videos):
+            _check_video(video, f"{name}[{index}]")
+        order = sorted(range(len(videos)), key=lambda index: len(videos[index]))
+        group: list[int] = []
+        frames = 0
+        for index in order:
+            size = self._slot(len(videos[index]))
+            if group and (frames + size > most or len(videos[index]) > 2 * len(videos[group[0]])):
+                yield self._pack(videos, group)
+                group, frames = [], 0
+            group.append(index)
+            frames += size
+        if group:
+            yield self._pack(videos, group)
+
+    def _slot(self, length: int) -> int:
+        length = doubled_length(length, self.model.config.min_frames)
+        return length if self.model.comparator is None else slot(length)
+
+    def _pack(self, videos: Sequence[Tensor], group: list[int]) -> _Pack:
+        chosen = [videos[index] for index in group]
+        source, mask, spans = [], [], []
+        first = row = 0
+        for video in chosen:
+            length = doubled_length(len(video), self.model.config.min_frames)
+            gap = self._slot(len(video)) - length
+            source.append(first + torch.arange(length + gap) % len(video))
+            mask.append(torch.arange(length + gap) < length)
+            spans.append((row // self.step, length // self.step))
+            first, row = first + len(video), row + length + gap
+        real = torch.cat(mask).to(self.device)
+        frames = self._described(chosen)[torch.cat(source).to(self.device)]
+        frames = frames.masked_fill(~real[:, None, None], 0.0)
+        return _Pack(group, frames, real, torch.tensor(spans, device=self.device).T)
+
+    def _described(self, videos: list[Tensor]) -> Tensor:
+        """The descriptors of videos laid end to end: [sum of T, R, D]."""
+        if len({isinstance(video, Descriptors) for video in videos}) == 2:
+            videos = [self.model.describe(video.to(self.device)) for video in videos]
+        frames = torch.cat(videos).to(self.device)
+        return self.model.describe(frames).as_subclass(Tensor).to(self.dtype)
+
+    # --- scoring ---------------------------------------------------------------------------------------------------
+
+    def score(self, query: _Pack, target: _Pack) -> Tensor:
+        """Scores [N, M] of the videos of two packs."""
+        with _exact(self.dtype):
+            scores = self._one_way(query, target)
+            if self.model.config.symmetry == "average":
+                scores = (scores + self._one_way(target, query).T) / 2
+        return scores
+
+    def _one_way(self, query: _Pack, target: _Pack) -> Tensor:
+        config = self.model.config
+        matrix = self.model.frame_matrix_unchecked(query.frames, target.frames)  # [H, W]
+        if self.model.comparator is not None:
+            matrix = F.hardtanh(self._psi(self.model.comparator, matrix, query.mask, target.mask))
+        scores = _aggregate(matrix, query.spans, target.spans, config.temporal, config.temporal_keep_rate)
+        if config.symmetry == "levels":
+            back = _aggregate(matrix.T, target.spans, query.spans, config.temporal, config.temporal_keep_rate)
+            scores = (scores + back.T) / 2
+        return scores
+
+    def _psi(self, comparator: Comparator, matrix: Tensor, row_mask: Tensor, column_mask: Tensor) -> Tensor:
+        """psi over a packed matrix: [H, W] -> [H / 4, W / 4], in strips of rows that overlap by psi's reach."""
+        if kernels.usable(matrix, self.dtype):
+            return kernels.compare(comparator, matrix, row_mask, column_mask, dtype=self.dtype)
+        height, width = matrix.shape
+        rows = max(self.cells // width // DOWNSAMPLING, 1) * DOWNSAMPLING
+        strips = []
+        for start in range(0, height, rows):
+            low, high = max(start - _HALO, 0), min(start + rows + _HALO, height)
+            with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
+                strip = comparator(matrix[None, low:high], row_mask[None, low:high], column_mask[None])[0]
+            first = (start - low) // DOWNSAMPLING
+            strips.append(strip[first : first + min(rows, height - start) // DOWNSAMPLING].float())
+        return torch.cat(strips)
+
+
+def _aggregate(matrix: Tensor, rows: Tensor, columns: Tensor, kind: Aggregation, keep_rate: float) -> Tensor:
+    """The temporal aggregation of every video pair of a packed matrix: [H, W] and spans [2, N], [2, M] -> [N, M]."""
+    if kind == "max":
+        return _best(_best(matrix, columns, 0.0).T, rows, 0.0).T
+    rate = {"topk": keep_rate, "chamfer": 0.0, "average": 1.0}[kind]
+    best = _mean(matrix, columns) if rate == 1.0 else _best(matrix, columns, rate)  # [H, M]
+    return _mean(best.T, rows).T
+
+
+def _best(matrix: Tensor, spans: Tensor, keep_rate: float) -> Tensor:
+    """For each row and each span of columns the mean of the K largest values: [H, W] -> [H, N]."""
+    starts, lengths = spans[0], spans[1]
+    offsets = torch.arange(int(lengths.max()), device=matrix.device)
+    outside = offsets >= lengths[:, None]  # [N, longest]
+    columns = (starts[:, None] + offsets).masked_fill(outside, 0)
+    values = matrix[:, columns].masked_fill_(outside, -torch.inf)  # [H, N, longest]
+    counts = keep_count(lengths, keep_rate)  # [N]
+    most = int(counts.max())
+    if most == 1:
+        return values.amax(-1)
+    unused = torch.arange(most, device=matrix.device) >= counts[:, None]  # [N, most]
+    top = values.topk(most, dim=-1).values.masked_fill_(unused, 0.0)
+    return top.sum(-1) / counts
+
+
+def _mean(matrix: Tensor, spans: Tensor) -> Tensor:
+    """For each row and each span of columns the mean: [H, W] -> [H, N]."""
+    starts, lengths = spans[0, :, None], spans[1, :, None]
+    position = torch.arange(matrix.shape[1], device=matrix.device)
+    member = (position >= starts) & (position < starts + lengths)  # [N, W]
+    shares: Tensor = member / lengths
+    return matrix @ shares.to(matrix.dtype).T
+
+
+def _windows(videos: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    if isinstance(videos, Sequence):
+        yield list(videos)
+        return
+    iterator = iter(videos)
+    while window := list(islice(iterator, _WINDOW)):
+        yield window
+
+
+def _exact(dtype: torch.dtype) -> AbstractContextManager[None]:
+    """float32 means float32: convolutions on a GPU would otherwise round to TF32."""
+    if dtype != torch.float32 or not torch.cuda.is_available():
+        return nullcontext()
+    exact: AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+    return exact
+
+
+def _check_video(video: Tensor, name: str) -> None:
+    if not isinstance(video, Tensor) or video.ndim != 3:
+        raise ShapeError(f"{name} must be one video [T, R, D], got {shape_of(video)}.")
+    if len(video) == 0:
+        raise DataError(f"{name} has no frames ({shape_of(video)}). Leave it out and count it.")

@@ -1,0 +1,153 @@
+"""From region vectors to a frame matrix: every region against every region, reduced without ever holding them all.
+
+The region similarities of H query and W target frames are [H, R, W, R]: 81 times the frame matrix. They are made
+for a few query frames at a time and reduced at once; for the backward pass only the winners are remembered (one byte
+each), and the gradient is a product with the matrix that marks them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hapvr.similarity import kernels
+from hapvr.similarity.chamfer import Aggregation, keep_count
+
+# Region similarities held at a time. On a CPU few enough to stay in cache, on a GPU enough to fill it.
+_CPU_CELLS, _GPU_CELLS = 1 << 21, 1 << 27
+
+
+def frame_similarities(query: Tensor, target: Tensor, *, kind: Aggregation, keep_rate: float = 0.0) -> Tensor:
+    """Similarity of every query frame to every target frame: TopK-Chamfer over their regions.
+
+    For each query region the mean of its K largest dot products with the target frame's regions, then the mean over
+    the query's regions, K = max(1, round(keep_rate * R)). Differentiable once. Computed in the precision of the
+    inputs (bfloat16 under autocast), accumulated in float32.
+
+    Args:
+        query: [H, R, D] region vectors.
+        target: [W, R, D] region vectors.
+        kind: "topk"; "chamfer" (K = 1), "average" (K = R), or "max" over all pairs of regions.
+        keep_rate: for "topk".
+
+    Returns:
+        [H, W], float32 (float64 for float64 inputs).
+
+    >>> query = torch.tensor([[[1., 0.], [0., 1.]]])                # one frame of two regions
+    >>> target = torch.tensor([[[1., 0.], [.6, .8]]])
+    >>> round(frame_similarities(query, target, kind="chamfer").item(), 4)      # (max(1, .6) + max(0, .8)) / 2
+    0.9
+    """
+    device = query.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        query, target = query.to(dtype), target.to(dtype)
+    if kind == "average":  # the mean of all dot products is the dot product of the means
+        with torch.autocast(device, enabled=False):
+            return query.mean(1, dtype=_wide(query.dtype)) @ target.mean(1, dtype=_wide(target.dtype)).T
+    k = keep_count(target.shape[1], keep_rate) if kind == "topk" else 1
+    learning = torch.is_grad_enabled() and (query.requires_grad or target.requires_grad)
+    result: Tensor = _FrameSimilarities.apply(query, target, k, kind == "max", learning)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _FrameSimilarities(torch.autograd.Function):
+    """The reduction and its gradient, both in blocks of query frames."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, target: Tensor, k: int, best_region_only: bool, remember: bool) -> Tensor:
+        if k == 1 and not best_region_only and kernels.usable(query):
+            matrix, chosen = kernels.chamfer(query, target, remember=remember)
+            best = None
+        else:
+            matrix, chosen, best = _forward(query, target, k, best_region_only, remember)
+        if remember:
+            ctx.k = k
+            ctx.save_for_backward(query, target, chosen, best)
+        return matrix
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        query, target, chosen, best = ctx.saved_tensors
+        regions, dims = query.shape[1:]
+        targets = target.reshape(-1, dims)  # [W R, D]
+        query_gradient = torch.empty_like(query)
+        target_gradient = torch.zeros_like(targets, dtype=_wide(query.dtype))
+        for rows in _blocks(query, target):
+            if ctx.k == 1 and best is None and kernels.usable(query):
+                marks = kernels.marks(gradient[rows], chosen[0, rows], query.dtype)
+            else:
+                marks = _marks(gradient[rows], chosen[:, rows], None if best is None else best[rows], query.dtype)
+            query_gradient[rows] = (marks @ targets).view(-1, regions, dims)
+            target_gradient += marks.T @ query[rows].reshape(-1, dims)
+        return query_gradient, target_gradient.to(target.dtype).view_as(target), None, None, None
+
+
+def _forward(
+    query: Tensor, target: Tensor, k: int, best_region_only: bool, remember: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The frame matrix [H, W], the chosen target regions [K, H, R, W] and, for "max", the query region [H, W]."""
+    frames, regions, dims = query.shape
+    width = target.shape[0]
+    by_region = target.permute(1, 2, 0).contiguous()  # [R, D, W]
+    matrix = query.new_empty(frames, width, dtype=_wide(query.dtype))
+    chosen = query.new_empty(k, frames, regions, width, dtype=torch.uint8) if remember else None
+    best = query.new_empty(frames, width, dtype=torch.uint8) if remember and best_region_only else None
+    for rows in _blocks(query, target):
+        block = query[rows].reshape(-1, dims)  # [h R, D]
+        if k == 1:
+            values, winners = _running_max(block, by_region, remember)
+        else:
+            similarities = torch.stack([block @ region for region in by_region])  # [R, h R, W]
+            top = similarities.topk(k, dim=0)
+            values, winners = top.values.to(matrix.dtype).mean(0), top.indices
+        values = values.view(-1, regions, width).to(matrix.dtype)  # [h, R, W]
+        if best_region_only:
+            matrix[rows], region = values.max(1)
+        else:
+            matrix[rows], region = values.mean(1), None
+        if chosen is not None and winners is not None:
+            chosen[:, rows] = winners.view(k, -1, regions, width).to(torch.uint8)
+        if best is not None and region is not None:
+            best[rows] = region.to(torch.uint8)
+    return matrix, chosen, best
+
+
+def _running_max(block: Tensor, by_region: Tensor, remember: bool) -> tuple[Tensor, Tensor | None]:
+    """The largest similarity of each query region over a frame's regions, and which one: [h R, W] each."""
+    values = block @ by_region[0]
+    winners = torch.zeros_like(values, dtype=torch.uint8) if remember else None
+    for index in range(1, len(by_region)):
+        similarities = block @ by_region[index]
+        if winners is not None:
+            winners.masked_fill_(similarities > values, index)
+        torch.maximum(values, similarities, out=values)
+    return values, winners
+
+
+def _marks(gradient: Tensor, chosen: Tensor, best: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """What each dot product of a block received of the gradient: [h R, W R], zero where it was not chosen."""
+    k, height, regions, width = chosen.shape
+    region = torch.arange(regions, device=gradient.device)
+    share = gradient[:, None, :, None].to(dtype) / (regions * k)  # [h, 1, W, 1]
+    if best is not None:
+        share = (gradient[:, None].masked_fill(best[:, None] != region[:, None], 0.0))[..., None].to(dtype)
+    marks = torch.zeros(height, regions, width, regions, dtype=dtype, device=gradient.device)
+    for winners in chosen:
+        marks += share.where(winners[..., None] == region, 0.0)
+    return marks.view(height * regions, width * regions)
+
+
+def _blocks(query: Tensor, target: Tensor) -> list[slice]:
+    frames, regions, _ = query.shape
+    cells = _GPU_CELLS if query.is_cuda else _CPU_CELLS
+    step = max(1, cells // (regions * regions * max(1, target.shape[0])))
+    return [slice(start, start + step) for start in range(0, frames, step)]
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

@@ -1,0 +1,113 @@
+"""One batch over several processes: gathering that gradients can follow back.
+
+Without a process group everything here is the identity, so one code path serves a laptop and a cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hapvr.errors import ShapeError
+
+_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool)
+_MOST_DIMS = 8
+
+
+def rank() -> int:
+    """Number of this process, from 0; 0 without a process group.
+
+    >>> rank()
+    0
+    """
+    return dist.get_rank() if _grouped() else 0
+
+
+def world_size() -> int:
+    """How many processes share the batch; 1 without a process group.
+
+    >>> world_size()
+    1
+    """
+    return dist.get_world_size() if _grouped() else 1
+
+
+def gather(tensor: Tensor) -> Tensor:
+    """The tensors of all processes joined along axis 0, in the order of their ranks: [N_0 + N_1 + ..., ...].
+
+    First dimensions may differ; everything else (other dimensions, type, whether a gradient is asked for) must not,
+    and every process is told when it does. Without a process group it is the tensor itself.
+
+    Gradient: the tensor of a process receives the gradient of the SUM over processes of what each backpropagates.
+    DistributedDataParallel then averages the parameters' gradients over the W processes. So with L_p the loss that
+    process p computes for its own query rows against all gathered targets, a step follows the gradient of
+    (1/W) sum_p L_p, and equals one process on the joined batch
+      - as it is, if L_p is a mean over p's query rows and all processes hold equally many;
+      - with L_p times W N_p / N, if they hold N_p rows of N in all;
+      - with L_p times W, if L is a sum over query rows.
+    Divide by no further W.
+
+    Every process must gather the same tensors in the same order, and call backward through each of them, if need be
+    with a zero loss that depends on it: the backward pass waits for all. Second derivatives are refused.
+
+    >>> gather(torch.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    """
+    if not isinstance(tensor, Tensor) or not 1 <= tensor.ndim <= _MOST_DIMS or tensor.dtype not in _DTYPES:
+        what = f"{list(tensor.shape)} of {tensor.dtype}" if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
+        raise ShapeError(
+            f"gather takes tensors [N, ...] of 1 to {_MOST_DIMS} dimensions and type "
+            f"{', '.join(str(known).removeprefix('torch.') for known in _DTYPES)}; got {what}."
+        )
+    if world_size() == 1:
+        return tensor
+    return _Gather.apply(tensor, _agreed_lengths(tensor))  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, lengths: list[int]) -> Tensor:
+        ctx.lengths = lengths
+        wire = tensor.detach().to(torch.uint8) if tensor.dtype == torch.bool else tensor.detach()
+        # Collectives take equal shapes: the short ones are padded at the end and cut again.
+        padding = [0, 0] * (tensor.ndim - 1) + [0, max(lengths) - len(tensor)]
+        wire = F.pad(wire, padding).contiguous()
+        received = [torch.empty_like(wire) for _ in lengths]
+        dist.all_gather(received, wire)
+        return torch.cat([part[:n] for part, n in zip(received, lengths, strict=True)]).to(tensor.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        total = gradient.contiguous().clone()
+        dist.all_reduce(total)  # sum over processes
+        return torch.split(total, ctx.lengths)[dist.get_rank()], None
+
+
+def _agreed_lengths(tensor: Tensor) -> list[int]:
+    """First dimensions of all processes' tensors, after checking that they can be joined."""
+    differentiable = tensor.requires_grad and torch.is_grad_enabled()
+    header = [tensor.ndim, _DTYPES.index(tensor.dtype), int(differentiable), *tensor.shape]
+    mine = torch.tensor(header + [0] * (_MOST_DIMS - tensor.ndim), device=tensor.device)
+    received = [torch.empty_like(mine) for _ in range(world_size())]
+    dist.all_gather(received, mine)
+    headers = [row.tolist() for row in received]
+    kinds = [row[:3] + row[4:] for row in headers]
+    if any(kind != kinds[0] for kind in kinds):
+        described = "; ".join(_describe(number, row) for number, row in enumerate(headers))
+        raise ShapeError(f"the processes gather tensors that cannot be joined along axis 0: {described}.")
+    return [row[3] for row in headers]
+
+
+def _describe(number: int, header: list[int]) -> str:
+    dims, dtype, differentiable, *shape = header
+    return f"rank {number} {shape[:dims]} {_DTYPES[dtype]}, {'with' if differentiable else 'without'} gradient"
+
+
+def _grouped() -> bool:
+    return dist.is_available() and dist.is_initialized()
