@@ -56,7 +56,7 @@ def build_backbone(name: str) -> Backbone:
 
 
 def empty_backbone(name: str) -> Backbone:
-    """The backbone of that name with undefined weights, to be loaded strictly: initialising takes longer than loading."""
+    """The backbone of that name with undefined weights, to be loaded next: drawing random ones takes longer."""
     with torch.device("meta"):
         backbone = build_backbone(name)
     return backbone.to_empty(device="cpu")

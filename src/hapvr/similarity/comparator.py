@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -51,6 +53,14 @@ class Comparator(nn.Module):
         for conv in (self.conv1, self.conv2, self.conv3, self.final):
             nn.init.xavier_uniform_(conv.weight)
             nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+
+    def largest_activation(self) -> float:
+        """A bound on the activations behind either pooling, if all similarities lie in [-1, 1]."""
+        bound = 1.0
+        for conv in (self.conv1, self.conv2):
+            weight, bias = conv.weight.detach(), cast(Tensor, conv.bias).detach()
+            bound = float((weight.abs().sum((1, 2, 3)) * bound + bias.abs()).max())
+        return bound
 
     def forward(self, matrix: Tensor, row_mask: Tensor | None = None, column_mask: Tensor | None = None) -> Tensor:
         """Compare frame matrices.

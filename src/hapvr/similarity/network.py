@@ -120,6 +120,11 @@ class VideoSimilarity(nn.Module):
         if isinstance(regions, Descriptors):
             return regions
         _check_regions(regions, "regions", self.config.dims)
+        require_finite(regions.detach(), "regions")
+        return self.describe_unchecked(regions)
+
+    def describe_unchecked(self, regions: Tensor) -> Descriptors:
+        """`describe` without looking at the values, for inner loops that must not wait for a GPU."""
         if (parameter := next(self.parameters(), None)) is not None:
             regions = regions.to(parameter.dtype)
         if self.attention is not None:
@@ -340,7 +345,6 @@ def _check_regions(regions: Tensor, name: str, dims: int) -> None:
         raise ShapeError(f"{name} have {regions.shape[-1]} dims, the model takes {dims}: {shape_of(regions)}.")
     if regions.numel() == 0:
         raise DataError(f"{name} are empty ({shape_of(regions)}): a video needs at least one frame.")
-    require_finite(regions.detach(), name)
 
 
 def _hint(value: object) -> str:

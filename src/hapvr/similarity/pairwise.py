@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hapvr.checks import shape_of
+from hapvr.checks import require_finite, shape_of
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.similarity import kernels
 from hapvr.similarity.chamfer import Aggregation, keep_count
@@ -28,6 +30,7 @@ from hapvr.similarity.network import Descriptors, VideoSimilarity, doubled_lengt
 # Cells of the packed matrix worked on at a time: about 200 bytes each in plain torch, 30 in the fused kernels.
 _CPU_CELLS, _GPU_CELLS = 1 << 20, 1 << 25
 _WINDOW = 4096  # targets taken from an iterator at a time, to be sorted and packed
+_FLOAT16_SAFE = 30_000.0  # psi's activations are kept in float16 where they cannot come near its end, 65,504
 _HALO = 8  # rows of context on either side of a strip: psi looks 7 frames far, rounded up to whole output rows
 
 
@@ -44,13 +47,14 @@ def pairwise(
     """Score every query against every target, in memory that does not grow with the number of targets.
 
     Computes on the model's device; videos may lie elsewhere. Targets may be an iterator: they are read once, in
-    windows. In float32 the scores equal `model.score` of each pair up to rounding; in bfloat16 within 5e-3.
+    windows. In float32 the scores equal `model.score` of each pair within 1e-4, in half precision within 5e-3.
 
     Args:
         model: the similarity network.
         queries: videos [Tq, R, D] of any lengths, region vectors or `Descriptors`.
         targets: videos [Tt, R, D], likewise.
-        dtype: torch.float32, torch.bfloat16 or torch.float16; by default bfloat16 on a GPU, float32 on a CPU.
+        dtype: of the region products: torch.float32, torch.bfloat16 or torch.float16; by default bfloat16 on a GPU,
+            float32 on a CPU.
         max_cells: frame-to-frame cells worked on at a time; the default suits the device.
         progress: called with the number of targets just finished.
 
@@ -69,26 +73,35 @@ def pairwise(
     widest = max((pack.mask.numel() for pack in query_packs), default=1)
     blocks = []
     for window in _windows(targets):
-        block = torch.empty(len(queries), len(window))
+        # Nothing in this loop waits for the GPU, so that packing one group hides behind scoring the last.
+        block = torch.empty(len(queries), len(window), device=scorer.device)
         for target in scorer.packs(window, "targets", max(1, scorer.cells // widest)):
             for query in query_packs:
-                block[torch.tensor(query.order)[:, None], torch.tensor(target.order)] = scorer.score(
-                    query, target
-                ).cpu()
+                block[query.order[:, None], target.order] = scorer.score(query, target)
             if progress is not None:
                 progress(len(target.order))
-        blocks.append(block)
+        blocks.append(block.cpu())
+        scorer.refuse_not_finite(queries, window)
     return torch.cat(blocks, 1) if blocks else torch.empty(len(queries), 0)
+
+
+@dataclass(frozen=True)
+class _Spans:
+    """Where each video of a pack lies, after psi's downsampling."""
+
+    starts: Tensor  # [N] first row
+    lengths: Tensor  # [N] number of rows
+    longest: int
 
 
 @dataclass(frozen=True)
 class _Pack:
     """Videos laid end to end."""
 
-    order: list[int]  # which videos, as positions in the list they came from
+    order: Tensor  # [N] which videos, as positions in the list they came from
     frames: Tensor  # [H, R, D] described, zero in the gaps
     mask: Tensor  # bool [H], False in the gaps
-    spans: Tensor  # [2, N] first row and number of rows of each video, after psi's downsampling
+    spans: _Spans
 
 
 class _Scorer:
@@ -101,16 +114,22 @@ class _Scorer:
         self.dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
         if self.dtype not in (torch.float32, *kernels.HALF):
             raise ConfigError(f"dtype must be torch.float32, torch.bfloat16 or torch.float16, got {dtype}.")
+        if max_cells is not None and max_cells < 1:
+            raise ConfigError(f"max_cells must be at least 1, got {max_cells}.")
         self.model = model
         self.cells = max_cells or (_GPU_CELLS if gpu else _CPU_CELLS)
         self.step = 1 if model.comparator is None else DOWNSAMPLING
+        # Rounding psi's weights and activations to bfloat16 would cost more than rounding the region vectors does.
+        safe = model.comparator is not None and model.comparator.largest_activation() < _FLOAT16_SAFE
+        self.psi_dtype = torch.float16 if safe else torch.bfloat16
+        self.finite: list[Tensor] = []  # one flag a pack, looked at once a window
 
     # --- packing ---------------------------------------------------------------------------------------------------
 
     def packs(self, videos: Sequence[Tensor], name: str, most: int) -> Iterator[_Pack]:
         """Packs of at most `most` frames (one video at least), by ascending length, none over twice the shortest."""
         for index, video in enumerate(videos):
-            _check_video(video, f"{name}[{index}]")
+            _check_video(video, f"{name}[{index}]", self.model)
         order = sorted(range(len(videos)), key=lambda index: len(videos[index]))
         group: list[int] = []
         frames = 0
@@ -130,26 +149,42 @@ class _Scorer:
 
     def _pack(self, videos: Sequence[Tensor], group: list[int]) -> _Pack:
         chosen = [videos[index] for index in group]
-        source, mask, spans = [], [], []
+        source, mask, starts, lengths = [], [], [], []
         first = row = 0
         for video in chosen:
-            length = doubled_length(len(video), self.model.config.min_frames)
-            gap = self._slot(len(video)) - length
-            source.append(first + torch.arange(length + gap) % len(video))
-            mask.append(torch.arange(length + gap) < length)
-            spans.append((row // self.step, length // self.step))
-            first, row = first + len(video), row + length + gap
-        real = torch.cat(mask).to(self.device)
-        frames = self._described(chosen)[torch.cat(source).to(self.device)]
-        frames = frames.masked_fill(~real[:, None, None], 0.0)
-        return _Pack(group, frames, real, torch.tensor(spans, device=self.device).T)
+            length, size = doubled_length(len(video), self.model.config.min_frames), self._slot(len(video))
+            source.append(first + np.arange(size) % len(video))
+            mask.append(np.arange(size) < length)
+            starts.append(row // self.step)
+            lengths.append(length // self.step)
+            first, row = first + len(video), row + size
+        real = self._upload(np.concatenate(mask))
+        frames = self._described(chosen)[self._upload(np.concatenate(source))]
+        frames = frames.masked_fill_(~real[:, None, None], 0.0)
+        spans = _Spans(self._upload(np.array(starts)), self._upload(np.array(lengths)), max(lengths))
+        return _Pack(self._upload(np.array(group)), frames, real, spans)
 
     def _described(self, videos: list[Tensor]) -> Tensor:
         """The descriptors of videos laid end to end: [sum of T, R, D]."""
-        if len({isinstance(video, Descriptors) for video in videos}) == 2:
+        described = {isinstance(video, Descriptors) for video in videos}
+        if len(described) == 2:
             videos = [self.model.describe(video.to(self.device)) for video in videos]
         frames = torch.cat(videos).to(self.device)
-        return self.model.describe(frames).as_subclass(Tensor).to(self.dtype)
+        self.finite.append(torch.isfinite(frames.as_subclass(Tensor)).all())
+        if described == {False}:
+            frames = self.model.describe_unchecked(frames)
+        return frames.as_subclass(Tensor).to(self.dtype)
+
+    def refuse_not_finite(self, queries: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+        """Raise `DataError` if a video packed since the last call holds a NaN; only then look for it."""
+        if not bool(torch.stack(self.finite).all()):
+            for name, videos in (("queries", queries), ("targets", targets)):
+                for index, video in enumerate(videos):
+                    require_finite(video.as_subclass(Tensor), f"{name}[{index}]")
+        self.finite.clear()
+
+    def _upload(self, values: np.ndarray[Any, Any]) -> Tensor:
+        return torch.from_numpy(values).to(self.device, non_blocking=True)
 
     # --- scoring ---------------------------------------------------------------------------------------------------
 
@@ -175,21 +210,21 @@ class _Scorer:
     def _psi(self, comparator: Comparator, matrix: Tensor, row_mask: Tensor, column_mask: Tensor) -> Tensor:
         """psi over a packed matrix: [H, W] -> [H / 4, W / 4], in strips of rows that overlap by psi's reach."""
         if kernels.usable(matrix, self.dtype):
-            return kernels.compare(comparator, matrix, row_mask, column_mask, dtype=self.dtype)
+            return kernels.compare(comparator, matrix, row_mask, column_mask, dtype=self.psi_dtype)
         height, width = matrix.shape
+        matrix = matrix.to(comparator.final.weight.dtype)
         rows = max(self.cells // width // DOWNSAMPLING, 1) * DOWNSAMPLING
         strips = []
         for start in range(0, height, rows):
             low, high = max(start - _HALO, 0), min(start + rows + _HALO, height)
-            with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
-                strip = comparator(matrix[None, low:high], row_mask[None, low:high], column_mask[None])[0]
+            strip = comparator(matrix[None, low:high], row_mask[None, low:high], column_mask[None])[0]
             first = (start - low) // DOWNSAMPLING
-            strips.append(strip[first : first + min(rows, height - start) // DOWNSAMPLING].float())
-        return torch.cat(strips)
+            strips.append(strip[first : first + min(rows, height - start) // DOWNSAMPLING])
+        return torch.cat(strips).float()
 
 
-def _aggregate(matrix: Tensor, rows: Tensor, columns: Tensor, kind: Aggregation, keep_rate: float) -> Tensor:
-    """The temporal aggregation of every video pair of a packed matrix: [H, W] and spans [2, N], [2, M] -> [N, M]."""
+def _aggregate(matrix: Tensor, rows: _Spans, columns: _Spans, kind: Aggregation, keep_rate: float) -> Tensor:
+    """The temporal aggregation of every video pair of a packed matrix: [H, W] with N x M videos -> [N, M]."""
     if kind == "max":
         return _best(_best(matrix, columns, 0.0).T, rows, 0.0).T
     rate = {"topk": keep_rate, "chamfer": 0.0, "average": 1.0}[kind]
@@ -197,25 +232,24 @@ def _aggregate(matrix: Tensor, rows: Tensor, columns: Tensor, kind: Aggregation,
     return _mean(best.T, rows).T
 
 
-def _best(matrix: Tensor, spans: Tensor, keep_rate: float) -> Tensor:
+def _best(matrix: Tensor, spans: _Spans, keep_rate: float) -> Tensor:
     """For each row and each span of columns the mean of the K largest values: [H, W] -> [H, N]."""
-    starts, lengths = spans[0], spans[1]
-    offsets = torch.arange(int(lengths.max()), device=matrix.device)
-    outside = offsets >= lengths[:, None]  # [N, longest]
-    columns = (starts[:, None] + offsets).masked_fill(outside, 0)
+    offsets = torch.arange(spans.longest, device=matrix.device)
+    outside = offsets >= spans.lengths[:, None]  # [N, longest]
+    columns = (spans.starts[:, None] + offsets).masked_fill(outside, 0)
     values = matrix[:, columns].masked_fill_(outside, -torch.inf)  # [H, N, longest]
-    counts = keep_count(lengths, keep_rate)  # [N]
-    most = int(counts.max())
+    most = keep_count(spans.longest, keep_rate)
     if most == 1:
         return values.amax(-1)
+    counts = keep_count(spans.lengths, keep_rate)  # [N]
     unused = torch.arange(most, device=matrix.device) >= counts[:, None]  # [N, most]
     top = values.topk(most, dim=-1).values.masked_fill_(unused, 0.0)
     return top.sum(-1) / counts
 
 
-def _mean(matrix: Tensor, spans: Tensor) -> Tensor:
+def _mean(matrix: Tensor, spans: _Spans) -> Tensor:
     """For each row and each span of columns the mean: [H, W] -> [H, N]."""
-    starts, lengths = spans[0, :, None], spans[1, :, None]
+    starts, lengths = spans.starts[:, None], spans.lengths[:, None]
     position = torch.arange(matrix.shape[1], device=matrix.device)
     member = (position >= starts) & (position < starts + lengths)  # [N, W]
     shares: Tensor = member / lengths
@@ -239,8 +273,11 @@ def _exact(dtype: torch.dtype) -> AbstractContextManager[None]:
     return exact
 
 
-def _check_video(video: Tensor, name: str) -> None:
-    if not isinstance(video, Tensor) or video.ndim != 3:
-        raise ShapeError(f"{name} must be one video [T, R, D], got {shape_of(video)}.")
-    if len(video) == 0:
+def _check_video(video: Tensor, name: str, model: VideoSimilarity) -> None:
+    if not isinstance(video, Tensor) or video.ndim != 3 or not video.is_floating_point():
+        raise ShapeError(f"{name} must be one floating-point video [T, R, D], got {shape_of(video)}.")
+    dims = model.config.bits or model.config.dims if isinstance(video, Descriptors) else model.config.dims
+    if video.shape[2] != dims:
+        raise ShapeError(f"{name} has {video.shape[2]} dims, the model takes {dims}: {shape_of(video)}.")
+    if video.numel() == 0:
         raise DataError(f"{name} has no frames ({shape_of(video)}). Leave it out and count it.")

@@ -124,7 +124,8 @@ class _Psi(torch.autograd.Function):
 
 def _convolution_backward(outputs: Tensor, inputs: Tensor, weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Gradients of a 3x3 convolution's input [h, w, C] and weight, from that of its output [h, w, F]."""
-    as_picture = [plane.permute(2, 0, 1)[None] for plane in (outputs, inputs)]
+    # The new first axis must come before the permutation: only then is the layout seen as channels-last.
+    as_picture = [plane[None].permute(0, 3, 1, 2) for plane in (outputs, inputs)]
     weight = weight.to(dtype).contiguous(memory_format=torch.channels_last)
     passed, weight_gradient, _ = torch.ops.aten.convolution_backward(
         *as_picture, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
