@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from hapvr.errors import WeightsError
@@ -42,7 +42,7 @@ def save_parts(folder: str | os.PathLike[str], parts: Mapping[str, Part]) -> Pat
         for name, tensor in content.tensors.items()
     }
     partial = folder / (TENSORS + ".partial")
-    save_file(named, partial)
+    partial.write_bytes(save(named))  # not save_file: it would hide the file from everybody but its owner
     config = {
         "format": "hapvr",
         "version": VERSION,
@@ -70,7 +70,7 @@ def load_parts(folder: str | os.PathLike[str]) -> dict[str, Part]:
         )
     tensors: dict[str, dict[str, Tensor]] = {part: {} for part in config["parts"]}
     try:
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118  (safe_open is no mapping)
                 part, _, rest = name.partition(".")
                 if part not in tensors:

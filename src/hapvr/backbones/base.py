@@ -40,6 +40,8 @@ def require_images(images: Any, *, multiple_of: int = 1) -> None:
     if images.shape[1] != 3:
         hint = " The channels come second: call .permute(0, 3, 1, 2) first." if width == 3 else ""
         raise ShapeError(f"images must be [N, 3, H, W] with 3 channels (RGB), got {shape_of(images)}.{hint}")
+    if images.shape[0] == 0:
+        raise ShapeError(f"images must hold at least one picture, got {shape_of(images)}.")
     if min(height, width) < 1 or height % multiple_of or width % multiple_of:
         raise ShapeError(
             f"images must have sides that are multiples of {multiple_of}, at least {multiple_of}, got {height} x "

@@ -3,13 +3,12 @@
 Shapes: N pictures, R regions of a picture (grid x grid), C channels, D dimensions after whitening.
 """
 
-from hapvr.features.regions import KERNELS, LEAST_SIDE, Backbone, extract_regions, pool_regions
+from hapvr.features.regions import KERNELS, LEAST_SIDE, extract_regions, pool_regions
 from hapvr.features.whitening import Whitening, WhiteningConfig, WhiteningFit
 
 __all__ = [
     "KERNELS",
     "LEAST_SIDE",
-    "Backbone",
     "Whitening",
     "WhiteningConfig",
     "WhiteningFit",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hapvr.backbones.base import Backbone, normalize, require_images
 from hapvr.checks import require_finite, require_tensor
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.features.whitening import Whitening
@@ -17,25 +17,6 @@ from hapvr.features.whitening import Whitening
 # 56, 28, 14 and 7 cells a side, and each window then leaves exactly 3 x 3 of them.
 KERNELS = {4: 28, 8: 14, 16: 6, 32: 3}
 LEAST_SIDE = max(stride * kernel for stride, kernel in KERNELS.items())  # a smaller picture has a map below its window
-
-
-class Backbone(Protocol):
-    """What `extract_regions` asks of a backbone: four stages, at strides 4, 8, 16 and 32 of the picture."""
-
-    @property
-    def mean(self) -> Tensor | Sequence[float]:
-        """What to subtract from each colour channel of a picture in [0, 1]."""
-
-    @property
-    def std(self) -> Tensor | Sequence[float]:
-        """What to divide each colour channel by, after the subtraction."""
-
-    @property
-    def stage_channels(self) -> Sequence[int]:
-        """Channels of each map that `stages` returns."""
-
-    def stages(self, images: Tensor, /) -> Sequence[Tensor]:
-        """Maps [N, C_stage, H_stage, W_stage] of normalised pictures [N, 3, H, W]."""
 
 
 def pool_regions(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int = 3) -> Tensor:
@@ -72,10 +53,8 @@ def extract_regions(backbone: Backbone, images: Tensor, whitening: Whitening | N
     weights and whitening are made for 224. Values may leave [0, 1] by 0.1, as bicubic resizing makes them do.
     Gradients flow as usual: wrap the call in `torch.no_grad()` to describe pictures with a frozen backbone.
     """
-    require_tensor(images, "images", dims=4, axes="[N, 3, H, W]", hint="Add a batch axis with images[None].")
-    n, channels, height, width = images.shape
-    if channels != 3 or n == 0:
-        raise ShapeError(f"images must be [N >= 1, 3, H, W], got {list(images.shape)}. Put the colours on axis 1.")
+    require_images(images)
+    height, width = images.shape[2:]
     if min(height, width) < LEAST_SIDE:
         raise ShapeError(
             f"images are {height} x {width}, and regions need at least {LEAST_SIDE} x {LEAST_SIDE} (224 x 224 is what "
@@ -85,11 +64,7 @@ def extract_regions(backbone: Backbone, images: Tensor, whitening: Whitening | N
     low, high = (value.item() for value in images.detach().aminmax())
     if low < -0.1 or high > 1.1:
         raise DataError(f"images must lie in [0, 1], got values from {low:g} to {high:g}. Divide bytes by 255.")
-    mean, std = (
-        torch.as_tensor(values, dtype=images.dtype, device=images.device).view(1, 3, 1, 1)
-        for values in (backbone.mean, backbone.std)
-    )
-    maps = backbone.stages((images - mean) / std)
+    maps = backbone.stages(normalize(images, backbone))
     if [stage.shape[1] for stage in maps] != list(backbone.stage_channels):
         raise ShapeError(
             f"the backbone promises stages of {list(backbone.stage_channels)} channels and returned "

@@ -1,0 +1,124 @@
+"""The fused kernels against their plain twins: on a GPU where there is one, else in Triton's interpreter.
+
+Triton chooses between the two when it is imported, so this file runs itself in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+
+def chamfer_agrees() -> None:
+    from hapvr.similarity import kernels, spatial
+
+    device, dtype = _where()
+    for height, width, regions, dims in ((37, 150, 9, 32), (130, 5, 4, 64), (1, 1, 1, 16)):
+        query = torch.randn(height, regions, dims, device=device).to(dtype)
+        target = torch.randn(width, regions, dims, device=device).to(dtype)
+        matrix, winners = kernels.chamfer(query, target, remember=True)
+        expected, chosen, _ = spatial._forward(query.float(), target.float(), 1, False, True)
+        torch.testing.assert_close(matrix, expected, atol=1e-4, rtol=1e-4)
+        assert winners is not None
+        assert chosen is not None
+        assert (winners != chosen).float().mean() < 1e-3  # sums in another order may break a tie another way
+        again, nothing = kernels.chamfer(query, target, remember=False)
+        assert torch.equal(again, matrix)
+        assert nothing is None
+        gradient = torch.randn(height, width, device=device)
+        marks = kernels.marks(gradient, winners[0], torch.float32)
+        torch.testing.assert_close(marks, spatial._marks(gradient, winners, None, torch.float32))
+
+
+def psi_agrees_with_its_gradients() -> None:
+    from hapvr.similarity import kernels
+    from hapvr.similarity.comparator import slot
+    from tests.similarity.models import comparator
+
+    device, _ = _where()
+    module = comparator().to(device)
+    lengths = ((5, 12, 7), (9, 4, 22))
+    rows, columns = (torch.cat([torch.arange(slot(length)) < length for length in side]).to(device) for side in lengths)
+    matrix = torch.randn(len(rows), len(columns), device=device) * rows[:, None] * columns
+    matrix.requires_grad_()
+    inputs = [matrix, *module.parameters()]
+    plain = module(matrix[None], rows[None], columns[None])[0]
+    fused = kernels.compare(module, matrix, rows, columns, dtype=torch.float32)
+    # On a GPU the kernels multiply float32 as TF32, rounded to 10 bits.
+    rounding = 2e-5 if device == "cpu" else 1e-2
+    torch.testing.assert_close(fused, plain, atol=rounding, rtol=rounding)
+    weight = torch.randn_like(plain)
+    expected, gradients = (torch.autograd.grad(output, inputs, weight) for output in (plain, fused))
+    real = rows[:, None] & columns
+    for ours, theirs in zip((gradients[0] * real, *gradients[1:]), (expected[0] * real, *expected[1:]), strict=True):
+        assert (ours - theirs).norm() <= 5 * rounding * theirs.norm()
+
+
+def the_network_agrees_on_a_gpu() -> None:
+    """Training in bfloat16 by the kernels and without them, scores and gradients, and pairwise likewise."""
+    from unittest import mock
+
+    from hapvr.similarity import kernels, pairwise
+    from tests.similarity.models import model, video
+
+    built = model(dims=64).cuda()
+    clips = torch.stack([video(12, seed, regions=9, dims=64) for seed in range(6)]).cuda()
+    mask = torch.arange(12, device="cuda") < torch.tensor([12, 4, 9, 12, 5, 7], device="cuda")[:, None]
+
+    def learn(fused: bool) -> list[torch.Tensor]:
+        allowed = mock.patch.object(kernels, "usable", wraps=kernels.usable) if fused else _nothing_usable()
+        with allowed, torch.autocast("cuda", torch.bfloat16):
+            scores = built(clips, clips, query_mask=mask, target_mask=mask).scores
+        return [scores, *torch.autograd.grad(scores.square().sum(), list(built.parameters()))]
+
+    for ours, theirs in zip(learn(True), learn(False), strict=True):
+        assert (ours - theirs).norm() < 0.1 * theirs.norm()
+    videos = [video(length, length, regions=9, dims=64).cuda() for length in (4, 9, 30, 61)]
+    for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 5e-3), (torch.float16, 5e-3)):
+        with torch.no_grad():
+            exact = torch.stack([torch.stack([built.score(q, t) for t in videos]) for q in videos]).cpu()
+        assert (pairwise(built, videos, videos, dtype=dtype) - exact).abs().max() < tolerance
+
+
+def _nothing_usable() -> Any:
+    from unittest import mock
+
+    from hapvr.similarity import kernels
+
+    return mock.patch.object(kernels, "usable", return_value=False)
+
+
+def _where() -> tuple[str, torch.dtype]:
+    # The interpreter does not multiply bfloat16.
+    return ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float16)
+
+
+CHECKS = {
+    check.__name__: check for check in (chamfer_agrees, psi_agrees_with_its_gradients, the_network_agrees_on_a_gpu)
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_kernels(name: str) -> None:
+    pytest.importorskip("triton", reason="Triton has no build for this platform")
+    if name == "the_network_agrees_on_a_gpu" and not torch.cuda.is_available():
+        pytest.skip("no GPU here: the network takes the plain path")
+    environment = {**os.environ, "TRITON_INTERPRET": "0" if torch.cuda.is_available() else "1"}
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.similarity.test_kernels", name],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    CHECKS[sys.argv[1]]()

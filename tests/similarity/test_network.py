@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hapvr.config import from_mapping
+from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, WeightsError
+from hapvr.similarity import Descriptors, SimilarityConfig, VideoSimilarity, network
+from tests.similarity import reference
+from tests.similarity.models import VARIANTS, model, video
+from tests.similarity.test_comparator import layers
+
+variants = pytest.mark.parametrize("settings_", VARIANTS.values(), ids=VARIANTS)
+
+
+def loop(model: VideoSimilarity, query: Tensor, target: Tensor) -> float:
+    """f by the definitions alone."""
+    config = model.config
+
+    def describe(regions: Tensor) -> list[list[list[float]]]:
+        one: Any = list
+        if model.attention is not None:
+            transform, context = model.attention.transform, model.attention.context
+
+            def one(x: list[float]) -> list[float]:
+                return reference.attend(
+                    x, transform.weight.tolist(), transform.bias.tolist(), context.weight[0].tolist()
+                )
+
+        if model.binarization is not None:
+            projection = model.binarization.projection.tolist()
+
+            def one(x: list[float]) -> list[float]:
+                return reference.binarize(x, projection, soft=False)
+
+        return [[one(x) for x in frame] for frame in regions.tolist()]
+
+    def matrix(a: Any, b: Any) -> list[list[float]]:
+        cells = reference.frame_matrix(a, b, config.spatial, config.spatial_keep_rate)
+        if config.symmetry == "levels":
+            other = reference.frame_matrix(b, a, config.spatial, config.spatial_keep_rate)
+            cells = [[(cells[x][y] + other[y][x]) / 2 for y in range(len(b))] for x in range(len(a))]
+        return [[cell / (config.bits or 1) for cell in row] for row in cells]
+
+    def one_way(a: Any, b: Any) -> float:
+        cells = matrix(reference.doubled(a, config.min_frames), reference.doubled(b, config.min_frames))
+        if model.comparator is not None:
+            cells = reference.hardtanh(reference.psi(cells, layers(model.comparator)))
+        score = reference.aggregate(cells, config.temporal, config.temporal_keep_rate)
+        if config.symmetry == "levels":
+            turned = [list(column) for column in zip(*cells, strict=True)]
+            score = (score + reference.aggregate(turned, config.temporal, config.temporal_keep_rate)) / 2
+        return score
+
+    q, t = describe(query), describe(target)
+    return (one_way(q, t) + one_way(t, q)) / 2 if config.symmetry == "average" else one_way(q, t)
+
+
+@variants
+def test_score_agrees_with_the_loop(settings_: dict[str, Any]) -> None:
+    network_ = model(**settings_)
+    query, target = video(9, 1), video(6, 2)
+    assert network_.score(query, target).item() == pytest.approx(loop(network_, query, target), abs=2e-5)
+
+
+def test_a_score_by_hand() -> None:
+    """Two frames of one region each; min_frames 1, no psi: rows (1, .6) and (0, .8), so (1 + .8) / 2."""
+    plain = VideoSimilarity(SimilarityConfig(dims=2, weighting="none", comparator=False, min_frames=1))
+    query, target = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]), torch.tensor([[[1.0, 0.0]], [[0.6, 0.8]]])
+    assert plain.frame_matrix(query, target).tolist() == [[1.0, pytest.approx(0.6)], [0.0, pytest.approx(0.8)]]
+    assert plain.score(query, target).item() == pytest.approx(0.9)
+
+
+def test_attention_by_hand() -> None:
+    """W = 0 and b = 0 give tanh 0 = 0, so every weight is sigmoid(0) = 1/2."""
+    built = VideoSimilarity(SimilarityConfig(dims=2))
+    assert built.attention is not None
+    torch.nn.init.zeros_(built.attention.transform.weight)
+    torch.nn.init.zeros_(built.attention.transform.bias)
+    assert built.describe(torch.tensor([[[3.0, -1.0]]])).tolist() == [[[1.5, -0.5]]]
+
+
+def test_binary_codes_are_soft_in_training_and_signs_at_inference() -> None:
+    built = model(weighting="binary", bits=8)
+    regions = video(3)
+    assert set(built.describe(regions).flatten().tolist()) == {-1.0, 1.0}
+    built.train()
+    assert built.binarization is not None
+    expected = [
+        [reference.binarize(x, built.binarization.projection.tolist(), soft=True) for x in f] for f in regions.tolist()
+    ]
+    torch.testing.assert_close(
+        built.describe(regions).as_subclass(Tensor), torch.tensor(expected), atol=1e-3, rtol=1e-3
+    )
+    built.describe(regions).sum().backward()  # type: ignore[no-untyped-call]
+    assert built.binarization.projection.grad is not None
+
+
+@variants
+@settings(max_examples=8)
+@given(lengths=st.lists(st.integers(1, 21), min_size=2, max_size=4), longer=st.integers(0, 6), seed=st.integers(0, 99))
+def test_a_score_does_not_depend_on_what_it_was_padded_or_batched_with(
+    settings_: dict[str, Any], lengths: list[int], longer: int, seed: int
+) -> None:
+    built = model(**settings_)
+    videos = [video(length, seed + place) for place, length in enumerate(lengths)]
+    padded = torch.randn(len(lengths), max(lengths) + longer, 4, 16, generator=torch.Generator().manual_seed(seed))
+    mask = torch.arange(padded.shape[1]) < torch.tensor(lengths)[:, None]
+    for row, one in enumerate(videos):
+        padded[row, : len(one)] = one
+    with torch.no_grad():
+        together = built(padded, padded, query_mask=mask, target_mask=mask)
+        alone = torch.stack([torch.stack([built.score(q, t) for t in videos]) for q in videos])
+    torch.testing.assert_close(together.scores, alone, atol=1e-5, rtol=1e-4)
+    if together.raw is not None and together.raw_mask is not None:
+        assert not together.raw.masked_select(~together.raw_mask).any()
+
+
+def test_a_batch_gives_the_frame_matrices_and_the_raw_output_too() -> None:
+    built = model()
+    queries, targets = torch.stack([video(8, 1), video(8, 2)]), torch.stack([video(12, 3), video(12, 4), video(12, 5)])
+    comparison = built(queries, targets)
+    assert comparison.frame_matrices.shape == (2, 3, 8, 12)
+    torch.testing.assert_close(comparison.frame_matrices[1, 2], built.frame_matrix(queries[1], targets[2]))
+    assert built.comparator is not None
+    assert comparison.raw is not None
+    torch.testing.assert_close(
+        comparison.raw[1, 2], built.comparator(built.frame_matrix(queries[1], targets[2])[None])[0]
+    )
+    assert comparison.raw_mask is None
+    torch.testing.assert_close(comparison.scores[1, 2], built.score(queries[1], targets[2]))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_pairs_in_parts_give_the_same_gradients(monkeypatch: pytest.MonkeyPatch, masked: bool) -> None:
+    built = model()
+    clips = torch.stack([video(9, seed) for seed in range(4)])
+    mask = torch.arange(9) < torch.tensor([9, 4, 7, 9])[:, None] if masked else None
+
+    def gradients() -> tuple[Tensor, ...]:
+        comparison = built(clips, clips, query_mask=mask, target_mask=mask)
+        return torch.autograd.grad(comparison.scores.square().sum() + comparison.raw.sum(), list(built.parameters()))
+
+    whole = gradients()
+    monkeypatch.setattr(network, "_PAIRS_AT_A_TIME", 3)
+    torch.testing.assert_close(gradients(), whole)
+    assert all(gradient.any() for gradient in whole)
+
+
+@given(st.integers(4, 12), st.integers(4, 12), st.integers(0, 99))
+@settings(max_examples=10)
+def test_the_symmetric_forms_are_symmetric(a: int, b: int, seed: int) -> None:
+    query, target = video(a, seed), video(b, seed + 1)
+    for symmetry in ("average", "levels"):
+        built = model(symmetry=symmetry, comparator=symmetry == "average")
+        assert built.score(query, target).item() == pytest.approx(built.score(target, query).item(), abs=1e-6)
+    forward, back = (model().score(x, y).item() for x, y in ((query, target), (target, query)))
+    assert model(symmetry="average").score(query, target).item() == pytest.approx((forward + back) / 2, abs=1e-6)
+
+
+def test_a_short_video_is_doubled() -> None:
+    built = model(min_frames=8)
+    short = video(3)
+    repeated = torch.cat([short] * 4)
+    other = video(10, 5)
+    torch.testing.assert_close(built.score(short, other), built.score(repeated, other))
+    torch.testing.assert_close(built.score(other, short), built.score(other, repeated))
+    assert built.frame_matrix(short, other).shape == (3, 10)
+
+
+def test_described_videos_are_not_described_again() -> None:
+    built = model()
+    query, target = video(8, 1), video(9, 2)
+    described = built.describe(query)
+    assert isinstance(described, Descriptors)
+    assert described.shape == query.shape
+    assert isinstance(described[2:].to(torch.float64), Descriptors)
+    assert isinstance(torch.stack([described, described]), Descriptors)
+    torch.testing.assert_close(built.score(described, target), built.score(query, target))
+    stored = Descriptors.of(torch.from_numpy(described.detach().numpy()))
+    torch.testing.assert_close(built.score(stored, built.describe(target)), built.score(query, target))
+    assert built.score(described.as_subclass(Tensor), target).item() != pytest.approx(
+        built.score(query, target).item(), abs=1e-4
+    )
+
+
+def test_a_copy_scores_above_another_video_without_training() -> None:
+    plain = model(weighting="none", comparator=False)
+    one, other = video(12, 1), video(12, 2)
+    assert plain.score(one, one).item() == pytest.approx(1.0, abs=1e-5)
+    assert plain.score(one, other).item() < 0.8
+
+
+# --- at rest ---------------------------------------------------------------------------------------------------------
+
+
+@variants
+def test_saved_and_loaded_scores_are_equal_to_the_bit(tmp_path: Path, settings_: dict[str, Any]) -> None:
+    built = model(**settings_)
+    again = VideoSimilarity.from_pretrained(built.save_pretrained(tmp_path / "model"))
+    assert again.config == built.config
+    assert not again.training
+    query, target = video(9, 1), video(13, 2)
+    assert torch.equal(again.score(query, target), built.score(query, target))
+
+
+def test_a_folder_of_another_shape_is_refused(tmp_path: Path) -> None:
+    model().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["parts"]["similarity"]["weighting"] = "none"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(WeightsError, match=r"surplus 3 tensors \(attention.context.weight"):
+        VideoSimilarity.from_pretrained(tmp_path)
+    config["parts"]["similarity"] |= {"weighting": "attention", "keep_rate": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="no field 'keep_rate'"):
+        VideoSimilarity.from_pretrained(tmp_path)
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings_", "words"),
+    [
+        ({"weighting": "atention"}, "weighting must be one of attention, binary, none"),
+        ({"spatial": "mean"}, "spatial must be one of"),
+        ({"temporal_keep_rate": 3}, "a share of the targets, not a count"),
+        ({"dims": 0}, "dims must be a positive whole number"),
+        ({"bits": 64}, "weighting='binary'"),
+        ({"weighting": "binary"}, "weighting='binary'"),
+        ({"min_frames": 3}, "min_frames must be at least 4"),
+        ({"comparator": False, "min_frames": 0}, "min_frames must be at least 1"),
+        ({"symmetry": True}, "symmetry must be one of"),
+    ],
+)
+def test_contradicting_settings_are_refused(settings_: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        SimilarityConfig(**settings_)
+
+
+def test_an_unknown_setting_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match="no field 'temporal_keep'; did you mean 'temporal_keep_rate'"):
+        from_mapping(SimilarityConfig, {"temporal_keep": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("regions", "error", "words"),
+    [
+        (torch.rand(16), ShapeError, "Did you pass pooled vectors"),
+        (torch.rand(4, 4, 8), ShapeError, "have 8 dims, the model takes 16"),
+        (torch.ones(4, 4, 16, dtype=torch.int32), ShapeError, "floating point"),
+        (torch.rand(0, 4, 16), DataError, "at least one frame"),
+        (torch.full((4, 4, 16), torch.inf), DataError, "NaN or infinite"),
+        (None, ShapeError, "got a NoneType"),
+    ],
+)
+def test_bad_regions_are_refused(regions: Any, error: type[HapvrError], words: str) -> None:
+    built = model()
+    with pytest.raises(error, match=words):
+        built.describe(regions)
+    with pytest.raises(HapvrError):
+        built.score(regions, video(4))
+    with pytest.raises(HapvrError):
+        built.score(video(4), regions)
+
+
+@pytest.mark.parametrize(
+    ("mask", "error", "words"),
+    [
+        (torch.zeros(2, 5, dtype=torch.bool), DataError, "without a first frame"),
+        (torch.tensor([[True, False, True, True, False]] * 2), DataError, "gap"),
+        (torch.ones(2, 4, dtype=torch.bool), ShapeError, r"shape \[2, 5\], got \[2, 4\]"),
+        (torch.ones(2, 5), ShapeError, "bool tensor"),
+    ],
+)
+def test_bad_masks_are_refused(mask: Tensor, error: type[HapvrError], words: str) -> None:
+    clips = torch.rand(2, 5, 4, 16)
+    with pytest.raises(error, match=words):
+        model()(clips, clips, query_mask=mask)
+
+
+def test_one_video_where_a_batch_is_due_is_refused() -> None:
+    with pytest.raises(ShapeError, match="One video\\? Use score"):
+        model()(video(5), video(5))
+    with pytest.raises(ShapeError, match="must be one video"):
+        model().score(video(5)[None], video(5))
+
+
+@variants
+def test_the_scores_of_these_tests_are_spread_and_not_cut_off(settings_: dict[str, Any]) -> None:
+    """The laws above would mean little if every score were near zero, or cut to one by the hardtanh."""
+    built = model(**settings_)
+    scores = torch.stack([built.score(video(9, a), video(14, b)) for a in range(4) for b in range(5)])
+    assert scores.std() > 0.005
+    assert scores.abs().max() < 0.99

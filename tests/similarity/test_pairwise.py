@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError
+from hapvr.similarity import VideoSimilarity, pairwise
+from tests.similarity.models import VARIANTS, model, video
+
+variants = pytest.mark.parametrize("settings_", VARIANTS.values(), ids=VARIANTS)
+
+
+@torch.no_grad()
+def one_by_one(built: VideoSimilarity, queries: list[Tensor], targets: list[Tensor]) -> Tensor:
+    return torch.stack([torch.stack([built.score(query, target) for target in targets]) for query in queries])
+
+
+@variants
+@settings(max_examples=8)
+@given(
+    query_lengths=st.lists(st.integers(1, 30), min_size=1, max_size=4),
+    target_lengths=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    cells=st.sampled_from([1, 300, 2000, None]),
+)
+def test_agrees_with_one_pair_at_a_time(
+    settings_: dict[str, Any], query_lengths: list[int], target_lengths: list[int], cells: int | None
+) -> None:
+    """Whatever the lengths, the order and the budget of cells."""
+    built = model(**settings_)
+    queries = [video(length, 10 + place) for place, length in enumerate(query_lengths)]
+    targets = [video(length, 50 + place) for place, length in enumerate(target_lengths)]
+    scores = pairwise(built, queries, targets, max_cells=cells)
+    assert scores.dtype == torch.float32
+    torch.testing.assert_close(scores, one_by_one(built, queries, targets), atol=1e-5, rtol=1e-4)
+
+
+def test_strips_of_a_long_pair_agree_with_the_whole() -> None:
+    """Rows are cut into strips that overlap by what psi sees: 7 frames. One frame less would show here."""
+    built = model()
+    query, target = video(150, 1), video(90, 2)
+    whole = one_by_one(built, [query], [target])
+    for cells in (1, 92 * 8, 92 * 20):
+        torch.testing.assert_close(pairwise(built, [query], [target], max_cells=cells), whole, atol=1e-6, rtol=1e-5)
+
+
+def test_an_iterator_is_read_once_and_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[pairwise.__module__], "_WINDOW", 3)
+    built, targets, held = model(), [video(4 + n, n) for n in range(8)], []
+
+    def stream() -> Iterator[Tensor]:
+        for place, target in enumerate(targets):
+            held.append(place)
+            yield target
+
+    done: list[int] = []
+    scores = pairwise(built, targets[:2], stream(), progress=done.append)
+    torch.testing.assert_close(scores, pairwise(built, targets[:2], targets))
+    assert held == list(range(8))
+    assert sum(done) == 8
+
+
+def test_described_raw_and_mixed_videos_score_alike() -> None:
+    built = model()
+    videos = [video(length, length) for length in (5, 9, 20)]
+    described = [built.describe(one) for one in videos]
+    expected = pairwise(built, videos, videos)
+    torch.testing.assert_close(pairwise(built, described, described), expected)
+    torch.testing.assert_close(pairwise(built, videos, [described[0], videos[1], described[2]]), expected)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 5e-3), (torch.float16, 5e-3), (torch.float32, 1e-5)])
+def test_half_precision_stays_close(dtype: torch.dtype, tolerance: float) -> None:
+    built = model(dims=64)
+    videos = [video(length, length, dims=64) for length in (8, 17, 33, 60)]
+    error = (pairwise(built, videos, videos, dtype=dtype) - one_by_one(built, videos, videos)).abs().max()
+    assert error < tolerance
+
+
+def test_features_stored_in_half_precision_are_accepted() -> None:
+    built = model()
+    stored = [video(9, 1).half(), video(12, 2).half()]
+    expected = one_by_one(built, [one.float() for one in stored], [one.float() for one in stored])
+    torch.testing.assert_close(pairwise(built, stored, stored), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_no_targets_and_no_queries_give_empty_matrices() -> None:
+    assert pairwise(model(), [video(5)], []).shape == (1, 0)
+    assert pairwise(model(), [video(5)], iter(())).shape == (1, 0)
+    assert pairwise(model(), [], [video(5), video(6)]).shape == (0, 2)
+
+
+def test_nothing_is_learned() -> None:
+    assert not pairwise(model(), [video(5)], [video(6)]).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "words"),
+    [
+        (torch.rand(4, 4, 8), ShapeError, r"targets\[1\] has 8 dims, the model takes 16"),
+        (torch.rand(4, 16), ShapeError, r"targets\[1\] must be one floating-point video \[T, R, D\], got \[4, 16\]"),
+        (torch.rand(0, 4, 16), DataError, r"targets\[1\] has no frames"),
+        (torch.full((6, 4, 16), torch.nan), DataError, r"targets\[1\] holds 384 NaN"),
+        ("clip.mp4", ShapeError, "got a str"),
+    ],
+)
+def test_a_bad_video_is_named(bad: Any, error: type[HapvrError], words: str) -> None:
+    with pytest.raises(error, match=words):
+        pairwise(model(), [video(5)], [video(5), bad])
+
+
+def test_a_bad_query_is_named_and_bad_settings_are_refused() -> None:
+    with pytest.raises(DataError, match=r"queries\[0\] holds"):
+        pairwise(model(), [torch.full((6, 4, 16), torch.nan)], [video(5)])
+    with pytest.raises(ConfigError, match="dtype must be"):
+        pairwise(model(), [video(5)], [video(5)], dtype=torch.float64)
+    with pytest.raises(ConfigError, match="max_cells must be at least 1"):
+        pairwise(model(), [video(5)], [video(5)], max_cells=0)

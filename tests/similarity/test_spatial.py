@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hapvr.similarity import frame_similarities, keep_count, spatial
+from hapvr.similarity.chamfer import Aggregation
+from tests.similarity import reference
+
+kinds = st.sampled_from(["topk", "chamfer", "max", "average"])
+
+
+def videos(seed: int, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
+
+
+def dense(query: Tensor, target: Tensor, kind: str, rate: float) -> Tensor:
+    """All region similarities at once, differentiated by torch."""
+    similarities = torch.einsum("hrd,wsd->hwrs", query, target)
+    if kind == "max":
+        return similarities.amax((-1, -2))
+    k = {"topk": keep_count(target.shape[1], rate), "chamfer": 1, "average": target.shape[1]}[kind]
+    return similarities.topk(k, dim=-1).values.mean((-1, -2))
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 5), kinds, st.floats(0, 1), st.integers(0, 99))
+def test_agrees_with_the_loop(height: int, width: int, regions: int, kind: Aggregation, rate: float, seed: int) -> None:
+    query, target = videos(seed, (height, regions, 3), (width, regions, 3))
+    expected = torch.tensor(reference.frame_matrix(query.tolist(), target.tolist(), kind, rate), dtype=torch.float64)
+    torch.testing.assert_close(frame_similarities(query, target, kind=kind, keep_rate=rate), expected)
+
+
+@given(kinds, st.floats(0, 1), st.integers(1, 300), st.integers(0, 99))
+def test_value_and_gradient_do_not_depend_on_the_blocks(kind: Aggregation, rate: float, cells: int, seed: int) -> None:
+    query, target, weight = videos(seed, (7, 4, 5), (6, 4, 5), (7, 6))
+    query, target = query.requires_grad_(), target.requires_grad_()
+    expected = dense(query, target, kind, rate)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spatial, "_CPU_CELLS", cells)
+        matrix = frame_similarities(query, target, kind=kind, keep_rate=rate)
+        gradients = torch.autograd.grad((matrix * weight).sum(), (query, target))
+    torch.testing.assert_close(matrix, expected)
+    torch.testing.assert_close(gradients, torch.autograd.grad((expected * weight).sum(), (query, target)))
+
+
+def test_gradcheck() -> None:
+    query, target = (video.requires_grad_() for video in videos(3, (3, 3, 4), (2, 3, 4)))
+    for kind, rate in (("chamfer", 0.0), ("topk", 0.6), ("max", 0.0), ("average", 0.0)):
+        assert torch.autograd.gradcheck(
+            lambda q, t, kind=kind, rate=rate: frame_similarities(q, t, kind=kind, keep_rate=rate), (query, target)
+        )
+
+
+def test_query_and_target_may_have_different_numbers_of_regions() -> None:
+    query, target = videos(1, (3, 2, 4), (5, 6, 4))
+    torch.testing.assert_close(frame_similarities(query, target, kind="chamfer"), dense(query, target, "chamfer", 0))
+
+
+def test_only_one_of_the_videos_may_be_learning() -> None:
+    query, target = videos(1, (3, 2, 4), (5, 2, 4))
+    query.requires_grad_()
+    frame_similarities(query, target, kind="chamfer").sum().backward()  # type: ignore[no-untyped-call]
+    assert query.grad is not None
+    assert target.grad is None
+
+
+def test_half_precision_is_accumulated_in_float32() -> None:
+    query, target = videos(2, (4, 9, 64), (5, 9, 64), dtype=torch.float32)
+    exact = frame_similarities(query, target, kind="chamfer")
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = frame_similarities(query, target, kind="chamfer")
+    assert exact.dtype == rounded.dtype == torch.float32
+    torch.testing.assert_close(rounded, exact, rtol=0.02, atol=0.1)
+
+
+def test_region_similarities_of_all_frames_are_never_held_at_once() -> None:
+    """The largest tensor made is a block; the full [H, R, W, R] would be 21 million values."""
+    largest = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(
+            self, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+        ) -> object:
+            nonlocal largest
+            result = func(*args, **(kwargs or {}))  # type: ignore[operator,arg-type]
+            if isinstance(result, Tensor):
+                largest = max(largest, result.numel())
+            return result
+
+    query, target = (video.requires_grad_() for video in videos(0, (512, 9, 8), (512, 9, 8), dtype=torch.float32))
+    with Watch():  # type: ignore[no-untyped-call]
+        frame_similarities(query, target, kind="chamfer").sum().backward()  # type: ignore[no-untyped-call]
+    assert 0 < largest <= max(spatial._CPU_CELLS, 512 * 9 * 512)

@@ -1,0 +1,73 @@
+"""The layering: each folder imports only from those above it, and the numeric layers run on a bare GPU node."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "hapvr"
+# Top to bottom: a layer may import from itself and from those before it.
+LAYERS = ["errors", "checks", "config", "weights", "video", "backbones", "features", "similarity", "losses",
+          "evaluation", "training", "conversion", "cli"]  # fmt: skip
+NUMERIC = ["backbones", "features", "similarity", "losses", "evaluation", "training", "conversion"]
+ALLOWED_THERE = {"torch", "numpy", "safetensors", "PIL", "triton"}
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+def imports(path: Path) -> list[str]:
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_layer_imports_only_from_those_above_it(path: Path) -> None:
+    here = LAYERS.index(layer_of(path))
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "hapvr" and parts[1] != "__version__":
+            assert LAYERS.index(parts[1]) <= here, f"{path.relative_to(SOURCE)} imports {name}"
+        elif parts[0] != "hapvr" and layer_of(path) in NUMERIC:
+            assert parts[0] in ALLOWED_THERE | sys.stdlib_module_names, f"{path.relative_to(SOURCE)} imports {name}"
+
+
+def test_every_layer_is_there() -> None:
+    assert {layer_of(path) for path in modules()} == set(LAYERS)
+
+
+def test_the_numeric_layers_import_without_decoders_storage_and_command_line() -> None:
+    program = (
+        "import sys\n"
+        "refused = {'av', 'typer', 'rich', 'click', 'pydantic', 'lancedb', 'h5py', 'matplotlib'}\n"
+        "class Refuse:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in refused:\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Refuse())\n" + "\n".join(f"import hapvr.{layer}" for layer in NUMERIC)
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("layer", NUMERIC)
+def test_what_a_layer_offers_is_sorted_and_exists(layer: str) -> None:
+    module = __import__(f"hapvr.{layer}", fromlist=["__all__"])
+    assert module.__all__ == sorted(module.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name))
+    for name in module.__all__:
+        assert getattr(module, name).__doc__, f"hapvr.{layer}.{name} is not documented"
