@@ -1,33 +1,44 @@
 # make demo | test | check | bench: each sets up .venv first, from the package registry alone.
 PYTHON ?= python3
 BIN := .venv/bin
-STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check bench docs clean
 
-setup: $(STAMP)
+setup: .venv/.dev
 
-$(STAMP): pyproject.toml constraints.txt
+# What hapvr needs to run. torch is asked for by its exact version first: see constraints.txt.
+.venv/.runtime: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) torch==2.13.0
+	$(PIP) -e .
 	touch $@
 
-demo: setup
+# What its tests and checks need on top.
+.venv/.dev: .venv/.runtime
+	$(PIP) -e '.[dev]'
+	touch $@
+
+demo: .venv/.runtime
 	$(BIN)/hapvr demo
 
-test: setup
+test: .venv/.dev
 	$(BIN)/python -m pytest
 
-check: setup
+check: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-bench: setup
+bench: .venv/.dev
 	$(BIN)/python benchmarks/head.py
 	$(BIN)/python benchmarks/pairwise.py
+	$(BIN)/python benchmarks/metrics.py
+
+# docs/api.md and docs/cli.md are written from the docstrings and the commands' own help.
+docs: .venv/.dev
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf .venv build dist

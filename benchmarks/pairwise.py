@@ -42,7 +42,7 @@ def main() -> None:
 
     def report(name: str, value: float) -> None:
         figures[name] = value
-        print(f"  {name:<34} {value:14,.{0 if value >= 1000 else 6}f}", flush=True)
+        print(f"  {name:<36} {value:12,.0f}" if value >= 1000 else f"  {name:<36} {value:12.4g}", flush=True)
 
     def rate(dtype: torch.dtype, chosen: list[Tensor], *, repeats: int) -> float:
         return (

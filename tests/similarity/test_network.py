@@ -151,7 +151,7 @@ def test_pairs_in_parts_give_the_same_gradients(monkeypatch: pytest.MonkeyPatch,
         return torch.autograd.grad(comparison.scores.square().sum() + comparison.raw.sum(), list(built.parameters()))
 
     whole = gradients()
-    monkeypatch.setattr(network, "_PAIRS_AT_A_TIME", 3)
+    monkeypatch.setattr(network, "_CPU_CELLS", 3 * 81)
     torch.testing.assert_close(gradients(), whole)
     assert all(gradient.any() for gradient in whole)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -53,6 +54,7 @@ class Comparator(nn.Module):
         for conv in (self.conv1, self.conv2, self.conv3, self.final):
             nn.init.xavier_uniform_(conv.weight)
             nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # twice as fast, on a CPU too
 
     def largest_activation(self) -> float:
         """A bound on the activations behind either pooling, if all similarities lie in [-1, 1]."""

@@ -28,7 +28,7 @@ Weighting = Literal["attention", "binary", "none"]
 Symmetry = Literal["none", "average", "levels"]
 
 PART = "similarity"  # the name of this part in a model folder
-_PAIRS_AT_A_TIME = 2048  # pairs whose psi activations are held at once
+_CPU_CELLS, _GPU_CELLS = 1 << 18, 1 << 21  # cells of frame matrices whose psi activations are held at once
 
 
 @dataclass(frozen=True)
@@ -317,11 +317,12 @@ def _psi_chunked(comparator: Comparator, matrices: Tensor, rows: Tensor | None, 
     row_masks = None if rows is None else rows[:, None].expand(n, m, -1).flatten(0, 1)
     column_masks = None if columns is None else columns[None].expand(n, m, -1).flatten(0, 1)
     flat = matrices.flatten(0, 1).to(comparator.final.weight.dtype)
+    step = max(1, (_GPU_CELLS if matrices.is_cuda else _CPU_CELLS) // flat[0].numel())
     parts = []
-    for start in range(0, n * m, _PAIRS_AT_A_TIME):
-        chunk = slice(start, start + _PAIRS_AT_A_TIME)
+    for start in range(0, n * m, step):
+        chunk = slice(start, start + step)
         inputs = (flat[chunk], *(None if mask is None else mask[chunk] for mask in (row_masks, column_masks)))
-        if torch.is_grad_enabled() and n * m > _PAIRS_AT_A_TIME:
+        if torch.is_grad_enabled() and n * m > step:
             parts.append(checkpoint(comparator, *inputs, use_reentrant=False))
         else:
             parts.append(comparator(*inputs))

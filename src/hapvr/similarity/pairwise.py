@@ -27,8 +27,9 @@ from hapvr.similarity.chamfer import Aggregation, keep_count
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, slot
 from hapvr.similarity.network import Descriptors, VideoSimilarity, doubled_length
 
-# Cells of the packed matrix worked on at a time: about 200 bytes each in plain torch, 30 in the fused kernels.
-_CPU_CELLS, _GPU_CELLS = 1 << 20, 1 << 25
+# Cells of the packed matrix worked on at a time: on a CPU psi's activations then stay near its caches (200 bytes a
+# cell), on a GPU a block is long enough to hide the launches (30 bytes a cell in the fused kernels).
+_CPU_CELLS, _GPU_CELLS = 1 << 18, 1 << 25
 _WINDOW = 4096  # targets taken from an iterator at a time, to be sorted and packed
 _FLOAT16_SAFE = 30_000.0  # psi's activations are kept in float16 where they cannot come near its end, 65,504
 _HALO = 8  # rows of context on either side of a strip: psi looks 7 frames far, rounded up to whole output rows

@@ -16,8 +16,8 @@ from torch.autograd.function import once_differentiable
 from hapvr.similarity import kernels
 from hapvr.similarity.chamfer import Aggregation, keep_count
 
-# Region similarities held at a time. On a CPU few enough to stay in cache, on a GPU enough to fill it.
-_CPU_CELLS, _GPU_CELLS = 1 << 21, 1 << 27
+# Region similarities computed at a time, R of them for each one held: enough for a matrix product to be efficient.
+_CPU_CELLS, _GPU_CELLS = 1 << 23, 1 << 27
 
 
 def frame_similarities(query: Tensor, target: Tensor, *, kind: Aggregation, keep_rate: float = 0.0) -> Tensor:

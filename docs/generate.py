@@ -1,0 +1,76 @@
+"""Write docs/api.md and docs/cli.md from what the code says of itself. `--check` only compares (a test does)."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from pathlib import Path
+
+import typer
+from typer.main import get_command
+
+from hapvr.cli.app import app
+
+LAYERS = ["backbones", "features", "similarity", "losses", "evaluation", "training", "conversion"]
+HERE = Path(__file__).parent
+
+
+def first_paragraph(thing: object) -> str:
+    text = inspect.getdoc(thing) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def signature(name: str, thing: object) -> str:
+    if not callable(thing):
+        return name
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (TypeError, ValueError):
+        return name
+    shown = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
+    return f"{name}{inspect.Signature(shown)}"
+
+
+def api() -> str:
+    lines = ["# The library", "", "Written by `make docs` from the docstrings; `help(name)` shows the rest.", ""]
+    for layer in LAYERS:
+        module = importlib.import_module(f"hapvr.{layer}")
+        lines += [f"## hapvr.{layer}", "", first_paragraph(module), ""]
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if not callable(thing):
+                lines += [f"- `{name}`: a {type(thing).__name__}; see the module."]
+                continue
+            lines += [f"- `{signature(name, thing)}`: {first_paragraph(thing)}"]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def commands(command: typer.core.TyperCommand | typer.core.TyperGroup, path: str) -> list[tuple[str, str]]:
+    if isinstance(command, typer.core.TyperGroup):
+        return [row for name, sub in command.commands.items() for row in commands(sub, f"{path} {name}")]  # type: ignore[arg-type]
+    context = typer.Context(command, info_name=path)
+    lines = [f"    {' '.join([path, *command.collect_usage_pieces(context)])}", ""]
+    for parameter in command.params:
+        if record := parameter.get_help_record(context):
+            lines += [f"- `{record[0]}`: {record[1]}"]
+    return [(path, "\n".join([" ".join((command.help or "").split()), "", *lines]))]
+
+
+def cli() -> str:
+    lines = ["# The command line", "", "Written by `make docs` from the commands' own help.", ""]
+    for path, text in commands(get_command(app), "hapvr"):  # type: ignore[arg-type]
+        lines += [f"## {path}", "", text, ""]
+    return "\n".join(lines)
+
+
+def pages() -> dict[Path, str]:
+    return {HERE / "api.md": api().rstrip() + "\n", HERE / "cli.md": cli().rstrip() + "\n"}
+
+
+if __name__ == "__main__":
+    for file, content in pages().items():
+        if "--check" in sys.argv and file.read_text() != content:
+            raise SystemExit(f"{file.name} is stale: run `make docs`.")
+        file.write_text(content)

@@ -1,0 +1,154 @@
+"""Procedural films: the videos of the demo and of the tests.
+
+A film has a cast of shapes and 2 to 5 shots. Each shot has a painted world larger than the picture, a camera that moves
+over it, and some of the cast moving by laws of their own. Everything is drawn from one seed.
+
+Only operations that IEEE 754 rounds exactly (+ - * / sqrt floor) touch pixels, and only uniform draws are taken from
+the generator, so that a seed gives the same bytes on every platform; sines of scalars are rounded before use.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from hapvr.errors import ConfigError
+from hapvr.video.clip import Clip, Images
+from hapvr.video.synth_cast import Actor, Motion
+from hapvr.video.synth_numbers import Palette, between, cos_sin, fractal_noise, wave
+from hapvr.video.synth_worlds import PAINTERS, Painter
+
+_MARGIN = 1.6  # the painted world is this much wider and higher than the picture
+_SHORTEST_SHOT_S = 0.5
+
+
+def draw_scene(
+    seed: int, *, seconds: float | None = None, fps: float = 12.5, size: tuple[int, int] = (240, 320)
+) -> Clip:
+    """Draw the film of a seed: [T, H, W, 3] at `fps`, 5 to 30 s long unless `seconds` says how long.
+
+    The film is a function of time: another `fps` samples the same film. size is (height, width). `ConfigError` if a
+    setting is not positive, the seed is below 0, or the picture is under 16 pixels.
+
+    >>> clip = draw_scene(7, seconds=2)
+    >>> clip.images.shape, clip.seconds
+    ((25, 240, 320, 3), 2.0)
+    """
+    if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
+        raise ConfigError(f"seconds must be above 0, got {seconds}.")
+    if not (math.isfinite(fps) and fps > 0):
+        raise ConfigError(f"fps must be above 0, got {fps}.")
+    if seed < 0:
+        raise ConfigError(f"seed must be 0 or above, got {seed}.")
+    if min(size) < 16:
+        raise ConfigError(f"size is (height, width) of at least 16 pixels, got {tuple(size)}.")
+    rng = np.random.default_rng(seed)
+    length = between(rng, 5.0, 30.0)
+    length = length if seconds is None else seconds
+    shots = min(int(rng.integers(2, 6)), max(1, int(length / _SHORTEST_SHOT_S)))
+    weights = [between(rng, 0.6, 1.4) for _ in range(shots)]
+    cuts = [length * sum(weights[: shot + 1]) / sum(weights) for shot in range(shots)]
+    cast = [Actor.draw(rng) for _ in range(int(rng.integers(4, 8)))]
+    first_kind = int(rng.integers(len(PAINTERS)))
+    images = np.empty((max(1, round(length * fps)), *size, 3), np.uint8)
+    frame = 0
+    for shot, end in enumerate(cuts):
+        # A stride coprime to the number of painters: no painter comes twice in one film.
+        painter = PAINTERS[(first_kind + 3 * shot) % len(PAINTERS)]
+        stage = _Stage(np.random.default_rng([seed, shot]), painter, cast, size)
+        start = 0.0 if shot == 0 else cuts[shot - 1]
+        while frame < len(images) and (frame / fps < end or shot == shots - 1):
+            stage.draw(images[frame], frame / fps - start, end - start)
+            frame += 1
+    return Clip(images, fps)
+
+
+@dataclass(frozen=True)
+class _Camera:
+    """A straight move from one view to another, with a little shake."""
+
+    start: tuple[float, float, float]  # down, right, zoom: world seen, in pictures
+    end: tuple[float, float, float]
+    shake: float
+
+    @classmethod
+    def draw(cls, rng: Generator) -> _Camera:
+        def view() -> tuple[float, float, float]:
+            zoom = between(rng, 0.75, _MARGIN - 0.1)
+            room = (_MARGIN - zoom) / 2 - 0.02
+            return between(rng, -room, room), between(rng, -room, room), zoom
+
+        start = view()
+        end = start if rng.random() < 0.2 else view()
+        return cls(start, end, shake=0.0 if rng.random() < 0.5 else 0.008)
+
+    def at(self, seconds: float, share: float) -> tuple[float, float, float]:
+        down, right, zoom = (low + (high - low) * share for low, high in zip(self.start, self.end, strict=True))
+        jolt = cos_sin(seconds * 1.7)[0] + cos_sin(seconds * 2.9)[1]
+        return down + self.shake * jolt, right + self.shake * cos_sin(seconds * 2.3)[0], zoom
+
+
+class _Stage:
+    """One shot: a world, a camera, and the actors that play in it."""
+
+    def __init__(self, rng: Generator, painter: Painter, cast: list[Actor], size: tuple[int, int]) -> None:
+        height, width = size
+        self.size, self.aspect = size, width / height
+        tall, wide = round(height * _MARGIN), round(width * _MARGIN)
+        y, x = (((np.arange(n) + 0.5 - n / 2) / height).astype(np.float32) for n in (tall, wide))
+        y, x = y[:, None], x[None]  # in picture heights from the middle
+        picture = painter(rng, y, x, Palette.draw(rng))
+        light = fractal_noise(rng, y, x, 0.5, octaves=6) * np.float32(0.7) + np.float32(0.65)
+        self.world = np.zeros((tall, wide, 4), np.uint8)  # four bytes a pixel: it is read as one number
+        self.world[..., :3] = np.clip(picture * light[..., None] * 255 + np.float32(0.5), 0, 255)
+        self.camera = _Camera.draw(rng)
+        order = sorted(range(len(cast)), key=lambda _: float(rng.random()))
+        playing = order[: int(rng.integers(2, len(cast) + 1))]
+        self.actors = [(cast[index], Motion.draw(rng, self.aspect)) for index in playing]
+
+    def draw(self, image: Images, seconds: float, length: float) -> None:
+        """Draw the shot at a time since its start into `image` [H, W, 3]."""
+        down, right, zoom = self.camera.at(seconds, seconds / length)
+        height, width = self.size
+        rows = _seen(height, down, zoom, self.world.shape[0])
+        columns = _seen(width, right, zoom, self.world.shape[1])
+        pixels = self.world.view(np.uint32)[..., 0]
+        image[:] = pixels[rows].take(columns, axis=1).view(np.uint8).reshape(height, width, 4)[..., :3]
+        for actor, motion in self.actors:
+            y, x = motion.at(seconds)
+            y, x = (y - down * motion.depth) / zoom, (x - right * self.aspect * motion.depth) / zoom
+            self._paste(image, actor, (y, x), actor.radius / zoom, cos_sin(seconds * motion.spin))
+
+    def _paste(
+        self, image: Images, actor: Actor, place: tuple[float, float], radius: float, turn: tuple[float, float]
+    ) -> None:
+        height, width = self.size
+        pixels = radius * height
+        centre = (place[0] + 0.5) * height, place[1] * height + width / 2
+        top, left = (max(0, math.floor(middle - 1.3 * pixels)) for middle in centre)
+        bottom, right = (min(n, math.ceil(middle + 1.3 * pixels)) for middle, n in zip(centre, self.size, strict=True))
+        if top >= bottom or left >= right:
+            return
+        y = ((np.arange(top, bottom) + 0.5 - centre[0]) / pixels).astype(np.float32)[:, None]
+        x = ((np.arange(left, right) + 0.5 - centre[1]) / pixels).astype(np.float32)[None]
+        cos, sin = np.float32(turn[0]), np.float32(turn[1])
+        u, v = cos * y + sin * x, cos * x - sin * y
+        cover = np.clip(np.float32(0.5) - actor.shape(u, v) * np.float32(pixels), 0, 1)[..., None]
+        shade = (np.float32(0.95) - np.float32(0.22) * (y + x))[..., None]  # lit from the upper left
+        colour = np.broadcast_to(actor.colour, (*u.shape, 3))
+        if actor.stripes:
+            colour = np.where((wave(v * np.float32(actor.stripes)) > 0.5)[..., None], actor.stripe, colour)
+        patch = image[top:bottom, left:right]
+        paint = np.clip(colour * shade, 0, 1) * 255
+        patch[:] = patch + (paint - patch) * cover + np.float32(0.5)
+
+
+def _seen(pixels: int, shift: float, zoom: float, limit: int) -> NDArray[np.intp]:
+    """Which of the world's `limit` rows (or columns) the picture's rows show: [pixels]."""
+    place = (np.arange(pixels) + 0.5 - pixels / 2) * zoom + pixels * shift + limit / 2
+    rows: NDArray[np.intp] = np.clip(place, 0, limit - 1).astype(np.intp)
+    return rows

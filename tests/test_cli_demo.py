@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hapvr.cli import main
+
+
+def test_the_demo_finds_the_originals(capsys: pytest.CaptureFixture[str]) -> None:
+    """An untrained network is far better than chance (1 in 8) and worse than perfect: nothing here is made up."""
+    with pytest.raises(SystemExit) as left:
+        main(["demo", "--json"])
+    assert left.value.code == 0
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["copies"]) == 48
+    assert result["right"] >= 40
+    assert 0.9 < result["mAP"] <= 1
+    assert all(row["score"] >= row["next"] for row in result["copies"])

@@ -1,0 +1,54 @@
+"""The documentation is true: its code runs, it names everything, and what is generated is current."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "docs/method.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All Python blocks of a page run in order, and a `print(x)  # y` prints y."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert blocks
+    program = "\n".join(blocks)
+    exec(compile(program, page, "exec"), {"__name__": "page"})
+    promised = re.findall(r"^print\(.*\)\s+# (.*)$", program, re.MULTILINE)
+    assert capsys.readouterr().out.splitlines() == promised
+
+
+def test_the_generated_pages_are_current() -> None:
+    for file, content in generator().pages().items():
+        assert file.read_text() == content, f"{file.name} is stale: run `make docs`"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in ROOT.glob("**/*.md"):
+        if ".venv" in page.parts:
+            continue
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if not link.startswith("http"):
+                assert (page.parent / link).exists(), f"{page.relative_to(ROOT)} links to {link}"
+
+
+def test_every_make_target_of_the_readme_is_there() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)) <= targets
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generate"] = module
+    spec.loader.exec_module(module)
+    return module
