@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from hapvr.errors import ShapeError
-from hapvr.training import gather, rank, world_size
+from hapvr.losses import LossInputs, WeightedLosses, hapvr_losses
+from hapvr.similarity import Descriptors, SimilarityConfig, VideoSimilarity
+from hapvr.training import frame_pseudo_labels, gather, rank, world_size
 
 BATCH, INPUTS, SPLITS = 6, 5, {"equal": [3, 3], "unequal": [4, 2]}
 
@@ -58,6 +61,47 @@ def step(loss: str, sizes: list[int]) -> dict[str, Any]:
     return {"loss": value.detach(), "gradients": gradients(model)}
 
 
+def hapvr_step(sizes: list[int]) -> dict[str, Any]:
+    """One step of the real network and HAP-VR's total loss: own clips are the queries, all gathered clips the targets.
+
+    Clips 0..2 are views of videos 0..2, clips 3..5 other views of the same. The means over queries are equal shares of
+    the joined mean; the range penalty is a sum, so it is scaled by the number of processes.
+    """
+    torch.manual_seed(5)
+    model = VideoSimilarity(SimilarityConfig(dims=16)).double()
+    first, count = sum(sizes[: rank()]), sizes[rank()]
+    clips = torch.randn(BATCH, 8, 4, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    own = clips[first : first + count]
+    described = model.describe(own)
+    comparison = model(described, Descriptors.of(gather(described.as_subclass(Tensor))))
+    content, number = torch.arange(BATCH) % 3, torch.arange(BATCH)
+    relevance = (content[:, None] == content)[first : first + count]
+    itself = (number[:, None] == number)[first : first + count]
+    query, target = (relevance & ~itself).nonzero(as_tuple=True)
+    positive, negative = frame_pseudo_labels(own.mean(2)[query], clips.mean(2)[target])
+    scores = comparison.scores / 2 + 0.5
+    recipe = hapvr_losses().terms
+    penalty = replace(recipe["range"], weight=recipe["range"].weight * world_size())
+    total, _ = WeightedLosses({**recipe, "range": penalty})(
+        LossInputs(
+            scores=scores,
+            relevance=relevance,
+            ignore=itself,
+            self_scores=scores[itself],
+            frame_matrices=comparison.frame_matrices[query, target],
+            frame_positive=positive,
+            frame_negative=negative,
+            raw=20 * comparison.raw,  # beyond [-1, 1], so that the penalty counts
+        )
+    )
+    total.backward()
+    averaged = gradients(model)
+    for gradient in averaged if world_size() > 1 else ():
+        dist.all_reduce(gradient)
+        gradient /= world_size()
+    return {"loss": total.detach(), "gradients": averaged, "outside": (20 * comparison.raw).abs().max().item()}
+
+
 def refusal(tensor: Tensor) -> str:
     try:
         gather(tensor)
@@ -75,6 +119,7 @@ def work(process: int, folder: str) -> None:
     results = {
         "numbers": (rank(), world_size()),
         "steps": {(loss, name): step(loss, sizes) for loss in LOSSES for name, sizes in SPLITS.items()},
+        "hapvr": hapvr_step([3, 3]),
         "gradient": weighted.grad,
         "joined": {
             "ragged": gather(torch.full((1 + process, 2), float(process))),
@@ -113,6 +158,15 @@ def test_two_processes_equal_one_on_the_joined_batch(processes: list[dict[str, A
     torch.testing.assert_close(torch.stack([step["loss"] for step in steps]).mean(), value.detach())
     for step in steps:
         torch.testing.assert_close(step["gradients"], gradients(model))
+
+
+def test_the_whole_method_in_two_processes_equals_one_on_the_joined_batch(processes: list[dict[str, Any]]) -> None:
+    alone = hapvr_step([BATCH])
+    assert alone["outside"] > 1
+    steps = [process["hapvr"] for process in processes]
+    torch.testing.assert_close(torch.stack([step["loss"] for step in steps]).mean(), alone["loss"])
+    for step in steps:
+        torch.testing.assert_close(step["gradients"], alone["gradients"])
 
 
 def test_the_gradient_is_that_of_the_sum_over_processes(processes: list[dict[str, Any]]) -> None:
