@@ -110,7 +110,11 @@ def test_dino_is_read_from_the_backbone_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("roles", [("student", "teacher"), ("student",)])
 def test_dinos_teacher_is_preferred_and_its_head_left_out(tmp_path: Path, roles: tuple[str, ...]) -> None:
-    checkpoint: dict[str, Any] = {"epoch": 100}
+    checkpoint: dict[str, Any] = {
+        "epoch": 100,
+        "args": argparse.Namespace(arch="vit_small"),
+        "optimizer": {"state": {}},
+    }
     for role in roles:
         prefix = "module." if role == "student" else ""
         body = {f"{prefix}backbone.{name}": t for name, t in published.filled(published.vit_small16()).items()}

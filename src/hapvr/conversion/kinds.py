@@ -20,7 +20,7 @@ from hapvr.weights import Part, load_strict
 Converter = Callable[[Contents], tuple[str, Part]]
 
 # Checkpoints of these kinds keep their training arguments beside the weights; they are read and left out.
-NAMESPACE_KINDS = frozenset({"hap-vr", "s2vs"})
+NAMESPACE_KINDS = frozenset({"hap-vr", "s2vs", "dns", "dino"})
 WHITENED_DIMS = 512
 EIGENVALUE_FLOOR = 1e-7
 
