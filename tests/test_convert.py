@@ -577,7 +577,7 @@ def test_code_hidden_in_training_arguments_is_refused(tmp_path: Path, monkeypatc
     assert not (tmp_path / "evil").exists()
 
 
-@pytest.mark.parametrize("kind", [None, "dns", "dino", "itq"])
+@pytest.mark.parametrize("kind", [None, "torchvision-resnet50", "whitening", "itq"])
 def test_training_arguments_are_accepted_in_no_other_kind(tmp_path: Path, kind: str | None) -> None:
     content = {"proj": torch.eye(512), "args": argparse.Namespace(lr=1.0)}
     with pytest.raises(WeightsError, match=r"argparse\.Namespace"):
