@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -46,16 +47,16 @@ def psi_agrees_with_its_gradients() -> None:
     matrix = torch.randn(len(rows), len(columns), device=device) * rows[:, None] * columns
     matrix.requires_grad_()
     inputs = [matrix, *module.parameters()]
-    plain = module(matrix[None], rows[None], columns[None])[0]
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        plain = module(matrix[None], rows[None], columns[None])[0]
     fused = kernels.compare(module, matrix, rows, columns, dtype=torch.float32)
-    # On a GPU the kernels multiply float32 as TF32, rounded to 10 bits.
-    rounding = 2e-5 if device == "cpu" else 1e-2
-    torch.testing.assert_close(fused, plain, atol=rounding, rtol=rounding)
+    # On a GPU the kernels multiply float32 as TF32, rounded to 10 bits, which also decides some poolings otherwise.
+    value, slope = (2e-5, 1e-4) if device == "cpu" else (1e-2, 0.25)
+    torch.testing.assert_close(fused, plain, atol=value, rtol=value)
     weight = torch.randn_like(plain)
     expected, gradients = (torch.autograd.grad(output, inputs, weight) for output in (plain, fused))
     real = rows[:, None] & columns
-    for ours, theirs in zip((gradients[0] * real, *gradients[1:]), (expected[0] * real, *expected[1:]), strict=True):
-        assert (ours - theirs).norm() <= 5 * rounding * theirs.norm()
+    _alike((gradients[0] * real, *gradients[1:]), (expected[0] * real, *expected[1:]), slope)
 
 
 def the_network_agrees() -> None:
@@ -76,14 +77,19 @@ def the_network_agrees() -> None:
             scores = built(clips, clips, query_mask=mask, target_mask=mask).scores
             return [scores, *torch.autograd.grad(scores.square().sum(), list(built.parameters()))]
 
-    for ours, theirs in zip(learn(True), learn(False), strict=True):
-        assert (ours - theirs).norm() < 0.1 * theirs.norm()
+    _alike(learn(True), learn(False), 0.1 if dtype == torch.float16 else 0.3)  # two roundings to 7 bits
     videos = [video(length, length, regions=3, dims=32).to(device) for length in (3, 4, 9, 30, 41)]
-    with torch.no_grad():
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         exact = torch.stack([torch.stack([built.score(q, t) for t in videos]) for q in videos]).cpu()
     with mock.patch.object(kernels, "usable", return_value=True):
         assert (pairwise(built, videos, videos, dtype=dtype) - exact).abs().max() < 5e-3
     assert (pairwise(built, videos, videos, dtype=torch.float32) - exact).abs().max() < 1e-4
+
+
+def _alike(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], tolerance: float) -> None:
+    distances = [((a - b).norm() / b.norm()).item() for a, b in zip(ours, theirs, strict=True)]
+    print(" ".join(f"{distance:.3g}" for distance in distances))
+    assert max(distances) < tolerance, distances
 
 
 def _where() -> tuple[str, torch.dtype]:

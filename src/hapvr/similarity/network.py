@@ -214,7 +214,8 @@ class VideoSimilarity(nn.Module):
         """
         _check_batch(query, query_mask, "query")
         _check_batch(target, target_mask, "target")
-        described, others = self.describe(query), self.describe(target)
+        described = self.describe(query)
+        others = described if target is query else self.describe(target)
         comparison = self._compare(described, others, query_mask, target_mask)
         if self.config.symmetry != "average":
             return comparison
