@@ -1,4 +1,4 @@
-"""The method, in reading order: chamfer, spatial, attention or binarize, comparator, network, pairwise.
+"""The method, in reading order: chamfer, spatial, attention or binarize, comparator, network, pairwise, segments.
 
 One alphabet for shapes throughout the package: N (and M) videos, T frames (Tq of the query, Tt of the target),
 R regions of a frame, D dims of a region vector. A packed matrix lays several videos end to end: [H, W] cells.
@@ -10,6 +10,7 @@ from hapvr.similarity.chamfer import keep_count, topk_chamfer
 from hapvr.similarity.comparator import Comparator
 from hapvr.similarity.network import Comparison, Descriptors, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.pairwise import pairwise
+from hapvr.similarity.segments import Segment, SegmentConfig, find_segments
 from hapvr.similarity.spatial import frame_similarities
 
 __all__ = [
@@ -18,8 +19,11 @@ __all__ = [
     "Comparison",
     "Descriptors",
     "RegionAttention",
+    "Segment",
+    "SegmentConfig",
     "SimilarityConfig",
     "VideoSimilarity",
+    "find_segments",
     "frame_similarities",
     "keep_count",
     "pairwise",

@@ -1,0 +1,184 @@
+"""Where two videos match: local alignment of their frame matrix by dynamic programming.
+
+A match is a path through the frame matrix along which similarities stay above a threshold. Each cell is worth its
+similarity less the threshold, so that a path gains while it matches and loses while it does not; the best local path is
+found row by row as sequence aligners do (Smith and Waterman, 1981). Steps may skip up to two frames on either side or
+stay on a target frame, for a small price: so slowed and sped-up copies are followed. A path that loses too much on its
+way ends there, so that two matches are not bridged into one. The rectangle of the best path is then taken out and the
+search goes on. Reversed copies are found on the mirrored matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hapvr.errors import ConfigError, DataError, ShapeError
+
+Matrix = NDArray[np.float64]
+
+# (query frames, target frames) of a step, and how many frames it skips or repeats. The first is the plain diagonal.
+_STEPS = ((1, 1, 0), (1, 2, 1), (1, 3, 2), (2, 1, 1), (3, 1, 2), (1, 0, 1))
+
+
+@dataclass(frozen=True)
+class SegmentConfig:
+    """When a path counts as a match."""
+
+    threshold: float = 0.45  # similarity at which a frame pair is as likely to match as not
+    price: float = 0.03  # of each frame skipped or repeated
+    drop: float = 0.6  # a path ends where it has lost so much since its best: about two or three unlike frames in a row
+    least_gain: float = 0.4  # sum over the path of similarity less threshold and prices
+    least_frames: int = 3  # distinct query frames of a match
+    most: int = 20  # matches reported for a pair
+
+    def __post_init__(self) -> None:
+        for name in ("price", "drop", "least_gain"):
+            if not (value := getattr(self, name)) >= 0:
+                raise ConfigError(f"{name} must be a number of at least 0, got {value!r}.")
+        if not math.isfinite(self.threshold):
+            raise ConfigError(f"threshold must be finite, got {self.threshold!r}.")
+        for name in ("least_frames", "most"):
+            if not isinstance(value := getattr(self, name), int) or value < 1:
+                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One matching stretch, in seconds on both videos."""
+
+    query: tuple[float, float]
+    target: tuple[float, float]
+    score: float  # mean similarity along the path
+    backwards: bool  # the target runs backwards
+    path: tuple[tuple[int, int], ...]  # (query frame, target frame) along the match, by ascending query frame
+
+
+def find_segments(
+    matrix: ArrayLike,
+    query_times: ArrayLike,
+    target_times: ArrayLike,
+    *,
+    config: SegmentConfig | None = None,
+) -> list[Segment]:
+    """The matching stretches of two videos, best first.
+
+    Args:
+        matrix: [Tq, Tt] frame similarities, before psi.
+        query_times: [Tq] ascending timestamps of the query's frames, in seconds.
+        target_times: [Tt], likewise.
+        config: when a path counts as a match.
+
+    A frame stands for the time halfway to its neighbours, so that neighbouring segments touch and do not overlap.
+
+    >>> matrix = np.full((6, 8), .1)
+    >>> for frame in range(4):
+    ...     matrix[1 + frame, 3 + frame] = .9          # query frames 1..4 are target frames 3..6
+    >>> segment, = find_segments(matrix, np.arange(6.), np.arange(8.))
+    >>> segment.query, segment.target, round(segment.score, 2)
+    ((0.5, 4.5), (2.5, 6.5), 0.9)
+    """
+    config = config or SegmentConfig()
+    values, rows, columns = _checked(matrix, query_times, target_times)
+    gains = values - config.threshold
+    row_edges, column_edges = _edges(rows), _edges(columns)
+    found: list[Segment] = []
+    while len(found) < config.most:
+        forwards, backwards = (_best_path(turned, config.price, config.drop) for turned in (gains, gains[:, ::-1]))
+        turned = backwards.gain > forwards.gain
+        best = backwards if turned else forwards
+        if best.gain < config.least_gain or not best.cells:
+            break
+        cells = [(i, len(columns) - 1 - j if turned else j) for i, j in best.cells]
+        (top, bottom), (left, right) = _span(i for i, _ in cells), _span(j for _, j in cells)
+        gains[top : bottom + 1, left : right + 1] = -1.0  # taken
+        if bottom - top + 1 < config.least_frames:
+            continue
+        found.append(
+            Segment(
+                query=(float(row_edges[top]), float(row_edges[bottom + 1])),
+                target=(float(column_edges[left]), float(column_edges[right + 1])),
+                score=float(np.mean([values[cell] for cell in cells])),
+                backwards=turned and right > left,
+                path=tuple(cells),
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _Path:
+    gain: float
+    cells: list[tuple[int, int]]
+
+
+def _best_path(gains: Matrix, price: float, drop: float) -> _Path:
+    """The path of the largest sum: every cell adds its gain, every skipped or repeated frame costs its price.
+
+    A path may not fall by more than `drop` below the largest sum it has had.
+    """
+    height, width = gains.shape
+    reach = max(max(di, dj) for di, dj, _ in _STEPS)
+    totals = np.full((height + reach, width + reach), -np.inf)  # shifted by `reach`: what lies outside is never better
+    peaks = np.full_like(totals, -np.inf)  # the largest sum that the path to a cell has had
+    steps = np.full((height, width), -1, np.int8)
+    for i in range(height):
+        options = np.stack(
+            [totals[i + reach - di, reach - dj : reach - dj + width] - price * skipped for di, dj, skipped in _STEPS]
+        )  # [steps, Tt]
+        chosen = options.argmax(0)
+        before = np.take_along_axis(options, chosen[None], 0)[0]
+        highest = np.stack([peaks[i + reach - di, reach - dj : reach - dj + width] for di, dj, _ in _STEPS])
+        highest = np.take_along_axis(highest, chosen[None], 0)[0]
+        goes_on = (before > 0) & (before + gains[i] >= highest - drop)  # else a path begins here
+        steps[i] = np.where(goes_on, chosen, -1)
+        total = gains[i] + np.where(goes_on, before, 0.0)
+        totals[i + reach, reach:] = total
+        peaks[i + reach, reach:] = np.maximum(total, np.where(goes_on, highest, -np.inf))
+    inner = totals[reach:, reach:]
+    i, j = (int(place) for place in np.unravel_index(inner.argmax(), inner.shape))
+    gain = float(inner[i, j])
+    cells = []
+    while True:
+        cells.append((i, j))
+        if steps[i, j] < 0:
+            break
+        di, dj, _ = _STEPS[steps[i, j]]
+        i, j = i - di, j - dj
+    return _Path(gain, cells[::-1])
+
+
+def _edges(times: Matrix) -> Matrix:
+    """The borders [T + 1] between frames: halfway to the neighbours, half a step beyond the ends, never below 0."""
+    if len(times) == 1:
+        return np.array([max(times[0] - 0.5, 0.0), times[0] + 0.5])
+    middles = (times[1:] + times[:-1]) / 2
+    first, last = times[0] - (times[1] - times[0]) / 2, times[-1] + (times[-1] - times[-2]) / 2
+    return np.concatenate([[max(first, 0.0)], middles, [last]])
+
+
+def _span(numbers: object) -> tuple[int, int]:
+    listed = list(numbers)  # type: ignore[call-overload]
+    return min(listed), max(listed)
+
+
+def _checked(matrix: ArrayLike, query_times: ArrayLike, target_times: ArrayLike) -> tuple[Matrix, Matrix, Matrix]:
+    values = np.array(matrix, dtype=np.float64)
+    rows, columns = np.asarray(query_times, dtype=np.float64), np.asarray(target_times, dtype=np.float64)
+    if values.ndim != 2 or values.size == 0:
+        raise ShapeError(f"matrix must be [Tq, Tt] with at least one frame each, got {list(values.shape)}.")
+    if rows.shape != values.shape[:1] or columns.shape != values.shape[1:]:
+        raise ShapeError(
+            f"query_times and target_times must have one entry per row and column of the matrix "
+            f"{list(values.shape)}, got {list(rows.shape)} and {list(columns.shape)}."
+        )
+    for name, numbers in (("matrix", values), ("query_times", rows), ("target_times", columns)):
+        if not np.isfinite(numbers).all():
+            raise DataError(f"{name} holds NaN or infinite values.")
+    for name, times in (("query_times", rows), ("target_times", columns)):
+        if (np.diff(times) <= 0).any():
+            raise DataError(f"{name} must ascend; two frames share or swap their times.")
+    return values, rows, columns

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError
+from hapvr.similarity import Segment, SegmentConfig, find_segments
+from hapvr.similarity.segments import _STEPS, _best_path
+
+
+def drawn(height: int, width: int, cells: list[tuple[int, int]], seed: int = 0) -> NDArray[np.float64]:
+    """A frame matrix: noise around .2, and about .8 along the cells."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(0.2, 0.05, (height, width))
+    for i, j in cells:
+        matrix[i, j] = rng.normal(0.8, 0.05)
+    return matrix
+
+
+def found(matrix: NDArray[np.float64], **settings: Any) -> list[Segment]:
+    height, width = matrix.shape
+    return find_segments(matrix, np.arange(height) * 1.0, np.arange(width) * 1.0, config=SegmentConfig(**settings))
+
+
+def spans(segments: list[Segment]) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    return sorted((segment.query, segment.target) for segment in segments)
+
+
+def slow_best(gains: NDArray[np.float64], price: float) -> float:
+    """The largest sum over all paths, by trying every one of them."""
+
+    def onwards(i: int, j: int) -> float:
+        best = 0.0
+        for di, dj, skipped in _STEPS:
+            if i + di < gains.shape[0] and j + dj < gains.shape[1]:
+                best = max(best, onwards(i + di, j + dj) - price * skipped)
+        return float(gains[i, j]) + best
+
+    return max(onwards(i, j) for i, j in product(range(gains.shape[0]), range(gains.shape[1])))
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.floats(0, 0.3), st.integers(0, 999))
+def test_the_best_path_agrees_with_trying_them_all(height: int, width: int, price: float, seed: int) -> None:
+    gains = np.random.default_rng(seed).normal(0, 0.5, (height, width))
+    path = _best_path(gains, price, np.inf)
+    assert path.gain == pytest.approx(slow_best(gains, price))
+    steps = {(di, dj): skipped for di, dj, skipped in _STEPS}
+    paid = sum(steps[b[0] - a[0], b[1] - a[1]] for a, b in zip(path.cells, path.cells[1:], strict=False))
+    assert sum(gains[cell] for cell in path.cells) - price * paid == pytest.approx(path.gain)
+
+
+def test_a_trimmed_copy_is_found_to_the_frame() -> None:
+    (segment,) = found(drawn(10, 30, [(i, 12 + i) for i in range(10)]))
+    assert (segment.query, segment.target) == ((0.0, 9.5), (11.5, 21.5))
+    assert segment.score == pytest.approx(0.8, abs=0.05)
+    assert not segment.backwards
+    assert segment.path == tuple((i, 12 + i) for i in range(10))
+
+
+def test_several_matches_are_all_found() -> None:
+    cells = [(i, 5 + i) for i in range(6)] + [(10 + i, 25 + i) for i in range(8)]
+    assert spans(found(drawn(20, 40, cells))) == [((0.0, 5.5), (4.5, 10.5)), ((9.5, 17.5), (24.5, 32.5))]
+
+
+def test_a_short_gap_is_bridged_and_a_long_one_is_not() -> None:
+    """Two unlike frames cost about .5, less than `drop`; five cost more."""
+    for gap, count in ((2, 1), (5, 2)):
+        cells = [(i, i) for i in range(8)] + [(8 + gap + i, 8 + gap + i) for i in range(8)]
+        assert len(found(drawn(30, 30, cells))) == count
+
+
+def test_a_query_repeated_in_the_target_is_found_twice() -> None:
+    cells = [(i, 2 + i) for i in range(8)] + [(i, 20 + i) for i in range(8)]
+    assert [target for _, target in spans(found(drawn(8, 40, cells)))] == [(1.5, 9.5), (19.5, 27.5)]
+
+
+@pytest.mark.parametrize("speed", [0.5, 0.75, 1.5, 2.0, 3.0])
+def test_a_copy_at_another_speed_is_followed(speed: float) -> None:
+    """`speed` target frames pass for each query frame."""
+    frames = 12 if speed > 1 else 24
+    cells = [(i, 3 + int(i * speed)) for i in range(frames)]
+    (segment,) = found(drawn(frames, 60, cells))
+    assert segment.query == pytest.approx((0, frames - 0.5), abs=1.01)
+    assert segment.target == pytest.approx((2.5, 3.5 + int((frames - 1) * speed)), abs=1.01)
+
+
+def test_a_reversed_copy_is_found_and_said_to_be_reversed() -> None:
+    (segment,) = found(drawn(10, 30, [(i, 20 - i) for i in range(10)]))
+    assert segment.backwards
+    assert segment.query == (0.0, 9.5)
+    assert segment.target == (10.5, 20.5)
+
+
+def test_nothing_is_found_in_noise() -> None:
+    assert found(drawn(40, 60, [])) == []
+    assert found(drawn(40, 60, [(3, 3), (20, 40)])) == []  # two alike frames are no match
+
+
+def test_matches_are_reported_best_first_and_no_more_than_asked() -> None:
+    cells = [(i, 5 + i) for i in range(4)] + [(10 + i, 25 + i) for i in range(9)]
+    matrix = drawn(20, 40, cells)
+    assert [segment.target[0] for segment in found(matrix)] == [24.5, 4.5]
+    assert len(found(matrix, most=1)) == 1
+
+
+def test_seconds_follow_the_timestamps() -> None:
+    matrix = drawn(6, 8, [(i, i) for i in range(6)])
+    (segment,) = find_segments(matrix, np.arange(6) / 4 + 10, np.array([0, 1, 3, 5, 6, 8, 20, 30]) * 1.0)
+    assert segment.query == (10 - 0.125, 10 + 5.5 / 4)
+    assert segment.target == (0.0, 14.0)
+
+
+@given(st.integers(0, 50))
+def test_swapping_the_videos_swaps_a_plain_diagonal(seed: int) -> None:
+    matrix = drawn(15, 25, [(2 + i, 7 + i) for i in range(9)], seed)
+    one, other = found(matrix), found(matrix.T)
+    assert spans(one) == sorted((segment.target, segment.query) for segment in other)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"matrix": np.zeros(3)}, ShapeError, r"\[Tq, Tt\]"),
+        ({"matrix": np.zeros((0, 3))}, ShapeError, "at least one frame"),
+        ({"query_times": np.arange(3.0)}, ShapeError, "one entry per row"),
+        ({"matrix": np.full((2, 2), np.nan)}, DataError, "matrix holds NaN"),
+        ({"target_times": np.array([1.0, 1.0])}, DataError, "target_times must ascend"),
+    ],
+)
+def test_bad_input_is_refused(change: dict[str, Any], error: type[HapvrError], words: str) -> None:
+    good = {"matrix": np.zeros((2, 2)), "query_times": np.arange(2.0), "target_times": np.arange(2.0)}
+    with pytest.raises(error, match=words):
+        find_segments(**{**good, **change})
+
+
+@pytest.mark.parametrize("settings", [{"price": -1}, {"least_frames": 0}, {"most": 1.5}, {"threshold": float("nan")}])
+def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        SegmentConfig(**settings)
