@@ -32,7 +32,7 @@ def chamfer_agrees() -> None:
         assert nothing is None
         gradient = torch.randn(height, width, device=device)
         marks = kernels.marks(gradient, winners[0], torch.float32)
-        torch.testing.assert_close(marks, spatial._marks(gradient, winners, None, torch.float32))
+        torch.testing.assert_close(marks, spatial._marks(gradient, winners, None, regions, torch.float32))
 
 
 def psi_agrees_with_its_gradients() -> None:

@@ -238,8 +238,10 @@ def test_a_folder_of_another_shape_is_refused(tmp_path: Path) -> None:
         ({"dims": 0}, "dims must be a positive whole number"),
         ({"bits": 64}, "weighting='binary'"),
         ({"weighting": "binary"}, "weighting='binary'"),
-        ({"min_frames": 3}, "min_frames must be at least 4"),
-        ({"comparator": False, "min_frames": 0}, "min_frames must be at least 1"),
+        ({"min_frames": 3}, "min_frames must be a whole number of at least 4 .psi pools"),
+        ({"min_frames": 9.0}, "min_frames must be a whole number"),
+        ({"comparator": False, "min_frames": 0}, "min_frames must be a whole number of at least 1, got 0"),
+        ({"comparator": "no"}, "comparator must be true or false"),
         ({"symmetry": True}, "symmetry must be one of"),
     ],
 )
@@ -257,9 +259,9 @@ def test_an_unknown_setting_is_refused_with_a_suggestion() -> None:
     ("regions", "error", "words"),
     [
         (torch.rand(16), ShapeError, "Did you pass pooled vectors"),
-        (torch.rand(4, 4, 8), ShapeError, "have 8 dims, the model takes 16"),
+        (torch.rand(4, 4, 8), ShapeError, "has 8 dims, the model takes 16"),
         (torch.ones(4, 4, 16, dtype=torch.int32), ShapeError, "floating point"),
-        (torch.rand(0, 4, 16), DataError, "at least one frame"),
+        (torch.rand(0, 4, 16), DataError, "has no frames"),
         (torch.full((4, 4, 16), torch.inf), DataError, "NaN or infinite"),
         (None, ShapeError, "got a NoneType"),
     ],
@@ -272,6 +274,34 @@ def test_bad_regions_are_refused(regions: Any, error: type[HapvrError], words: s
         built.score(regions, video(4))
     with pytest.raises(HapvrError):
         built.score(video(4), regions)
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "error"),
+    [
+        (torch.rand(0, 4, 16), DataError),
+        (torch.full((4, 4, 16), torch.nan), DataError),
+        (torch.rand(4, 4, 24), ShapeError),
+    ],
+)
+def test_bad_descriptors_are_refused_like_bad_regions(descriptors: Tensor, error: type[HapvrError]) -> None:
+    with pytest.raises(error):
+        model().score(Descriptors.of(descriptors), video(4))
+    with pytest.raises(error):
+        model()(Descriptors.of(descriptors[None]), video(4)[None])
+
+
+def test_a_config_is_asked_for_by_name() -> None:
+    with pytest.raises(ConfigError, match="takes a SimilarityConfig, got a dict"):
+        VideoSimilarity({"dims": 8})  # type: ignore[arg-type]
+
+
+def test_a_model_without_weights_takes_features_in_half_precision_and_knows_its_device() -> None:
+    plain = model(weighting="none", comparator=False)
+    assert plain.device == torch.device("cpu")
+    assert plain.score(video(5).half(), video(6)).item() == pytest.approx(
+        plain.score(video(5), video(6)).item(), abs=1e-3
+    )
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,19 @@ def test_no_targets_and_no_queries_give_empty_matrices() -> None:
     assert pairwise(model(), [], [video(5), video(6)]).shape == (0, 2)
 
 
+def test_no_videos_at_all_give_an_empty_matrix() -> None:
+    assert pairwise(model(), [], []).shape == (0, 0)
+
+
+@pytest.mark.parametrize("temporal", ["topk", "max"])
+def test_autocast_around_it_changes_nothing(temporal: str) -> None:
+    built = model(temporal=temporal)
+    videos = [video(9, 1), video(12, 2)]
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = pairwise(built, videos, videos)
+    assert torch.equal(scores, pairwise(built, videos, videos))
+
+
 def test_nothing_is_learned() -> None:
     assert not pairwise(model(), [video(5)], [video(6)]).requires_grad
 
@@ -104,7 +117,9 @@ def test_nothing_is_learned() -> None:
     ("bad", "error", "words"),
     [
         (torch.rand(4, 4, 8), ShapeError, r"targets\[1\] has 8 dims, the model takes 16"),
-        (torch.rand(4, 16), ShapeError, r"targets\[1\] must be one floating-point video \[T, R, D\], got \[4, 16\]"),
+        (torch.rand(4, 16), ShapeError, r"targets\[1\] must be one video \[T, R, D\], got \[4, 16\]"),
+        (torch.rand(4, 5, 16), ShapeError, r"targets\[1\] has 5 regions a frame, targets\[0\] has 4"),
+        (torch.ones(4, 4, 16, dtype=torch.int64), ShapeError, r"targets\[1\] must be floating point"),
         (torch.rand(0, 4, 16), DataError, r"targets\[1\] has no frames"),
         (torch.full((6, 4, 16), torch.nan), DataError, r"targets\[1\] holds 384 NaN"),
         ("clip.mp4", ShapeError, "got a str"),

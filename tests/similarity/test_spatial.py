@@ -55,9 +55,18 @@ def test_gradcheck() -> None:
         )
 
 
-def test_query_and_target_may_have_different_numbers_of_regions() -> None:
-    query, target = videos(1, (3, 2, 4), (5, 6, 4))
-    torch.testing.assert_close(frame_similarities(query, target, kind="chamfer"), dense(query, target, "chamfer", 0))
+@pytest.mark.parametrize(("here", "there"), [(2, 6), (6, 2), (300, 290)])
+@pytest.mark.parametrize(("kind", "rate"), [("chamfer", 0.0), ("topk", 0.5), ("max", 0.0), ("average", 0.0)])
+def test_query_and_target_may_have_different_numbers_of_regions(
+    kind: Aggregation, rate: float, here: int, there: int
+) -> None:
+    """More than 256 regions, too: then a byte is not enough to remember which one was chosen."""
+    query, target = (video.requires_grad_() for video in videos(1, (3, here, 4), (5, there, 4)))
+    matrix, expected = frame_similarities(query, target, kind=kind, keep_rate=rate), dense(query, target, kind, rate)
+    torch.testing.assert_close(matrix, expected)
+    weight = torch.randn(3, 5, dtype=torch.float64)
+    gradients, theirs = (torch.autograd.grad((m * weight).sum(), (query, target)) for m in (matrix, expected))
+    torch.testing.assert_close(gradients, theirs)
 
 
 def test_only_one_of_the_videos_may_be_learning() -> None:

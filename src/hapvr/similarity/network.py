@@ -6,7 +6,7 @@ import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -66,9 +66,12 @@ class SimilarityConfig:
             raise ConfigError(f"dims must be a positive whole number, got {self.dims!r}.")
         if (self.weighting == "binary") != _is_count(self.bits):
             raise ConfigError(f"bits is the code length of weighting='binary' and of no other; got {self.bits!r}.")
+        if not isinstance(self.comparator, bool):
+            raise ConfigError(f"comparator must be true or false, got {self.comparator!r}.")
         least = DOWNSAMPLING if self.comparator else 1
         if not _is_count(self.min_frames) or self.min_frames < least:
-            raise ConfigError(f"min_frames must be at least {least}, got {self.min_frames!r}: psi pools four frames.")
+            why = " (psi pools four frames into one)" if self.comparator else ""
+            raise ConfigError(f"min_frames must be a whole number of at least {least}{why}, got {self.min_frames!r}.")
 
 
 class Descriptors(Tensor):
@@ -86,7 +89,7 @@ class Descriptors(Tensor):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What comparing N queries with M targets gives; all float32."""
+    """What comparing N queries with M targets gives; in float32 (float64 for a model in float64)."""
 
     scores: Tensor  # [N, M] in [-1, 1]
     frame_matrices: Tensor  # [N, M, Tq, Tt] before psi
@@ -97,7 +100,8 @@ class Comparison:
 class VideoSimilarity(nn.Module):
     """Attention or binarisation, spatial TopK-Chamfer, psi, temporal TopK-Chamfer (HAP-VR, arXiv:2407.15566).
 
-    `score` compares two videos, `hapvr.similarity.pairwise` many with many, `forward` a batch while training.
+    `score` compares two videos, `hapvr.similarity.pairwise` many with many, `forward` a batch while training. Scores
+    lie in [-1, 1] behind psi's hardtanh, or where region vectors are of unit length, as whitened ones are.
     A score does not depend on what a video was padded or batched with. f is not symmetric: query rows are averaged.
 
     >>> model = VideoSimilarity(SimilarityConfig(dims=2, weighting="none", comparator=False, min_frames=1))
@@ -108,25 +112,33 @@ class VideoSimilarity(nn.Module):
 
     def __init__(self, config: SimilarityConfig | None = None) -> None:
         super().__init__()
-        self.config = config = config or SimilarityConfig()
+        self.config = config = SimilarityConfig() if config is None else config
+        if not isinstance(config, SimilarityConfig):
+            raise ConfigError(f"VideoSimilarity takes a SimilarityConfig, got a {type(config).__name__}.")
+        self.register_buffer("_here", torch.empty(0), persistent=False)  # knows the device, also without weights
         self.attention = RegionAttention(config.dims) if config.weighting == "attention" else None
         self.binarization = Binarization(config.dims, config.bits) if config.bits else None
         self.comparator = Comparator() if config.comparator else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network computes."""
+        return cast(Tensor, self._here).device
 
     # --- one video -------------------------------------------------------------------------------------------------
 
     def describe(self, regions: Tensor) -> Descriptors:
         """Weigh or binarise region vectors, once per video: [..., T, R, D] -> the same shape (binary: [..., bits])."""
-        if isinstance(regions, Descriptors):
-            return regions
-        _check_regions(regions, "regions", self.config.dims)
-        require_finite(regions.detach(), "regions")
-        return self.describe_unchecked(regions)
+        described = isinstance(regions, Descriptors)
+        check_regions(regions, "descriptors" if described else "regions", self.config)
+        require_finite(regions.detach().as_subclass(Tensor), "regions")
+        return cast(Descriptors, regions) if described else self.describe_unchecked(regions)
 
     def describe_unchecked(self, regions: Tensor) -> Descriptors:
         """`describe` without looking at the values, for inner loops that must not wait for a GPU."""
-        if (parameter := next(self.parameters(), None)) is not None:
-            regions = regions.to(parameter.dtype)
+        parameter = next(self.parameters(), None)
+        wide = torch.promote_types(regions.dtype, torch.float32)
+        regions = regions.to(wide if parameter is None else parameter.dtype)
         if self.attention is not None:
             regions = self.attention(regions)
         if self.binarization is not None:
@@ -136,7 +148,7 @@ class VideoSimilarity(nn.Module):
     # --- two videos ------------------------------------------------------------------------------------------------
 
     def frame_matrix(self, query: Tensor, target: Tensor) -> Tensor:
-        """Similarity of each query frame to each target frame, before psi.
+        """Similarity of each query frame to each target frame, before psi; short videos are not doubled here.
 
         Args:
             query: [Tq, R, D] region vectors, or their `Descriptors`.
@@ -338,15 +350,17 @@ def _cells(row_mask: Tensor | None, column_mask: Tensor | None) -> Tensor | None
     return row_mask[..., None] if column_mask is None else row_mask[..., None] & column_mask[..., None, :]
 
 
-def _check_regions(regions: Tensor, name: str, dims: int) -> None:
+def check_regions(regions: Tensor, name: str, config: SimilarityConfig) -> None:
+    """Raise unless these are region vectors, or descriptors, that the network takes: [T, R, D] or [N, T, R, D]."""
     if not isinstance(regions, Tensor) or regions.ndim not in (3, 4) or not regions.is_floating_point():
         raise ShapeError(
             f"{name} must be floating point, [T, R, D] or [N, T, R, D]; got {shape_of(regions)}.{_hint(regions)}"
         )
+    dims = config.bits if isinstance(regions, Descriptors) and config.bits is not None else config.dims
     if regions.shape[-1] != dims:
-        raise ShapeError(f"{name} have {regions.shape[-1]} dims, the model takes {dims}: {shape_of(regions)}.")
+        raise ShapeError(f"{name} has {regions.shape[-1]} dims, the model takes {dims}: {shape_of(regions)}.")
     if regions.numel() == 0:
-        raise DataError(f"{name} are empty ({shape_of(regions)}): a video needs at least one frame.")
+        raise DataError(f"{name} has no frames ({shape_of(regions)}): a video needs at least one.")
 
 
 def _hint(value: object) -> str:

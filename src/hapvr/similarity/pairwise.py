@@ -21,11 +21,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hapvr.checks import require_finite, shape_of
-from hapvr.errors import ConfigError, DataError, ShapeError
+from hapvr.errors import ConfigError, ShapeError
 from hapvr.similarity import kernels
 from hapvr.similarity.chamfer import Aggregation, keep_count
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, slot
-from hapvr.similarity.network import Descriptors, VideoSimilarity, doubled_length
+from hapvr.similarity.network import Descriptors, VideoSimilarity, check_regions, doubled_length
 
 # Cells of the packed matrix worked on at a time: on a CPU psi's activations then stay near its caches (200 bytes a
 # cell), on a GPU a block is long enough to hide the launches (30 bytes a cell in the fused kernels).
@@ -68,8 +68,13 @@ def pairwise(
     >>> pairwise(model, [video, video[:1]], [video, video[1:]]).tolist()
     [[1.0, 0.5], [1.0, 0.0]]
     """
-    scorer = _Scorer(model, dtype, max_cells)
-    queries = list(queries)
+    with torch.autocast(model.device.type, enabled=False):  # `dtype` alone decides
+        return _pairwise(_Scorer(model, dtype, max_cells), list(queries), targets, progress)
+
+
+def _pairwise(
+    scorer: _Scorer, queries: list[Tensor], targets: Iterable[Tensor], progress: Callable[[int], None] | None
+) -> Tensor:
     query_packs = list(scorer.packs(queries, "queries", math.isqrt(scorer.cells)))
     widest = max((pack.mask.numel() for pack in query_packs), default=1)
     blocks = []
@@ -109,8 +114,7 @@ class _Scorer:
     """One model, one precision, one budget of cells."""
 
     def __init__(self, model: VideoSimilarity, dtype: torch.dtype | None, max_cells: int | None) -> None:
-        parameter = next(model.parameters(), None)
-        self.device = torch.device("cpu") if parameter is None else parameter.device
+        self.device = model.device
         gpu = self.device.type == "cuda"
         self.dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
         if self.dtype not in (torch.float32, *kernels.HALF):
@@ -130,7 +134,13 @@ class _Scorer:
     def packs(self, videos: Sequence[Tensor], name: str, most: int) -> Iterator[_Pack]:
         """Packs of at most `most` frames (one video at least), by ascending length, none over twice the shortest."""
         for index, video in enumerate(videos):
-            _check_video(video, f"{name}[{index}]", self.model)
+            if not isinstance(video, Tensor) or video.ndim != 3:
+                raise ShapeError(f"{name}[{index}] must be one video [T, R, D], got {shape_of(video)}.")
+            check_regions(video, f"{name}[{index}]", self.model.config)
+            if video.shape[1] != videos[0].shape[1]:
+                raise ShapeError(
+                    f"{name}[{index}] has {video.shape[1]} regions a frame, {name}[0] has {videos[0].shape[1]}."
+                )
         order = sorted(range(len(videos)), key=lambda index: len(videos[index]))
         group: list[int] = []
         frames = 0
@@ -178,7 +188,7 @@ class _Scorer:
 
     def refuse_not_finite(self, queries: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         """Raise `DataError` if a video packed since the last call holds a NaN; only then look for it."""
-        if not bool(torch.stack(self.finite).all()):
+        if self.finite and not bool(torch.stack(self.finite).all()):
             for name, videos in (("queries", queries), ("targets", targets)):
                 for index, video in enumerate(videos):
                     require_finite(video.as_subclass(Tensor), f"{name}[{index}]")
@@ -272,13 +282,3 @@ def _exact(dtype: torch.dtype) -> AbstractContextManager[None]:
         return nullcontext()
     exact: AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
     return exact
-
-
-def _check_video(video: Tensor, name: str, model: VideoSimilarity) -> None:
-    if not isinstance(video, Tensor) or video.ndim != 3 or not video.is_floating_point():
-        raise ShapeError(f"{name} must be one floating-point video [T, R, D], got {shape_of(video)}.")
-    dims = model.config.bits or model.config.dims if isinstance(video, Descriptors) else model.config.dims
-    if video.shape[2] != dims:
-        raise ShapeError(f"{name} has {video.shape[2]} dims, the model takes {dims}: {shape_of(video)}.")
-    if video.numel() == 0:
-        raise DataError(f"{name} has no frames ({shape_of(video)}). Leave it out and count it.")

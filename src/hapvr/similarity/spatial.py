@@ -59,7 +59,7 @@ class _FrameSimilarities(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, target: Tensor, k: int, best_region_only: bool, remember: bool) -> Tensor:
-        if k == 1 and not best_region_only and kernels.usable(query):
+        if k == 1 and not best_region_only and _fused(query, target):
             matrix, chosen = kernels.chamfer(query, target, remember=remember)
             best = None
         else:
@@ -78,10 +78,11 @@ class _FrameSimilarities(torch.autograd.Function):
         query_gradient = torch.empty_like(query)
         target_gradient = torch.zeros_like(targets, dtype=_wide(query.dtype))
         for rows in _blocks(query, target):
-            if ctx.k == 1 and best is None and kernels.usable(query):
+            if ctx.k == 1 and best is None and _fused(query, target):
                 marks = kernels.marks(gradient[rows], chosen[0, rows], query.dtype)
             else:
-                marks = _marks(gradient[rows], chosen[:, rows], None if best is None else best[rows], query.dtype)
+                winners = None if best is None else best[rows]
+                marks = _marks(gradient[rows], chosen[:, rows], winners, target.shape[1], query.dtype)
             query_gradient[rows] = (marks @ targets).view(-1, regions, dims)
             target_gradient += marks.T @ query[rows].reshape(-1, dims)
         return query_gradient, target_gradient.to(target.dtype).view_as(target), None, None, None
@@ -95,8 +96,9 @@ def _forward(
     width = target.shape[0]
     by_region = target.permute(1, 2, 0).contiguous()  # [R, D, W]
     matrix = query.new_empty(frames, width, dtype=_wide(query.dtype))
-    chosen = query.new_empty(k, frames, regions, width, dtype=torch.uint8) if remember else None
-    best = query.new_empty(frames, width, dtype=torch.uint8) if remember and best_region_only else None
+    byte = torch.uint8 if max(regions, len(by_region)) <= 256 else torch.int32
+    chosen = query.new_empty(k, frames, regions, width, dtype=byte) if remember else None
+    best = query.new_empty(frames, width, dtype=byte) if remember and best_region_only else None
     for rows in _blocks(query, target):
         block = query[rows].reshape(-1, dims)  # [h R, D]
         if k == 1:
@@ -111,16 +113,17 @@ def _forward(
         else:
             matrix[rows], region = values.mean(1), None
         if chosen is not None and winners is not None:
-            chosen[:, rows] = winners.view(k, -1, regions, width).to(torch.uint8)
+            chosen[:, rows] = winners.view(k, -1, regions, width).to(byte)
         if best is not None and region is not None:
-            best[rows] = region.to(torch.uint8)
+            best[rows] = region.to(byte)
     return matrix, chosen, best
 
 
 def _running_max(block: Tensor, by_region: Tensor, remember: bool) -> tuple[Tensor, Tensor | None]:
     """The largest similarity of each query region over a frame's regions, and which one: [h R, W] each."""
     values = block @ by_region[0]
-    winners = torch.zeros_like(values, dtype=torch.uint8) if remember else None
+    byte = torch.uint8 if len(by_region) <= 256 else torch.int32
+    winners = torch.zeros_like(values, dtype=byte) if remember else None
     for index in range(1, len(by_region)):
         similarities = block @ by_region[index]
         if winners is not None:
@@ -129,23 +132,28 @@ def _running_max(block: Tensor, by_region: Tensor, remember: bool) -> tuple[Tens
     return values, winners
 
 
-def _marks(gradient: Tensor, chosen: Tensor, best: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """What each dot product of a block received of the gradient: [h R, W R], zero where it was not chosen."""
-    k, height, regions, width = chosen.shape
-    region = torch.arange(regions, device=gradient.device)
-    share = gradient[:, None, :, None].to(dtype) / (regions * k)  # [h, 1, W, 1]
+def _marks(gradient: Tensor, chosen: Tensor, best: Tensor | None, regions: int, dtype: torch.dtype) -> Tensor:
+    """What each dot product of a block received of the gradient: [h Rq, W Rt], zero where it was not chosen."""
+    k, height, query_regions, width = chosen.shape
+    share = gradient[:, None, :, None].to(dtype) / (query_regions * k)  # [h, 1, W, 1]
     if best is not None:
-        share = (gradient[:, None].masked_fill(best[:, None] != region[:, None], 0.0))[..., None].to(dtype)
-    marks = torch.zeros(height, regions, width, regions, dtype=dtype, device=gradient.device)
+        region = torch.arange(query_regions, device=gradient.device)[:, None]
+        share = gradient[:, None].masked_fill(best[:, None] != region, 0.0)[..., None].to(dtype)
+    region = torch.arange(regions, device=gradient.device)
+    marks = torch.zeros(height, query_regions, width, regions, dtype=dtype, device=gradient.device)
     for winners in chosen:
         marks += share.where(winners[..., None] == region, 0.0)
-    return marks.view(height * regions, width * regions)
+    return marks.view(height * query_regions, width * regions)
+
+
+def _fused(query: Tensor, target: Tensor) -> bool:
+    return query.shape[1] == target.shape[1] <= 256 and query.shape[2] % 16 == 0 and kernels.usable(query)
 
 
 def _blocks(query: Tensor, target: Tensor) -> list[slice]:
     frames, regions, _ = query.shape
     cells = _GPU_CELLS if query.is_cuda else _CPU_CELLS
-    step = max(1, cells // (regions * regions * max(1, target.shape[0])))
+    step = max(1, cells // (regions * target.shape[1] * max(1, target.shape[0])))
     return [slice(start, start + step) for start in range(0, frames, step)]
 
 
