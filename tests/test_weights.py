@@ -92,9 +92,13 @@ def test_missing_surplus_and_misshapen_tensors_are_all_listed() -> None:
         assert words in message
 
 
-def test_saving_over_a_model_replaces_it_whole(folder: Path) -> None:
-    save_parts(folder, {"other": Part({"x": 1}, {"t": torch.zeros(1)})})
-    assert list(load_parts(folder)) == ["other"]
+def test_saving_over_a_model_replaces_it_but_never_loses_a_part(folder: Path) -> None:
+    again = {name: Part({"x": 1}, {"t": torch.zeros(1)}) for name in ("whitening", "similarity", "more")}
+    save_parts(folder, again)
+    assert list(load_parts(folder)) == ["whitening", "similarity", "more"]
+    with pytest.raises(WeightsError, match=r"holds a model with other parts \(similarity, more\)"):
+        save_parts(folder, {"whitening": again["whitening"]})
+    assert list(load_parts(folder)) == ["whitening", "similarity", "more"]
 
 
 def test_a_plain_safetensors_file_is_no_model_folder(tmp_path: Path) -> None:

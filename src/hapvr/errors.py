@@ -4,7 +4,12 @@
     ├── ShapeError    a tensor of another shape or type than the call takes
     ├── DataError     values that cannot be used: NaN, an empty video, a mask that leaves nothing
     ├── ConfigError   a setting that does not exist, or that contradicts another
-    └── WeightsError  a weight file that is damaged, of another kind, or lacks tensors
+    ├── WeightsError  a weight file that is damaged, of another kind, or lacks tensors
+    ├── StorageError  stored features or frames that are damaged, missing, of another kind, or would not mix
+    └── DecodeError   a file from which no frame could be read
+        ├── NoVideoError        it can be opened, but holds no video: audio only, or no frame that can be decoded
+        ├── DecodeLimitError    its frames are larger than the limits allow
+        └── DecodeTimeoutError  decoding took longer than the limits allow
 
 A message says what was given, what was expected, and what to do.
 """
@@ -30,3 +35,23 @@ class ConfigError(HapvrError, ValueError):
 
 class WeightsError(HapvrError):
     """A weight file is damaged, of another kind, or its tensors do not fit the model."""
+
+
+class StorageError(HapvrError):
+    """Stored features or frames are damaged, missing, of another kind, or would not mix with what is to be added."""
+
+
+class DecodeError(HapvrError):
+    """No frame could be read from a file: it is missing, damaged, of an unknown kind, or not a file."""
+
+
+class NoVideoError(DecodeError):
+    """A file can be opened but holds no video: audio only, or no frame that can be decoded."""
+
+
+class DecodeLimitError(DecodeError):
+    """The frames of a file are larger than the limits allow."""
+
+
+class DecodeTimeoutError(DecodeError):
+    """Decoding a file took longer than the limits allow."""

@@ -1,7 +1,8 @@
 """Weights at rest: a folder of `config.json` and `model.safetensors`, strict and checksummed; nothing is unpickled.
 
 A folder holds one or more named parts ("backbone", "whitening", "similarity"): `config.json` keeps each part's
-settings and the checksum of the tensors, `model.safetensors` each part's tensors under `part.` names.
+settings and the checksum of the tensors, `model.safetensors` each part's tensors under `part.` names. Settings may be
+edited by hand; tensors may not.
 """
 
 from __future__ import annotations
@@ -33,8 +34,13 @@ class Part:
 
 
 def save_parts(folder: str | os.PathLike[str], parts: Mapping[str, Part]) -> Path:
-    """Write the parts into `folder` (made if need be). The config, with the checksum, is put in place last."""
+    """Write the parts into `folder` (made if need be). The config, with the checksum, is put in place last.
+
+    A model of the same parts is replaced; one that has others is not, for they would be lost.
+    """
     folder = Path(folder)
+    if (folder / CONFIG).exists() and (lost := [name for name in _read_config(folder)["parts"] if name not in parts]):
+        raise WeightsError(f"'{folder}' holds a model with other parts ({', '.join(lost)}). Give another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     named = {
         f"{part}.{name}": tensor.detach().cpu().contiguous().clone()

@@ -160,7 +160,7 @@ def test_bad_maps_are_refused(maps: list[Tensor], kernels: list[int], grid: int,
 
 
 def test_pictures_are_normalised_pooled_and_whitened() -> None:
-    backbone, images = Pyramid(), torch.rand(2, 3, 224, 224)
+    backbone, images = Pyramid().eval(), torch.rand(2, 3, 224, 224)
     regions = extract_regions(backbone, images)
     assert backbone.seen is not None
     torch.testing.assert_close(backbone.seen[:, 1], (images[:, 1] - 0.4) / 0.25)
@@ -192,11 +192,16 @@ def test_real_backbones_have_nine_regions(backbone_class: type[ResNet50 | Effici
 )
 def test_bad_pictures_are_refused(images: Tensor, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        extract_regions(Pyramid(), images)
+        extract_regions(Pyramid().eval(), images)
 
 
 def test_a_backbone_of_other_stages_than_it_says_is_refused() -> None:
-    backbone = Pyramid()
+    backbone = Pyramid().eval()
     backbone.stage_channels = (4, 5, 6, 8)
     with pytest.raises(ShapeError, match=r"promises stages of \[4, 5, 6, 8\]"):
         extract_regions(backbone, torch.rand(1, 3, 112, 112))
+
+
+def test_a_backbone_in_training_mode_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"call \.eval\(\)"):
+        extract_regions(Pyramid(), torch.rand(1, 3, 224, 224))

@@ -89,7 +89,7 @@ LOSSES: dict[str, nn.Module] = {
     "smooth_ap": SmoothAP(temperature=0.05),
     "fast_ap": FastAP(bins=7),
     "dir_ap": DirAP(bins=6),
-    "black_box_ap": BlackBoxAP(),
+    "black_box_ap": BlackBoxAP(margin=0.02),
     "triplet": Triplet(margin=0.1),
     "circle": Circle(scale=16),
     "contrastive": Contrastive(margin=0.4),

@@ -154,7 +154,7 @@ def test_bad_input_is_refused() -> None:
         frame_pseudo_labels(query, target[:1])
     with pytest.raises(ShapeError, match="query must be a tensor"):
         frame_pseudo_labels(query[0], target)
-    with pytest.raises(ShapeError, match="at least one pair"):
+    with pytest.raises(ShapeError, match="at least one frame"):
         frame_pseudo_labels(query, target[:, :0])
     with pytest.raises(ShapeError, match="target_mask must have shape"):
         frame_pseudo_labels(query, target, target_mask=torch.ones(2, 4, dtype=torch.bool))
@@ -162,3 +162,8 @@ def test_bad_input_is_refused() -> None:
         frame_pseudo_labels(query, target, target_mask=torch.tensor([[True] * 5, [False] * 5]))
     with pytest.raises(DataError, match="query holds 24 NaN"):
         frame_pseudo_labels(query * torch.nan, target)
+
+
+def test_no_pairs_give_no_labels() -> None:
+    positive, negative = frame_pseudo_labels(torch.ones(0, 3, 4), torch.ones(0, 5, 4))
+    assert positive.shape == negative.shape == (0, 3, 5)

@@ -78,15 +78,19 @@ def _tfjs(contents: Contents) -> tuple[str, Part]:
 
 
 def _dino(contents: Contents) -> tuple[str, Part]:
-    """The backbone alone. Of a full checkpoint the teacher is taken, the network that DINO itself evaluates."""
+    """The backbone alone. Of a full checkpoint the teacher is taken, the network that DINO itself evaluates.
+
+    Only there a head is expected, the projection that DINO trains with, and left out; a classifier's head in another
+    file says that the file is no DINO backbone.
+    """
     values, source = contents.values, contents.source
-    for role in ("teacher", "student"):
-        if role in values:
-            values, source = values[role], f"the {role} in {source}"
-            break
+    role = next((role for role in ("teacher", "student") if role in values), None)
+    if role is not None:
+        values, source = values[role], f"the {role} in {source}"
     tensors = _without_prefix(_without_prefix(tensors_of(values, source=source), "module."), "backbone.")
-    body = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
-    return _backbone("vit_small16", body, source)
+    if role is not None:
+        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
+    return _backbone("vit_small16", tensors, source)
 
 
 def _backbone(name: str, tensors: dict[str, Tensor], source: str) -> tuple[str, Part]:

@@ -66,6 +66,8 @@ def mean_average_precision(
 ) -> float:
     """Mean of `average_precision` over the queries with at least one positive in the database (mAP).
 
+    `DataError` if no query has one.
+
     Example: the first query has AP 1, the second 1/2; the third has no positive and is not counted.
         >>> scores = [[0.9, 0.1], [0.9, 0.1], [0.5, 0.4]]
         >>> mean_average_precision(scores, [[1, 0], [0, 1], [0, 0]])

@@ -54,6 +54,10 @@ def extract_regions(backbone: Backbone, images: Tensor, whitening: Whitening | N
     Gradients flow as usual: wrap the call in `torch.no_grad()` to describe pictures with a frozen backbone.
     """
     require_images(images)
+    if backbone.training:
+        raise ConfigError(
+            "the backbone is in training mode, where a picture's regions depend on its batch: call .eval()."
+        )
     height, width = images.shape[2:]
     if min(height, width) < LEAST_SIDE:
         raise ShapeError(

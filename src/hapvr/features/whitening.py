@@ -61,7 +61,8 @@ class Whitening(nn.Module):
     def project(self, vectors: Tensor) -> Tensor:
         """The same without the last normalisation: on the vectors of the fit, of identity covariance."""
         _check_vectors(vectors, inputs=self.config.inputs)
-        return (vectors.to(self.mean.dtype) - self.mean) @ self.projection
+        with torch.autocast(vectors.device.type, enabled=False):  # directions of small variance would not survive it
+            return (vectors.to(self.mean.dtype) - self.mean) @ self.projection
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Whitened vectors [..., D_out] of unit length."""

@@ -42,7 +42,7 @@ class BlackBoxAP(ScoreLoss):
         (0.5, [[0.25, -0.25]])
     """
 
-    def __init__(self, strength: float = 4.0, margin: float = 0.02) -> None:
+    def __init__(self, strength: float = 4.0, margin: float = 0.0) -> None:
         super().__init__()
         self.strength = positive_setting(strength, "BlackBoxAP: strength")
         self.margin = non_negative_setting(margin, "BlackBoxAP: margin")

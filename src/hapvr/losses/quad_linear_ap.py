@@ -47,7 +47,8 @@ class QuadLinearAP(ScoreLoss):
     by more than the positives above and the bound is lost.
 
     Scores in [0, 1] (only differences count). Queries without a positive are left out; if none is left the loss is 0.
-    A query without negatives counts with 0. `ConfigError` unless delta > 0 and rho >= 0.
+    A query without negatives counts with 0. Give each clip's own score as ignored; the authors' code counts a clip as
+    its own positive: for that, mark it relevant and do not ignore it. `ConfigError` unless delta > 0 and rho >= 0.
 
     Example: scores .9(+) .8(-) .7(+) with delta=.1, rho=1. The first positive leads by delta: 0 wrong. The second has
     one positive above it and R-(.1) = 3: 3 / (2 + 3). The mean is .3.

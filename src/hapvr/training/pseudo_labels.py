@@ -33,7 +33,7 @@ def frame_pseudo_labels(
 
     `query_mask` [P, Tq] and `target_mask` [P, Tt] are True where a frame is real; padding is labelled neither and may
     hold anything, NaN included. A zero vector has similarity 0 with every frame, so as a query it labels by index
-    alone: mask such frames out if the teacher makes them. Labels carry no gradient.
+    alone: mask such frames out if the teacher makes them. No pairs (P = 0) give no labels. Labels carry no gradient.
 
     Example: similarities 1, .6, 0, -1 to the query frame; round(.35 * 4) = 1 of each.
         >>> query = torch.tensor([[[1.0, 0.0]]])
@@ -57,7 +57,7 @@ def frame_pseudo_labels(
     order = similarity.sort(dim=-1, descending=True, stable=True).indices
     place = order.argsort(dim=-1)  # [P, Tq, Tt]: 0 is the most similar, padding comes last
     real = target_mask.sum(dim=1).tolist()
-    counts = torch.tensor([_counts(frames, top_rate, bottom_rate) for frames in real], device=place.device)  # [P, 2]
+    counts = torch.tensor([_counts(frames, top_rate, bottom_rate) for frames in real], device=place.device).view(-1, 2)
     top, bottom, frames = counts[:, 0], counts[:, 1], target_mask.sum(dim=1)
     rows = query_mask[:, :, None]
     positive = (place < top[:, None, None]) & rows
@@ -85,8 +85,8 @@ def _check_rates(top_rate: float, bottom_rate: float) -> None:
 def _checked(frames: Tensor, mask: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
     """The vectors in float64 with padding set to zero, and the mask, all True where none was given."""
     require_tensor(frames, name, dims=3, axes="[P, T, D']", hint="One row of the first axis per pair of videos.")
-    if 0 in frames.shape:
-        raise ShapeError(f"{name} must hold at least one pair, frame and dimension, got {list(frames.shape)}.")
+    if 0 in frames.shape[1:]:
+        raise ShapeError(f"{name} must hold at least one frame and dimension a video, got {list(frames.shape)}.")
     if mask is None:
         mask = torch.ones(frames.shape[:2], dtype=torch.bool, device=frames.device)
     else:

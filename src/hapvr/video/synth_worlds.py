@@ -63,7 +63,7 @@ def _cells(rng: Generator, y: Plane, x: Plane, palette: Palette) -> Plane:
 
 
 def _rings(rng: Generator, y: Plane, x: Plane, palette: Palette) -> Plane:
-    waves = np.zeros((y.shape[0], x.shape[1]), np.float32)
+    waves: Plane = np.zeros((y.shape[0], x.shape[1]), np.float32)
     for _ in range(2):
         dy, dx = (axis - np.float32(between(rng, -0.8, 0.8)) for axis in (y, x))
         waves = waves + wave(np.sqrt(dy * dy + dx * dx) * np.float32(between(rng, 2, 6)))

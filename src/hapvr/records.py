@@ -1,0 +1,109 @@
+"""Small frozen records that pass between layers; each checks itself when it is made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hapvr.errors import DataError, ShapeError
+
+Size = tuple[int, int]
+"""Width and height in pixels."""
+Box = tuple[int, int, int, int]
+"""Left, top, right and bottom in pixels; right and bottom are the first column and row outside."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """Frames of one video, sampled, resized and with their times.
+
+    `ShapeError` or `DataError` where the fields contradict each other.
+
+    Attributes:
+        images: uint8 [T, H, W, 3], RGB, upright as a player shows them; at least one.
+        timestamps: float64 [T], the presentation time of each frame in seconds since the first frame of the file;
+            strictly increasing. They need not be evenly spaced.
+        low_information: bool [T], True where a frame is flat (black, white, one colour) or repeats the one before it.
+            Such frames match everything: leave them out of a comparison, and say so.
+        duration_s: length of the video in seconds; None for a still picture.
+        fps: frames per second it was sampled at; more than was asked for if the video is short.
+        source_size: width and height of the source as a player shows it: rotated, with square pixels.
+        crop: the part of the source that `images` show, in pixels of `source_size`; None if all of it.
+        warnings: what was wrong with the file, in sentences; empty if nothing was.
+
+    >>> import numpy as np
+    >>> frames = Frames(np.zeros((2, 4, 6, 3), np.uint8), np.array([0., 1.]), np.array([True, True]),
+    ...                 duration_s=2., fps=1., source_size=(6, 4))
+    >>> len(frames), frames.timestamps.tolist(), frames.crop
+    (2, [0.0, 1.0], None)
+    """
+
+    images: NDArray[np.uint8]
+    timestamps: NDArray[np.float64]
+    low_information: NDArray[np.bool_]
+    duration_s: float | None
+    fps: float
+    source_size: Size
+    crop: Box | None = None
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        images = self.images
+        if not isinstance(images, np.ndarray) or images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8:
+            raise ShapeError(f"images must be uint8 [T, H, W, 3], got {_described(images)}.")
+        if 0 in images.shape:
+            raise DataError(f"Frames hold at least one picture, got images of shape {list(images.shape)}.")
+        _require_vector(self.timestamps, "timestamps", np.float64, len(images))
+        _require_vector(self.low_information, "low_information", np.bool_, len(images))
+        if not np.isfinite(self.timestamps).all() or self.timestamps[0] < 0 or (np.diff(self.timestamps) <= 0).any():
+            raise DataError("timestamps must be finite, not negative, and strictly increasing.")
+        if self.duration_s is not None and not 0 <= self.duration_s < math.inf:
+            raise DataError(f"duration_s must be None or seconds, got {self.duration_s}.")
+        if not 0 < self.fps < math.inf:
+            raise DataError(f"fps must be positive, got {self.fps}.")
+        width, height = self.source_size
+        if width < 1 or height < 1:
+            raise DataError(f"source_size must be positive, got {self.source_size}.")
+        if self.crop is not None:
+            left, top, right, bottom = self.crop
+            if not (0 <= left < right <= width and 0 <= top < bottom <= height):
+                raise DataError(f"crop {self.crop} does not lie within a source of {width}x{height}.")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """What a file declares about its video; nothing of it has been checked by decoding.
+
+    Attributes:
+        duration_s: declared length in seconds; None if the file declares none.
+        size: width and height as a player shows them: rotated, with square pixels.
+        fps: average frames per second; None if unknown.
+        frame_count: declared number of frames; None if the file declares none.
+        container: name of the container, as FFmpeg calls it.
+        codec: name of the codec, as FFmpeg calls it.
+        rotation: degrees counter-clockwise that a player turns the coded picture: 0, 90, 180 or 270.
+    """
+
+    duration_s: float | None
+    size: Size
+    fps: float | None
+    frame_count: int | None
+    container: str
+    codec: str
+    rotation: int
+
+
+def _require_vector(value: Any, name: str, dtype: type, length: int) -> None:
+    if not isinstance(value, np.ndarray) or value.dtype != dtype or value.shape != (length,):
+        raise ShapeError(f"{name} must be {np.dtype(dtype).name} [{length}], one a picture, got {_described(value)}.")
+
+
+def _described(value: Any) -> str:
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"

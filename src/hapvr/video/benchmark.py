@@ -1,0 +1,311 @@
+"""A benchmark made from a handful of videos: edited copies as queries, the videos themselves as the database.
+
+    OUT/ground_truth.json   {"queries": {id: {"file", "kind", "positives": [ids], "segments": [...]}},
+                             "database": {id: file}}
+    OUT/queries/            edited copies, mp4
+    OUT/database/           the videos and the distractors, linked or copied
+    OUT/.made/              one small file a finished query: what it was made from, for resuming
+
+Files are named relative to OUT; a segment is [q_start, q_end, target_id, t_start, t_end] in seconds, t_start < t_end
+also where the copy plays backwards. ground_truth.json is written last: a folder that has one is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hapvr.errors import ConfigError, DataError, DecodeError, HapvrError
+from hapvr.video.benchmark_plan import KINDS, SAME_EVENT, Job, Query, checked_kinds, plan, positives_of, unique_ids
+from hapvr.video.clip import Clip
+from hapvr.video.edits import find_edit
+from hapvr.video.files import probe, read_clip, write_clip
+
+# Longer, faster and larger videos are cut, thinned and scaled to this before they are edited.
+_MAX_SECONDS, _MAX_FPS, _MAX_SHORT_SIDE = 60.0, 15.0, 360
+_RECIPE = 1  # counts changes of the edits that make finished queries out of date
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file that could not be used, and why."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class BenchmarkSummary:
+    """What `make_benchmark` did."""
+
+    folder: Path
+    queries: int  # in ground_truth.json
+    made: int  # of them, made by this call; the rest was there
+    database: int
+    kinds: dict[str, int]  # queries of each kind
+    failed: tuple[Failure, ...]
+
+    def __str__(self) -> str:
+        text = f"{self.folder}: {self.queries} queries ({self.made} made now), {self.database} database videos"
+        return f"{text}; {len(self.failed)} files could not be used" if self.failed else text
+
+
+def make_benchmark(
+    videos: Sequence[Path],
+    out: Path,
+    *,
+    seed: int = 0,
+    kinds: Sequence[str] | None = None,
+    queries_per_video: int = 4,
+    distractors: Sequence[Path] = (),
+    hosts: Sequence[Path] = (),
+    duplicates: Sequence[Sequence[Path]] = (),
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> BenchmarkSummary:
+    """Build a benchmark folder; the same arguments give the same ground truth and the same frames.
+
+    Calling it again completes an interrupted folder: a finished query is not made again. A file that cannot be read is
+    reported in the summary and left out; it never stops the rest. `DataError` if no query could be made.
+
+    Videos chosen for the kind "same-event" (those of at least 8 s, as many as other kinds have queries) give only that:
+    one part of theirs is the query, another stands in the database instead of the whole.
+
+    Args:
+        videos: the originals. Each file counts once.
+        out: the folder, made if it is not there.
+        seed: of everything that is drawn.
+        kinds: kinds of query, spread evenly; names of `EDITS`, several joined by "+", or "same-event". All if None.
+        queries_per_video: edited copies of each video.
+        distractors: more database files, relevant to nothing.
+        hosts: videos for edits that mix two (insert, picture-in-picture). They must show nothing that the database
+            holds; drawn films if there are none.
+        duplicates: groups of `videos` known to show the same; a query of one has all as positives.
+        workers: processes. Above 1, a script that calls this needs its `if __name__ == "__main__":`.
+        progress: called with the number of queries finished so far, and of all.
+    """
+    chosen = checked_kinds(KINDS if kinds is None else tuple(kinds))
+    for name, value, least in (("queries_per_video", queries_per_video, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        if value < least:
+            raise ConfigError(f"{name} must be at least {least}, got {value}.")
+    failed: list[Failure] = []
+    names: dict[Path, Path] = {}
+    originals = _once(videos, names)
+    sources = dict(_readable(originals, failed))
+    fillers = dict(_readable((path for path in _once(distractors, names) if path not in originals), failed))
+    guests = [path for path, _ in _readable(_once(hosts, names), failed)]
+    for path in guests:
+        if path in sources or path in fillers:
+            raise ConfigError(f"'{path}' is a host and in the database: its queries would have matches no one notes.")
+    if not sources:
+        raise DataError(f"none of the {len(videos)} videos can be read" + (f": {failed[0].reason}" if failed else "."))
+    ids = unique_ids([*sources, *fillers])
+    groups = positives_of([_once(group, names) for group in duplicates], ids)
+    jobs = plan(
+        sources, ids, kinds=chosen, queries_per_video=queries_per_video, hosts=guests, grouped=groups, seed=seed
+    )
+
+    for folder in ("queries", "database", ".made"):
+        (out / folder).mkdir(parents=True, exist_ok=True)
+    (out / "ground_truth.json").unlink(missing_ok=True)
+    apart = {job.source for job in jobs if job.queries[0].kind == SAME_EVENT}
+    database = dict(_linked((path for path in ids if path not in apart), out, ids, failed))
+    jobs = [job for job in jobs if job.source in apart or job.target_id in database]
+    done = _carried_out(jobs, out, workers, failed, progress)
+    if not done:
+        raise DataError(
+            f"no query could be made of {len(sources)} videos" + (f": {failed[0].reason}" if failed else ".")
+        )
+    database |= {ids[query.source]: query.rest for query in done if query.kind == SAME_EVENT}
+    truth = {
+        "queries": {query.id: query.truth(ids, groups) for query in sorted(done, key=lambda query: query.id)},
+        "database": dict(sorted(database.items())),
+    }
+    _write_json(out / "ground_truth.json", truth)
+    return BenchmarkSummary(
+        folder=out,
+        queries=len(done),
+        made=sum(query.made for query in done),
+        database=len(database),
+        kinds=dict(sorted(Counter(query.kind for query in done).items())),
+        failed=tuple(failed),
+    )
+
+
+# --- making it ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A finished query."""
+
+    id: str
+    kind: str
+    source: Path
+    segments: list[list[float]]  # [q_start, q_end, t_start, t_end]
+    rest: str  # of same-event: the database file with the other part
+    made: bool
+
+    @property
+    def file(self) -> str:
+        """The query's file, relative to the folder."""
+        return f"queries/{self.id}.mp4"
+
+    def truth(self, ids: dict[Path, str], groups: dict[Path, tuple[str, ...]]) -> dict[str, Any]:
+        """The query as ground_truth.json has it."""
+        target = ids[self.source]
+        segments = [[q_start, q_end, target, t_start, t_end] for q_start, q_end, t_start, t_end in self.segments]
+        positives = list(groups.get(self.source, (target,)))
+        return {"file": self.file, "kind": self.kind, "positives": positives, "segments": segments}
+
+
+def _carried_out(
+    jobs: list[Job], out: Path, workers: int, failed: list[Failure], progress: Callable[[int, int], None] | None
+) -> list[_Done]:
+    total, finished = sum(len(job.queries) for job in jobs), 0
+    done: list[_Done] = []
+    for job, (made, reason) in _results(jobs, out, workers):
+        done += made
+        if reason:
+            failed.append(Failure(str(job.source), reason))
+        finished += len(job.queries)
+        if progress is not None:
+            progress(finished, total)
+    return done
+
+
+def _results(jobs: list[Job], out: Path, workers: int) -> Iterator[tuple[Job, tuple[list[_Done], str]]]:
+    if workers == 1 or len(jobs) < 2:
+        for job in jobs:
+            yield job, _make_queries(job, out)
+        return
+    # Forking a process that has threads (torch, a progress bar) may hang it: start anew.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
+        running = {pool.submit(_make_queries, job, out): job for job in jobs}
+        for future in as_completed(running):
+            try:
+                yield running[future], future.result()
+            except BrokenProcessPool as error:
+                yield running[future], ([], f"a process ended before it was done: {error}")
+
+
+def _make_queries(job: Job, out: Path) -> tuple[list[_Done], str]:
+    """Make those queries of a video that are not there yet; also the reason if not all could be made."""
+    done: list[_Done] = []
+    clip = host = None
+    try:
+        for query in job.queries:
+            finished = _finished(job, query, out)
+            if finished is None:
+                clip = _read(job.source) if clip is None else clip
+                host = _read(job.host) if host is None and job.host is not None else host
+                finished = _make(job, query, clip, host, out)
+            done.append(finished)
+    except (HapvrError, OSError) as error:
+        return done, str(error)
+    return done, ""
+
+
+def _read(path: Path) -> Clip:
+    return read_clip(path, max_seconds=_MAX_SECONDS, max_fps=_MAX_FPS, max_short_side=_MAX_SHORT_SIDE)
+
+
+def _make(job: Job, query: Query, clip: Clip, host: Clip | None, out: Path) -> _Done:
+    rng = np.random.default_rng([job.seed, zlib.crc32(query.id.encode())])
+    target, segments, rest = out / "queries" / f"{query.id}.mp4", [], ""
+    if query.kind == SAME_EVENT:
+        ends = [clip.images[: max(1, int(0.42 * len(clip)))], clip.images[-max(1, int(0.42 * len(clip))) :]]
+        if rng.random() < 0.5:
+            ends.reverse()
+        rest = f"database/{job.target_id}.mp4"
+        write_clip(Clip(ends[0], clip.fps), target)
+        write_clip(Clip(ends[1], clip.fps), out / rest)
+    else:
+        edited = find_edit(query.kind).apply(clip, rng, host=host)
+        segments = [[round(second, 4) for second in part.interval()] for part in edited.segments]
+        write_clip(edited.clip, target)
+    sizes = {file: (out / file).stat().st_size for file in (f"queries/{query.id}.mp4", rest) if file}
+    note = {"recipe": _recipe(job, query), "sizes": sizes, "segments": segments, "rest": rest}
+    _write_json(out / ".made" / f"{query.id}.json", note)
+    return _Done(query.id, query.kind, job.source, segments, rest, made=True)
+
+
+def _finished(job: Job, query: Query, out: Path) -> _Done | None:
+    """The query if an earlier call made it from the same things, whole."""
+    try:
+        note = json.loads((out / ".made" / f"{query.id}.json").read_text())
+        same = note["recipe"] == _recipe(job, query)
+        whole = all((out / file).stat().st_size == size for file, size in note["sizes"].items())
+        done = _Done(query.id, query.kind, job.source, note["segments"], note["rest"], made=False)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return done if same and whole else None
+
+
+def _recipe(job: Job, query: Query) -> dict[str, Any]:
+    """What decides how a query looks."""
+    files = {}
+    for name, path in (("source", job.source), ("host", job.host)):
+        files[name] = [path.name, path.stat().st_size, path.stat().st_mtime_ns] if path is not None else None
+    return {"version": _RECIPE, "seed": job.seed, **asdict(query), **files}
+
+
+def _once(paths: Iterable[Path], names: dict[Path, Path]) -> list[Path]:
+    """Each file once, by the name it was first given; `names` remembers them from call to call."""
+    return list(dict.fromkeys(names.setdefault(Path(path).resolve(), Path(path).absolute()) for path in paths))
+
+
+def _readable(paths: Iterable[Path], failed: list[Failure]) -> Iterator[tuple[Path, float]]:
+    for path in paths:
+        try:
+            yield path, probe(path)
+        except DecodeError as error:
+            failed.append(Failure(str(path), str(error)))
+
+
+def _linked(paths: Iterable[Path], out: Path, ids: dict[Path, str], failed: list[Failure]) -> Iterator[tuple[str, str]]:
+    """Put files into the database; yields their ids and their names there."""
+    for path in paths:
+        file = f"database/{ids[path]}{path.suffix}"
+        try:
+            _link(path, out / file)
+        except OSError as error:
+            failed.append(Failure(str(path), str(error)))
+        else:
+            yield ids[path], file
+
+
+def _link(source: Path, target: Path) -> None:
+    """Make a hard link, or a copy where that cannot be. What is there and the same stays."""
+    if target.exists():
+        old, new = target.stat(), source.stat()
+        if (old.st_size, old.st_mtime_ns) == (new.st_size, new.st_mtime_ns):
+            return
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        try:
+            os.link(source.resolve(), part)
+        except OSError:
+            shutil.copy2(source, part)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,171 @@
+"""Whole clips from video files and back, for edits. To sample frames for matching, use `hapvr.video.decode`."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import BinaryIO
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.video.stream import VideoStream
+
+from hapvr.errors import DecodeError, NoVideoError
+from hapvr.video.clip import Clip, Images
+
+_USUAL_RATE = Fraction(25)  # where a file does not say how fast its frames follow each other
+_FASTEST = 120.0  # frames a second; files with ill time stamps name rates in the thousands
+
+
+def read_clip(
+    path: str | Path,
+    *,
+    max_fps: float | None = None,
+    max_short_side: int | None = None,
+    max_seconds: float | None = None,
+) -> Clip:
+    """All frames of a video file at its own rate, upright; times count from the first frame.
+
+    A file of varying rate is brought to its mean rate: each frame is the one shown in the middle of its time. A damaged
+    file gives what can be read of it. `DecodeError` if nothing can.
+
+    Args:
+        path: anything that PyAV opens; a still picture is a clip of one frame.
+        max_fps: the highest rate; faster files are thinned out.
+        max_short_side: larger frames are scaled down to it while reading.
+        max_seconds: where to stop reading.
+    """
+    try:
+        with av.open(os.fspath(path)) as container:
+            return _read(container, str(path), max_fps, max_short_side, max_seconds)
+    except (av.FFmpegError, OSError) as error:
+        raise DecodeError(f"cannot read '{path}' as a video: {error}.") from error
+
+
+def probe(path: str | Path) -> float:
+    """The declared length of a video file in seconds (0 if it declares none), after its first frame was decoded.
+
+    `DecodeError` if that fails.
+    """
+    try:
+        with av.open(os.fspath(path)) as container:
+            if not container.streams.video:
+                raise NoVideoError(f"'{path}' has no video stream.")
+            stream = container.streams.video[0]
+            if next(container.decode(stream), None) is None:
+                raise NoVideoError(f"no frame of '{path}' can be decoded.")
+            if stream.duration is not None and stream.time_base is not None:
+                return float(stream.duration * stream.time_base)
+            return (container.duration or 0) / av.time_base
+    except (av.FFmpegError, OSError) as error:
+        raise DecodeError(f"cannot read '{path}' as a video: {error}.") from error
+
+
+def write_clip(clip: Clip, path: str | Path, *, crf: int = 20) -> None:
+    """Write an mp4 file (H.264, crf 0 to 51: the higher, the smaller and the worse).
+
+    The file appears whole or not at all. Frames of odd height or width gain a row or a column.
+    """
+    path = Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            _write(clip, file, crf)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def recompressed(clip: Clip, *, crf: int) -> Clip:
+    """What is left of a clip after it was encoded and decoded: as many frames, of the same size."""
+    file = io.BytesIO()
+    _write(clip, file, crf)
+    file.seek(0)
+    with av.open(file, "r") as container:
+        frames = [np.asarray(frame.to_ndarray(format="rgb24"), np.uint8) for frame in container.decode(video=0)]
+    height, width = clip.size
+    return Clip(np.ascontiguousarray(np.stack(frames)[:, :height, :width]), clip.fps)
+
+
+def _read(
+    container: InputContainer, name: str, max_fps: float | None, max_short_side: int | None, max_seconds: float | None
+) -> Clip:
+    if not container.streams.video:
+        raise NoVideoError(f"'{name}' has no video stream.")
+    stream = container.streams.video[0]
+    stream.thread_type = "AUTO"
+    rate = float(stream.average_rate or stream.guessed_rate or _USUAL_RATE)
+    fps = min(rate, _FASTEST if max_fps is None else max_fps)
+    longest = float("inf") if max_seconds is None else max(1, round(max_seconds * fps))
+    images: list[Images] = []
+    size = None  # some files change theirs on the way: the first one holds
+    for frame, end_s in _shown(container, stream, rate):
+        size = size or _scaled(frame, max_short_side)
+        image = None
+        # A frame is taken for every tick of the clip whose middle it is shown at; most often that is one.
+        while (len(images) + 0.5) / fps < end_s and len(images) < longest:
+            image = _upright(frame, size) if image is None else image
+            images.append(image)
+        if len(images) >= longest:
+            break
+    if size is not None and not images:
+        images.append(_upright(frame, size))  # shorter than half a tick, as a still picture may be
+    if not images:
+        raise NoVideoError(f"no frame of '{name}' can be decoded.")
+    return Clip(np.stack(images), fps)
+
+
+def _shown(container: InputContainer, stream: VideoStream, rate: float) -> Iterator[tuple[av.VideoFrame, float]]:
+    """Each frame with the time until which it is shown, in seconds since the first one."""
+    last, start, begin_s = None, 0.0, 0.0
+    try:
+        for frame in container.decode(stream):
+            if last is None:
+                start = frame.time or 0.0
+            else:
+                now = begin_s + 1 / rate if frame.time is None else max(frame.time - start, begin_s)
+                yield last, now
+                begin_s = now
+            last = frame
+    except av.FFmpegError:
+        if last is None:
+            raise
+    if last is not None:
+        yield last, begin_s + 1 / rate
+
+
+def _scaled(frame: av.VideoFrame, max_short_side: int | None) -> tuple[int, int]:
+    short = min(frame.width, frame.height)
+    scale = 1.0 if max_short_side is None else min(1.0, max_short_side / short)
+    return max(1, round(frame.width * scale)), max(1, round(frame.height * scale))
+
+
+def _upright(frame: av.VideoFrame, size: tuple[int, int]) -> Images:
+    image = np.asarray(frame.to_ndarray(format="rgb24", width=size[0], height=size[1]), np.uint8)
+    return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))
+
+
+def _write(clip: Clip, file: BinaryIO, crf: int) -> None:
+    rate = Fraction(clip.fps).limit_denominator(10_000)
+    height, width = clip.size
+    images = np.pad(clip.images, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+    with av.open(file, "w", format="mp4") as container:
+        if "libx264" in av.codecs_available:
+            # With B-frames and macroblock trees x264 gives other bytes from run to run, whatever it is asked for.
+            options = {"crf": str(crf), "preset": "veryfast", "x264-params": "bframes=0:mbtree=0"}
+            stream = container.add_stream("libx264", rate=rate, options=options)
+        else:
+            stream = container.add_stream("mpeg4", rate=rate)
+            stream.bit_rate = round(0.2 * height * width * clip.fps * 2 ** ((23 - crf) / 6))
+        stream.height, stream.width, stream.pix_fmt = images.shape[1], images.shape[2], "yuv420p"
+        stream.thread_count = 1  # the number of threads would change the bytes
+        stream.codec_context.time_base = 1 / rate
+        for index, image in enumerate(images):
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts, frame.time_base = index, 1 / rate
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())

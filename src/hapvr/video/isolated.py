@@ -1,0 +1,148 @@
+"""Decoding in a process of its own, for files from strangers: a decoder that hangs or crashes takes nobody with it.
+
+The child answers on its standard output: one line of JSON, then the arrays as they lie in memory. Nothing that could
+run code is read back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from hapvr import errors
+from hapvr.errors import DecodeError
+from hapvr.records import Box, Frames
+from hapvr.video.decode import decode
+from hapvr.video.limits import Deadline, DecodeLimits
+
+_MOST_HEADER = 1 << 20
+_MOST_BYTES = 1 << 30  # of one frame
+_ERRORS = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
+_ARRAYS = {"images": np.uint8, "timestamps": np.float64, "low_information": np.bool_}
+
+
+def decode_isolated(
+    path: str | os.PathLike[str],
+    *,
+    fps: float = 1.0,
+    short_side: int = 256,
+    at_least: int = 28,
+    crop_bars: bool | Box = True,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    threads: int = 0,
+    limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
+) -> Frames:
+    """`decode` in a process of its own, which is killed when `limits.seconds` have passed.
+
+    Arguments, result and errors are those of `decode`; a crash of the decoder is a `DecodeError` as well. Starting the
+    process takes about a quarter of a second.
+    """
+    settings = {
+        "path": os.fspath(path), "fps": fps, "short_side": short_side, "at_least": at_least, "crop_bars": crop_bars,
+        "start_s": start_s, "end_s": end_s, "threads": threads, "limits": asdict(limits),
+    }  # fmt: skip
+    return _run([sys.executable, "-m", "hapvr.video.isolated", json.dumps(settings)], os.fspath(path), limits)
+
+
+def _run(command: list[str], path: str, limits: DecodeLimits) -> Frames:
+    """The answer of a child process, which is killed when time is up."""
+    environment = dict(os.environ)
+    package = str(Path(errors.__file__).parents[1])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
+    deadline = Deadline(limits, path)
+    with tempfile.TemporaryFile() as complaints:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, env=environment
+        )
+        killer = threading.Timer(limits.seconds, child.kill)
+        killer.daemon = True
+        killer.start()
+        try:
+            assert child.stdout is not None
+            try:
+                answer = _answer(child.stdout, path, limits)
+            except (ValueError, KeyError, TypeError) as error:
+                if isinstance(error, errors.HapvrError):
+                    raise
+                raise DecodeError(f"'{path}': the decoding process gave an answer that makes no sense.") from error
+            if answer is not None:
+                return answer
+            code = child.wait()
+        finally:
+            killer.cancel()
+            child.kill()
+            child.wait()
+            if child.stdout is not None:
+                child.stdout.close()
+        deadline.check()
+        complaints.seek(0)
+        said = complaints.read()[-500:].decode(errors="replace").strip().splitlines()
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        raise DecodeError(
+            f"'{path}': the decoding process {how} without an answer{': ' + said[-1] if said else ''}. The file makes "
+            "the decoder crash; leave it out."
+        )
+
+
+def _answer(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | None:
+    """What the child wrote; None if it ended early. Raises the error that it reports."""
+    line = stream.readline(_MOST_HEADER)
+    if not line.endswith(b"\n"):
+        return None
+    header: dict[str, Any] = json.loads(line)
+    if "error" in header:
+        raise _ERRORS.get(header["error"], DecodeError)(header["message"])
+    shape = tuple(header["shape"])
+    if len(shape) != 4 or not 0 < shape[0] <= limits.frames or not 0 < math.prod(shape[1:]) <= _MOST_BYTES:
+        raise DecodeError(f"'{path}': the decoding process gave frames of an impossible shape {shape}.")
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name, dtype in _ARRAYS.items():
+        arrays[name] = np.empty(shape if name == "images" else shape[:1], dtype)
+        view = arrays[name].data.cast("B")
+        while len(view):
+            count = stream.readinto(view)  # type: ignore[attr-defined]
+            if not count:
+                return None
+            view = view[count:]
+    fields = header["fields"]
+    return Frames(
+        **arrays,
+        duration_s=fields["duration_s"],
+        fps=fields["fps"],
+        source_size=tuple(fields["source_size"]),
+        crop=None if fields["crop"] is None else tuple(fields["crop"]),
+        warnings=tuple(fields["warnings"]),
+    )
+
+
+def _main(settings: dict[str, Any], stream: IO[bytes]) -> None:
+    """The child: decode, and write the answer."""
+    settings["limits"] = DecodeLimits(**settings["limits"])
+    if not isinstance(settings["crop_bars"], bool):
+        settings["crop_bars"] = tuple(settings["crop_bars"])
+    try:
+        frames = decode(settings.pop("path"), **settings)
+    except errors.HapvrError as error:
+        stream.write(json.dumps({"error": type(error).__name__, "message": str(error)}).encode() + b"\n")
+        return
+    names = ("duration_s", "fps", "source_size", "crop", "warnings")
+    header = {"shape": frames.images.shape, "fields": {name: getattr(frames, name) for name in names}}
+    stream.write(json.dumps(header).encode() + b"\n")
+    for name in _ARRAYS:
+        stream.write(getattr(frames, name).data.cast("B"))
+
+
+if __name__ == "__main__":
+    _main(json.loads(sys.argv[1]), sys.stdout.buffer)

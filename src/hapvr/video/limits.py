@@ -1,0 +1,55 @@
+"""How much one file may cost: the defaults of every limit on decoding, and the clock that enforces the last."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from hapvr.errors import ConfigError, DecodeTimeoutError
+
+
+@dataclass(frozen=True)
+class DecodeLimits:
+    """What decoding one file may cost.
+
+    Attributes:
+        pixels: of one source frame (default 2^26: 8K video fits twice). A larger frame is refused with
+            `DecodeLimitError` before memory is set aside for it.
+        frames: kept of one video (default four hours at 1 fps). The rest is left out, with a warning: the same every
+            time, so what was read can be used.
+        seconds: of wall time (default 15 minutes). Then `DecodeTimeoutError`, never a part of the video: how much was
+            read by then depends on what else the machine was doing.
+    """
+
+    pixels: int = 2**26
+    frames: int = 14_400
+    seconds: float = 900.0
+
+    def __post_init__(self) -> None:
+        for name in ("pixels", "frames", "seconds"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"DecodeLimits: {name} must be positive, got {getattr(self, name)}.")
+
+
+class Deadline:
+    """A moment after which `check` raises."""
+
+    def __init__(self, limits: DecodeLimits, path: str) -> None:
+        self.limits, self.path = limits, path
+        self._end = time.monotonic() + limits.seconds
+
+    def left(self) -> float:
+        """Seconds left; at least a millisecond, as a time-out of 0 means none to some libraries."""
+        return max(self._end - time.monotonic(), 1e-3)
+
+    def check(self) -> None:
+        """Raise `DecodeTimeoutError` if the moment has passed."""
+        if time.monotonic() >= self._end:
+            raise self.error()
+
+    def error(self) -> DecodeTimeoutError:
+        """The error to raise when time is up."""
+        return DecodeTimeoutError(
+            f"'{self.path}': gave up after {self.limits.seconds:g} s of decoding. Raise DecodeLimits.seconds if the "
+            "file is only long; a file on which the decoder hangs will hang again."
+        )
