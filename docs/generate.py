@@ -28,6 +28,8 @@ def signature(name: str, thing: object) -> str:
         parameters = inspect.signature(thing).parameters.values()
     except (TypeError, ValueError):
         return name
+    if [parameter.name for parameter in parameters] == ["args", "kwargs"]:
+        return f"{name}()"  # a module without settings of its own
     shown = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
     return f"{name}{inspect.Signature(shown)}"
 
@@ -40,7 +42,8 @@ def api() -> str:
         for name in module.__all__:
             thing = getattr(module, name)
             if not callable(thing):
-                lines += [f"- `{name}`: a {type(thing).__name__}; see the module."]
+                value = ", ".join(map(str, thing)) if isinstance(thing, dict) else thing
+                lines += [f"- `{name}`: {value}."]
                 continue
             lines += [f"- `{signature(name, thing)}`: {first_paragraph(thing)}"]
         lines += [""]
