@@ -8,7 +8,7 @@ from hapvr.cli import main
 
 
 def test_the_demo_finds_the_originals(capsys: pytest.CaptureFixture[str]) -> None:
-    """An untrained network is far better than chance (1 in 8) and worse than perfect: nothing here is made up."""
+    """Chance would find 6 of 48."""
     with pytest.raises(SystemExit) as left:
         main(["demo", "--json"])
     assert left.value.code == 0

@@ -97,6 +97,13 @@ def test_a_reversed_copy_is_found_and_said_to_be_reversed() -> None:
     assert segment.target == (10.5, 20.5)
 
 
+def test_a_still_scene_like_many_frames_is_no_match() -> None:
+    """Twenty query frames that all look like three target frames would be a copy at seven times the speed."""
+    still = [(i, j) for i in range(20) for j in (10, 11, 12)]
+    assert found(drawn(20, 30, still)) == []
+    assert len(found(drawn(20, 30, still), most_speed=10.0)) == 1
+
+
 def test_nothing_is_found_in_noise() -> None:
     assert found(drawn(40, 60, [])) == []
     assert found(drawn(40, 60, [(3, 3), (20, 40)])) == []  # two alike frames are no match
@@ -111,7 +118,8 @@ def test_matches_are_reported_best_first_and_no_more_than_asked() -> None:
 
 def test_seconds_follow_the_timestamps() -> None:
     matrix = drawn(6, 8, [(i, i) for i in range(6)])
-    (segment,) = find_segments(matrix, np.arange(6) / 4 + 10, np.array([0, 1, 3, 5, 6, 8, 20, 30]) * 1.0)
+    times = np.array([0, 1, 3, 5, 6, 8, 20, 30]) * 1.0
+    (segment,) = find_segments(matrix, np.arange(6) / 4 + 10, times, config=SegmentConfig(most_speed=20))
     assert segment.query == (10 - 0.125, 10 + 5.5 / 4)
     assert segment.target == (0.0, 14.0)
 
@@ -139,7 +147,9 @@ def test_bad_input_is_refused(change: dict[str, Any], error: type[HapvrError], w
         find_segments(**{**good, **change})
 
 
-@pytest.mark.parametrize("settings", [{"price": -1}, {"least_frames": 0}, {"most": 1.5}, {"threshold": float("nan")}])
+@pytest.mark.parametrize(
+    "settings", [{"price": -1}, {"least_frames": 0}, {"most": 1.5}, {"threshold": float("nan")}, {"most_speed": 0.5}]
+)
 def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         SegmentConfig(**settings)

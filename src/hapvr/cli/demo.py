@@ -1,4 +1,4 @@
-"""`hapvr demo`: drawn films, edited copies of them, and who matches whom. Needs no weights, no network and no GPU."""
+"""`hapvr demo`: drawn films, edited copies of them, and who matches whom. Needs no network and no GPU."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
-    from torch import Tensor
 
     Images = NDArray[np.uint8]
 
-FILMS, BACKGROUND, FPS = 8, 6, 1.5
+FILMS, FPS = 8, 1.5
 
 
 def demo(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
-    """Draw films, edit copies of them, and find each copy's original with an untrained network: hapvr demo."""
+    """Draw films, edit copies of them, and find each copy's original with the model that is shipped: hapvr demo."""
     result = _run(quiet=as_json)
     if as_json:
         typer.echo(json.dumps(result))
@@ -36,8 +35,7 @@ def demo(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instea
     console.print(table)
     console.print(
         f"{result['right']} of {len(result['copies'])} found; mAP {result['mAP']:.3f}, uAP {result['uAP']:.3f}."  # type: ignore[arg-type]
-        "\nThe network is untrained and its weights are random: regions of a random EfficientNet-Lite0, whitened, "
-        "compared by Chamfer similarity."
+        f"\nThe model is '{result['model']}'. On files of your own: hapvr compare A B --html match.html"
     )
 
 
@@ -45,36 +43,18 @@ def _run(*, quiet: bool) -> dict[str, object]:
     import torch
     from rich.progress import track
 
-    from hapvr.backbones import build_backbone
     from hapvr.evaluation import mean_average_precision, micro_average_precision
-    from hapvr.features import WhiteningFit, extract_regions
-    from hapvr.similarity import SimilarityConfig, VideoSimilarity, pairwise
+    from hapvr.model import load
+    from hapvr.similarity import pairwise
     from hapvr.video.synth import draw_scene
 
-    torch.manual_seed(0)
-    backbone = build_backbone("efficientnet_lite0").eval()
-
-    @torch.no_grad()
-    def regions(images: Images) -> Tensor:
-        """[T, H, W, 3] bytes -> [T, R, D]."""
-        pictures = torch.from_numpy(images).permute(0, 3, 1, 2) / 255
-        pictures = torch.nn.functional.interpolate(pictures, (224, 224), mode="bilinear")
-        return extract_regions(backbone, pictures)
-
-    def film(number: int) -> Images:
-        return draw_scene(number, seconds=8, fps=FPS).images
-
-    films = {f"film {number}": film(number) for number in range(FILMS)}
+    model = load()
+    films = {f"film {number}": draw_scene(number, seconds=8, fps=FPS).images for number in range(FILMS)}
     copies = [(name, edit, change(images)) for name, images in films.items() for edit, change in _edits().items()]
-    fit = WhiteningFit()
-    for number in track(range(BACKGROUND), "Fitting the whitening on other films", disable=quiet, transient=True):
-        fit.update(regions(film(1000 + number)))
-    whiten = fit.finish(outputs=128)
-    database = [whiten(regions(images)) for images in track(films.values(), "Films", disable=quiet, transient=True)]
-    queries = [whiten(regions(images)) for _, _, images in track(copies, "Copies", disable=quiet, transient=True)]
+    database = [model.extractor(images) for images in track(films.values(), "Films", disable=quiet, transient=True)]
+    queries = [model.extractor(images) for _, _, images in track(copies, "Copies", disable=quiet, transient=True)]
 
-    config = SimilarityConfig(dims=128, weighting="none", comparator=False, spatial="chamfer", temporal="chamfer")
-    scores = pairwise(VideoSimilarity(config), queries, database)  # [copies, films]
+    scores = pairwise(model.similarity, queries, database)  # [copies, films]
     names = list(films)
     relevant = torch.tensor([[name == film for name in names] for film, _, _ in copies])
     order = scores.argsort(dim=1, descending=True).tolist()
@@ -83,6 +63,7 @@ def _run(*, quiet: bool) -> dict[str, object]:
         for (film, edit, _), row, (best, second, *_) in zip(copies, scores, order, strict=True)
     ]
     return {
+        "model": model.name,
         "copies": rows,
         "right": sum(row["film"] == row["best"] for row in rows),
         "mAP": mean_average_precision(scores, relevant),

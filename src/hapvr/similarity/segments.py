@@ -31,14 +31,15 @@ class SegmentConfig:
     threshold: float = 0.45  # similarity at which a frame pair is as likely to match as not
     price: float = 0.03  # of each frame skipped or repeated
     drop: float = 0.6  # a path ends where it has lost so much since its best: about two or three unlike frames in a row
-    least_gain: float = 0.4  # sum over the path of similarity less threshold and prices
-    least_frames: int = 3  # distinct query frames of a match
+    least_gain: float = 1.0  # sum over the path of similarity less threshold and prices
+    least_frames: int = 3  # distinct frames of a match, on either side
+    most_speed: float = 4.0  # how many times faster one side may run: a still scene is like many frames of another
     most: int = 20  # matches reported for a pair
 
     def __post_init__(self) -> None:
-        for name in ("price", "drop", "least_gain"):
-            if not (value := getattr(self, name)) >= 0:
-                raise ConfigError(f"{name} must be a number of at least 0, got {value!r}.")
+        for name, least in (("price", 0), ("drop", 0), ("least_gain", 0), ("most_speed", 1)):
+            if not (value := getattr(self, name)) >= least:
+                raise ConfigError(f"{name} must be a number of at least {least}, got {value!r}.")
         if not math.isfinite(self.threshold):
             raise ConfigError(f"threshold must be finite, got {self.threshold!r}.")
         for name in ("least_frames", "most"):
@@ -84,7 +85,7 @@ def find_segments(
     config = config or SegmentConfig()
     values, rows, columns = _checked(matrix, query_times, target_times)
     gains = values - config.threshold
-    row_edges, column_edges = _edges(rows), _edges(columns)
+    row_edges, column_edges = frame_edges(rows), frame_edges(columns)
     found: list[Segment] = []
     while len(found) < config.most:
         forwards, backwards = (_best_path(turned, config.price, config.drop) for turned in (gains, gains[:, ::-1]))
@@ -95,12 +96,17 @@ def find_segments(
         cells = [(i, len(columns) - 1 - j if turned else j) for i, j in best.cells]
         (top, bottom), (left, right) = _span(i for i, _ in cells), _span(j for _, j in cells)
         gains[top : bottom + 1, left : right + 1] = -1.0  # taken
-        if bottom - top + 1 < config.least_frames:
+        if min(bottom - top, right - left) + 1 < config.least_frames:
+            continue
+        query = float(row_edges[top]), float(row_edges[bottom + 1])
+        target = float(column_edges[left]), float(column_edges[right + 1])
+        lengths = sorted((query[1] - query[0], target[1] - target[0]))
+        if lengths[1] > config.most_speed * lengths[0]:
             continue
         found.append(
             Segment(
-                query=(float(row_edges[top]), float(row_edges[bottom + 1])),
-                target=(float(column_edges[left]), float(column_edges[right + 1])),
+                query=query,
+                target=target,
                 score=float(np.mean([values[cell] for cell in cells])),
                 backwards=turned and right > left,
                 path=tuple(cells),
@@ -151,7 +157,7 @@ def _best_path(gains: Matrix, price: float, drop: float) -> _Path:
     return _Path(gain, cells[::-1])
 
 
-def _edges(times: Matrix) -> Matrix:
+def frame_edges(times: Matrix) -> Matrix:
     """The borders [T + 1] between frames: halfway to the neighbours, half a step beyond the ends, never below 0."""
     if len(times) == 1:
         return np.array([max(times[0] - 0.5, 0.0), times[0] + 0.5])

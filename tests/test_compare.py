@@ -1,0 +1,153 @@
+"""From two files to an answer, with the model that is shipped."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import hapvr
+from hapvr.cli import main
+from hapvr.comparing import Match, compare
+from hapvr.errors import DecodeError, WeightsError
+from hapvr.model import SHIPPED, Model, load, save_model, shipped_models
+from hapvr.pictures import best_pairs, save_html, save_plot
+from hapvr.similarity import SimilarityConfig, VideoSimilarity
+from hapvr.video.clip import Clip
+from hapvr.video.files import write_clip
+from hapvr.video.synth import draw_scene
+
+
+@pytest.fixture(scope="module")
+def lite() -> Model:
+    return load()
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A film, its mirrored middle, and another film; 4 frames a second are enough here."""
+    folder = tmp_path_factory.mktemp("films")
+    film, other = (draw_scene(seed, seconds=9, fps=4, size=(128, 160)) for seed in (1, 2))
+    clips = {"film": film, "middle": Clip(film.images[12:28, :, ::-1].copy(), film.fps), "other": other}
+    for name, clip in clips.items():
+        write_clip(clip, folder / f"{name}.mp4")
+    return {name: folder / f"{name}.mp4" for name in clips}
+
+
+@pytest.fixture(scope="module")
+def match(lite: Model, films: dict[str, Path]) -> Match:
+    return compare(films["middle"], films["film"], model=lite)
+
+
+def test_a_mirrored_part_is_found_where_it_was(match: Match) -> None:
+    assert match.score > 0.5
+    segment = match.segments[0]
+    assert segment.query == pytest.approx((0, 4), abs=0.6)
+    assert segment.target == pytest.approx((3, 7), abs=0.6)
+    assert not segment.backwards
+
+
+def test_another_film_does_not_match(lite: Model, films: dict[str, Path], match: Match) -> None:
+    answer = compare(films["middle"], films["other"], model=lite)
+    assert answer.score < match.score - 0.2
+    assert answer.segments == ()
+
+
+def test_the_answer_as_json(match: Match) -> None:
+    answer = json.loads(json.dumps(match.as_json()))
+    assert answer["score"] == match.score
+    assert answer["probability"] is None
+    assert set(answer["segments"][0]) == {"query", "target", "score", "backwards"}
+
+
+def test_frames_that_say_nothing_are_left_out_and_it_is_said(lite: Model, tmp_path: Path) -> None:
+    film = draw_scene(3, seconds=4, fps=4, size=(128, 160))
+    black = np.zeros_like(film.images[:8])
+    write_clip(Clip(np.concatenate([black, film.images]), 4), tmp_path / "late.mp4")
+    side = compare(tmp_path / "late.mp4", tmp_path / "late.mp4", model=lite).query
+    assert len(side.used) < len(side.frames)
+    assert side.times[0] >= 1.9
+    assert any("left out" in warning for warning in side.warnings)
+
+
+def test_a_picture_is_a_video_of_one_frame(lite: Model, films: dict[str, Path], tmp_path: Path, match: Match) -> None:
+    Image.fromarray(match.target.frames.images[10]).save(tmp_path / "still.png")
+    assert compare(tmp_path / "still.png", films["film"], model=lite).score > 0.7
+
+
+def test_a_file_that_is_no_video_is_refused(lite: Model, films: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "text.mp4").write_text("not a video")
+    with pytest.raises(DecodeError, match=r"text\.mp4"):
+        compare(tmp_path / "text.mp4", films["film"], model=lite)
+
+
+def test_pictures_are_drawn(match: Match, tmp_path: Path) -> None:
+    with Image.open(save_plot(match, tmp_path / "match.png")) as picture:
+        assert min(picture.size) > 500
+    page = save_html(match, tmp_path / "match.html").read_text()
+    parser = HTMLParser()
+    parser.feed(page)
+    parser.close()
+    assert "middle.mp4" in page
+    assert "They match over" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert page.count("data:image/jpeg") == 2 * len(best_pairs(match))
+
+
+def test_psi_is_drawn_where_the_model_has_one(lite: Model, films: dict[str, Path], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    with_psi = Model("psi", lite.extractor, VideoSimilarity(SimilarityConfig()).eval(), lite.segments)
+    match = compare(films["middle"], films["film"], model=with_psi)
+    assert match.compared is not None
+    assert match.compared.shape == (match.matrix.shape[0] // 4, match.matrix.shape[1] // 4)
+    save_plot(match, tmp_path / "psi.svg")
+
+
+def test_the_command_line(films: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["compare", str(films["middle"]), str(films["film"]), "--json", "--html", str(tmp_path / "m.html")])
+    assert left.value.code == 0
+    assert json.loads(capsys.readouterr().out)["segments"]
+    assert (tmp_path / "m.html").stat().st_size > 10_000
+    with pytest.raises(SystemExit) as left:
+        main(["compare", str(films["middle"]), str(tmp_path / "nowhere.mp4")])
+    assert left.value.code == 2
+    assert "nowhere.mp4" in capsys.readouterr().err
+
+
+def test_a_saved_model_scores_as_before(lite: Model, films: dict[str, Path], tmp_path: Path, match: Match) -> None:
+    assert lite.extractor.whitening is not None
+    folder = save_model(
+        tmp_path / "copy",
+        backbone=lite.extractor.backbone,
+        whitening=lite.extractor.whitening,
+        similarity=lite.similarity,
+        sampling=lite.sampling,
+        segments=lite.segments,
+        half=True,
+    )
+    again = compare(films["middle"], films["film"], model=load(folder))
+    assert again.score == match.score
+
+
+def test_models_are_found_by_name_and_checked(tmp_path: Path) -> None:
+    assert shipped_models() == ["lite"]
+    assert (SHIPPED / "lite" / "README.md").is_file()
+    assert (SHIPPED / "lite" / "model.safetensors").stat().st_size <= 12e6
+    with pytest.raises(WeightsError, match="did you mean 'lite'"):
+        load("light")
+    VideoSimilarity().save_pretrained(tmp_path)
+    with pytest.raises(WeightsError, match="lacks backbone, whitening, sampling, segments"):
+        load(tmp_path)
+
+
+def test_the_names_at_the_top() -> None:
+    assert hapvr.load is load
+    assert hapvr.compare is compare
+    with pytest.raises(AttributeError):
+        hapvr.nothing  # noqa: B018
