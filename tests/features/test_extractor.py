@@ -12,8 +12,15 @@ import torch
 
 from hapvr.backbones import EfficientNetLite0
 from hapvr.errors import ConfigError, DataError, ShapeError
-from hapvr.features import extract_regions, extractor
-from hapvr.features.extractor import RegionExtractor, SamplingConfig, decode_parts, extract_files, find_videos
+from hapvr.features import PackedFrames, PackedWriter, extract_regions, extractor
+from hapvr.features.extractor import (
+    RegionExtractor,
+    SamplingConfig,
+    decode_parts,
+    extract_files,
+    find_videos,
+    pack_files,
+)
 from hapvr.features.files import Features
 from hapvr.video.files import write_clip
 from hapvr.video.synth import draw_scene
@@ -76,12 +83,23 @@ def test_every_file_is_accounted_for(small: RegionExtractor, videos: Path) -> No
     assert report.skipped == ["b.mp4"]
     assert [failure.id for failure in report.failed] == ["broken.mp4"]
     assert "broken.mp4" in report.failed[0].error
-    assert sum(ticks) == 3
+    assert sum(ticks) == len(files)
     assert report.frames == sum(len(features) for features in kept.values())
     assert report.video_s == pytest.approx(6, abs=0.3)
     times = kept["a.mp4"].timestamps
     assert times is not None
     assert times.tolist() == pytest.approx([0, 1, 2, 3], abs=0.05)
+
+
+def test_frames_are_packed_and_what_is_there_is_left_out(videos: Path, tmp_path: Path) -> None:
+    sampling = SamplingConfig(fps=2, at_least=0, short_side=112, crop=112)
+    for skipped in (0, 3):
+        with PackedWriter(tmp_path / "packed") as writer:
+            report = pack_files(writer, find_videos([videos]), sampling, workers=1)
+        assert (len(report.done), len(report.skipped), len(report.failed)) == (3 - skipped, skipped, 1)
+    images, times = PackedFrames.open(tmp_path / "packed").frames("deep/a.mp4")
+    assert images.shape == (7, 112, 160, 3)
+    assert times.tolist() == pytest.approx([0, 0.5, 1, 1.5, 2, 2.5, 3], abs=0.06)
 
 
 def test_a_video_that_the_store_refuses_is_reported(small: RegionExtractor, videos: Path) -> None:

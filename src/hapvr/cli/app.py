@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hapvr import __version__
-from hapvr.cli import compare, demo, model
+from hapvr.cli import compare, demo, folders, model
 from hapvr.errors import HapvrError
 
 app = typer.Typer(
@@ -20,6 +20,9 @@ app = typer.Typer(
 )
 app.command()(compare.compare)
 app.command()(demo.demo)
+app.command()(folders.extract)
+app.command()(folders.frames)
+app.command("make-benchmark")(folders.make_benchmark)
 app.add_typer(model.app, name="model")
 
 

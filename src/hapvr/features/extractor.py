@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +24,10 @@ from hapvr.features.regions import extract_regions
 from hapvr.features.whitening import Whitening
 
 if TYPE_CHECKING:
+    from hapvr.features.packed import PackedWriter
     from hapvr.records import Frames
+
+Result = TypeVar("Result")
 
 _FRAMES_A_PART = 512  # about 100 MB of pictures
 
@@ -164,27 +167,63 @@ def extract_files(
         store: called once for each video that was done, such as `FeatureWriter.add`.
         done: ids to leave out, such as `FeatureWriter.done_ids()`.
         workers: decoding processes; by default as many as cores, four at most.
-        progress: called with 1 after each file.
+        progress: called with the number of files just finished.
     """
+
+    def finish(id: str, parts: list[Features]) -> None:
+        store(id, joined(parts))
+
+    return _each(files, extractor.sampling, extractor.features, finish, done, workers, progress)
+
+
+def pack_files(
+    writer: PackedWriter,
+    files: Mapping[str, str | os.PathLike[str]],
+    sampling: SamplingConfig,
+    *,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> ExtractionReport:
+    """Sampled frames of many videos into packed shards; what the writer has already is left out."""
+
+    def finish(id: str, parts: list[Frames]) -> None:
+        images, times = (np.concatenate([getattr(part, name) for part in parts]) for name in ("images", "timestamps"))
+        writer.add(id, images, times)
+
+    return _each(files, sampling, lambda frames: frames, finish, writer.done_ids(), workers, progress)
+
+
+def _each(
+    files: Mapping[str, str | os.PathLike[str]],
+    sampling: SamplingConfig,
+    work: Callable[[Frames], Result],
+    finish: Callable[[str, list[Result]], None],
+    done: Iterable[str],
+    workers: int | None,
+    progress: Callable[[int], None] | None,
+) -> ExtractionReport:
+    """Decode every file in worker processes; `work` on each part here, `finish` a video with what came of its parts."""
     report = ExtractionReport()
     finished = set(done)
     report.skipped = [id for id in files if id in finished]
     todo = {id: os.fspath(path) for id, path in files.items() if id not in finished}
-    begun: dict[str, list[Features]] = {}  # long videos come in parts
+    begun: dict[str, list[Result]] = {}  # long videos come in parts
     start = time.perf_counter()
-    for id, outcome, last in _decoded(todo, extractor.sampling, workers or min(4, os.cpu_count() or 1)):
+    if progress is not None and report.skipped:
+        progress(len(report.skipped))
+    for id, outcome, last in _decoded(todo, sampling, workers or min(4, os.cpu_count() or 1)):
         if isinstance(outcome, str):
             begun.pop(id, None)
             report.failed.append(Failure(id, todo[id], outcome))
         else:
-            begun.setdefault(id, []).append(extractor.features(outcome))
+            begun.setdefault(id, []).append(work(outcome))
             report.frames += len(outcome)
             if outcome.warnings:
                 report.warnings[id] = list(outcome.warnings)
             if not last:
                 continue
             try:
-                store(id, joined(begun.pop(id)))
+                finish(id, begun.pop(id))
             except HapvrError as error:
                 report.failed.append(Failure(id, todo[id], str(error)))
             else:

@@ -1,0 +1,116 @@
+"""`hapvr extract`, `hapvr frames`, `hapvr make-benchmark`: work on folders of videos, with progress and a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hapvr.features.extractor import ExtractionReport
+
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+Videos = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")]
+
+
+def extract(
+    videos: Videos,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HDF5 file to write, or to go on with.")],
+    model: Annotated[str, typer.Option(help="A model's name or folder.")] = "lite",
+    half: Annotated[bool, typer.Option(help="Store float16 instead of float32.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Decoding processes.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the region vectors of videos into one HDF5 file, resumably: hapvr extract ~/Videos -o features.h5."""
+    from hapvr.features import FeatureWriter
+    from hapvr.features.extractor import extract_files, find_videos
+    from hapvr.model import load
+
+    chosen, files = load(model), find_videos(videos)
+    settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps}
+    with (
+        FeatureWriter(out, dtype="float16" if half else "float32", attributes=settings) as writer,
+        _progress(len(files), quiet=as_json) as advance,
+    ):
+        report = extract_files(
+            chosen.extractor, files, writer.add, done=writer.done_ids(), workers=workers, progress=advance
+        )
+    _print(report, as_json)
+
+
+def frames(
+    videos: Videos,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of tar shards to write, or to go on with.")],
+    fps: Annotated[float, typer.Option(help="Frames a second.")] = 2.0,
+    short_side: Annotated[int, typer.Option(help="Pixels of the shorter side.")] = 256,
+    as_json: Json = False,
+) -> None:
+    """Pack sampled frames as JPEG in tar shards, for machines without a decoder: hapvr frames ~/Videos -o packed."""
+    from hapvr.features import PackedWriter
+    from hapvr.features.extractor import SamplingConfig, find_videos, pack_files
+
+    files, sampling = find_videos(videos), SamplingConfig(fps=fps, short_side=short_side, crop=short_side)
+    with PackedWriter(out, attributes={"fps": fps}) as writer, _progress(len(files), quiet=as_json) as advance:
+        report = pack_files(writer, files, sampling, progress=advance)
+    _print(report, as_json)
+
+
+def make_benchmark(
+    videos: Annotated[Path, typer.Argument(metavar="VIDEOS", help="A folder of source videos.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The benchmark folder to write, or to go on with.")],
+    distractors: Annotated[list[Path] | None, typer.Option(help="More videos for the database.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same benchmark.")] = 0,
+    queries: Annotated[int, typer.Option(help="Edited copies of each video.")] = 4,
+    as_json: Json = False,
+) -> None:
+    """Make edited copies with known ground truth: hapvr make-benchmark ~/Videos benchmark."""
+    from hapvr.features.extractor import find_videos
+    from hapvr.video.benchmark import make_benchmark as make
+
+    sources, others = (list(find_videos(paths or []).values()) for paths in ([videos], distractors))
+    with _progress(0, quiet=as_json) as advance:
+        summary = make(
+            sources, out, seed=seed, queries_per_video=queries, distractors=others, progress=lambda *_: advance(1)
+        )
+    failed = [{"path": str(failure.file), "error": failure.reason} for failure in summary.failed]
+    record = {"folder": str(summary.folder), "queries": summary.queries, "database": summary.database, "failed": failed}
+    typer.echo(json.dumps(record) if as_json else str(summary))
+    raise typer.Exit(1 if failed else 0)
+
+
+@contextmanager
+def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    from rich import progress as rich
+    from rich.console import Console
+
+    counted = (rich.TextColumn("videos"), rich.BarColumn(), rich.MofNCompleteColumn())
+    timed = (rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
+    with rich.Progress(*counted, *timed, console=Console(stderr=True), disable=quiet, transient=True) as progress:
+        task = progress.add_task("videos", total=total or None)
+        yield lambda count: progress.advance(task, count)
+
+
+def _print(report: ExtractionReport, as_json: bool) -> None:
+    """What became of every file; exit code 1 if some failed."""
+    if as_json:
+        failed = [{"id": one.id, "path": one.path, "error": one.error} for one in report.failed]
+        record = {"done": report.done, "skipped": report.skipped, "failed": failed, "warnings": report.warnings}
+        typer.echo(json.dumps({**record, "frames": report.frames, "wall_s": report.wall_s}))
+    else:
+        rate = report.frames / report.wall_s if report.wall_s else 0.0
+        typer.echo(
+            f"{len(report.done)} done ({report.frames:,} frames, {rate:.0f} a second), "
+            f"{len(report.skipped)} were there already, {len(report.failed)} failed"
+        )
+        for failure in report.failed:
+            typer.echo(f"  {failure.path}: {failure.error}", err=True)
+        for id, warnings in report.warnings.items():
+            for warning in warnings:
+                typer.echo(f"  {id}: {warning}", err=True)
+    raise typer.Exit(1 if report.failed else 0)
