@@ -12,7 +12,7 @@ import typer
 def compare(
     query: Annotated[Path, typer.Argument(metavar="A", help="A video, GIF or picture.")],
     target: Annotated[Path, typer.Argument(metavar="B", help="What it is looked for in.")],
-    model: Annotated[str, typer.Option(help="A model's name or folder.")] = "lite",
+    model: Annotated[str | None, typer.Option(help="A model's name or folder; the shipped one if not given.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the match into this PNG, SVG or PDF.")] = None,
     page: Annotated[Path | None, typer.Option("--html", help="Explain the match on this self-contained page.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,

@@ -22,7 +22,7 @@ Videos = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video f
 def extract(
     videos: Videos,
     out: Annotated[Path, typer.Option("--out", "-o", help="The HDF5 file to write, or to go on with.")],
-    model: Annotated[str, typer.Option(help="A model's name or folder.")] = "lite",
+    model: Annotated[str | None, typer.Option(help="A model's name or folder; the shipped one if not given.")] = None,
     half: Annotated[bool, typer.Option(help="Store float16 instead of float32.")] = False,
     workers: Annotated[int | None, typer.Option(help="Decoding processes.")] = None,
     as_json: Json = False,
@@ -32,7 +32,7 @@ def extract(
     from hapvr.features.extractor import extract_files, find_videos
     from hapvr.model import load
 
-    chosen, files = load(model), find_videos(videos)
+    chosen, files = load() if model is None else load(model), find_videos(videos)
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps}
     with (
         FeatureWriter(out, dtype="float16" if half else "float32", attributes=settings) as writer,
@@ -47,16 +47,18 @@ def extract(
 def frames(
     videos: Videos,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of tar shards to write, or to go on with.")],
-    fps: Annotated[float, typer.Option(help="Frames a second.")] = 2.0,
-    short_side: Annotated[int, typer.Option(help="Pixels of the shorter side.")] = 256,
+    fps: Annotated[float | None, typer.Option(help="Frames a second; as models sample if not given.")] = None,
+    short_side: Annotated[int | None, typer.Option(help="Pixels of the shorter side, likewise.")] = None,
     as_json: Json = False,
 ) -> None:
     """Pack sampled frames as JPEG in tar shards, for machines without a decoder: hapvr frames ~/Videos -o packed."""
     from hapvr.features import PackedWriter
     from hapvr.features.extractor import SamplingConfig, find_videos, pack_files
 
-    files, sampling = find_videos(videos), SamplingConfig(fps=fps, short_side=short_side, crop=short_side)
-    with PackedWriter(out, attributes={"fps": fps}) as writer, _progress(len(files), quiet=as_json) as advance:
+    usual, files = SamplingConfig(), find_videos(videos)
+    side = short_side or usual.short_side
+    sampling = SamplingConfig(fps=fps or usual.fps, short_side=side, crop=min(side, usual.crop))
+    with PackedWriter(out, attributes={"fps": sampling.fps}) as writer, _progress(len(files), quiet=as_json) as advance:
         report = pack_files(writer, files, sampling, progress=advance)
     _print(report, as_json)
 

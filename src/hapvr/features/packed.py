@@ -16,45 +16,41 @@ import itertools
 import json
 import math
 import os
-import re
 import tarfile
 import zlib
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError
 from hapvr.features._layout import Setting, check_attributes, require_same, sentence
+from hapvr.features._shards import (
+    BROKEN,
+    COPY,
+    FORMAT,
+    LONGEST_SIDE,
+    VERSION,
+    Images,
+    Shard,
+    Times,
+    Video,
+    join_parts,
+    read_shards,
+    remove_unfinished,
+    require_size,
+    shard_checksum,
+)
 from hapvr.features._transaction import locked_folder, put
 
-_FORMAT, _VERSION = "hapvr-frames", 1
-_INDEX = re.compile(r"frames-(\d{5,})\.json")
 _BLOCK = 512  # tar's
-_LONGEST_SIDE = 65_500  # JPEG's
 _RUN = 16  # frames that a thread decodes at a time
 _AHEAD_BYTES = 256 * 2**20  # of decoded frames that wait for the caller
-_BROKEN = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    KeyError,
-    TypeError,
-    OverflowError,
-    MemoryError,
-    Image.DecompressionBombError,
-)
-_COPY = "Copy the folder again from where it came, or pack its videos anew."
-
-Images = NDArray[np.uint8]
-Times = NDArray[np.float64]
 
 
 class PackedWriter:
@@ -114,11 +110,11 @@ class PackedWriter:
             raise StorageError(f"'{self.folder}' cannot be written: {error.strerror}.") from error
         self._lock = locked_folder(self.folder)
         try:
-            shards = _read_shards(self.folder)
+            shards = read_shards(self.folder)
             for shard in shards:
                 require_same(shard.path, shard.settings, self._settings)
-            _remove_unfinished(self.folder, shards)
-            videos, _ = _joined(shards, self.folder)
+            remove_unfinished(self.folder, shards)
+            videos, _ = join_parts(shards, self.folder)
         except BaseException:
             self._lock.close()
             raise
@@ -202,8 +198,8 @@ class PackedWriter:
     def _finish_shard(self) -> None:
         data = bytes(self._shard) + bytes(2 * _BLOCK)
         index = {
-            "format": _FORMAT,
-            "version": _VERSION,
+            "format": FORMAT,
+            "version": VERSION,
             "bytes": len(data),
             "sha256": hashlib.sha256(data).hexdigest(),
             "settings": self._settings,
@@ -253,10 +249,10 @@ class PackedFrames:
     Holds no file open, and may be read from several threads and processes.
     """
 
-    def __init__(self, folder: Path, shards: list[_Shard], workers: int | None) -> None:
+    def __init__(self, folder: Path, shards: list[Shard], workers: int | None) -> None:
         self.folder = folder
         self._shards = shards
-        self._videos, self._incomplete = _joined(shards, folder)
+        self._videos, self._incomplete = join_parts(shards, folder)
         self._workers = _workers(workers)
 
     @classmethod
@@ -274,11 +270,11 @@ class PackedFrames:
         folder = Path(folder)
         if not folder.is_dir():
             raise StorageError(f"'{folder}' is not a folder. Give one of packed frames, such as `hapvr frames` writes.")
-        shards = _read_shards(folder)
+        shards = read_shards(folder)
         if not shards:
-            raise StorageError(f"'{folder}' holds no packed frames: it has no frames-00000.json. {_COPY}")
+            raise StorageError(f"'{folder}' holds no packed frames: it has no frames-00000.json. {COPY}")
         for shard in shards:
-            _require_size(shard)
+            require_size(shard)
         return cls(folder, shards, workers)
 
     @property
@@ -346,7 +342,7 @@ class PackedFrames:
         """
         if size is not None and size < 1:
             raise ConfigError(f"size must be at least 1 pixel, got {size}.")
-        waiting: deque[tuple[_Video, Images, list[Future[None]]]] = deque()
+        waiting: deque[tuple[Video, Images, list[Future[None]]]] = deque()
         ahead = 0
         with ThreadPoolExecutor(self._workers) as pool:
             try:
@@ -366,18 +362,18 @@ class PackedFrames:
 
     def verify(self) -> None:
         """Compare every shard with its checksum; raise one `StorageError` that names every shard that is damaged."""
-        damaged = [shard for shard in self._shards if _checksum(shard) != shard.sha256]
+        damaged = [shard for shard in self._shards if shard_checksum(shard) != shard.sha256]
         if damaged:
             names = ", ".join(f"'{shard.path.name}'" for shard in damaged[:20])
             videos = sum(any(part.shard in damaged for part in video.parts) for video in self._videos.values())
             raise StorageError(
                 f"'{self.folder}' has {len(damaged)} of {len(self._shards)} shards that are damaged ({names}), with "
-                f"frames of {videos} videos. {_COPY}"
+                f"frames of {videos} videos. {COPY}"
             )
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def _video(self, id: str) -> _Video:
+    def _video(self, id: str) -> Video:
         if id not in self._videos:
             known = ", ".join(f"'{known}'" for known in itertools.islice(self._videos, 3))
             raise StorageError(
@@ -385,7 +381,7 @@ class PackedFrames:
             )
         return self._videos[id]
 
-    def _decode(self, video: _Video, start: int, images: Images, size: int | None) -> None:
+    def _decode(self, video: Video, start: int, images: Images, size: int | None) -> None:
         """Fill `images` with the frames of a video from `start` on."""
         stop = start + len(images)
         for part in video.parts:
@@ -399,160 +395,20 @@ class PackedFrames:
                     file.seek(offsets[0])
                     data = memoryview(file.read(offsets[-1] + sizes[-1] - offsets[0]))
             except OSError as error:
-                raise StorageError(f"'{part.shard.path}' cannot be read: {error.strerror}. {_COPY}") from error
+                raise StorageError(f"'{part.shard.path}' cannot be read: {error.strerror}. {COPY}") from error
             for index, offset, count, checksum in zip(range(first, last), offsets, sizes, checksums, strict=True):
                 picture = data[offset - offsets[0] : offset - offsets[0] + count]
                 try:
                     if len(picture) != count or zlib.crc32(picture) != checksum:
                         raise DataError("its bytes are not those that were written.")
                     images[index - start] = _picture(picture, video, size)
-                except (*_BROKEN, HapvrError) as error:
+                except (*BROKEN, HapvrError) as error:
                     raise StorageError(
-                        f"'{part.shard.path}': frame {index} of '{video.id}' is damaged: {sentence(error)} {_COPY}"
+                        f"'{part.shard.path}': frame {index} of '{video.id}' is damaged: {sentence(error)} {COPY}"
                     ) from error
 
 
-@dataclass(frozen=True, eq=False)
-class _Shard:
-    """One index, read and checked; `parts` are those of videos, in order."""
-
-    number: int
-    path: Path
-    bytes: int
-    sha256: str
-    settings: dict[str, Any]
-    parts: list[_Part]
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """The frames of a video that lie in one shard, in order and without a gap; offsets are those of the JPEG data."""
-
-    shard: _Shard
-    id: str
-    frames: int
-    height: int
-    width: int
-    first: int
-    timestamps: Times
-    offsets: list[int]
-    sizes: list[int]
-    crc32: list[int]
-
-
-@dataclass(frozen=True, eq=False)
-class _Video:
-    id: str
-    height: int
-    width: int
-    timestamps: Times
-    parts: list[_Part]
-
-    def empty(self, size: int | None) -> Images:
-        """Room for its frames."""
-        height, width = (self.height, self.width) if size is None else (size, size)
-        return np.empty((len(self.timestamps), height, width, 3), np.uint8)
-
-
-def _read_shards(folder: Path) -> list[_Shard]:
-    numbered = ((match, path) for path in folder.iterdir() if (match := _INDEX.fullmatch(path.name)))
-    return [_read_shard(path, number) for number, path in sorted((int(match[1]), path) for match, path in numbered)]
-
-
-def _read_shard(path: Path, number: int) -> _Shard:
-    try:
-        index = json.loads(path.read_bytes())
-        if index["format"] != _FORMAT:
-            raise DataError("it is the index of something else.")
-        if index["version"] != _VERSION:
-            raise DataError(f"it is of version {index['version']}; this hapvr reads {_VERSION}.")
-        settings = dict(index["settings"])
-        check_attributes(settings["attributes"])
-        tar = path.with_suffix(".tar")
-        shard = _Shard(number, tar, int(index["bytes"]), str(index["sha256"]), settings, [])
-        shard.parts.extend(_read_part(part, shard) for part in index["videos"])
-    except (*_BROKEN, HapvrError, RecursionError) as error:
-        what = f"it lacks '{error.args[0]}'." if isinstance(error, KeyError) else sentence(error)
-        raise StorageError(f"'{path}' is not a readable index of packed frames: {what} {_COPY}") from error
-    return shard
-
-
-def _read_part(part: Mapping[str, Any], shard: _Shard) -> _Part:
-    id, frames, height, width, first = (part[key] for key in ("id", "frames", "height", "width", "first"))
-    times = np.array(part["timestamps"], np.float64)
-    numbers = np.array([part["offsets"], part["sizes"], part["crc32"]])  # [3, T of this part]
-    if not isinstance(id, str) or not all(type(value) is int for value in (frames, height, width, first)):
-        raise DataError("a video's id must be text, its counts and sizes whole numbers.")
-    if times.ndim != 1 or numbers.shape != (3, len(times)) or numbers.dtype != np.int64 or not len(times):
-        raise DataError(f"the lists of '{id}' must hold numbers, as many in each.")
-    offsets, sizes, checksums = numbers
-    if not (0 < height <= _LONGEST_SIDE and 0 < width <= _LONGEST_SIDE and 0 <= first <= frames - len(times)):
-        raise DataError(f"'{id}' has {frames} frames of {width} x {height}, from {first} on.")
-    if (
-        (np.diff(offsets) < sizes[:-1]).any()
-        or offsets[0] < 0
-        or sizes.min() < 1
-        or offsets[-1] + sizes[-1] > shard.bytes
-    ):
-        raise DataError(f"the frames of '{id}' do not lie in the shard one after another.")
-    return _Part(shard, id, frames, height, width, first, times, offsets.tolist(), sizes.tolist(), checksums.tolist())
-
-
-def _joined(shards: Sequence[_Shard], folder: Path) -> tuple[dict[str, _Video], list[str]]:
-    """The complete videos of all shards by id, and the ids of incomplete ones."""
-    begun: dict[str, list[_Part]] = {}
-    videos: dict[str, _Video] = {}
-    for part in (part for shard in shards for part in shard.parts):
-        if part.id in videos:
-            raise StorageError(f"'{folder}' has '{part.id}' twice, again in '{part.shard.path.name}'. {_COPY}")
-        parts = begun.setdefault(part.id, [])
-        if part.first == 0:
-            parts.clear()  # a writer that was interrupted within this video has begun it anew
-        there = sum(len(before.offsets) for before in parts)
-        if part.first != there or any(
-            (before.frames, before.height, before.width) != (part.frames, part.height, part.width) for before in parts
-        ):
-            raise StorageError(
-                f"'{part.shard.path}' goes on with '{part.id}' where the shards before it do not end. {_COPY}"
-            )
-        parts.append(part)
-        if there + len(part.offsets) == part.frames:
-            times = np.concatenate([part.timestamps for part in begun.pop(part.id)])
-            if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
-                raise StorageError(f"'{part.shard.path}': the timestamps of '{part.id}' do not increase. {_COPY}")
-            videos[part.id] = _Video(part.id, part.height, part.width, times, parts)
-    return videos, list(begun)
-
-
-def _remove_unfinished(folder: Path, shards: Sequence[_Shard]) -> None:
-    """Remove what an interrupted writer left: shards without an index, files half written."""
-    indexed = {shard.path.name for shard in shards}
-    for path in folder.iterdir():
-        if re.fullmatch(r"frames-\d{5,}\.(tar|(tar|json)\.partial)", path.name) and path.name not in indexed:
-            path.unlink()
-
-
-def _require_size(shard: _Shard) -> None:
-    try:
-        size = shard.path.stat().st_size
-    except FileNotFoundError as error:
-        raise StorageError(f"'{shard.path}' is missing; its index is there. {_COPY}") from error
-    if size != shard.bytes:
-        raise StorageError(f"'{shard.path}' has {size:,} bytes instead of {shard.bytes:,}. {_COPY}")
-
-
-def _checksum(shard: _Shard) -> str:
-    digest = hashlib.sha256()
-    try:
-        with shard.path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        return f"unreadable: {error.strerror}"
-    return digest.hexdigest()
-
-
-def _picture(data: memoryview, video: _Video, size: int | None) -> Images:
+def _picture(data: memoryview, video: Video, size: int | None) -> Images:
     with Image.open(io.BytesIO(data), formats=["JPEG"]) as picture:
         if picture.size != (video.width, video.height) or picture.mode != "RGB":
             raise DataError(f"it is {picture.size} {picture.mode}, not {(video.width, video.height)} RGB.")
@@ -568,7 +424,7 @@ def _picture(data: memoryview, video: _Video, size: int | None) -> Images:
         )
 
 
-def _awaited(video: _Video, images: Images, runs: Iterable[Future[None]]) -> tuple[str, Images, Times]:
+def _awaited(video: Video, images: Images, runs: Iterable[Future[None]]) -> tuple[str, Images, Times]:
     for run in runs:
         run.result()
     return video.id, images, video.timestamps.copy()
@@ -582,9 +438,9 @@ def _check_video(id: str, images: Images, timestamps: Times) -> None:
             f"{images.dtype} {list(images.shape)}" if isinstance(images, np.ndarray) else f"a {type(images).__name__}"
         )
         raise ShapeError(f"images must be a uint8 array [T, H, W, 3], got {given}.")
-    if 0 in images.shape or max(images.shape[1:3]) > _LONGEST_SIDE:
+    if 0 in images.shape or max(images.shape[1:3]) > LONGEST_SIDE:
         raise DataError(
-            f"'{id}' must have a frame at least, of sides from 1 to {_LONGEST_SIDE}, got {list(images.shape)}."
+            f"'{id}' must have a frame at least, of sides from 1 to {LONGEST_SIDE}, got {list(images.shape)}."
         )
     times = timestamps
     if not isinstance(times, np.ndarray) or times.dtype != np.float64 or times.shape != images.shape[:1]:

@@ -30,8 +30,9 @@ import numpy as np
 from hapvr.errors import ConfigError, DataError, DecodeError, HapvrError
 from hapvr.video.benchmark_plan import KINDS, SAME_EVENT, Job, Query, checked_kinds, plan, positives_of, unique_ids
 from hapvr.video.clip import Clip
+from hapvr.video.decode import probe
 from hapvr.video.edits import find_edit
-from hapvr.video.files import probe, read_clip, write_clip
+from hapvr.video.files import read_clip, write_clip
 
 # Longer, faster and larger videos are cut, thinned and scaled to this before they are edited.
 _MAX_SECONDS, _MAX_FPS, _MAX_SHORT_SIDE = 60.0, 15.0, 360
@@ -271,7 +272,7 @@ def _once(paths: Iterable[Path], names: dict[Path, Path]) -> list[Path]:
 def _readable(paths: Iterable[Path], failed: list[Failure]) -> Iterator[tuple[Path, float]]:
     for path in paths:
         try:
-            yield path, probe(path)
+            yield path, probe(path).duration_s or 0.0
         except DecodeError as error:
             failed.append(Failure(str(path), str(error)))
 

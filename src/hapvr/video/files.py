@@ -46,25 +46,6 @@ def read_clip(
         raise DecodeError(f"cannot read '{path}' as a video: {error}.") from error
 
 
-def probe(path: str | Path) -> float:
-    """The declared length of a video file in seconds (0 if it declares none), after its first frame was decoded.
-
-    `DecodeError` if that fails.
-    """
-    try:
-        with av.open(os.fspath(path)) as container:
-            if not container.streams.video:
-                raise NoVideoError(f"'{path}' has no video stream.")
-            stream = container.streams.video[0]
-            if next(container.decode(stream), None) is None:
-                raise NoVideoError(f"no frame of '{path}' can be decoded.")
-            if stream.duration is not None and stream.time_base is not None:
-                return float(stream.duration * stream.time_base)
-            return (container.duration or 0) / av.time_base
-    except (av.FFmpegError, OSError) as error:
-        raise DecodeError(f"cannot read '{path}' as a video: {error}.") from error
-
-
 def write_clip(clip: Clip, path: str | Path, *, crf: int = 20) -> None:
     """Write an mp4 file (H.264, crf 0 to 51: the higher, the smaller and the worse).
 
