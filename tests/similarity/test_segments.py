@@ -25,7 +25,8 @@ def drawn(height: int, width: int, cells: list[tuple[int, int]], seed: int = 0) 
 
 def found(matrix: NDArray[np.float64], **settings: Any) -> list[Segment]:
     height, width = matrix.shape
-    return find_segments(matrix, np.arange(height) * 1.0, np.arange(width) * 1.0, config=SegmentConfig(**settings))
+    config = SegmentConfig(**{"threshold": 0.45, **settings})
+    return find_segments(matrix, np.arange(height) * 1.0, np.arange(width) * 1.0, config=config)
 
 
 def spans(segments: list[Segment]) -> list[tuple[tuple[float, float], tuple[float, float]]]:
@@ -153,3 +154,20 @@ def test_bad_input_is_refused(change: dict[str, Any], error: type[HapvrError], w
 def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         SegmentConfig(**settings)
+
+
+def test_in_footage_that_hardly_changes_a_stretch_matches_itself_alone() -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(0.8, 0.02, (12, 40))  # every stretch is like every other
+    for i in range(12):
+        matrix[i, 20 + i] = rng.normal(0.97, 0.01)
+    (segment,) = found(matrix)
+    assert segment.target == (19.5, 31.5)
+    assert len(found(matrix, rival=0.5)) > 1
+
+
+def test_a_weaker_match_of_other_frames_is_not_held_against_them() -> None:
+    matrix = drawn(20, 60, [(i, 5 + i) for i in range(8)])
+    for i in range(8):
+        matrix[10 + i, 40 + i] = 0.6
+    assert [segment.target for segment in found(matrix)] == [(4.5, 12.5), (39.5, 47.5)]

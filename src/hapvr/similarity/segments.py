@@ -5,7 +5,8 @@ similarity less the threshold, so that a path gains while it matches and loses w
 found row by row as sequence aligners do (Smith and Waterman, 1981). Steps may skip up to two frames on either side or
 stay on a target frame, for a small price: so slowed and sped-up copies are followed. A path that loses too much on its
 way ends there, so that two matches are not bridged into one. The rectangle of the best path is then taken out and the
-search goes on. Reversed copies are found on the mirrored matrix.
+search goes on; frames that have a match get another only if it is about as similar. Reversed copies are found on the
+mirrored matrix.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _STEPS = ((1, 1, 0), (1, 2, 1), (1, 3, 2), (2, 1, 1), (3, 1, 2), (1, 0, 1))
 class SegmentConfig:
     """When a path counts as a match."""
 
-    threshold: float = 0.45  # similarity at which a frame pair is as likely to match as not
+    threshold: float = 0.3  # similarity at which a frame pair is as likely to match as not
+    rival: float = 0.05  # a frame that has a match gets another only if it is no less similar than by this
     price: float = 0.03  # of each frame skipped or repeated
     drop: float = 0.6  # a path ends where it has lost so much since its best: about two or three unlike frames in a row
     least_gain: float = 1.0  # sum over the path of similarity less threshold and prices
@@ -85,6 +87,7 @@ def find_segments(
     config = config or SegmentConfig()
     values, rows, columns = _checked(matrix, query_times, target_times)
     gains = values - config.threshold
+    known = _Known(values, config.rival)
     row_edges, column_edges = frame_edges(rows), frame_edges(columns)
     found: list[Segment] = []
     while len(found) < config.most:
@@ -94,6 +97,10 @@ def find_segments(
         if best.gain < config.least_gain or not best.cells:
             break
         cells = [(i, len(columns) - 1 - j if turned else j) for i, j in best.cells]
+        if known.outshines(cells):
+            known.lower(gains, cells)
+            continue
+        known.add(cells)
         (top, bottom), (left, right) = _span(i for i, _ in cells), _span(j for _, j in cells)
         gains[top : bottom + 1, left : right + 1] = -1.0  # taken
         if min(bottom - top, right - left) + 1 < config.least_frames:
@@ -113,6 +120,40 @@ def find_segments(
             )
         )
     return found
+
+
+class _Known:
+    """How well each frame is explained by the matches so far.
+
+    In footage that hardly changes, every stretch is like every other, only less than like itself. So a frame that has a
+    match gets another one only if that is about as similar: a repetition is, a neighbouring stretch is not.
+    """
+
+    def __init__(self, values: Matrix, rival: float) -> None:
+        self.values, self.rival = values, rival
+        self.best = [np.full(length, -np.inf) for length in values.shape]  # similarity to its match: rows, columns
+        self.lowered = [np.zeros(length, bool) for length in values.shape]
+
+    def add(self, cells: list[tuple[int, int]]) -> None:
+        for cell in cells:
+            for best, place in zip(self.best, cell, strict=True):
+                best[place] = max(best[place], self.values[cell])
+
+    def outshines(self, cells: list[tuple[int, int]]) -> bool:
+        """Whether the frames of a path that are explained are explained better, and `lower` has not said so yet."""
+        lost = [max(self.best[0][i], self.best[1][j]) - self.values[i, j] for i, j in self._explained(cells)]
+        fresh = any(not self.lowered[0][i] or not self.lowered[1][j] for i, j in self._explained(cells))
+        return bool(lost) and fresh and float(np.mean(lost)) > self.rival
+
+    def lower(self, gains: Matrix, cells: list[tuple[int, int]]) -> None:
+        """For the explained frames of a path, let only gain what is about as similar as their matches."""
+        for i, j in self._explained(cells):
+            self.lowered[0][i] = self.lowered[1][j] = True
+            np.minimum(gains[i], self.values[i] - (self.best[0][i] - self.rival), out=gains[i])
+            np.minimum(gains[:, j], self.values[:, j] - (self.best[1][j] - self.rival), out=gains[:, j])
+
+    def _explained(self, cells: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(i, j) for i, j in cells if max(self.best[0][i], self.best[1][j]) > -np.inf]
 
 
 @dataclass(frozen=True)
