@@ -1,14 +1,24 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hapvr.cli import main
-from hapvr.features import FeatureFile, PackedFrames
+from hapvr.features import FeatureFile, PackedFrames, folders
+from hapvr.features.extractor import SamplingConfig
+from hapvr.model import load, save_model
 from hapvr.video.files import write_clip
 from hapvr.video.synth import draw_scene
+from tests.video import bad_files
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +29,21 @@ def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped model with fewer and smaller pictures."""
+    model = load()
+    assert model.extractor.whitening is not None
+    return save_model(
+        tmp_path_factory.mktemp("models") / "quick",
+        backbone=model.extractor.backbone,
+        whitening=model.extractor.whitening,
+        similarity=model.similarity,
+        sampling=SamplingConfig(fps=0.5, at_least=1, short_side=112, crop=112),
+        segments=model.segments,
+    )
+
+
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:
     with pytest.raises(SystemExit) as left:
         main([str(argument) for argument in arguments])
@@ -27,14 +52,14 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object,
 
 
 def test_extract_goes_on_where_it_stopped_and_reports_failures(
-    videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    videos: Path, quick: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "features.h5"
-    code, text, _ = run(capsys, "extract", videos, "-o", out)
+    code, text, _ = run(capsys, "extract", videos, "-o", out, "--model", quick)
     assert code == 0
     assert text.startswith("2 done (")
     (tmp_path / "bad.mp4").write_text("no video")
-    code, text, _ = run(capsys, "extract", videos, tmp_path / "bad.mp4", "-o", out, "--json")
+    code, text, _ = run(capsys, "extract", videos, tmp_path / "bad.mp4", "-o", out, "--model", quick, "--json")
     report = json.loads(text)
     assert code == 1
     assert (report["done"], sorted(report["skipped"])) == ([], ["0.mp4", "1.mp4"])
@@ -42,7 +67,95 @@ def test_extract_goes_on_where_it_stopped_and_reports_failures(
     with FeatureFile.open(out) as file:
         assert sorted(file.ids) == ["0.mp4", "1.mp4"]
         assert file["0.mp4"].regions.shape[1:] == (9, 512)
-        assert file.attributes["model"] == "lite"
+        assert file["0.mp4"].low_information is not None
+        assert file.attributes["model"] == "quick"
+
+
+def test_a_folder_of_bad_files_is_gone_through_to_the_end(
+    quick: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "bad", tmp_path / "features.h5"
+    made = bad_files.make(folder)
+    honest = folders.find_videos
+
+    def find_and_lose(paths: Any) -> dict[str, Path]:
+        """One file vanishes after it has been found, and comes back before it is looked for again."""
+        (folder / "vanishing.mp4").write_bytes((folder / "good" / "fast.mp4").read_bytes())
+        found = honest(paths)
+        (folder / "vanishing.mp4").unlink()
+        return found
+
+    monkeypatch.setattr(folders, "find_videos", find_and_lose)
+    everything = set(find_and_lose([folder]))
+    assert (
+        len(everything & {str(path.relative_to(folder)) for path in made.values() if path.is_relative_to(folder)}) > 100
+    )
+    assert {"pipe.mp4", "socket.mp4", "broken_link.mp4", "loop.mp4", "vanishing.mp4"} <= everything
+    started = time.monotonic()
+    code, text, _ = run(capsys, "extract", folder, "-o", out, "--model", quick, "--json")
+    assert time.monotonic() - started < 90
+    report = json.loads(text)
+    assert code == 1
+    failed = {failure["id"]: failure["error"] for failure in report["failed"]}
+    assert sorted([*report["done"], *failed]) == sorted(everything)  # each once
+    assert report["skipped"] == []
+    assert all(failed.values())
+    assert len(failed) > 40
+    assert {"good/a.mkv", "good/slow.mp4", "zero_duration.mp4", "cut_60_fast.mp4"} <= set(report["done"])
+    assert "No such file" in failed["vanishing.mp4"]
+    assert "is a pipe" in failed["pipe.mp4"]
+    assert "missing at the end" in report["warnings"]["cut_60_fast.mp4"][-1]
+    assert report["frames"] > 0
+
+    size = out.stat().st_size
+    code, text, _ = run(capsys, "extract", folder, "-o", out, "--model", quick, "--json")
+    again = json.loads(text)
+    assert (code, again["done"], sorted(again["skipped"])) == (1, [], sorted(report["done"]))
+    assert {failure["id"] for failure in again["failed"]} == set(failed)
+    assert out.stat().st_size == size
+    with FeatureFile.open(out) as file:
+        assert sorted(file.ids) == sorted(report["done"])
+        file.verify()
+    (folder / "forbidden.mp4").chmod(0o600)
+
+
+def test_ctrl_c_leaves_a_file_to_go_on_with(
+    videos: Path, quick: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "many", tmp_path / "features.h5"
+    folder.mkdir()
+    for number in range(400):  # more than can be done before the interrupt comes
+        (folder / f"{number:03}.mp4").hardlink_to(videos / "0.mp4")
+    program = "import sys; from hapvr.cli import main; main(sys.argv[1:])"
+    arguments = ["extract", str(folder), "-o", str(out), "--model", str(quick), "--json"]
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        end = time.monotonic() + 60
+        while not (out.exists() and out.stat().st_size > 50_000):  # a video is in it
+            assert time.monotonic() < end
+            assert child.poll() is None
+            time.sleep(0.02)
+        os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to all processes of the command
+        assert child.wait(30) != 0
+    finally:
+        child.kill()
+        child.communicate()
+    with FeatureFile.open(out) as file:
+        file.verify()
+        done = set(file.ids)
+    assert 0 < len(done) < 400
+    for number in range(20, 400):
+        (folder / f"{number:03}.mp4").unlink()
+    code, text, _ = run(capsys, "extract", folder, "-o", out, "--model", quick, "--json")
+    report = json.loads(text)
+    assert code == 0
+    assert len(report["done"]) + len(report["skipped"]) == 20
+    assert set(report["skipped"]) <= done
 
 
 def test_frames_are_packed(videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,10 +165,35 @@ def test_frames_are_packed(videos: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_benchmark_is_made(videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, _ = run(capsys, "make-benchmark", videos, tmp_path / "made", "--queries", 1, "--json")
+    write_clip(draw_scene(7, seconds=3, fps=4, size=(128, 160)), tmp_path / "host.mp4")
+    (tmp_path / "same.json").write_text(json.dumps([["0.mp4", "1.mp4"]]))
+    code, text, _ = run(
+        capsys, "make-benchmark", videos, tmp_path / "made", "--queries", 2, "--json", "--workers", 1,
+        "--hosts", tmp_path / "host.mp4", "--duplicates", tmp_path / "same.json", "--kind", "flip", "--kind", "insert",
+    )  # fmt: skip
     assert code == 0
-    assert json.loads(text)["queries"] == 2
-    assert json.loads((tmp_path / "made" / "ground_truth.json").read_text())["database"]
+    assert json.loads(text)["queries"] == 4
+    truth = json.loads((tmp_path / "made" / "ground_truth.json").read_text())
+    assert {query["kind"] for query in truth["queries"].values()} == {"flip", "insert"}
+    assert all(query["positives"] == ["0", "1"] for query in truth["queries"].values())
+    assert truth["database"].keys() == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('[["0.mp4", "2.mp4"]]', r"names '2\.mp4', which is not in the folder; did you mean"),
+        ('{"0.mp4": 1}', "must hold a list of lists"),
+        ("[[", "cannot be read as JSON"),
+    ],
+)
+def test_bad_groups_of_duplicates_are_a_usage_error(
+    videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, told: str
+) -> None:
+    (tmp_path / "same.json").write_text(content)
+    code, _, words = run(capsys, "make-benchmark", videos, tmp_path / "made", "--duplicates", tmp_path / "same.json")
+    assert code == 2
+    assert re.search(told, words)
 
 
 def test_a_missing_folder_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.features import FeatureFile, Features, FeatureWriter, _transaction
+from hapvr.features.files import joined
 
 
 def drawn(frames: int = 20, regions: int = 3, dims: int = 8, *, seed: int = 0, timed: bool = True) -> Features:
@@ -666,3 +667,26 @@ def test_a_journal_of_another_file_is_not_applied(tmp_path: Path, failing: Any) 
     with FeatureFile.open(path) as file:
         assert set(file) == {"one", "two"}
     assert not journal.exists()
+
+
+def test_flags_of_frames_that_say_nothing_are_kept_and_checked(tmp_path: Path) -> None:
+    path, flags = tmp_path / "a.h5", np.array([True, False, False])
+    with FeatureWriter(path, sync=False) as writer:
+        writer.add("told", Features(torch.ones(3, 9, 4), None, flags))
+        writer.add("untold", Features(torch.ones(3, 9, 4)))
+    with FeatureFile.open(path) as file:
+        assert file["told"].low_information.tolist() == [True, False, False]  # type: ignore[union-attr]
+        assert file["untold"].low_information is None
+    parts = [Features(torch.ones(3, 9, 4), None, flags), Features(torch.ones(1, 9, 4), None, np.array([True]))]
+    assert joined(parts).low_information.tolist() == [True, False, False, True]  # type: ignore[union-attr]
+    assert joined([parts[0], Features(torch.ones(1, 9, 4))]).low_information is None
+    with pytest.raises(ShapeError, match=r"low_information must be a bool array \[3\]"):
+        Features(torch.ones(3, 9, 4), None, np.array([1, 0, 0]))
+    for wrong in (np.array([2, 0, 0], np.uint8), np.array([1, 0], np.uint8), np.array([1.0, 0.0, 0.0])):
+        with h5py.File(path, "r+") as h5:
+            h5["told"].attrs["low_information"] = wrong
+        with (
+            FeatureFile.open(path) as file,
+            pytest.raises(StorageError, match=r"'told' cannot be used.*low_information"),
+        ):
+            file["told"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from hapvr.features.extractor import ExtractionReport
+    from hapvr.features.folders import ExtractionReport
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 Videos = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")]
@@ -29,14 +30,14 @@ def extract(
 ) -> None:
     """Write the region vectors of videos into one HDF5 file, resumably: hapvr extract ~/Videos -o features.h5."""
     from hapvr.features import FeatureWriter
-    from hapvr.features.extractor import extract_files, find_videos
+    from hapvr.features.folders import extract_files, find_videos
     from hapvr.model import load
 
     chosen, files = load() if model is None else load(model), find_videos(videos)
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps}
     with (
         FeatureWriter(out, dtype="float16" if half else "float32", attributes=settings) as writer,
-        _progress(len(files), quiet=as_json) as advance,
+        _progress(len(files), quiet=as_json) as (advance, _),
     ):
         report = extract_files(
             chosen.extractor, files, writer.add, done=writer.done_ids(), workers=workers, progress=advance
@@ -53,12 +54,16 @@ def frames(
 ) -> None:
     """Pack sampled frames as JPEG in tar shards, for machines without a decoder: hapvr frames ~/Videos -o packed."""
     from hapvr.features import PackedWriter
-    from hapvr.features.extractor import SamplingConfig, find_videos, pack_files
+    from hapvr.features.extractor import SamplingConfig
+    from hapvr.features.folders import find_videos, pack_files
 
     usual, files = SamplingConfig(), find_videos(videos)
     side = short_side or usual.short_side
     sampling = SamplingConfig(fps=fps or usual.fps, short_side=side, crop=min(side, usual.crop))
-    with PackedWriter(out, attributes={"fps": sampling.fps}) as writer, _progress(len(files), quiet=as_json) as advance:
+    with (
+        PackedWriter(out, attributes={"fps": sampling.fps}) as writer,
+        _progress(len(files), quiet=as_json) as (advance, _),
+    ):
         report = pack_files(writer, files, sampling, progress=advance)
     _print(report, as_json)
 
@@ -67,18 +72,38 @@ def make_benchmark(
     videos: Annotated[Path, typer.Argument(metavar="VIDEOS", help="A folder of source videos.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The benchmark folder to write, or to go on with.")],
     distractors: Annotated[list[Path] | None, typer.Option(help="More videos for the database.")] = None,
+    hosts: Annotated[
+        list[Path] | None, typer.Option(help="Videos to mix others into, outside the database; else drawn films.")
+    ] = None,
+    duplicates: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON: a list of groups of files in VIDEOS that show the same."),
+    ] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="A kind of edited copy; again for more. All if none.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same benchmark.")] = 0,
     queries: Annotated[int, typer.Option(help="Edited copies of each video.")] = 4,
+    workers: Annotated[int | None, typer.Option(help="Processes; one a core if not given, four at most.")] = None,
     as_json: Json = False,
 ) -> None:
     """Make edited copies with known ground truth: hapvr make-benchmark ~/Videos benchmark."""
-    from hapvr.features.extractor import find_videos
+    from hapvr.features.folders import find_videos
     from hapvr.video.benchmark import make_benchmark as make
 
-    sources, others = (list(find_videos(paths or []).values()) for paths in ([videos], distractors))
-    with _progress(0, quiet=as_json) as advance:
+    sources = find_videos([videos])
+    others, mixed = (list(find_videos(paths or []).values()) for paths in (distractors, hosts))
+    groups = [] if duplicates is None else _groups(duplicates, sources)
+    with _progress(0, quiet=as_json, unit="queries") as (_, reach):
         summary = make(
-            sources, out, seed=seed, queries_per_video=queries, distractors=others, progress=lambda *_: advance(1)
+            list(sources.values()),
+            out,
+            seed=seed,
+            kinds=kind or None,
+            queries_per_video=queries,
+            distractors=others,
+            hosts=mixed,
+            duplicates=groups,
+            workers=min(4, os.cpu_count() or 1) if workers is None else workers,
+            progress=reach,
         )
     failed = [{"path": str(failure.file), "error": failure.reason} for failure in summary.failed]
     record = {"folder": str(summary.folder), "queries": summary.queries, "database": summary.database, "failed": failed}
@@ -86,16 +111,41 @@ def make_benchmark(
     raise typer.Exit(1 if failed else 0)
 
 
+def _groups(file: Path, sources: Mapping[str, Path]) -> list[list[Path]]:
+    """Groups of duplicates as a JSON file names them, relative to the folder of sources."""
+    from hapvr.config import suggest
+    from hapvr.errors import ConfigError
+
+    try:
+        groups = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"'{file}' cannot be read as JSON: {error}.") from error
+    if not isinstance(groups, list) or not all(
+        isinstance(group, list) and all(isinstance(name, str) for name in group) for group in groups
+    ):
+        raise ConfigError(f"'{file}' must hold a list of lists of file names.")
+    for name in (name for group in groups for name in group):
+        if name not in sources:
+            raise ConfigError(f"'{file}' names '{name}', which is not in the folder; {suggest(name, list(sources))}")
+    return [[sources[name] for name in group] for group in groups]
+
+
 @contextmanager
-def _progress(total: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+def _progress(
+    total: int, *, quiet: bool, unit: str = "videos"
+) -> Iterator[tuple[Callable[[int], None], Callable[[int, int], None]]]:
+    """A bar on stderr: what advances it by a number, and what sets it to so many of so many."""
     from rich import progress as rich
     from rich.console import Console
 
-    counted = (rich.TextColumn("videos"), rich.BarColumn(), rich.MofNCompleteColumn())
+    counted = (rich.TextColumn(unit), rich.BarColumn(), rich.MofNCompleteColumn())
     timed = (rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
     with rich.Progress(*counted, *timed, console=Console(stderr=True), disable=quiet, transient=True) as progress:
-        task = progress.add_task("videos", total=total or None)
-        yield lambda count: progress.advance(task, count)
+        task = progress.add_task(unit, total=total or None)
+        yield (
+            lambda count: progress.advance(task, count),
+            lambda done, of: progress.update(task, completed=done, total=of),
+        )
 
 
 def _print(report: ExtractionReport, as_json: bool) -> None:

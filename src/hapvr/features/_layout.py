@@ -23,7 +23,7 @@ from hapvr.features._transaction import Transaction, journal_of, put
 Setting = str | int | float | bool
 """A value of a file's attributes."""
 
-TIMESTAMPS, CHECKSUM = "timestamps", "crc32"
+TIMESTAMPS, CHECKSUM, LOW_INFORMATION = "timestamps", "crc32", "low_information"
 BROKEN = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError, zlib.error)
 """What h5py and zlib raise, one or the other, on a damaged file or a full disk."""
 COPY = "Copy it again from where it came, or extract its videos anew into another file."
@@ -145,7 +145,15 @@ def _header(h5py: Any, thing: Any, file_size: int) -> Entry:
     return Entry(shape, np.dtype(f"f{kind.get_size()}"))
 
 
-def store(h5: Any, id: str, values: NDArray[Any], timestamps: NDArray[np.float64] | None, *, gzip: bool) -> None:
+def store(
+    h5: Any,
+    id: str,
+    values: NDArray[Any],
+    timestamps: NDArray[np.float64] | None,
+    *,
+    gzip: bool,
+    low_information: NDArray[np.bool_] | None = None,
+) -> None:
     """Put the values [T, R, D] of a video into an open file, in pieces alike along T if they are packed."""
     packing: dict[str, Any] = {}
     if gzip:
@@ -159,6 +167,19 @@ def store(h5: Any, id: str, values: NDArray[Any], timestamps: NDArray[np.float64
     dataset.attrs[CHECKSUM] = np.uint32(zlib.crc32(values.data))
     if timestamps is not None:
         dataset.attrs[TIMESTAMPS] = timestamps
+    if low_information is not None:
+        dataset.attrs[LOW_INFORMATION] = low_information.astype(np.uint8)
+
+
+def read_flags(dataset: Any) -> NDArray[np.bool_] | None:
+    """Which frames say nothing, as `store` wrote it; None if the file does not tell."""
+    stored = dataset.attrs.get(LOW_INFORMATION)
+    if stored is None:
+        return None
+    flags = np.asarray(stored)
+    if flags.dtype != np.uint8 or (flags > 1).any():
+        raise DataError(f"its attribute '{LOW_INFORMATION}' must hold bytes of 0 and 1.")
+    return flags.astype(np.bool_)
 
 
 def require_checksum(dataset: Any, values: NDArray[Any]) -> None:

@@ -12,23 +12,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from hapvr.errors import DataError, HapvrError, StorageError
 from hapvr.features._layout import check_attributes, sentence
+from hapvr.video.crew_work import BROKEN_PICTURE
 
 FORMAT, VERSION = "hapvr-frames", 1
 LONGEST_SIDE = 65_500  # JPEG's
-BROKEN = (  # what a damaged index or picture can raise
-    OSError,
-    SyntaxError,
-    ValueError,
-    KeyError,
-    TypeError,
-    OverflowError,
-    MemoryError,
-    Image.DecompressionBombError,
-)
+BROKEN = BROKEN_PICTURE  # what a damaged index can raise, too
 COPY = "Copy the folder again from where it came, or pack its videos anew."
 _INDEX = re.compile(r"frames-(\d{5,})\.json")
 
@@ -62,6 +53,7 @@ class Part:
     offsets: list[int]
     sizes: list[int]
     crc32: list[int]
+    low_information: NDArray[np.bool_] | None  # None where it is not known
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +63,12 @@ class Video:
     width: int
     timestamps: Times
     parts: list[Part]
+
+    @property
+    def low_information(self) -> NDArray[np.bool_] | None:
+        """Which frames say nothing; None where that is not known."""
+        flags = [part.low_information for part in self.parts if part.low_information is not None]
+        return np.concatenate(flags) if len(flags) == len(self.parts) else None
 
     def empty(self, size: int | None) -> Images:
         """Room for its frames."""
@@ -119,7 +117,12 @@ def _read_part(part: Mapping[str, Any], shard: Shard) -> Part:
         or offsets[-1] + sizes[-1] > shard.bytes
     ):
         raise DataError(f"the frames of '{id}' do not lie in the shard one after another.")
-    return Part(shard, id, frames, height, width, first, times, offsets.tolist(), sizes.tolist(), checksums.tolist())
+    low = part.get("low_information")
+    if low is not None and (len(low) != len(times) or any(flag not in (0, 1) for flag in low)):
+        raise DataError(f"the list low_information of '{id}' must hold 0 or 1 for each frame.")
+    flags = None if low is None else np.array(low, np.bool_)
+    numbered = offsets.tolist(), sizes.tolist(), checksums.tolist()
+    return Part(shard, id, frames, height, width, first, times, *numbered, flags)
 
 
 def join_parts(shards: Sequence[Shard], folder: Path) -> tuple[dict[str, Video], list[str]]:

@@ -1,35 +1,52 @@
-"""From frames to region vectors at speed, and whole folders of videos: decoding in processes, inference in batches."""
+"""From frames to region vectors at speed: a frozen backbone and its whitening as one function.
+
+Whole folders of videos are the matter of `hapvr.features.folders`.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
+import copy
 import os
-import queue
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from hapvr.backbones.base import Backbone
+from hapvr.backbones.efficientnet import SameConv2d, same_padding
 from hapvr.checks import shape_of
-from hapvr.errors import ConfigError, HapvrError, ShapeError
-from hapvr.features.files import Features, joined
-from hapvr.features.regions import extract_regions
+from hapvr.errors import ConfigError, ShapeError
+from hapvr.features._threads import side_by_side
+from hapvr.features.files import Features
+from hapvr.features.folders import ExtractionReport, Failure, extract_files, find_videos, pack_files
+from hapvr.features.from_packed import extract_packed
+from hapvr.features.regions import KERNELS, LEAST_SIDE, pool_regions
 from hapvr.features.whitening import Whitening
 
 if TYPE_CHECKING:
-    from hapvr.features.packed import PackedWriter
     from hapvr.records import Frames
 
-Result = TypeVar("Result")
+__all__ = [
+    "ExtractionReport",
+    "Failure",
+    "RegionExtractor",
+    "SamplingConfig",
+    "decode_parts",
+    "extract_files",
+    "extract_packed",
+    "find_videos",
+    "folded",
+    "half_pays",
+    "pack_files",
+]
 
-_FRAMES_A_PART = 512  # about 100 MB of pictures
+_FRAMES_A_PART = 256  # about 90 MB of pictures
+_FOLDED_ERROR = 1e-3  # relative: a folded backbone that differs by more is not used
 
 
 @dataclass(frozen=True)
@@ -56,7 +73,11 @@ class RegionExtractor:
     """A frozen backbone and its whitening as one function: pictures in, region vectors out.
 
     On a GPU and on CPUs that multiply bfloat16 the backbone runs in bfloat16, elsewhere in float32; pooling and
-    whitening are float32 always. `precision` overrides that.
+    whitening are float32 always. `precision` overrides that. Batch normalisation is folded into the convolutions of a
+    copy of the backbone, which is what runs; `backbone` stays as it was given.
+
+    On a CPU batches are described side by side, one a core: no core waits for another at every layer, which costs
+    little on an idle machine and a great deal on a busy one.
 
     Args:
         backbone: anything with stages; put into evaluation mode, moved to `device`.
@@ -65,6 +86,7 @@ class RegionExtractor:
         device: where to compute.
         precision: torch.float32 or torch.bfloat16.
         batch: pictures at a time.
+        compiled: run the backbone through torch.compile. The first batch then takes a minute.
     """
 
     def __init__(
@@ -76,6 +98,7 @@ class RegionExtractor:
         device: str | torch.device = "cpu",
         precision: torch.dtype | None = None,
         batch: int | None = None,
+        compiled: bool = False,
     ) -> None:
         self.device = torch.device(device)
         gpu = self.device.type == "cuda"
@@ -85,7 +108,15 @@ class RegionExtractor:
         self.backbone = backbone.eval().requires_grad_(False).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.whitening = None if whitening is None else whitening.to(self.device)
         self.sampling = sampling or SamplingConfig()
-        self.batch = batch or (256 if gpu else 16)
+        self.batch = batch or (512 if gpu else 16)
+        self.compiled = compiled
+        fast = folded(self.backbone).to(self.precision)
+        self._stages: Callable[[Tensor], Sequence[Tensor]] = (
+            torch.compile(fast.stages, dynamic=False) if compiled else fast.stages
+        )
+        std = torch.tensor(backbone.std, device=self.device)
+        self._scale = (1 / (255 * std)).view(3, 1, 1)
+        self._shift = (-torch.tensor(backbone.mean, device=self.device) / std).view(3, 1, 1)
 
     @torch.no_grad()
     def __call__(self, images: NDArray[np.uint8] | Tensor) -> Tensor:
@@ -94,19 +125,38 @@ class RegionExtractor:
         if pictures.dtype != torch.uint8 or pictures.ndim != 4 or pictures.shape[3] != 3 or len(pictures) == 0:
             raise ShapeError(f"images must be uint8 [T, H, W, 3], got {pictures.dtype} {shape_of(pictures)}.")
         pictures = _centre(pictures, self.sampling.crop)
-        starts = range(0, len(pictures), self.batch)
-        return torch.cat([self._regions(pictures[start : start + self.batch]) for start in starts]).float().cpu()
+        threads = self.threads()
+        count = max(-(-len(pictures) // self.batch), min(threads, len(pictures) // 4))
+        return torch.cat(side_by_side(self.regions, pictures.chunk(max(1, count)), threads)).float().cpu()
 
-    def _regions(self, pictures: Tensor) -> Tensor:
-        pictures = pictures.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
-        half = self.precision != torch.float32
-        with torch.autocast(self.device.type, self.precision, enabled=half):
-            regions = extract_regions(self.backbone, pictures)
+    def threads(self) -> int:
+        """How many batches are described at a time: on a CPU as many as torch has threads, on a GPU one."""
+        return torch.get_num_threads() if self.device.type == "cpu" else 1
+
+    @torch.no_grad()
+    def regions(self, pictures: Tensor) -> Tensor:
+        """Region vectors of one batch of squares, uint8 [N, S, S, 3] -> float32 [N, R, D] on the device."""
+        if min(pictures.shape[1:3]) < LEAST_SIDE:
+            raise ShapeError(f"regions need pictures of at least {LEAST_SIDE} pixels a side, got {shape_of(pictures)}.")
+        pictures = pictures.to(self.device, non_blocking=True).permute(0, 3, 1, 2)  # channels last, as they lie
+        pictures = pictures.float().mul_(self._scale).add_(self._shift).to(self.precision)
+        maps, kernels = _pooled_before(self._stages(pictures))
+        regions = pool_regions(maps, kernels=kernels)
         return regions if self.whitening is None else self.whitening(regions)
 
     def features(self, frames: Frames) -> Features:
-        """Features of a decoded video, with the times of its frames."""
-        return Features(self(frames.images), frames.timestamps)
+        """Features of a decoded video, with the times of its frames and the flags of those that say nothing."""
+        return Features(self(frames.images), frames.timestamps, frames.low_information)
+
+
+def _pooled_before(maps: Sequence[Tensor]) -> tuple[list[Tensor], list[int]]:
+    """Maps for `pool_regions` and the kernels that are left: the same regions with a quarter of the reading.
+
+    A window of 2 s at stride s is one of 2 at stride 1 over windows of s side by side; the maximum does not mind.
+    """
+    halves = [kernel // 2 if kernel % 2 == 0 else 1 for kernel in KERNELS.values()]
+    kernels = [2 if kernel % 2 == 0 else kernel for kernel in KERNELS.values()]
+    return [F.max_pool2d(stage, half) for stage, half in zip(maps, halves, strict=True)], kernels
 
 
 def _centre(pictures: Tensor, side: int) -> Tensor:
@@ -115,231 +165,99 @@ def _centre(pictures: Tensor, side: int) -> Tensor:
     if min(height, width) < side:
         scale = side / min(height, width)
         size = (max(side, round(height * scale)), max(side, round(width * scale)))
-        moved = torch.nn.functional.interpolate(pictures.permute(0, 3, 1, 2).float(), size, mode="bilinear")
+        moved = F.interpolate(pictures.permute(0, 3, 1, 2).float(), size, mode="bilinear")
         pictures = moved.round().to(torch.uint8).permute(0, 2, 3, 1)
         height, width = size
     top, left = (height - side) // 2, (width - side) // 2
     return pictures[:, top : top + side, left : left + side]
 
 
-# --- many files ------------------------------------------------------------------------------------------------------
+# --- folding ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A file that could not be done, and why."""
+class _Folded(nn.Module):
+    """A convolution with the batch normalisation that follows it: y = conv(x) * scale + shift as one convolution."""
 
-    id: str
-    path: str
-    error: str
+    def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+        super().__init__()
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+        before = torch.zeros_like(norm.running_mean) if conv.bias is None else conv.bias
+        weight = (conv.weight * scale[:, None, None, None]).to(memory_format=torch.channels_last)
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.bias = nn.Parameter(norm.bias + (before - norm.running_mean) * scale, requires_grad=False)
+        self.same = isinstance(conv, SameConv2d)
+        self.kernel, self.stride, self.groups = conv.kernel_size[0], conv.stride[0], conv.groups
+        self.padding, self.dilation = conv.padding, conv.dilation
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, C, H, W] -> [N, outputs, h, w]."""
+        padding: Any = self.padding
+        if self.same:
+            (top, bottom), (left, right) = (
+                same_padding(size, kernel=self.kernel, stride=self.stride) for size in x.shape[2:]
+            )
+            padding = (top, left)
+            if padding != (bottom, right):
+                x, padding = F.pad(x, (left, right, top, bottom)), 0
+        return F.conv2d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
-@dataclass
-class ExtractionReport:
-    """What became of every file: done now, done before, or failed. Files with `warnings` were done all the same."""
+@torch.no_grad()
+def folded(backbone: Backbone) -> Backbone:
+    """A copy of a backbone in evaluation mode without batch normalisation: each is folded into what precedes it.
 
-    done: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    failed: list[Failure] = field(default_factory=list)
-    warnings: dict[str, list[str]] = field(default_factory=dict)
-    frames: int = 0
-    video_s: float = 0.0
-    wall_s: float = 0.0
-
-
-def extract_files(
-    extractor: RegionExtractor,
-    files: Mapping[str, str | os.PathLike[str]],
-    store: Callable[[str, Features], None],
-    *,
-    done: Iterable[str] = (),
-    workers: int | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> ExtractionReport:
-    """Features of many videos: decoded in worker processes, described here, handed to `store(id, features)` one by one.
-
-    A file that cannot be decoded is reported and the rest goes on; a worker that dies takes only its file with it.
-    At most a few videos are held at a time.
-
-    Args:
-        extractor: the backbone and its settings.
-        files: id -> path.
-        store: called once for each video that was done, such as `FeatureWriter.add`.
-        done: ids to leave out, such as `FeatureWriter.done_ids()`.
-        workers: decoding processes; by default as many as cores, four at most.
-        progress: called with the number of files just finished.
+    A backbone whose normalisations do not follow the convolutions that they are listed after would come out different:
+    that is tried on a picture of noise, and such a backbone is returned as it is.
     """
-
-    def finish(id: str, parts: list[Features]) -> None:
-        store(id, joined(parts))
-
-    return _each(files, extractor.sampling, extractor.features, finish, done, workers, progress)
-
-
-def pack_files(
-    writer: PackedWriter,
-    files: Mapping[str, str | os.PathLike[str]],
-    sampling: SamplingConfig,
-    *,
-    workers: int | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> ExtractionReport:
-    """Sampled frames of many videos into packed shards; what the writer has already is left out."""
-
-    def finish(id: str, parts: list[Frames]) -> None:
-        images, times = (np.concatenate([getattr(part, name) for part in parts]) for name in ("images", "timestamps"))
-        writer.add(id, images, times)
-
-    return _each(files, sampling, lambda frames: frames, finish, writer.done_ids(), workers, progress)
+    copied = copy.deepcopy(backbone)
+    _fold(copied)
+    parameter = next(backbone.parameters())
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(1, 3, LEAST_SIDE, LEAST_SIDE, generator=generator).to(parameter)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        maps = zip(backbone.stages(noise), copied.stages(noise), strict=True)
+    same = all((expected - got).abs().max() <= _FOLDED_ERROR * expected.abs().max() for expected, got in maps)
+    return copied if same else backbone
 
 
-def _each(
-    files: Mapping[str, str | os.PathLike[str]],
-    sampling: SamplingConfig,
-    work: Callable[[Frames], Result],
-    finish: Callable[[str, list[Result]], None],
-    done: Iterable[str],
-    workers: int | None,
-    progress: Callable[[int], None] | None,
-) -> ExtractionReport:
-    """Decode every file in worker processes; `work` on each part here, `finish` a video with what came of its parts."""
-    report = ExtractionReport()
-    finished = set(done)
-    report.skipped = [id for id in files if id in finished]
-    todo = {id: os.fspath(path) for id, path in files.items() if id not in finished}
-    begun: dict[str, list[Result]] = {}  # long videos come in parts
-    start = time.perf_counter()
-    if progress is not None and report.skipped:
-        progress(len(report.skipped))
-    for id, outcome, last in _decoded(todo, sampling, workers or min(4, os.cpu_count() or 1)):
-        if isinstance(outcome, str):
-            begun.pop(id, None)
-            report.failed.append(Failure(id, todo[id], outcome))
+def _fold(module: nn.Module) -> None:
+    name_before, before = "", None
+    for name, child in list(module.named_children()):
+        if (
+            isinstance(child, nn.BatchNorm2d)
+            and child.affine
+            and child.track_running_stats
+            and isinstance(before, nn.Conv2d)
+            and before.out_channels == child.num_features
+            and before.padding_mode == "zeros"
+        ):
+            setattr(module, name_before, _Folded(before, child))
+            setattr(module, name, nn.Identity())
         else:
-            begun.setdefault(id, []).append(work(outcome))
-            report.frames += len(outcome)
-            if outcome.warnings:
-                report.warnings[id] = list(outcome.warnings)
-            if not last:
-                continue
-            try:
-                finish(id, begun.pop(id))
-            except HapvrError as error:
-                report.failed.append(Failure(id, todo[id], str(error)))
-            else:
-                report.done.append(id)
-                report.video_s += outcome.duration_s or 0.0
-        if progress is not None:
-            progress(1)
-    report.wall_s = time.perf_counter() - start
-    return report
+            _fold(child)
+        name_before, before = name, child
 
 
-def find_videos(paths: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
-    """The files named, and those below the folders named: id -> path. An id is the path below its folder.
-
-    Hidden files are passed over. `ConfigError` for a path that is not there, and for two files of one id.
-    """
-    found: dict[str, Path] = {}
-    for given in paths:
-        root = Path(given)
-        if root.is_dir():
-            below = sorted(path for path in root.rglob("*") if path.is_file() and not _hidden(path.relative_to(root)))
-            named = {path.relative_to(root).as_posix(): path for path in below}
-        elif root.exists():
-            named = {root.name: root}
-        else:
-            raise ConfigError(f"'{root}' is not there.")
-        for id, path in named.items():
-            if id in found and found[id] != path:
-                raise ConfigError(f"'{found[id]}' and '{path}' would both be called '{id}'. Name their common folder.")
-            found[id] = path
-    return found
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _decoded(
-    files: Mapping[str, str], sampling: SamplingConfig, workers: int
-) -> Iterator[tuple[str, Frames | str, bool]]:
-    """(id, frames or what was wrong, whether that was the last of it), as they get ready; two a worker may wait."""
-    context = multiprocessing.get_context("spawn")  # a fork would copy torch's threads half-way
-    tasks: Any = context.SimpleQueue()
-    results: Any = context.Queue(maxsize=2 * workers)
-    left = set(files)
-    for item in files.items():
-        tasks.put(item)
-    crew: dict[int, Any] = {}
-    at_work: dict[int, str] = {}  # process -> the id it has taken up
-
-    def hire() -> None:
-        process = context.Process(target=_work, args=(tasks, results, sampling), daemon=True)
-        process.start()
-        crew[process.pid or 0] = process
-
-    for _ in range(min(workers, len(files))):
-        hire()
-    try:
-        while left:
-            try:
-                pid, id, outcome, last = results.get(timeout=0.5)
-            except queue.Empty:
-                for pid, process in [(pid, process) for pid, process in crew.items() if not process.is_alive()]:
-                    del crew[pid]
-                    lost = at_work.pop(pid, None)
-                    if lost is not None:
-                        left.remove(lost)
-                        yield lost, f"the decoder died on it (exit code {process.exitcode})", True
-                    if left:
-                        hire()
-                continue
-            if outcome is None:
-                at_work[pid] = id
-                continue
-            if last:
-                del at_work[pid]
-                left.remove(id)
-            yield id, outcome, last
-    finally:
-        for process in crew.values():
-            process.terminate()
-        for process in crew.values():
-            process.join()
-
-
-def _work(tasks: Any, results: Any, sampling: SamplingConfig) -> None:
-    """One decoding process: announces what it takes up, then sends its frames part by part, or the error."""
-    while True:
-        id, path = tasks.get()
-        results.put((os.getpid(), id, None, False))
-        try:
-            part: Any = None
-            for following in decode_parts(path, sampling, threads=1):
-                if part is not None:
-                    results.put((os.getpid(), id, part, False))
-                part = following
-        except HapvrError as error:
-            part = str(error)
-        results.put((os.getpid(), id, part, True))
+# --- one video -------------------------------------------------------------------------------------------------------
 
 
 def decode_parts(path: str | os.PathLike[str], sampling: SamplingConfig, *, threads: int = 0) -> Iterator[Frames]:
-    """The frames of a video in parts of a bounded number, cropped alike; most videos are one part."""
-    from hapvr.errors import NoVideoError
-    from hapvr.video.decode import decode
+    """The frames of a video in parts of a bounded number, cropped alike; most videos are one part.
 
-    settings = {"fps": sampling.fps, "short_side": sampling.short_side, "threads": threads}
-    length = _FRAMES_A_PART / sampling.fps
-    first = decode(path, at_least=sampling.at_least, end_s=length, **settings)  # type: ignore[arg-type]
-    yield first
-    duration = first.duration_s or 0.0
-    box = first.crop or (0, 0, *first.source_size)
-    start = length
-    while start < duration:
-        try:
-            yield decode(path, at_least=0, start_s=start, end_s=start + length, crop_bars=box, **settings)  # type: ignore[arg-type]
-        except NoVideoError:  # the file ends before its declared duration: the part before this one has said so
-            return
-        start += length
+    The file is decoded once, whatever duration it declares; see `hapvr.video.decode.decode_chunks`.
+    """
+    from hapvr.video.crew_work import MOST_FRAMES
+    from hapvr.video.decode import decode_chunks
+    from hapvr.video.limits import DecodeLimits
+
+    return decode_chunks(
+        path,
+        chunk=_FRAMES_A_PART,
+        fps=sampling.fps,
+        short_side=sampling.short_side,
+        at_least=sampling.at_least,
+        threads=threads,
+        limits=DecodeLimits(frames=MOST_FRAMES),
+    )

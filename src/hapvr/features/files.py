@@ -2,9 +2,9 @@
 
 A file holds one dataset per video, named by the video's id: [T, R, D] (or [T, D], which is one region a frame), float32
 or float16, usually gzip. An id with "/" in it lies in nested groups, as HDF5 names go. What that layout lacks is kept
-where its other readers do not look: frame times as the attribute `timestamps` of a dataset (float64 [T], seconds), the
-checksum of its values as `crc32`, and the settings that features must share to be compared (model, rate) as attributes
-of the file.
+where its other readers do not look: frame times as the attribute `timestamps` of a dataset (float64 [T], seconds),
+which frames say nothing as `low_information` (uint8 [T], 0 or 1), the checksum of its values as `crc32`, and the
+settings that features must share to be compared (model, rate) as attributes of the file.
 
 Reading trusts nothing: whatever is damaged, cut short, of another shape or not finite is a `StorageError` that names
 the file and the video. Writing survives being killed: see `FeatureWriter`.
@@ -48,6 +48,7 @@ class Features:
     Attributes:
         regions: floating point [T, R, D], at least one frame; finite.
         timestamps: float64 [T], seconds, strictly increasing; None where they are not known, as in published files.
+        low_information: bool [T], True for a frame that is flat or repeats the one before it; None where not known.
 
     >>> features = Features(torch.ones(2, 9, 4), np.array([0.0, 1.0]))
     >>> len(features), features.timestamps.tolist()
@@ -56,6 +57,7 @@ class Features:
 
     regions: Tensor
     timestamps: NDArray[np.float64] | None = None
+    low_information: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         require_tensor(self.regions, "regions", dims=3, axes="[T, R, D]", hint="One video at a time, regions kept.")
@@ -63,26 +65,42 @@ class Features:
             raise DataError(f"Features hold at least one value, got regions of shape {list(self.regions.shape)}.")
         if not math.isfinite(_largest(self.regions)):
             require_finite(self.regions, "regions")
+        for name, dtype in (("timestamps", np.float64), ("low_information", np.bool_)):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if not isinstance(values, np.ndarray) or values.dtype != dtype or values.shape != self.regions.shape[:1]:
+                given = f"{values.dtype} {list(values.shape)}" if isinstance(values, np.ndarray) else shape_of(values)
+                kind = f"a {np.dtype(dtype).name} array [{len(self.regions)}], one per frame"
+                raise ShapeError(f"{name} must be {kind}; got {given}.")
         times = self.timestamps
-        if times is None:
-            return
-        if not isinstance(times, np.ndarray) or times.dtype != np.float64 or times.shape != self.regions.shape[:1]:
-            given = f"{times.dtype} {list(times.shape)}" if isinstance(times, np.ndarray) else shape_of(times)
-            raise ShapeError(f"timestamps must be a float64 array [{len(self.regions)}], one per frame; got {given}.")
-        if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+        if times is not None and (not np.isfinite(times).all() or (np.diff(times) <= 0).any()):
             raise DataError("timestamps must be finite and strictly increasing.")
 
     def __len__(self) -> int:
         return len(self.regions)
+
+    def informative(self) -> Features:
+        """The frames that are not of low information; all of them, if it is not known or none would be left."""
+        if self.low_information is None or self.low_information.all() or not self.low_information.any():
+            return self
+        kept = ~self.low_information
+        times = None if self.timestamps is None else self.timestamps[kept]
+        return Features(self.regions[torch.from_numpy(kept)], times, self.low_information[kept])
 
 
 def joined(parts: Sequence[Features]) -> Features:
     """Features of one video that came in parts, one after the other."""
     if len(parts) == 1:
         return parts[0]
-    times = [part.timestamps for part in parts if part.timestamps is not None]
     regions = torch.cat([part.regions for part in parts])
-    return Features(regions, np.concatenate(times) if len(times) == len(parts) else None)
+    return Features(regions, _joined(parts, "timestamps"), _joined(parts, "low_information"))
+
+
+def _joined(parts: Sequence[Features], name: str) -> NDArray[Any] | None:
+    """One field of all parts; None unless each has it."""
+    values = [value for part in parts if (value := getattr(part, name)) is not None]
+    return np.concatenate(values) if len(values) == len(parts) else None
 
 
 class FeatureFile:
@@ -241,8 +259,8 @@ class FeatureFile:
             values = read(dataset, entry.dtype)
             layout.require_checksum(dataset, values)
             regions = torch.from_numpy(values).reshape(entry.shape[0], *entry.dims)
-            times = dataset.attrs.get(layout.TIMESTAMPS)
-            return Features(_converted(regions, self.dtype), None if times is None else np.asarray(times))
+            times, low = dataset.attrs.get(layout.TIMESTAMPS), layout.read_flags(dataset)
+            return Features(_converted(regions, self.dtype), None if times is None else np.asarray(times), low)
         except (*layout.BROKEN, HapvrError) as error:
             raise StorageError(
                 f"'{self.path}': the features of '{id}' cannot be used: {layout.sentence(error)} {layout.COPY}"
@@ -348,7 +366,9 @@ class FeatureWriter:
         values = features.regions.detach().cpu().to(torch.promote_types(features.regions.dtype, torch.float32)).numpy()
         values = values.astype(self._dtype, copy=False)
         try:
-            layout.store(self._h5, id, values, features.timestamps, gzip=self._gzip)
+            layout.store(
+                self._h5, id, values, features.timestamps, gzip=self._gzip, low_information=features.low_information
+            )
             self._h5.flush()
             self._file.commit()
         except BaseException as error:

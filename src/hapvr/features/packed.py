@@ -19,13 +19,14 @@ import os
 import tarfile
 import zlib
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError
@@ -47,6 +48,9 @@ from hapvr.features._shards import (
     shard_checksum,
 )
 from hapvr.features._transaction import locked_folder, put
+from hapvr.video.crew_work import JpegRun, encode_jpeg, reduced
+
+Flags = NDArray[np.bool_]
 
 _BLOCK = 512  # tar's
 _RUN = 16  # frames that a thread decodes at a time
@@ -133,48 +137,73 @@ class PackedWriter:
         """The ids of the videos that are safely in the folder, with all their frames."""
         return frozenset(self._done)
 
-    def add(self, id: str, images: Images, timestamps: Times) -> None:
+    def add(self, id: str, images: Images, timestamps: Times, low_information: Flags | None = None) -> None:
         """Pack one video.
 
         Args:
             id: any text.
             images: uint8 [T, H, W, 3], RGB.
             timestamps: float64 [T], seconds, strictly increasing.
+            low_information: bool [T], which frames say nothing, where that is known.
 
         Raises:
             ShapeError, DataError: images, timestamps or id are not such, or a frame alone is larger than a shard.
             StorageError: the folder has the id already, or cannot be written.
         """
+        _check_video(id, images, timestamps, low_information)
+        height, width = reduced(images.shape[1], images.shape[2], self._short_side)
+        self._add(id, self._encoded(images, (width, height)), timestamps, (width, height), low_information)
+
+    def add_encoded(
+        self,
+        id: str,
+        pictures: Sequence[bytes],
+        timestamps: Times,
+        *,
+        size: tuple[int, int],
+        low_information: Flags | None = None,
+    ) -> None:
+        """Pack one video whose frames are JPEG already, all of this (width, height): made as `encoding` says.
+
+        The pictures are trusted to be such; reading checks them.
+        """
+        width, height = size
+        blank = np.broadcast_to(np.zeros((), np.uint8), (len(pictures), height, width, 3))  # of the same shape
+        _check_video(id, blank, timestamps, low_information)
+        self._add(id, pictures, timestamps, size, low_information)
+
+    @property
+    def encoding(self) -> tuple[int, int | None]:
+        """Quality and largest short side of its JPEG pictures."""
+        return self._settings["quality"], self._short_side
+
+    def _add(
+        self, id: str, pictures: Iterable[bytes], timestamps: Times, size: tuple[int, int], flags: Flags | None
+    ) -> None:
         if not self._live:
             raise StorageError(f"'{self.folder}' is closed to this writer. Open another `PackedWriter` on it to go on.")
-        _check_video(id, images, timestamps)
         if id in self._done or id in self._waiting:
             raise StorageError(f"'{self.folder}' has '{id}' already. Leave out `done_ids()`, or use another folder.")
-        height, width = _reduced(images.shape[1], images.shape[2], self._short_side)
-        video = {"id": id, "frames": len(images), "height": height, "width": width}
+        video = {"id": id, "frames": len(timestamps), "height": size[1], "width": size[0]}
         before = (self._number, len(self._shard), len(self._parts))
         try:
-            for index, data in enumerate(self._encoded(images, (width, height))):
-                self._append(video, index, float(timestamps[index]), data)
+            for index, data in enumerate(pictures):
+                flag = None if flags is None else int(flags[index])
+                self._append(video, index, float(timestamps[index]), data, flag)
         except BaseException:  # no part of this video stays in the shard that is being filled
-            size, parts = before[1:] if before[0] == self._number else (0, 0)
-            del self._shard[size:], self._parts[parts:]
+            length, parts = before[1:] if before[0] == self._number else (0, 0)
+            del self._shard[length:], self._parts[parts:]
             raise
         self._waiting.append(id)
 
     def _encoded(self, images: Images, size: tuple[int, int]) -> Iterator[bytes]:
         def encode(image: Images) -> bytes:
-            picture = Image.fromarray(image)
-            if picture.size != size:
-                picture = picture.resize(size, Image.Resampling.BICUBIC)
-            buffer = io.BytesIO()
-            picture.save(buffer, "JPEG", quality=self._settings["quality"])
-            return buffer.getvalue()
+            return encode_jpeg(image, self._settings["quality"], size)
 
         for start in range(0, len(images), 64):  # not all at once: a long video is large even as JPEG
             yield from self._pool.map(encode, images[start : start + 64])
 
-    def _append(self, video: dict[str, Any], index: int, timestamp: float, data: bytes) -> None:
+    def _append(self, video: dict[str, Any], index: int, timestamp: float, data: bytes, flag: int | None) -> None:
         room = _BLOCK + _padded(len(data)) + 2 * _BLOCK  # header, picture, and the tar's end
         if room > self._most:
             raise DataError(
@@ -193,6 +222,8 @@ class PackedWriter:
         part["offsets"].append(len(self._shard))
         part["sizes"].append(len(data))
         part["crc32"].append(zlib.crc32(data))
+        if flag is not None:
+            part.setdefault("low_information", []).append(flag)
         self._shard += data + bytes(_padded(len(data)) - len(data))
 
     def _finish_shard(self) -> None:
@@ -310,6 +341,10 @@ class PackedFrames:
         """The times of a video's frames, float64 [T] in seconds; no picture is read."""
         return self._video(id).timestamps.copy()
 
+    def low_information(self, id: str) -> Flags | None:
+        """Which of a video's frames say nothing, bool [T]; None where whoever packed it did not tell."""
+        return self._video(id).low_information
+
     def frames(self, id: str, *, size: int | None = None) -> tuple[Images, Times]:
         """All frames of a video, uint8 [T, H, W, 3], and their times, float64 [T]; `size` as in `load_all`."""
         video = self._video(id)
@@ -359,6 +394,15 @@ class PackedFrames:
                     yield _awaited(*waiting.popleft())
             finally:
                 pool.shutdown(cancel_futures=True)
+
+    def runs(self, id: str) -> list[JpegRun]:
+        """Where the pictures of a video lie: one run for each shard that has some, in order."""
+        video = self._video(id)
+        size = video.width, video.height
+        return [
+            JpegRun(str(part.shard.path), size, tuple(part.offsets), tuple(part.sizes), tuple(part.crc32))
+            for part in video.parts
+        ]
 
     def verify(self) -> None:
         """Compare every shard with its checksum; raise one `StorageError` that names every shard that is damaged."""
@@ -430,7 +474,7 @@ def _awaited(video: Video, images: Images, runs: Iterable[Future[None]]) -> tupl
     return video.id, images, video.timestamps.copy()
 
 
-def _check_video(id: str, images: Images, timestamps: Times) -> None:
+def _check_video(id: str, images: Images, timestamps: Times, flags: Flags | None) -> None:
     if not isinstance(id, str) or id.encode("utf-8", "replace").decode() != id:
         raise DataError(f"An id is valid Unicode text, got {id!r}.")
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
@@ -447,18 +491,10 @@ def _check_video(id: str, images: Images, timestamps: Times) -> None:
         raise ShapeError(f"timestamps must be a float64 array [{len(images)}], one per frame.")
     if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
         raise DataError(f"The timestamps of '{id}' must be finite and strictly increasing.")
-
-
-def _reduced(height: int, width: int, short_side: int | None) -> tuple[int, int]:
-    """The size of a frame whose short side is at most this, with the same proportions.
-
-    >>> _reduced(1080, 1920, 256), _reduced(100, 200, 256)
-    ((256, 455), (100, 200))
-    """
-    if short_side is None or min(height, width) <= short_side:
-        return height, width
-    scale = short_side / min(height, width)
-    return max(1, round(height * scale)), max(1, round(width * scale))
+    if flags is not None and (
+        not isinstance(flags, np.ndarray) or flags.dtype != np.bool_ or flags.shape != images.shape[:1]
+    ):
+        raise ShapeError(f"low_information must be a bool array [{len(images)}], one per frame.")
 
 
 def _padded(size: int) -> int:

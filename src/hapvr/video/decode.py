@@ -2,13 +2,16 @@
 
 A file is read in one pass, and again only if the pass showed that it was planned wrongly: the declared duration was
 missing or false and too few frames were taken, there are bars to cut, or skipping frames cost too much precision.
-No frame is held at full size but the one at hand and the one before it.
+No frame is held at full size but the one at hand and the one before it. `decode_chunks` reads a video of any length in
+bounded memory: it is planned by its beginning and then decoded once, straight on.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import os
+from array import array
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -26,6 +29,7 @@ from hapvr.video.sources import OpenFile, Source
 from hapvr.video.webp import WebPSource, is_webp
 
 _MOST_PASSES = 4
+_LEAST_PLANNED = 64  # frames by which a long video is planned: fewer may be all dark, and show no bars
 _WIDEST = 8  # a frame wider than this, relative to its short side, is squeezed: it would be all memory and no picture
 # Frames that no other frame needs are skipped where the video has at least this many for each one that is taken, and
 # taken back if a frame then lies further than this part of a step from the one that was wanted.
@@ -74,14 +78,53 @@ def decode(
         ConfigError: a setting is out of range.
     """
     wish = _Wish(fps, short_side, at_least, crop_bars, start_s or 0.0, math.inf if end_s is None else end_s, threads)
-    with OpenFile(path, Deadline(limits, os.fspath(path))) as file:
-        better: _Plan | None = None
-        for _ in range(_MOST_PASSES):
-            plan, taken = _read(file, wish, better)
-            better = _better(plan, taken, wish)
-            if better == plan:
-                break
-        return _record(wish, plan, taken)
+    with (
+        OpenFile(path, Deadline(limits, os.fspath(path))) as file,
+        closing(_planned(file, wish, most=limits.frames + 1)) as reading,
+    ):
+        return _record(reading, len(reading.taken.images))
+
+
+def decode_chunks(
+    path: str | os.PathLike[str],
+    *,
+    chunk: int = 256,
+    fps: float = 1.0,
+    short_side: int = 256,
+    at_least: int = 28,
+    crop_bars: bool | Box = True,
+    threads: int = 0,
+    limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
+) -> Iterator[Frames]:
+    """The frames that `decode` gives, `chunk` at a time (the last may be shorter), in memory that does not grow.
+
+    The first chunk is read as `decode` reads a video, again if it was planned wrongly; from there the video is decoded
+    straight on, once, whatever duration it declares: nothing is sought, so chunks join without a gap. Bars are found
+    in the first chunk (64 frames at least) and cut alike in all.
+
+    What is known at the end only, is said by the last chunk: the warnings, and `duration_s` of a file that declares
+    none (before that, it is as much as has been read). `limits.frames` counts all chunks, `limits.seconds` is the time
+    for each; while the caller has a chunk, the clock stands still.
+    """
+    if chunk < 1:
+        raise ConfigError(f"chunk must be at least 1 frame, got {chunk}.")
+    wish = _Wish(fps, short_side, at_least, crop_bars, 0.0, math.inf, threads)
+    deadline = Deadline(limits, os.fspath(path))
+    with OpenFile(path, deadline) as file:
+        # One frame more than is given out: whether a chunk is the last must be known when it goes.
+        reading = _planned(file, wish, most=max(chunk, 2 * at_least, _LEAST_PLANNED) + 1)
+        try:
+            while True:
+                ready = reading.taken.images
+                while len(ready) > chunk:
+                    yield _record(reading, chunk)
+                if reading.over:
+                    yield _record(reading, len(ready))
+                    return
+                deadline.restart()
+                reading = _continued(file, wish, reading, most=chunk + 1)
+        finally:
+            reading.close()
 
 
 def probe(path: str | os.PathLike[str], *, limits: DecodeLimits = DecodeLimits()) -> VideoInfo:  # noqa: B008 - frozen
@@ -139,14 +182,15 @@ class _Taken:
     images: list[NDArray[np.uint8]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     low_information: list[bool] = field(default_factory=list)
-    decoded: list[float] = field(default_factory=list)  # times of all frames decoded
-    source_size: Size = (1, 1)
+    decoded: array[float] = field(default_factory=lambda: array("d"))  # times of all frames decoded
+    source_size: Size = (0, 0)  # until the first frame
     box: Box | None = None  # the picture without its bars
     coded: Times = field(default_factory=lambda: np.zeros(0))  # times of all frames, decoded or not
     end_s: float = 0.0  # when the last frame ends
     full: bool = False  # stopped: as many frames as the limits allow
     outgrown: bool = False  # stopped: far more frames than a short video can give
     to_the_end: bool = False
+    paused_s: float = math.inf  # paused: enough frames for now, the last of them at this time
     info: VideoInfo | None = None
     declares_video: bool = True
     still: bool = False
@@ -176,45 +220,136 @@ def _may_skip(info: VideoInfo, rate: float) -> bool:
     return info.fps is not None and info.fps >= _SKIP_FROM * rate
 
 
-def _read(file: OpenFile, wish: _Wish, plan: _Plan | None) -> tuple[_Plan, _Taken]:
-    """One pass over the file."""
-    source = _source(file, wish.threads)
-    plan = plan or _first_plan(wish, source.info)
-    if plan.skip:
-        source.skip_unneeded()
-    taken = _Taken(info=source.info, declares_video=source.declares_video, still=source.still)
-    most = file.deadline.limits.frames
-    seen, bars = LowInformation(), BarFinder()
-    with closing(source):
+class _Reading:
+    """One pass over the file, which may be paused and gone on with. Frames after `after_s` only."""
+
+    def __init__(
+        self, file: OpenFile, wish: _Wish, plan: _Plan | None, *, after_s: float = -math.inf, given: int = 0
+    ) -> None:
+        self.file, self.wish, self.given = file, wish, given
+        self.source = source = _source(file, wish.threads)
+        self.plan = plan = plan or _first_plan(wish, source.info)
+        if plan.skip:
+            source.skip_unneeded()
+        self.taken = taken = _Taken(info=source.info, declares_video=source.declares_video, still=source.still)
+        self.over = False  # nothing will follow
+        self.flat = True  # so far
+        self.seen, self._bars = LowInformation(), BarFinder()
+        self._after_s = after_s
         shown = _watched(source.frames(wish.start_s if plan.seek else 0.0), taken, wish)
-        for time_s, frame in Instants(plan.rate, wish.start_s, wish.end_s).nearest(shown):
-            if len(taken.images) == most:
+        self._chosen = Instants(plan.rate, wish.start_s, wish.end_s).nearest(shown)
+
+    def fill(self, most: int) -> None:
+        """Take frames until there are so many, or no more; then say what is known."""
+        taken, wish = self.taken, self.wish
+        self.over = True
+        taken.paused_s = math.inf
+        for time_s, frame in self._chosen:
+            if time_s <= self._after_s:
+                continue
+            if self.given + len(taken.images) == self.file.deadline.limits.frames:
                 taken.full = True
                 break
-            if plan.rate > wish.fps and len(taken.images) >= max(2 * wish.at_least, 64):
+            if self.plan.rate > wish.fps and self.given + len(taken.images) >= max(2 * wish.at_least, 64):
                 taken.outgrown = True
                 break
-            if not taken.images:
-                taken.source_size = source.size(frame)
-                _require_inside(plan.box, taken.source_size)
-            image = _picture(source, frame, taken.source_size, plan.box, wish.short_side)
-            taken.images.append(image)
-            taken.times.append(time_s)
-            luma = luma_of(image)
-            lacking = seen.lacking(luma)
-            taken.low_information.append(lacking is not None)
-            if wish.crop_bars and plan.box is None and lacking is None:
-                bars.add(luma)
+            self._take(time_s, frame)
+            if len(taken.images) >= most and not taken.full:
+                self.over = False
+                taken.paused_s = time_s
+                break
         if not taken.decoded:
-            raise _nothing(file, source)
-        taken.coded = source.coded_times()
-        taken.warnings = source.warnings
-    if not taken.images:
-        raise NoVideoError(
-            f"'{file.path}' has no frame between {wish.start_s:g} s and {wish.end_s:g} s; it ends at {taken.end_s:g} s."
+            raise _nothing(self.file, self.source)
+        if self.over or self.plan.skip:
+            taken.coded = self.source.coded_times()
+        taken.warnings = self.source.warnings
+        if not taken.images and not self.given:
+            raise NoVideoError(
+                f"'{self.file.path}' has no frame between {wish.start_s:g} s and {wish.end_s:g} s; it ends at "
+                f"{taken.end_s:g} s."
+            )
+        taken.box = self._bars.box(taken.source_size)
+
+    def _take(self, time_s: float, frame: object) -> None:
+        taken, box = self.taken, self.plan.box
+        if taken.source_size == (0, 0):
+            taken.source_size = self.source.size(frame)
+            _require_inside(box, taken.source_size)
+        image = _picture(self.source, frame, taken.source_size, box, self.wish.short_side)
+        taken.images.append(image)
+        taken.times.append(time_s)
+        luma = luma_of(image)
+        lacking = self.seen.lacking(luma)
+        taken.low_information.append(lacking is not None)
+        self.flat = self.flat and lacking is not None
+        if self.wish.crop_bars and box is None and lacking is None and not self.given:
+            self._bars.add(luma)
+
+    def close(self) -> None:
+        """Let go of the decoder."""
+        self.source.close()
+
+
+def _planned(file: OpenFile, wish: _Wish, *, most: int) -> _Reading:
+    """A reading that has taken up to `most` frames by a plan that fits them."""
+    plan: _Plan | None = None
+    passes = 0
+    while True:
+        reading = _Reading(file, wish, plan)
+        try:
+            reading.fill(most)
+            plan = _better(reading.plan, reading.taken, wish)
+        except BaseException:
+            reading.close()
+            raise
+        passes += 1
+        # A video that has outgrown its plan is always read again, at the rate that was asked for.
+        if plan == reading.plan or (passes >= _MOST_PASSES and not reading.taken.outgrown):
+            return reading
+        reading.close()
+
+
+def _continued(file: OpenFile, wish: _Wish, reading: _Reading, *, most: int) -> _Reading:
+    """The reading with more frames; begun anew from here if skipping frames, right so far, now costs too much."""
+    taken, there = reading.taken, len(reading.taken.images)
+    seen, last_s = copy.copy(reading.seen), taken.times[-1]
+    reading.fill(most)
+    if not reading.plan.skip or not _strayed(reading, last_s):
+        return reading
+    reading.close()
+    next_s = (math.floor(last_s * reading.plan.rate + 0.5) + 1) / reading.plan.rate
+    for seek in (True, False):
+        anew = _Reading(
+            file,
+            replace(wish, start_s=next_s),
+            replace(reading.plan, skip=False, seek=seek),
+            after_s=last_s,
+            given=reading.given + there,
         )
-    taken.box = bars.box(taken.source_size)
-    return plan, taken
+        try:
+            anew.seen, anew.flat = copy.copy(seen), reading.flat
+            anew.taken.source_size = taken.source_size
+            anew.fill(most - there)
+        except BaseException:
+            anew.close()
+            raise
+        if not seek or anew.taken.decoded[0] <= next_s:
+            break
+        anew.close()
+    anew.given = reading.given
+    for name in ("images", "times", "low_information"):
+        setattr(anew.taken, name, getattr(taken, name)[:there] + getattr(anew.taken, name))
+    return anew
+
+
+def _strayed(reading: _Reading, since_s: float) -> bool:
+    """Whether frames taken after this time lie too far from those that were wanted."""
+    taken = reading.taken
+    if len(taken.coded) < len(taken.decoded):
+        return True
+    until_s = taken.times[-1]
+    times = taken.coded[(taken.coded >= since_s) & (taken.coded <= until_s)]
+    return _skipped_too_much(Instants(reading.plan.rate, since_s, until_s), taken, times)
 
 
 def _watched(
@@ -258,64 +393,74 @@ def _better(plan: _Plan, taken: _Taken, wish: _Wish) -> _Plan:
     if plan.skip and len(taken.coded) < len(taken.decoded):
         return replace(plan, skip=False)  # frames without times are counted, so none may be skipped
     times = taken.source_times()
-    times = times[(times >= wish.start_s) & (times < wish.end_s)]
+    times = times[(times >= wish.start_s) & (times < wish.end_s) & (times <= taken.paused_s)]
     rate, skip = plan.rate, plan.skip
     if not taken.full and len(taken.images) < min(wish.at_least, len(times)) and not math.isinf(rate):
         asked = wish.within(taken.end_s if taken.to_the_end else wish.end_s)
         rate = max(rate, rate_for(times, duration_s=asked, fps=wish.fps, at_least=wish.at_least))
-    if skip and (rate != plan.rate or _skipped_too_much(plan, taken, times)):
+    if skip and (rate != plan.rate or _skipped_too_much(Instants(plan.rate), taken, times)):
         skip = False
     return replace(plan, rate=rate, skip=skip, box=plan.box or taken.box)
 
 
-def _skipped_too_much(plan: _Plan, taken: _Taken, times: Times) -> bool:
+def _skipped_too_much(instants: Instants, taken: _Taken, times: Times) -> bool:
     """Whether a frame that was wanted lies too far from every frame that was decoded."""
     gaps = zip(times.tolist(), np.append(np.diff(times), 0.0).tolist(), times.tolist(), strict=True)
-    wanted = np.array([time_s for time_s, _ in Instants(plan.rate).nearest(gaps)])
+    wanted = np.array([time_s for time_s, _ in instants.nearest(gaps)])
     decoded = np.array(taken.decoded)
     after = np.searchsorted(decoded, wanted).clip(1, max(len(decoded) - 1, 1))
     near = np.abs(wanted - decoded[after - 1])
     if len(decoded) > 1:
         near = np.minimum(near, np.abs(wanted - decoded[after]))
-    return bool(len(near) and near.max() > _SKIP_ERROR / plan.rate)
+    return bool(len(near) and near.max() > _SKIP_ERROR / instants.rate)
 
 
-def _record(wish: _Wish, plan: _Plan, taken: _Taken) -> Frames:
-    info = taken.info
-    warnings = list(taken.warnings)
+def _record(reading: _Reading, count: int) -> Frames:
+    """The first `count` frames of a reading, which lets go of them; what was wrong with the file, with the last."""
+    taken, wish, info = reading.taken, reading.wish, reading.taken.info
+    last = reading.over and count == len(taken.images)
     declared = None if info is None else info.duration_s
+    duration = taken.end_s if taken.to_the_end or declared is None else declared
+    images = np.empty((count, *taken.images[0].shape), np.uint8)
+    for index in range(count):
+        images[index] = taken.images[index]
+        taken.images[index] = taken.images[index][:0].copy()  # let go of it: two copies of a long video are too many
+    frames = Frames(
+        images,
+        np.array(taken.times[:count]),
+        np.array(taken.low_information[:count]),
+        duration_s=None if taken.still and len(taken.decoded) == 1 else duration,
+        fps=min(reading.plan.rate, _native_fps(taken, wish)),
+        source_size=taken.source_size,
+        crop=reading.plan.box,
+        warnings=tuple(_warnings(reading)) if last else (),
+    )
+    reading.given += count
+    del taken.images[:count], taken.times[:count], taken.low_information[:count]
+    return frames
+
+
+def _warnings(reading: _Reading) -> list[str]:
+    taken = reading.taken
+    warnings = list(taken.warnings)
+    declared = None if taken.info is None else taken.info.duration_s
     missing = 0.0 if declared is None else declared - taken.end_s
     if taken.full:
         warnings.append(
-            f"Stopped at {len(taken.images)} frames, {taken.times[-1]:.2f} s, as DecodeLimits.frames says"
-            + (f"; {missing:.2f} s of {declared:.2f} s are left out." if declared is not None else ".")
+            f"Stopped at {reading.given + len(taken.images)} frames, {taken.times[-1]:.2f} s, as DecodeLimits.frames "
+            "says" + (f"; {missing:.2f} s of {declared:.2f} s are left out." if declared is not None else ".")
         )
     elif declared is not None and taken.to_the_end and missing > _tolerance(taken):
         warnings.append(
             f"The file holds {taken.end_s:.2f} s of the {declared:.2f} s it declares: {missing:.2f} s "
             f"({missing / declared:.0%}) are missing at the end."
         )
-    low = np.array(taken.low_information)
-    if low.all():
+    if reading.flat:
         warnings.append("Every frame is flat (black or of one colour): there is nothing to compare.")
     width, height = taken.source_size
     if max(width, height) > _WIDEST * min(width, height):
         warnings.append(f"Frames of {width}x{height} were squeezed to {_WIDEST}:1.")
-    duration = taken.end_s if taken.to_the_end or declared is None else declared
-    images = np.empty((len(taken.images), *taken.images[0].shape), np.uint8)
-    for index, image in enumerate(taken.images):
-        images[index] = image
-        taken.images[index] = image[:0].copy()  # let go of it: two copies of a long video would be one too many
-    return Frames(
-        images,
-        np.array(taken.times),
-        low,
-        duration_s=None if taken.still and len(taken.decoded) == 1 else duration,
-        fps=min(plan.rate, _native_fps(taken, wish)),
-        source_size=taken.source_size,
-        crop=plan.box,
-        warnings=tuple(warnings),
-    )
+    return warnings
 
 
 def _native_fps(taken: _Taken, wish: _Wish) -> float:

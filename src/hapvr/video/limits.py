@@ -36,7 +36,11 @@ class Deadline:
 
     def __init__(self, limits: DecodeLimits, path: str) -> None:
         self.limits, self.path = limits, path
-        self._end = time.monotonic() + limits.seconds
+        self.restart()
+
+    def restart(self) -> None:
+        """Give the whole time again, from now on."""
+        self._end = time.monotonic() + self.limits.seconds
 
     def left(self) -> float:
         """Seconds left; at least a millisecond, as a time-out of 0 means none to some libraries."""

@@ -1,0 +1,33 @@
+"""Threads in each of which torch computes on one core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
+@contextmanager
+def single_threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """A pool of threads that torch does not divide any further; its own number of threads is restored at the end."""
+    before = torch.get_num_threads()
+    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)
+
+
+def side_by_side(function: Callable[[Given], Result], items: Sequence[Given], threads: int) -> list[Result]:
+    """`function` of each item, `threads` at a time, in order."""
+    if threads == 1 or len(items) == 1:
+        return [function(item) for item in items]
+    with single_threads(min(threads, len(items))) as pool:
+        return list(pool.map(function, items))
