@@ -1,9 +1,12 @@
 """Build the models that hapvr ships, from converted backbones and unlabelled videos and photographs.
 
     python scripts/build_models.py lite --backbone models/lite0 --videos DIR --photos DIR
+    python scripts/build_models.py r50 --backbone models/resnet50 --videos DIR --photos DIR
+    python scripts/build_models.py r50 --backbone models/resnet50 --fitted models/r50
 
-The whitening is fitted on the region vectors of the videos (sampled as the model samples) and of the photographs.
-The network is ViSiL_f: Chamfer on both levels, nothing trained.
+The whitening is fitted on the region vectors of the videos (sampled as the model samples) and of the photographs, or
+taken from a model that has it already. The network is ViSiL_f: Chamfer on both levels, nothing trained. `lite` carries
+its backbone, `r50` names it.
 """
 
 from __future__ import annotations
@@ -18,45 +21,37 @@ from PIL import Image
 from rich.progress import Progress
 
 from hapvr.backbones import load_backbone
-from hapvr.features import WhiteningFit
+from hapvr.features import Whitening, WhiteningFit
 from hapvr.features.extractor import RegionExtractor, SamplingConfig, extract_files, find_videos
 from hapvr.features.files import Features
+from hapvr.fetching import RESNET50
 from hapvr.model import SHIPPED, save_model
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
+from hapvr.weights import Part, load_part
+
+ORIGINS = {"r50": RESNET50}  # models that name their backbone instead of carrying it
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=["lite"])
+    parser.add_argument("name", choices=["lite", "r50"])
     parser.add_argument("--backbone", type=Path, required=True, help="folder made by `hapvr model convert`")
-    parser.add_argument("--videos", type=Path, required=True)
-    parser.add_argument("--photos", type=Path, required=True)
+    parser.add_argument("--videos", type=Path)
+    parser.add_argument("--photos", type=Path)
     parser.add_argument("--most-photos", type=int, default=7000)
+    parser.add_argument("--fitted", type=Path, help="a model folder whose whitening is taken instead of fitting one")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    if arguments.fitted is None and (arguments.videos is None or arguments.photos is None):
+        parser.error("give --videos and --photos to fit a whitening on, or --fitted to take one")
     backbone = load_backbone(arguments.backbone)
     sampling = SamplingConfig()
-    extractor = RegionExtractor(backbone, sampling=sampling, precision=None)
-    fit = WhiteningFit()
-
-    def take(_: str, features: Features) -> None:
-        fit.update(features.regions)
-
-    photos = sorted(path for path in arguments.photos.rglob("*") if path.suffix.lower() in {".jpg", ".jpeg", ".png"})
-    photos = random.Random(0).sample(photos, min(len(photos), arguments.most_photos))
-    with Progress() as progress:
-        videos = find_videos([arguments.videos])
-        task = progress.add_task("videos", total=len(videos))
-        report = extract_files(extractor, videos, take, progress=lambda n: progress.advance(task, n))
-        task = progress.add_task("photos", total=len(photos))
-        for start in range(0, len(photos), 64):
-            pictures = np.stack([centre(path, sampling) for path in photos[start : start + 64]])
-            fit.update(extractor(pictures))
-            progress.advance(task, len(pictures))
-    print(f"{len(report.done)} videos, {report.frames} frames, {len(photos)} photos, {fit.count} vectors; failed:")
-    for failure in report.failed:
-        print(f"  {failure.path}: {failure.error}")
-    whitening = fit.finish(outputs=512)
+    if arguments.fitted is not None:
+        part = load_part(arguments.fitted, "whitening")
+        whitening = Whitening.from_part(Part(part.config, {key: value.float() for key, value in part.tensors.items()}))
+    else:
+        extractor = RegionExtractor(backbone, sampling=sampling, precision=None)
+        whitening = fit_whitening(extractor, arguments.videos, arguments.photos, arguments.most_photos)
     config = SimilarityConfig(weighting="none", comparator=False, spatial="chamfer", temporal="chamfer", min_frames=1)
     folder = save_model(
         arguments.out or SHIPPED / arguments.name,
@@ -66,8 +61,32 @@ def main() -> None:
         sampling=sampling,
         segments=SegmentConfig(),
         half=True,
+        origin=ORIGINS.get(arguments.name),
     )
     print(f"written to {folder}: {(folder / 'model.safetensors').stat().st_size / 1e6:.1f} MB")
+
+
+def fit_whitening(extractor: RegionExtractor, video_folder: Path, photo_folder: Path, most_photos: int) -> Whitening:
+    fit = WhiteningFit()
+
+    def take(_: str, features: Features) -> None:
+        fit.update(features.regions)
+
+    photos = sorted(path for path in photo_folder.rglob("*") if path.suffix.lower() in {".jpg", ".jpeg", ".png"})
+    photos = random.Random(0).sample(photos, min(len(photos), most_photos))
+    with Progress() as progress:
+        videos = find_videos([video_folder])
+        task = progress.add_task("videos", total=len(videos))
+        report = extract_files(extractor, videos, take, progress=lambda n: progress.advance(task, n))
+        task = progress.add_task("photos", total=len(photos))
+        for start in range(0, len(photos), 64):
+            pictures = np.stack([centre(path, extractor.sampling) for path in photos[start : start + 64]])
+            fit.update(extractor(pictures))
+            progress.advance(task, len(pictures))
+    print(f"{len(report.done)} videos, {report.frames} frames, {len(photos)} photos, {fit.count} vectors; failed:")
+    for failure in report.failed:
+        print(f"  {failure.path}: {failure.error}")
+    return fit.finish(outputs=512)
 
 
 def centre(path: Path, sampling: SamplingConfig) -> np.ndarray:

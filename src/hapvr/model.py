@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from hapvr import weights
 from hapvr.backbones import Backbone, empty_backbone
@@ -16,11 +18,13 @@ from hapvr.errors import WeightsError
 from hapvr.features.extractor import RegionExtractor, SamplingConfig, decode_parts
 from hapvr.features.files import Features, joined
 from hapvr.features.whitening import Whitening
+from hapvr.fetching import TIMEOUT_S, Fetched, Origin, digest, fetch, halved, read_cached
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 
 SHIPPED = Path(__file__).parent / "models"  # package data
 DEFAULT = "lite"
 PARTS = ("backbone", "whitening", "similarity", "sampling", "segments")
+HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,53 @@ class Model:
         return joined([self.extractor.features(part) for part in decode_parts(path, self.sampling)])
 
 
+@dataclass(frozen=True)
+class ModelInfo:
+    """What there is of a model on this machine."""
+
+    name: str
+    folder: Path
+    default: bool
+    complete: bool  # False: `get_model` has to bring its backbone first
+    bytes: int  # of its tensors, the brought backbone's included
+    origin: Origin | None  # of its backbone; None where the folder holds it
+
+
 def shipped_models() -> list[str]:
     """The names that `load` knows."""
     return sorted(path.name for path in SHIPPED.iterdir() if (path / weights.CONFIG).is_file())
+
+
+def model_info(name_or_folder: str | os.PathLike[str] = DEFAULT) -> ModelInfo:
+    """Whether a model is complete and what it takes; a damaged backbone in the cache counts as missing."""
+    folder = _folder(name_or_folder)
+    origin = _origin(_whole_parts(folder))
+    size = (folder / weights.TENSORS).stat().st_size
+    complete = True
+    if origin is not None:
+        try:
+            complete = read_cached(origin) is not None
+        except WeightsError:
+            complete = False
+        size += origin.cached.stat().st_size if complete else 0
+    return ModelInfo(folder.name, folder, folder == SHIPPED / DEFAULT, complete, size, origin)
+
+
+def get_model(
+    name_or_folder: str | os.PathLike[str],
+    *,
+    file: str | os.PathLike[str] | None = None,
+    timeout_s: float = TIMEOUT_S,
+    say: Callable[[str], None] = lambda _: None,
+) -> Fetched | None:
+    """Bring what a model does not carry, once; None where it carries everything. See `hapvr.fetching.fetch`."""
+    folder = _folder(name_or_folder)
+    origin = _origin(_whole_parts(folder))
+    if origin is not None:
+        return fetch(origin, file=file, timeout_s=timeout_s, say=say)
+    if file is not None:
+        raise WeightsError(f"'{name_or_folder}' carries its backbone: there is nothing to take from a file.")
+    return None
 
 
 def load(name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torch.device = "cpu") -> Model:
@@ -54,16 +102,11 @@ def load(name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torc
     Traceback (most recent call last):
     hapvr.errors.WeightsError: There is no model 'light' here; did you mean 'lite'?
     """
-    folder = SHIPPED / name_or_folder if str(name_or_folder) in shipped_models() else Path(name_or_folder)
-    if not folder.is_dir():
-        raise WeightsError(
-            f"There is no model '{name_or_folder}' here; {suggest(str(name_or_folder), shipped_models())}"
-        )
-    parts = weights.load_parts(folder)
-    if missing := [part for part in PARTS if part not in parts]:
-        raise WeightsError(f"'{folder}' is no whole model: it lacks {', '.join(missing)}.")
+    folder = _folder(name_or_folder)
+    parts = _whole_parts(folder)
     backbone = empty_backbone(str(parts["backbone"].config["name"]))
-    weights.load_strict(backbone, parts["backbone"].tensors, source=f"'{folder}'")
+    tensors, source = _backbone_tensors(parts, name_or_folder)
+    weights.load_strict(backbone, tensors, source=source or f"'{folder}'")
     similarity = VideoSimilarity(from_mapping(SimilarityConfig, parts["similarity"].config))
     weights.load_strict(similarity, parts["similarity"].tensors, source=f"'{folder}'")
     extractor = RegionExtractor(
@@ -76,6 +119,50 @@ def load(name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torc
     return Model(folder.name, extractor, similarity.to(device).eval(), segments)
 
 
+def _folder(name_or_folder: str | os.PathLike[str]) -> Path:
+    folder = SHIPPED / name_or_folder if str(name_or_folder) in shipped_models() else Path(name_or_folder)
+    if not folder.is_dir():
+        raise WeightsError(
+            f"There is no model '{name_or_folder}' here; {suggest(str(name_or_folder), shipped_models())}"
+        )
+    return folder
+
+
+def _whole_parts(folder: Path) -> dict[str, weights.Part]:
+    parts = weights.load_parts(folder)
+    if missing := [part for part in PARTS if part not in parts]:
+        raise WeightsError(f"'{folder}' is no whole model: it lacks {', '.join(missing)}.")
+    return parts
+
+
+def _origin(parts: Mapping[str, weights.Part]) -> Origin | None:
+    named = parts["backbone"].config.get("origin")
+    if named is None:
+        return None
+    blank = {field.name: "" for field in dataclasses.fields(Origin)}  # what is left out is refused, not a crash
+    return from_mapping(Origin, blank | named if isinstance(named, dict) else named)
+
+
+def _backbone_tensors(
+    parts: Mapping[str, weights.Part], name: str | os.PathLike[str]
+) -> tuple[Mapping[str, Tensor], str | None]:
+    """The backbone's tensors, and where they came from if not from the model's folder."""
+    origin = _origin(parts)
+    if origin is None:
+        return parts["backbone"].tensors, None
+    remedy = f"run `hapvr model get {os.fspath(name)}`"
+    try:
+        tensors = read_cached(origin)
+    except WeightsError as error:
+        raise WeightsError(f"{error} To do so, {remedy}.") from error
+    if tensors is None:
+        raise WeightsError(
+            f"The model '{os.fspath(name)}' does not carry its backbone ({origin.package} {origin.version}) and it has "
+            f"not been brought yet: {remedy}."
+        )
+    return tensors, f"'{origin.cached}'"
+
+
 def save_model(
     folder: str | os.PathLike[str],
     *,
@@ -85,30 +172,33 @@ def save_model(
     sampling: SamplingConfig,
     segments: SegmentConfig,
     half: bool = False,
+    origin: Origin | None = None,
 ) -> Path:
-    """Write a whole model into `folder`; `half` keeps weights of backbone and whitening in float16."""
+    """Write a whole model into `folder`; `half` keeps kernels and matrices of backbone and whitening in float16.
+
+    `origin` leaves the backbone out and names where it comes from instead; `load` then takes it from the cache. It must
+    be that very backbone, or `WeightsError`.
+    """
+    if origin is not None and (found := digest(halved(backbone.state_dict()))) != origin.tensors_sha256:
+        raise WeightsError(
+            f"This backbone is not {origin.package} {origin.version}: the sha256 of its tensors begins {found[:12]}, "
+            f"not {origin.tensors_sha256[:12]}. Save it with the model (origin=None)."
+        )
+    named: dict[str, object] = {"name": backbone.name}
     parts: dict[str, weights.Part] = {
-        "backbone": weights.Part({"name": backbone.name}, backbone.state_dict()),
+        "backbone": weights.Part(named, backbone.state_dict())
+        if origin is None
+        else weights.Part(named | {"origin": dataclasses.asdict(origin)}, {}),
         "whitening": whitening.to_part(),
         "similarity": weights.Part(dataclasses.asdict(similarity.config), similarity.state_dict()),
         "sampling": weights.Part(dataclasses.asdict(sampling), {}),
         "segments": weights.Part(dataclasses.asdict(segments), {}),
     }
     if half:
-        parts |= {name: _halved(parts[name]) for name in ("backbone", "whitening")}
+        parts |= {name: weights.Part(parts[name].config, halved(parts[name].tensors)) for name in HALVED}
     return weights.save_parts(folder, parts)
 
 
-def _halved(part: weights.Part) -> weights.Part:
-    return _as(part, torch.float16)
-
-
 def _widened(part: weights.Part) -> weights.Part:
-    return _as(part, torch.float32)
-
-
-def _as(part: weights.Part, dtype: torch.dtype) -> weights.Part:
-    tensors = {
-        name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in part.tensors.items()
-    }
+    tensors = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in part.tensors.items()}
     return weights.Part(part.config, tensors)

