@@ -1,19 +1,108 @@
 from __future__ import annotations
 
 import json
+from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
-from hapvr.cli import main
+from hapvr.cli import demo, main
 
 
-def test_the_demo_finds_the_originals(capsys: pytest.CaptureFixture[str]) -> None:
-    """Chance would find 6 of 48."""
-    with pytest.raises(SystemExit) as left:
-        main(["demo", "--json"])
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """A small demo: two films, a copy of each, one video that is a copy of none."""
+    copies = ((1, "flip"), (2, "trim+caption"), (None, "crop"))
+    folder = tmp_path_factory.mktemp("demo")
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "FILMS", 2)
+        patch.setattr(demo, "SECONDS", 8.0)
+        patch.setattr(demo, "COPIES", copies)
+        patch.setattr("typer.echo", said.append)
+        with pytest.raises(SystemExit) as left:
+            main(["demo", "--out", str(folder), "--json"])
     assert left.value.code == 0
-    result = json.loads(capsys.readouterr().out)
-    assert len(result["copies"]) == 48
-    assert result["right"] >= 40
-    assert 0.9 < result["mAP"] <= 1
-    assert all(row["score"] >= row["next"] for row in result["copies"])
+    read: dict[str, object] = json.loads("".join(said))
+    return read
+
+
+def rows(result: dict[str, object]) -> list[dict[str, object]]:
+    copies = result["copies"]
+    assert isinstance(copies, list)
+    return copies
+
+
+def test_the_demo_finds_the_originals(result: dict[str, object]) -> None:
+    assert [row["film"] for row in rows(result)] == ["film-01", "film-02", None]
+    for row in rows(result)[:2]:
+        assert row["best"] == row["film"]
+        assert row["right"] is True
+        assert isinstance(row["agreement"], float)
+        assert row["agreement"] > 0.6
+    assert result["right"] == sum(bool(row["right"]) for row in rows(result))
+    assert result["mAP"] == 1
+
+
+def test_films_and_copies_are_files(result: dict[str, object]) -> None:
+    folder = Path(str(result["folder"]))
+    assert sorted(path.name for path in (folder / "films").iterdir()) == [f"film-0{n}.mp4" for n in (1, 2)]
+    assert sorted(path.stem for path in (folder / "copies").iterdir()) == [row["copy"] for row in rows(result)]
+
+
+def test_the_report_stands_on_its_own(result: dict[str, object]) -> None:
+    page = Path(str(result["report"])).read_text()
+    parser = HTMLParser()
+    parser.feed(page)
+    parser.close()
+    assert "http" not in page
+    assert page.count('class="entry"') == len(rows(result))
+    assert page.count("data:image/png") == len(rows(result))
+    for row in rows(result):
+        assert str(row["copy"]) in page
+    assert "stroke-dasharray" in page  # the truth
+
+
+def test_the_table_and_the_words(result: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
+    demo._print(result)
+    out = capsys.readouterr().out
+    assert "01-flip" in out
+    assert "2 of 2 copies led to their film, 2 also to the place" in out
+    assert "report.html" in out
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"film": "a", "best": "a", "segments": [1], "agreement": 0.5}, ("right", "good")),
+        ({"film": "a", "best": "a", "segments": [1], "agreement": 0.4}, ("film only", "fair")),
+        ({"film": "a", "best": "a", "segments": [], "agreement": 0.0}, ("film only", "fair")),
+        ({"film": "a", "best": "b", "segments": [1]}, ("wrong", "bad")),
+        ({"film": None, "best": "b", "segments": []}, ("right, none", "good")),
+        ({"film": None, "best": "b", "segments": [1]}, ("false match", "bad")),
+    ],
+)
+def test_verdicts(row: dict[str, object], expected: tuple[str, str]) -> None:
+    assert demo._verdict(row) == expected
+
+
+def test_a_film_played_backwards_is_named_from_its_end() -> None:
+    segment = {"query": [0.0, 2.0], "target": [3.0, 5.04], "backwards": False}
+    assert demo._where(segment) == "0.0-2.0 s = 3.0-5.0 s"
+    assert demo._where(segment | {"backwards": True}) == "0.0-2.0 s = 5.0-3.0 s"
+
+
+def test_agreement_counts_overlaps_once() -> None:
+    assert demo._agreement([(0, 10)], [(5, 10)]) == 0.5
+    assert demo._agreement([(0, 4), (2, 6), (3, 5)], [(0, 6)]) == 1.0
+    assert demo._agreement([], [(0, 6)]) == 0.0
+    assert demo._agreement([], []) == 0.0
+    assert demo._agreement([(0, 1)], [(2, 3)]) == 0.0
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as left:
+        main(["demo", "--out", str(tmp_path / "file")])
+    assert left.value.code == 2
+    assert "file' cannot be written" in capsys.readouterr().err

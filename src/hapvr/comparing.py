@@ -1,4 +1,7 @@
-"""Two videos in, an answer out: do they match, how surely, and where."""
+"""Two videos in, an answer out: do they match, how surely, and where.
+
+`compare` takes two files. For many, read each once with `read_side` and `match` any two of them.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hapvr.features.extractor import decode_parts
 from hapvr.features.files import Features, joined
 from hapvr.model import Model, load
 from hapvr.records import Frames
 from hapvr.similarity import Segment, find_segments
+from hapvr.similarity.comparator import DOWNSAMPLING
+from hapvr.similarity.network import Descriptors
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,12 +29,13 @@ class Side:
     path: str
     frames: Frames
     features: Features
-    used: NDArray[np.intp]  # frames that were compared: all but those of low information
+    used: NDArray[np.intp]  # frames that are compared: all but those of low information
+    descriptors: Descriptors  # [T, R, D] of those, on the model's device
     warnings: tuple[str, ...]
 
     @property
     def times(self) -> NDArray[np.float64]:
-        """Timestamps of the frames that were compared, in seconds."""
+        """Timestamps of the frames that are compared, in seconds."""
         return self.frames.timestamps[self.used]
 
 
@@ -77,25 +84,11 @@ def compare(
         model: one that `hapvr.load` gave, or its name; the default model if None.
     """
     chosen = model if isinstance(model, Model) else load() if model is None else load(model)
-    sides = _side(query, chosen), _side(target, chosen)
-    regions = [side.features.regions[torch.from_numpy(side.used)] for side in sides]
-    network = chosen.similarity
-    device = chosen.extractor.device
-    with torch.no_grad():
-        q, t = (network.describe(video.to(device)) for video in regions)
-        matrix = network.frame_matrix(q, t)
-        score = network.score(q, t).item()
-        psi = None
-        if network.comparator is not None and min(matrix.shape) >= 4:
-            psi = network.comparator(matrix[None])[0].clamp(-1, 1).float().cpu().numpy()
-    cells = matrix.float().cpu().numpy()
-    segments = find_segments(cells, sides[0].times, sides[1].times, config=chosen.segments)
-    return Match(*sides, score, None, tuple(segments), cells, psi)
+    return match(read_side(query, chosen), read_side(target, chosen), model=chosen)
 
 
-def _side(path: str | os.PathLike[str], model: Model) -> Side:
-    from hapvr.features.extractor import decode_parts
-
+def read_side(path: str | os.PathLike[str], model: Model) -> Side:
+    """Read and describe a video, once for all its comparisons with this model."""
     parts = list(decode_parts(path, model.sampling))
     frames = _whole(parts)
     features = joined([model.extractor.features(part) for part in parts])
@@ -106,7 +99,24 @@ def _side(path: str | os.PathLike[str], model: Model) -> Side:
         warnings = (*warnings, "Every frame is flat or a repeat; they were compared all the same.")
     elif len(used) < len(frames):
         warnings = (*warnings, f"{len(frames) - len(used)} of {len(frames)} frames are flat or repeats: left out.")
-    return Side(os.fspath(path), frames, features, used, warnings)
+    regions = features.regions[torch.from_numpy(used)].to(model.extractor.device)
+    with torch.no_grad():
+        descriptors = model.similarity.describe(regions)
+    return Side(os.fspath(path), frames, features, used, descriptors, warnings)
+
+
+def match(query: Side, target: Side, *, model: Model) -> Match:
+    """Compare two sides that `read_side` gave with the same model; the score is that of `VideoSimilarity.score`."""
+    with torch.no_grad():
+        found = model.similarity(query.descriptors[None], target.descriptors[None])
+    matrix = found.frame_matrices[0, 0].float().cpu().numpy()
+    psi = None
+    if found.raw is not None and min(matrix.shape) >= DOWNSAMPLING:
+        # A short video was doubled for psi: what is shown is the first time round.
+        height, width = (length // DOWNSAMPLING for length in matrix.shape)
+        psi = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
+    segments = find_segments(matrix, query.times, target.times, config=model.segments)
+    return Match(query, target, found.scores.item(), None, tuple(segments), matrix, psi)
 
 
 def _whole(parts: list[Frames]) -> Frames:
@@ -118,7 +128,7 @@ def _whole(parts: list[Frames]) -> Frames:
         np.concatenate([part.images for part in parts]),
         np.concatenate([part.timestamps for part in parts]),
         np.concatenate([part.low_information for part in parts]),
-        duration_s=first.duration_s,
+        duration_s=parts[-1].duration_s,  # a duration that was not declared is known at the end
         fps=first.fps,
         source_size=first.source_size,
         crop=first.crop,

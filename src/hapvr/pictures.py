@@ -1,25 +1,46 @@
-"""A match as something to look at: a figure for print (matplotlib), a page to share (one HTML file on its own)."""
+"""Matches as something to look at: a figure for print (matplotlib), pages to share (one HTML file each, on its own).
+
+The pages are drawn with Pillow and SVG, so that they need nothing beyond what hapvr needs to run.
+"""
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import html
 import io
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.comparing import Match, Side
 from hapvr.errors import ConfigError
+from hapvr.plotting import RAMP
 from hapvr.similarity import Segment
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.segments import frame_edges
 
 _PAIRS = 4  # thumbnail pairs shown
-# A perceptually even ramp from near black over blue and green to light yellow, at equal distances.
-_RAMP = np.array([[13, 8, 35], [43, 40, 103], [38, 97, 138], [37, 146, 132], [115, 193, 88], [249, 236, 135]], float)
+_STRIP = 6  # frames of a strip in a report
+_PLACES = 2  # matches of a pair listed in a report; all are drawn
+_COLOURS = ("#d1495b", "#2e86ab", "#e08e1b", "#5b8e3e", "#8e5bb5")  # of matches, in turn
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One line of a report: a query, the target it was matched with, and what is known about it."""
+
+    name: str  # of the query
+    note: str  # what it is
+    match: Match  # with the best target
+    verdict: str  # a word or two
+    mark: Literal["good", "fair", "bad"]  # the colour of the verdict
+    truth: tuple[tuple[float, float, float, float], ...] = ()  # (query from, to, target from, to) in seconds
 
 
 def best_pairs(match: Match, count: int = _PAIRS) -> list[tuple[int, int]]:
@@ -43,7 +64,7 @@ def save_plot(match: Match, path: str | os.PathLike[str]) -> Path:
     except ImportError as error:
         raise ConfigError("Drawing needs matplotlib: pip install 'hapvr[plots]'.") from error
 
-    ramp = LinearSegmentedColormap.from_list("hapvr", (_RAMP / 255).tolist())
+    ramp = LinearSegmentedColormap.from_list("hapvr", (RAMP / 255).tolist())
     pairs = best_pairs(match)
     panels = [("frame similarities", match.matrix, (-0.1, 1.0))]
     if match.compared is not None:
@@ -77,8 +98,110 @@ def save_plot(match: Match, path: str | os.PathLike[str]) -> Path:
 
 def save_html(match: Match, path: str | os.PathLike[str]) -> Path:
     """Write the explanation of a match as one self-contained page."""
-    Path(path).write_text(_page(match), encoding="utf-8")
-    return Path(path)
+    return _written(_page(match), Path(path))
+
+
+def save_report(
+    entries: Sequence[Entry],
+    path: str | os.PathLike[str],
+    *,
+    title: str,
+    summary: str,
+    targets: Sequence[Side],
+    scores: NDArray[np.float64],
+) -> Path:
+    """Write many queries and their matches as one self-contained page.
+
+    Args:
+        entries: the queries, in order.
+        path: the page to write.
+        title: of the page.
+        summary: a few sentences below it.
+        targets: what the queries were compared with.
+        scores: [entries, targets].
+    """
+    body = f"""<h1>{html.escape(title)}</h1>
+<p class="lead">{html.escape(summary)}</p>
+<h2>The matches</h2>
+<p class="note">Upper frames: the query. Lower frames: what was found. In the picture at the right each row is a frame
+of the query, each column a frame of the target; bright cells look alike, solid lines are the matches that were found,
+dashed ones the truth.</p>
+{"".join(_entry(entry) for entry in entries)}
+<h2>All scores</h2>
+<p class="note">Each row is a query, each column a target; the best of a row is framed.</p>
+{_score_table(entries, targets, scores)}"""
+    return _written(_document(title, body), Path(path))
+
+
+def _written(page: str, path: Path) -> Path:
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"'{path}' cannot be written: {error.strerror or error}.") from error
+    return path
+
+
+def _entry(entry: Entry) -> str:
+    match = entry.match
+    target = html.escape(Path(match.target.path).stem)
+    columns = "".join(
+        f"<figure><img src='{_thumbnail(match.query, i, 72)}' alt='query at {match.query.times[i]:.1f} s'>"
+        f"<img src='{_thumbnail(match.target, j, 72)}' alt='target at {match.target.times[j]:.1f} s'></figure>"
+        for i, j in _strip(match)
+    )
+    heat = f'<img src="{_heat_map(match.matrix)}" alt="frame similarities">{_paths(match, entry.truth)}'
+    return f"""<section class="entry">
+<header><h3>{html.escape(entry.name)}</h3><span class="badge {entry.mark}">{html.escape(entry.verdict)}</span>
+<p class="note">{html.escape(entry.note)}</p></header>
+<div class="strip">{columns}</div>
+<div class="facts"><p>best: <strong>{target}</strong>, score <strong>{match.score:.3f}</strong></p>
+{_where(match.segments, target)}
+<p class="note">{html.escape(entry.name)}</p>{_timeline(match, "query")}
+<p class="note">{target}</p>{_timeline(match, "target")}</div>
+<div class="matrix small">{heat}</div>
+</section>
+"""
+
+
+def _where(segments: tuple[Segment, ...], target: str) -> str:
+    if not segments:
+        return "<p>No stretch of the two matches.</p>"
+    rows = [
+        f"<tr><td>{_stretch(s.query)}</td><td>{_stretch(s.target)}</td>"
+        f"<td>{'backwards' if s.backwards else ''}</td></tr>"
+        for s in segments[:_PLACES]
+    ]
+    if len(segments) > _PLACES:
+        rows.append(f"<tr><td colspan=3>and {len(segments) - _PLACES} more</td></tr>")
+    head = f"<tr><th>in the query</th><th>in {target}</th><th></th></tr>"
+    return f"<table class='where'>{head}{''.join(rows)}</table>"
+
+
+def _strip(match: Match) -> list[tuple[int, int]]:
+    """Frame pairs along the best match; without one, frames of the query with those most like them."""
+    if match.segments:
+        return best_pairs(dataclasses.replace(match, segments=match.segments[:1]), _STRIP)
+    rows = np.unique(np.linspace(0, len(match.matrix) - 1, min(_STRIP, len(match.matrix))).round().astype(int))
+    return [(int(row), int(match.matrix[row].argmax())) for row in rows]
+
+
+def _score_table(entries: Sequence[Entry], targets: Sequence[Side], scores: NDArray[np.float64]) -> str:
+    heads = "".join(
+        f"<th><img src='{_thumbnail(side, len(side.used) // 2, 48)}' alt=''>{html.escape(Path(side.path).stem)}</th>"
+        for side in targets
+    )
+    shades = _coloured(scores)
+    rows = "".join(
+        f"<tr><th>{html.escape(entry.name)}</th>"
+        + "".join(
+            f"<td{' class=best' if place == row.argmax() else ''} style='background:rgb({r},{g},{b});"
+            f"color:{'#111' if int(r) + 2 * int(g) + int(b) > 420 else '#eee'}'>{score:.2f}</td>"
+            for place, (score, (r, g, b)) in enumerate(zip(row, colours, strict=True))
+        )
+        + "</tr>"
+        for entry, row, colours in zip(entries, scores, shades, strict=True)
+    )
+    return f"<div class='wide'><table class='scores'><tr><th></th>{heads}</tr>{rows}</table></div>"
 
 
 def _page(match: Match) -> str:
@@ -106,20 +229,7 @@ def _page(match: Match) -> str:
         for text in side.warnings
     ]
     warnings = f"<ul>{''.join(f'<li>{note}</li>' for note in notes)}</ul>" if notes else ""
-    return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{names[0]} and {names[1]}</title>
-<style>
-:root {{ color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }}
-body {{ max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-table {{ border-collapse: collapse; }} th, td {{ text-align: left; padding: .25rem 1.2rem .25rem 0; }}
-.matrix {{ position: relative; width: min(100%, 36rem); }} .matrix > * {{ width: 100%; display: block; }}
-.matrix img {{ image-rendering: pixelated; height: 22rem; }}
-.matrix svg {{ position: absolute; inset: 0; height: 22rem; }}
-figure {{ display: inline-block; margin: .5rem 1rem .5rem 0; }} figure img {{ height: 7rem; margin-right: .25rem; }}
-figcaption, .note {{ font-size: .85rem; opacity: .75; }} .bar {{ height: 14px; width: 100%; }}
-</style>
-<h1>{_verdict(match)}</h1>
+    body = f"""<h1>{_verdict(match)}</h1>
 <p>Score <strong>{match.score:.3f}</strong> (from -1 to 1) for how much of <em>{names[0]}</em> is found in
 <em>{names[1]}</em>.</p>
 {table}
@@ -129,7 +239,44 @@ figcaption, .note {{ font-size: .85rem; opacity: .75; }} .bar {{ height: 14px; w
 <p class="note">Down: {names[0]}. Across: {names[1]}. Bright cells are frames that look alike, the line is
 the match.</p>
 <div class="matrix"><img src="{_heat_map(match.matrix)}" alt="frame similarities">{_paths(match)}</div>
-<h2>Frames that match</h2>{pairs}{warnings}
+<h2>Frames that match</h2>{pairs}{warnings}"""
+    return _document(" and ".join(Path(side.path).name for side in (match.query, match.target)), body)
+
+
+_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { max-width: 76rem; margin: 2rem auto; padding: 0 1rem; } h1 { line-height: 1.2; } .lead { font-size: 1.15rem; }
+table { border-collapse: collapse; } th, td { text-align: left; padding: .25rem 1.2rem .25rem 0; }
+.matrix { position: relative; width: min(100%, 36rem); } .matrix > * { width: 100%; display: block; }
+.matrix img { image-rendering: pixelated; height: 22rem; } .matrix svg { position: absolute; inset: 0; height: 22rem; }
+figure { display: inline-block; margin: .5rem 1rem .5rem 0; } figure img { height: 7rem; margin-right: .25rem; }
+figcaption, .note { font-size: .85rem; opacity: .75; } .note { margin: .2rem 0; } .bar { height: 14px; width: 100%; }
+.entry { display: grid; grid-template-columns: minmax(0, 34rem) minmax(15rem, 1fr) 13rem; gap: .2rem 1.5rem;
+  padding: 1rem 0; border-top: 1px solid #8884; break-inside: avoid; }
+.entry header { grid-column: 1 / -1; display: flex; gap: .8rem; align-items: baseline; flex-wrap: wrap; }
+.entry h3, .entry p { margin: 0; }
+.badge { padding: .05rem .6rem; border-radius: 1rem; color: white; font-size: .85rem; }
+.good { background: #2c7a4b; } .fair { background: #9a6a12; } .bad { background: #b3363f; }
+.strip { display: flex; gap: 2px; align-self: start; } .strip figure { margin: 0; flex: 1 1 0; min-width: 0; }
+.strip img { display: block; width: 100%; height: 4.4rem; object-fit: cover; margin: 0 0 2px; }
+.facts { font-size: .9rem; } .where { font-variant-numeric: tabular-nums; } .where th { font-weight: 600; }
+.where th, .where td { padding: 0 1rem .1rem 0; }
+.matrix.small img, .matrix.small svg { height: 9.2rem; }
+.wide { overflow-x: auto; } .scores { font-size: .8rem; font-variant-numeric: tabular-nums; }
+.scores td, .scores th { padding: .3rem .4rem; text-align: center; }
+.scores th { font-weight: 500; white-space: nowrap; } .scores tr > th:first-child { text-align: right; }
+.scores th img { display: block; width: 3.6rem; height: 2.7rem; object-fit: cover; margin: auto; }
+.scores td.best { outline: 3px solid #d1495b; outline-offset: -3px; font-weight: 700; }
+@media (max-width: 62rem) { .entry { grid-template-columns: 1fr; } }
+"""
+
+
+def _document(title: str, body: str) -> str:
+    return f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{html.escape(title)}</title>
+<style>{_STYLE}</style>
+{body}
 </html>
 """
 
@@ -159,39 +306,58 @@ def _ends(side: Side) -> tuple[float, float]:
 def _timeline(match: Match, which: str) -> str:
     side: Side = getattr(match, which)
     low, high = _ends(side)
-    colours = ["#d1495b", "#2e86ab", "#e08e1b", "#5b8e3e", "#8e5bb5"]
     bars = "".join(
         f"<rect x='{100 * (start - low) / (high - low):.2f}%' y='0' width='{100 * (end - start) / (high - low):.2f}%' "
-        f"height='14' fill='{colours[number % len(colours)]}'/>"
-        for number, (start, end) in enumerate(getattr(segment, which) for segment in match.segments)
+        f"height='14' fill='{_COLOURS[number % len(_COLOURS)]}'/>"
+        for number, (start, end) in reversed(list(enumerate(getattr(segment, which) for segment in match.segments)))
     )
     ground = "<rect width='100%' height='14' fill='#8884'/>"
     return f"<svg class='bar' role='img' aria-label='matching parts'>{ground}{bars}</svg>"
 
 
-def _paths(match: Match) -> str:
+def _paths(match: Match, truth: Sequence[tuple[float, float, float, float]] = ()) -> str:
+    """The matches as lines over the matrix, the truth as dashed ones."""
     height, width = match.matrix.shape
-    lines = "".join(
-        "<polyline fill='none' stroke='{}' stroke-width='{}' vector-effect='non-scaling-stroke' points='{}'/>".format(
-            colour, size, " ".join(f"{j + 0.5:g},{i + 0.5:g}" for i, j in segment.path)
-        )
+    rows, columns = (np.arange(len(side.times)) + 0.5 for side in (match.query, match.target))
+    lines = [
+        (" ".join(f"{j + 0.5:g},{i + 0.5:g}" for i, j in segment.path), colour, size, "")
         for segment in match.segments
-        for colour, size in (("white", 5), ("#d1495b", 2.5))
+        for colour, size in (("white", 5.0), ("#d1495b", 2.5))
+    ]
+    for top, bottom, left, right in truth:
+        across = np.interp([left, right], match.target.times, columns)
+        down = np.interp([top, bottom], match.query.times, rows)
+        points = " ".join(f"{x:.2f},{y:.2f}" for x, y in zip(across, down, strict=True))
+        lines += [(points, "black", 2.0, ""), (points, "white", 1.5, "stroke-dasharray='5 4'")]
+    drawn = "".join(
+        f"<polyline fill='none' stroke='{colour}' stroke-width='{size:g}' {more} vector-effect='non-scaling-stroke' "
+        f"points='{points}'/>"
+        for points, colour, size, more in lines
     )
-    return f"<svg viewBox='0 0 {width} {height}' preserveAspectRatio='none' aria-hidden='true'>{lines}</svg>"
+    return f"<svg viewBox='0 0 {width} {height}' preserveAspectRatio='none' aria-hidden='true'>{drawn}</svg>"
 
 
 def _heat_map(matrix: NDArray[np.float32]) -> str:
-    place = np.clip((matrix + 0.1) / 1.1, 0, 1) * (len(_RAMP) - 1)
-    low = np.minimum(place.astype(int), len(_RAMP) - 2)
+    return _png(_coloured(matrix))
+
+
+def _coloured(values: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """Similarities [...] on the ramp, from -0.1 to 1: uint8 [..., 3]."""
+    place = np.clip((values + 0.1) / 1.1, 0, 1) * (len(RAMP) - 1)
+    low = np.minimum(place.astype(int), len(RAMP) - 2)
     share = (place - low)[..., None]
-    return _png((_RAMP[low] * (1 - share) + _RAMP[low + 1] * share).round().astype(np.uint8))
+    colours: NDArray[np.uint8] = (RAMP[low] * (1 - share) + RAMP[low + 1] * share).round().astype(np.uint8)
+    return colours
 
 
-def _thumbnail(side: Side, frame: int) -> str:
-    image = side.frames.images[side.used[frame]]
-    step = max(1, min(image.shape[:2]) // 128)
-    return _png(image[::step, ::step], quality=85)
+def _thumbnail(side: Side, frame: int, height: int = 128) -> str:
+    """A frame at a height in pixels at most, at twice as many for fine screens where it has them."""
+    from PIL import Image
+
+    image = Image.fromarray(np.ascontiguousarray(side.frames.images[side.used[frame]]))
+    tall = min(2 * height, image.height)
+    image = image.resize((max(1, round(image.width * tall / image.height)), tall), Image.Resampling.BILINEAR)
+    return _png(np.asarray(image), quality=80)
 
 
 def _png(image: NDArray[np.uint8], quality: int | None = None) -> str:
