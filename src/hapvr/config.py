@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -33,3 +34,18 @@ def from_mapping(cls: type[Config], mapping: Mapping[str, Any]) -> Config:
         if key not in known:
             raise ConfigError(f"{cls.__name__} has no field '{key}'; {suggest(str(key), known)}")
     return cls(**mapping)
+
+
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """The tables of a TOML text; `source` names it in errors."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        try:
+            import tomli as tomllib
+        except ModuleNotFoundError:
+            raise ConfigError("Python 3.10 reads TOML with the package tomli. Install it: pip install tomli") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source} is not TOML: {error}.") from None

@@ -1,5 +1,16 @@
-"""Measures of retrieval: functions on arrays of scores and labels that know nothing of models or videos."""
+"""Retrieval measured: figures on arrays of scores and labels, benchmarks, and the protocol that joins them."""
 
+from hapvr.evaluation.benchmarks import (
+    BENCHMARKS,
+    Benchmark,
+    LeftOut,
+    Task,
+    TrueSegment,
+    open_benchmark,
+    read_benchmark,
+    write_benchmark,
+)
+from hapvr.evaluation.localising import localise
 from hapvr.evaluation.metrics import (
     average_precision,
     evve_average_precision,
@@ -7,11 +18,38 @@ from hapvr.evaluation.metrics import (
     mean_average_precision,
     micro_average_precision,
 )
+from hapvr.evaluation.protocol import Coverage, Evaluation, Measured, TaskResult, evaluate
+from hapvr.evaluation.safe_pickle import load_plain
+from hapvr.evaluation.scores import Scores, read_scores, write_scores
+from hapvr.evaluation.scoring import Scoring, score_benchmark
+from hapvr.evaluation.segments import SegmentFigures, segment_figures
 
 __all__ = [
+    "BENCHMARKS",
+    "Benchmark",
+    "Coverage",
+    "Evaluation",
+    "LeftOut",
+    "Measured",
+    "Scores",
+    "Scoring",
+    "SegmentFigures",
+    "Task",
+    "TaskResult",
+    "TrueSegment",
     "average_precision",
+    "evaluate",
     "evve_average_precision",
     "evve_mean_average_precision",
+    "load_plain",
+    "localise",
     "mean_average_precision",
     "micro_average_precision",
+    "open_benchmark",
+    "read_benchmark",
+    "read_scores",
+    "score_benchmark",
+    "segment_figures",
+    "write_benchmark",
+    "write_scores",
 ]

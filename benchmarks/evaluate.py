@@ -1,0 +1,282 @@
+"""A whole benchmark from features at rest: pairs a second, GiB read a second, memory, and what waits for what.
+
+    python benchmarks/evaluate.py --full             # the shape of FIVR-5K, then of FIVR-200K, on a GPU
+    python benchmarks/evaluate.py --videos 50 --cpu  # a dry run
+
+Features are drawn and written as they are published: HDF5, one gzip dataset a video in h5py's own chunks, float32
+[T, 9, 512], lengths lognormal with mean 106. They are unit vectors of normal numbers: as little compressible as
+whitened features, whose digits are noise (the ratio is printed). Some 9 GiB for 5,000 videos, into --folder.
+
+The extrapolation to FIVR-200K takes opening by the video, and reading by the byte or scoring by the pair, whichever is
+longer, from the first run; starting the readers counts as reading, so that it is too long for small runs.
+
+`--full` gives every video as many names as make up FIVR-200K (HDF5 links): all 225,960 are read, unpacked and scored,
+but from the system's cache. A disk must deliver the bytes that the figure `GiB/s from disk` says.
+
+Baselines in the same run, over the same files: `one video at a time` reads a video with h5py, then scores it against
+all queries, then reads the next; `one pair at a time` calls VideoSimilarity.score for each pair. GiB count vectors in
+float32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import os
+import resource
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from hapvr.evaluation.benchmarks.record import Benchmark, Task
+from hapvr.evaluation.scoring import Scoring, score_benchmark
+from hapvr.features import FeatureFile
+from hapvr.similarity import VideoSimilarity, pairwise
+from measure import forget_peak, lengths, machine, peak_gib, video
+from pairwise import responsive
+
+FIVR_200K, FIVR_QUERIES, AUTHORS_PAIRS_A_SECOND = 225_960, 100, 800
+GIB = 2**30
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cpu", action="store_true", help="score on the CPU")
+    parser.add_argument("--videos", type=int, help="in the database; 5,000 on a GPU")
+    parser.add_argument("--queries", type=int, help="50 on a GPU")
+    parser.add_argument("--float16", type=int, help="videos of a second file, in float16; 1,000 on a GPU")
+    parser.add_argument("--full", action="store_true", help="also FIVR-200K, by links to the same videos")
+    parser.add_argument("--readers", type=int, help="reading processes; by default one a core, but one")
+    parser.add_argument("--folder", help="where the files are written, and deleted again")
+    parser.add_argument("--json", help="write the figures here too")
+    arguments = parser.parse_args()
+    gpu = torch.cuda.is_available() and not arguments.cpu
+    device = torch.device("cuda" if gpu else "cpu")
+    arguments.videos = arguments.videos or (5000 if gpu else 50)
+    arguments.queries = min(arguments.queries or (50 if gpu else 4), arguments.videos // 2)
+    arguments.float16 = min((1000 if gpu else 8) if arguments.float16 is None else arguments.float16, arguments.videos)
+    arguments.readers = arguments.readers or max(1, (os.cpu_count() or 1) - 1)
+    torch.manual_seed(0)
+    print(f"{machine()}; {os.cpu_count()} cores, {arguments.readers} readers", flush=True)
+    figures: dict[str, float] = {}
+
+    def report(name: str, value: float) -> None:
+        figures[name] = value
+        print(f"  {name:<62} {value:14,.0f}" if value >= 1000 else f"  {name:<62} {value:14.4g}", flush=True)
+
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        measure(Path(folder), arguments, responsive(device), report)
+    if arguments.json:
+        with open(arguments.json, "w") as out:
+            json.dump({"machine": machine(), **figures}, out, indent=2)
+
+
+def measure(
+    folder: Path, arguments: argparse.Namespace, model: VideoSimilarity, report: Callable[[str, float], None]
+) -> None:
+    frames = lengths(arguments.videos, torch.Generator().manual_seed(0))
+    ids = [name_of(number) for number in range(len(frames))]
+    path = folder / "published.h5"
+    start = time.perf_counter()
+    write(path, frames, queries=arguments.queries, dtype="float32")
+    report("writing: s", time.perf_counter() - start)
+    report("writing: size, of float32 uncompressed", path.stat().st_size / (sum(frames) * 9 * 512 * 4))
+    with FeatureFile.open(path) as file:
+        some = [file[id].regions for id in ids[:8]]
+    start = time.perf_counter()
+    pairwise(model, some[:2], some)
+    report("first call (kernels are compiled): s", time.perf_counter() - start)
+
+    queries, few = ids[: arguments.queries], ids[: min(len(ids), 1000)]
+    forget_peak()
+    whole, opening = run(
+        f"{len(queries)} x {len(ids):,}", model, queries, ids, path, arguments.readers, report, memory=True
+    )
+    run(f"{len(queries)} x {len(few):,}, read by threads", model, queries, few, path, 0, report)
+    if arguments.float16:
+        half = folder / "half.h5"
+        write(half, frames[: arguments.float16], queries=arguments.queries, dtype="float16")
+        known = ids[: arguments.float16]
+        run(
+            f"{len(queries)} x {len(known):,}, stored in float16",
+            model,
+            queries,
+            known,
+            half,
+            arguments.readers,
+            report,
+        )
+    one_video_at_a_time(model, queries, few[: max(2, len(few) // 5)], path, report)
+    exact = one_pair_at_a_time(model, queries, ids[: len(queries) + 4 : len(queries) // 4], path, report)
+    report("largest distance from one pair at a time", distance(whole, exact))
+    pairs, size = FIVR_QUERIES * FIVR_200K, whole.bytes_read / len(ids) * FIVR_200K
+    working = max(size / whole.bytes_read * (whole.waited_s + whole.scored_s), pairs / whole.pairs * whole.scored_s)
+    report("FIVR-200K, extrapolated from the first run: minutes", (opening / len(ids) * FIVR_200K + working) / 60)
+    report("FIVR-200K at the authors' 800 pairs/s: minutes", pairs / AUTHORS_PAIRS_A_SECOND / 60)
+    if arguments.full:
+        full(model, ids, path, arguments.readers, report)
+
+
+def run(
+    title: str,
+    model: VideoSimilarity,
+    queries: list[str],
+    database: list[str],
+    path: Path,
+    readers: int,
+    report: Callable[[str, float], None],
+    *,
+    memory: bool = False,
+) -> tuple[Scoring, float]:
+    """One evaluation, from opening the file to the joined scores; and how long opening took."""
+    begun: list[float] = []
+    benchmark = Benchmark(title, tuple(queries), tuple(database), {}, (Task("mAP", ("copy",)),))
+    before = os.times()
+    start = time.perf_counter()
+    scoring = score_benchmark(
+        model, benchmark, path, readers=readers, progress=lambda *_: begun.append(time.perf_counter())
+    )
+    wall = time.perf_counter() - start
+    after = os.times()
+    assert scoring.scores is not None
+    report(f"{title}: wall s", wall)
+    report(f"{title}: of it opening, s", begun[0] - start)
+    report(f"{title}: of it waiting for data (starting readers included), s", scoring.waited_s)
+    report(f"{title}: of it scoring, s", scoring.scored_s)
+    report(f"{title}: pairs/s, wall", scoring.pairs / wall)
+    report(f"{title}: pairs/s, while scoring", scoring.pairs / scoring.scored_s)
+    report(f"{title}: GiB/s, wall", scoring.bytes_read / GIB / wall)
+    busy = sum(after[:4]) - sum(before[:4])  # of the readers too: they have ended
+    report(f"{title}: cores busy", busy / wall)
+    if memory:
+        self, child = (
+            resource.getrusage(who).ru_maxrss / 2**20 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        )
+        report(f"{title}: peak GiB of this process", self)
+        report(f"{title}: peak GiB of the largest child (shared memory included)", child)
+        if model.device.type == "cuda":
+            report(f"{title}: peak GiB on the GPU", peak_gib())
+    return scoring, begun[0] - start
+
+
+def full(
+    model: VideoSimilarity, ids: list[str], path: Path, readers: int, report: Callable[[str, float], None]
+) -> None:
+    """FIVR-200K's number of pairs and of bytes."""
+    stored = path.stat().st_size
+    copies = -(-FIVR_200K // len(ids))
+    with h5py.File(path, "r+") as h5:
+        for copy in range(1, copies):
+            group = h5.create_group(str(copy))
+            for id in ids[: FIVR_200K - copy * len(ids)]:
+                group.id.links.create_hard(id.encode(), h5.id, id.encode())
+    database = [*ids, *(f"{copy}/{id}" for copy in range(1, copies) for id in ids[: FIVR_200K - copy * len(ids)])]
+    title = f"{FIVR_QUERIES} x {len(database):,}"
+    forget_peak()
+    start = time.perf_counter()
+    run(title, model, ids[:FIVR_QUERIES], database, path, readers, report, memory=True)
+    wall = time.perf_counter() - start
+    report(f"{title}: minutes", wall / 60)
+    report(f"{title}: GiB/s from disk", stored / GIB * len(database) / len(ids) / wall)
+
+
+# --- baselines -------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def one_video_at_a_time(
+    model: VideoSimilarity, queries: list[str], database: list[str], path: Path, report: Callable[[str, float], None]
+) -> None:
+    start = time.perf_counter()
+    with h5py.File(path, "r") as h5:
+        described = [model.describe(torch.from_numpy(h5[id][:]).to(model.device)) for id in queries]
+        for id in database:
+            pairwise(model, described, [torch.from_numpy(h5[id][:]).to(model.device)])
+        size = sum(h5[id].nbytes for id in database)
+    wall = time.perf_counter() - start
+    report("one video at a time: pairs/s", len(queries) * len(database) / wall)
+    report("one video at a time: GiB/s", size / GIB / wall)
+
+
+@torch.no_grad()
+def one_pair_at_a_time(
+    model: VideoSimilarity, queries: list[str], database: list[str], path: Path, report: Callable[[str, float], None]
+) -> dict[tuple[str, str], float]:
+    scores: dict[tuple[str, str], float] = {}
+    start = time.perf_counter()
+    with h5py.File(path, "r") as h5, torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        described = [model.describe(torch.from_numpy(h5[id][:]).to(model.device)) for id in queries]
+        for id in database:
+            target = model.describe(torch.from_numpy(h5[id][:]).to(model.device))
+            for query, regions in zip(queries, described, strict=True):
+                scores[query, id] = model.score(regions, target).item()
+    report("one pair at a time: pairs/s", len(scores) / (time.perf_counter() - start))
+    return scores
+
+
+def distance(scoring: Scoring, exact: dict[tuple[str, str], float]) -> float:
+    scores = scoring.scores
+    assert scores is not None
+    rows, columns = ({id: place for place, id in enumerate(ids)} for ids in (scores.queries, scores.targets))
+    return max(
+        abs(float(scores.values[rows[query], columns[target]]) - score) for (query, target), score in exact.items()
+    )
+
+
+# --- files as they are published -------------------------------------------------------------------------------------
+
+
+def name_of(number: int) -> str:
+    return f"{number:06d}"
+
+
+def write(path: Path, frames: list[int], *, queries: int, dtype: str) -> None:
+    """Drawn and packed by as many processes as there are cores; HDF5 takes the packed chunks one after another."""
+    jobs = ((number, length, frames[number - queries], queries, dtype) for number, length in enumerate(frames))
+    workers = max(1, min(os.cpu_count() or 1, len(frames) // 16))
+    with h5py.File(path, "w") as h5, multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for number, length, chunks, pieces in pool.imap_unordered(packed, jobs, chunksize=2):
+            dataset = h5.create_dataset(
+                name_of(number), (length, 9, 512), dtype, chunks=chunks, compression="gzip", compression_opts=4
+            )
+            for offset, data in pieces:
+                dataset.id.write_direct_chunk(offset, data)
+
+
+def packed(
+    job: tuple[int, int, int, int, str],
+) -> tuple[int, int, tuple[int, ...], list[tuple[tuple[int, ...], bytes]]]:
+    """One video as h5py would store it: h5py's own choice of chunks, each padded and deflated at its usual level."""
+    number, length, query_length, queries, dtype = job
+    torch.set_num_threads(1)
+    torch.manual_seed(number)
+    values = video(length, "cpu")
+    if queries <= number < 2 * queries:  # a noisy copy of a query
+        torch.manual_seed(number - queries)
+        query = video(query_length, "cpu")[:length]
+        values[: len(query)] = F.normalize(query + 0.02 * torch.randn_like(query), dim=-1)
+    array = values.numpy().astype(dtype)
+    chunks: tuple[int, ...] = h5py._hl.filters.guess_chunk(array.shape, None, array.itemsize)
+    return number, length, chunks, list(deflated(array, chunks))
+
+
+def deflated(array: np.ndarray[Any, Any], chunks: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], bytes]]:
+    for offset in itertools.product(*(range(0, size, step) for size, step in zip(array.shape, chunks, strict=True))):
+        part = array[tuple(slice(at, at + step) for at, step in zip(offset, chunks, strict=True))]
+        whole = np.zeros(chunks, array.dtype)
+        whole[tuple(map(slice, part.shape))] = part
+        yield offset, zlib.compress(whole.tobytes(), 4)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""Benchmarks: what they are, and readers of the published ones, of CSV files and of made folders."""
+
+from hapvr.evaluation.benchmarks.opening import BENCHMARKS, open_benchmark
+from hapvr.evaluation.benchmarks.record import (
+    Benchmark,
+    LeftOut,
+    Task,
+    TrueSegment,
+    read_benchmark,
+    write_benchmark,
+)
+
+__all__ = [
+    "BENCHMARKS",
+    "Benchmark",
+    "LeftOut",
+    "Task",
+    "TrueSegment",
+    "open_benchmark",
+    "read_benchmark",
+    "write_benchmark",
+]

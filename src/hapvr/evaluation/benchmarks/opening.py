@@ -1,0 +1,115 @@
+"""A benchmark by name or from a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hapvr.config import suggest
+from hapvr.errors import ConfigError, DataError
+from hapvr.evaluation.benchmarks import cc_web_video, evve, fivr, made, svd, table, vcdb
+from hapvr.evaluation.benchmarks.record import FORMAT, Benchmark, benchmark_of, read_json
+
+BENCHMARKS = {
+    "fivr-5k": "fivr.pickle",
+    "fivr-200k": "fivr.pickle",
+    "evve": "evve.pickle",
+    "svd": "svd_test_groundtruth",
+    "vcdb": "vcdb.pickle",
+    "cc_web_video": "cc_web_video.pickle",
+}
+"""The published benchmarks, each with the name of its annotation file."""
+
+_OPTIONS = {
+    "easy_duplicates": ("fivr-5k", "fivr-200k"),
+    "unlabelled": ("svd",),
+    "distractors": ("vcdb",),
+    "query_itself": ("cc_web_video",),
+    "positives": ("a CSV file",),
+}
+
+
+def open_benchmark(
+    name_or_path: str | os.PathLike[str],
+    *,
+    annotations: str | os.PathLike[str] | None = None,
+    easy_duplicates: str | os.PathLike[str] | None = None,
+    unlabelled: str | os.PathLike[str] | None = None,
+    distractors: bool | None = None,
+    query_itself: bool | None = None,
+    positives: Sequence[str] | None = None,
+) -> Benchmark:
+    """A published benchmark by its name, or one from a file or folder.
+
+    Files are told apart by what they are: a `.csv` file with the columns query, target, label; a folder that `hapvr
+    make-benchmark` made, or its ground_truth.json; a `.json` file of `write_benchmark`.
+
+    Args:
+        name_or_path: a name of `BENCHMARKS` (capitals and "_" or "-" do not matter), or a path.
+        annotations: the annotation file of a published benchmark as its authors publish it, or a folder that holds it
+            under its published name. For "vcdb" also a folder of VCDB's own text files, which give segments too.
+        easy_duplicates: FIVR's list of easy duplicates, one id a line: adds the tasks without them. Taken from the
+            folder `annotations` if it holds fivr_easy_duplicates.txt.
+        unlabelled: SVD's list of unlabelled videos, one id a line. Without it every scored video that SVD does not
+            label is one.
+        distractors: whether VCDB's database holds its distractors. Default: no.
+        query_itself: whether CC_WEB_VIDEO's queries stay in their own rankings, as in published figures. Default: yes.
+        positives: the labels of a CSV file that are positives. Default: all but "0".
+    """
+    given = {"easy_duplicates": easy_duplicates, "unlabelled": unlabelled, "distractors": distractors,
+             "query_itself": query_itself, "positives": positives}  # fmt: skip
+    name = str(name_or_path).lower()
+    known = {key.replace("_", "-"): key for key in BENCHMARKS}
+    if name.replace("_", "-") in known and not Path(name_or_path).is_file():
+        name = known[name.replace("_", "-")]
+        _refuse_options(given, name)
+        file = _annotation_file(name, annotations)
+        if name == "evve":
+            return evve.read_evve(file)
+        if name == "svd":
+            return svd.read_svd(file, unlabelled=unlabelled)
+        if name == "vcdb":
+            return vcdb.read_vcdb(file, distractors=bool(distractors))
+        if name == "cc_web_video":
+            return cc_web_video.read_cc_web_video(file, query_itself=query_itself is not False)
+        if easy_duplicates is None and annotations is not None and Path(annotations).is_dir():
+            beside = Path(annotations) / "fivr_easy_duplicates.txt"
+            easy_duplicates = beside if beside.is_file() else None
+        return fivr.read_fivr(file, version="5k" if name == "fivr-5k" else "200k", easy_duplicates=easy_duplicates)
+    if annotations is not None:
+        raise ConfigError(
+            f"annotations belong to a published benchmark, and '{name_or_path}' is none; {suggest(name, [*BENCHMARKS])}"
+        )
+    path = Path(name_or_path)
+    if path.is_dir():
+        path = path / made.GROUND_TRUTH
+    if not path.is_file():
+        raise DataError(
+            f"there is no benchmark '{name_or_path}': it is neither a file or made folder nor a published name; "
+            f"{suggest(name, [*BENCHMARKS])}"
+        )
+    if path.suffix.lower() == ".csv":
+        _refuse_options(given, "a CSV file")
+        return table.read_csv(path, positives=positives)
+    _refuse_options(given, f"'{path.name}'")
+    content = read_json(path)
+    is_stored = isinstance(content, dict) and content.get("format") == FORMAT
+    return benchmark_of(content, path) if is_stored else made.made_benchmark(content, path)
+
+
+def _annotation_file(name: str, annotations: str | os.PathLike[str] | None) -> Path:
+    if annotations is None:
+        raise ConfigError(f"{name} needs its annotation file: give annotations=.../{BENCHMARKS[name]}.")
+    path = Path(annotations)
+    if path.is_dir() and (path / BENCHMARKS[name]).is_file():
+        return path / BENCHMARKS[name]
+    if path.is_dir() and name != "vcdb":
+        raise DataError(f"'{path}' is a folder without {BENCHMARKS[name]}, the annotation file of {name}.")
+    return path
+
+
+def _refuse_options(given: Mapping[str, object], name: str) -> None:
+    for option, value in given.items():
+        if value is not None and name not in _OPTIONS[option]:
+            raise ConfigError(f"{option} is an option of {' and '.join(_OPTIONS[option])}, not of {name}.")

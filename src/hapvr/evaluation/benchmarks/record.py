@@ -1,0 +1,270 @@
+"""What a benchmark is: one frozen record that every reader makes and `evaluate` measures against.
+
+    Benchmark   queries, database, the label of each (query, target) that has one, and what is measured
+    Task        one figure: which labels are positives, and which targets a ranking holds
+    LeftOut     targets that some tasks take out of the rankings
+    TrueSegment which seconds of a query are which seconds of a target
+
+A ranking of a query holds the targets of the database. Four rules change that, each a field below: the query itself is
+taken out (`Task.query_itself`); only labelled targets stay (`Task.labelled_only`); a named set is taken out
+(`Task.without`); a query does not meet the candidates of other queries (`Benchmark.candidates`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from hapvr.config import from_mapping, suggest
+from hapvr.errors import ConfigError, DataError
+from hapvr.evaluation.metrics import Ties
+
+FigureName: TypeAlias = Literal["mAP", "uAP", "EVVE mAP", "recall@1"]
+FORMAT = "hapvr benchmark 1"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One figure of a benchmark.
+
+    Attributes:
+        name: unique within the benchmark.
+        labels: a target with one of these labels is a positive of the query; every other target is a negative.
+        figure: how rankings become a number. "mAP" and "recall@1" (is the best target a positive?) are means over the
+            queries with a positive, "EVVE mAP" is the trapezoidal mean over all queries, "uAP" pools all pairs.
+        ties: as in `metrics`; "group" exists for mAP and uAP.
+        labelled_only: a ranking holds only the targets that have a label for its query.
+        query_itself: the query stays in its own ranking if the database holds it. Else it is taken out.
+        without: names of `Benchmark.left_out` that are taken out of the rankings.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    figure: FigureName = "mAP"
+    ties: Ties = "id"
+    labelled_only: bool = False
+    query_itself: bool = False
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", tuple(self.labels))
+        object.__setattr__(self, "without", tuple(self.without))
+        for name, known in (("figure", list(get_args(FigureName))), ("ties", list(get_args(Ties)))):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"task '{self.name}': {name} has no value '{getattr(self, name)}'; "
+                                  f"{suggest(str(getattr(self, name)), known)}")  # fmt: skip
+        if self.ties == "group" and self.figure not in ("mAP", "uAP"):
+            raise ConfigError(f"task '{self.name}': {self.figure} orders equal scores by id; ties must be 'id'.")
+        if not self.labels:
+            raise ConfigError(f"task '{self.name}' names no label, so it would have no positive.")
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Targets taken out of the rankings of all queries, and further ones of single queries."""
+
+    targets: tuple[str, ...] = ()
+    of_query: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "targets", tuple(self.targets))
+        object.__setattr__(self, "of_query", {query: tuple(ids) for query, ids in self.of_query.items()})
+
+
+class TrueSegment(NamedTuple):
+    """Seconds `start` to `end` of a query are seconds `target_start` to `target_end` of a target."""
+
+    start: float
+    end: float
+    target: str
+    target_start: float
+    target_end: float
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Queries, a database, and which target is what to which query. `DataError` where the fields contradict each other.
+
+    Treat the mappings as frozen too. Ids are non-empty strings; a query may also stand in the database.
+
+    Attributes:
+        name: of the benchmark, for reports.
+        queries: ids, each once.
+        database: ids, each once.
+        labels: per query, the published label of each target that has one. Targets are of the database.
+        tasks: what is measured.
+        candidates: per query, targets that stand in its rankings alone: other queries do not meet them. None: no such.
+        groups: the group of each query (an event, a kind of edit), measured apart as well.
+        segments: per query, its true segments.
+        files: the file of each id, where the benchmark comes with files.
+        left_out: named sets of targets that tasks may take out.
+        open_database: a scored target that the benchmark does not name, neither as target nor as query, joins the
+            rankings as a negative. Else it is ignored, and counted.
+    """
+
+    name: str
+    queries: tuple[str, ...]
+    database: tuple[str, ...]
+    labels: Mapping[str, Mapping[str, str]]
+    tasks: tuple[Task, ...]
+    candidates: Mapping[str, tuple[str, ...]] | None = None
+    groups: Mapping[str, str] | None = None
+    segments: Mapping[str, tuple[TrueSegment, ...]] | None = None
+    files: Mapping[str, str] | None = None
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
+    open_database: bool = False
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "queries", tuple(self.queries))
+        put(self, "database", tuple(self.database))
+        put(self, "tasks", tuple(self.tasks))
+        put(self, "labels", {query: dict(row) for query, row in self.labels.items()})
+        put(self, "left_out", dict(self.left_out))
+        if self.candidates is not None:
+            put(self, "candidates", {query: tuple(ids) for query, ids in self.candidates.items()})
+        if self.groups is not None:
+            put(self, "groups", dict(self.groups))
+        if self.files is not None:
+            put(self, "files", dict(self.files))
+        if self.segments is not None:
+            put(self, "segments", {query: tuple(map(_segment, parts)) for query, parts in self.segments.items()})
+        self._check()
+
+    def targets_among(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Those of `ids` that can stand in a ranking, in their order: of the database, and others if it is open.
+
+        >>> tasks = (Task("mAP", ("1",)),)
+        >>> benchmark = Benchmark("b", ("q",), ("a",), {"q": {"a": "1"}}, tasks, open_database=True)
+        >>> benchmark.targets_among(["new", "a", "q"])
+        ('new', 'a')
+        """
+        database, queries = set(self.database), set(self.queries)
+        return tuple(id for id in ids if id in database or (self.open_database and id not in queries))
+
+    def _check(self) -> None:
+        queries = require_ids(self.queries, f"queries of benchmark '{self.name}'")
+        database = require_ids(self.database, f"database of benchmark '{self.name}'")
+        if not queries or not (database or self.open_database):
+            raise DataError(f"benchmark '{self.name}' has {len(queries)} queries and {len(database)} database videos.")
+        for name in ("labels", "candidates", "groups", "segments"):
+            for query in getattr(self, name) or ():
+                if query not in queries:
+                    raise DataError(f"benchmark '{self.name}': {name} names '{query}', which is not a query.")
+        for query, row in self.labels.items():
+            for target, label in row.items():
+                if target not in database:
+                    raise DataError(
+                        f"benchmark '{self.name}': '{target}' has label '{label}' for query '{query}', but is not in "
+                        "the database."
+                    )
+        if self.candidates is not None:
+            self._check_candidates(self.candidates, database)
+        for name, count in Counter(task.name for task in self.tasks).items():
+            if count > 1:
+                raise ConfigError(f"benchmark '{self.name}' has {count} tasks of the name '{name}'.")
+        for task in self.tasks:
+            for name in task.without:
+                if name not in self.left_out:
+                    raise ConfigError(f"task '{task.name}' is without '{name}', which left_out does not hold.")
+        if not self.tasks:
+            raise ConfigError(f"benchmark '{self.name}' has no task: there is nothing to measure.")
+
+    def _check_candidates(self, candidates: Mapping[str, tuple[str, ...]], database: set[str]) -> None:
+        apart = {target for ids in candidates.values() for target in ids}
+        if strange := sorted(apart - database):
+            raise DataError(f"benchmark '{self.name}': candidate '{strange[0]}' is not in the database.")
+        for query, row in self.labels.items():
+            if lost := sorted((row.keys() & apart) - set(candidates.get(query, ()))):
+                raise DataError(
+                    f"benchmark '{self.name}': '{lost[0]}' has a label for query '{query}', but is a candidate of "
+                    "other queries alone."
+                )
+
+
+# --- as JSON -----------------------------------------------------------------------------------------------------
+
+
+def write_benchmark(benchmark: Benchmark, path: str | os.PathLike[str]) -> None:
+    """Store a benchmark as JSON; `read_benchmark` gives back an equal one."""
+    path = Path(path)
+    content = {"format": FORMAT} | {item.name: getattr(benchmark, item.name) for item in fields(benchmark)}
+    content["tasks"] = [asdict(task) for task in benchmark.tasks]
+    content["left_out"] = {name: asdict(left) for name, left in benchmark.left_out.items()}
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(json.dumps(content, indent=None) + "\n", encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_benchmark(path: str | os.PathLike[str]) -> Benchmark:
+    """Read what `write_benchmark` stored."""
+    return benchmark_of(read_json(path), path)
+
+
+def benchmark_of(content: Any, path: str | os.PathLike[str]) -> Benchmark:
+    """A benchmark from the JSON of `write_benchmark`; `path` names it in errors."""
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise DataError(f'\'{path}\' is no stored benchmark: it lacks "format": "{FORMAT}".')
+    content = {name: value for name, value in content.items() if name != "format"}
+    try:
+        content["tasks"] = tuple(from_mapping(Task, task) for task in content.get("tasks", ()))
+        content["left_out"] = {
+            name: from_mapping(LeftOut, left) for name, left in (content.get("left_out") or {}).items()
+        }
+        return from_mapping(Benchmark, content)
+    except (DataError, ConfigError) as error:
+        raise DataError(f"'{path}': {error}") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"'{path}' is no stored benchmark: {error}. Write it again with write_benchmark.") from error
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """The content of a JSON file; a key that stands twice in one table is refused."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_unique)
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"'{path}' is no JSON that can be used: {error}.") from error
+
+
+def require_ids(ids: Iterable[Any], name: str) -> set[str]:
+    """The ids as a set; `DataError` if one is no string, is empty, holds a NUL, or stands twice."""
+    known: set[str] = set()
+    for place, id in enumerate(ids):
+        if not isinstance(id, str) or not id or "\0" in id:
+            raise DataError(f"{name}: entry {place} is {id!r}, but an id is a string with at least one character.")
+        if id in known:
+            raise DataError(f"{name}: '{id}' stands there more than once. Give each id once.")
+        known.add(id)
+    return known
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key '{twice}' stands twice in one table")
+    return table
+
+
+def _segment(part: Any) -> TrueSegment:
+    try:
+        start, end, target, target_start, target_end = part
+        times = [float(second) for second in (start, end, target_start, target_end)]
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{part!r} is no segment [start, end, target, target_start, target_end].") from error
+    if not all(map(math.isfinite, times)) or min(times) < 0 or times[0] >= times[1] or times[2] >= times[3]:
+        raise DataError(f"{part!r} is no segment: times are seconds from 0 on, and each end is after its start.")
+    if not isinstance(target, str):
+        raise DataError(f"{part!r} is no segment: its third entry is the id of the target.")
+    return TrueSegment(times[0], times[1], target, times[2], times[3])

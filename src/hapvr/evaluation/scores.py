@@ -1,0 +1,256 @@
+"""Scores of queries against targets: one matrix with the ids of its rows and columns, and its files.
+
+name.json   {query: {target: score}}, which other tools read and write; a pair may be absent
+name.npz    `queries`, `targets` (strings) and `values` (float32): compact, and what large sets need
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from hapvr.config import suggest
+from hapvr.errors import ConfigError, DataError, ShapeError
+from hapvr.evaluation.benchmarks.record import require_ids
+
+_CHUNK = 1 << 22  # characters of a JSON file read at a time
+_LONGEST_ID = 1 << 16  # a JSON text that is cut short is damaged at most this far from its end
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """How similar each target is to each query; higher is more similar.
+
+    Minus infinity says "not scored": the pair stands in no ranking, and if the target is a positive it counts as one
+    that was not retrieved. Every query and target that exists is named here even if all its pairs are such: a name that
+    is not here is missing. NaN and plus infinity are refused (`DataError`, naming the pair), as are ids that stand
+    twice.
+
+    Attributes:
+        queries: ids [Q].
+        targets: ids [N].
+        values: float32 [Q, N], read-only. Other floating-point types are converted.
+
+    Example:
+        >>> scores = Scores(("q",), ("a", "b"), np.array([[0.5, -np.inf]], dtype=np.float32))
+        >>> scores.values.shape
+        (1, 2)
+    """
+
+    queries: tuple[str, ...]
+    targets: tuple[str, ...]
+    values: npt.NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "queries", tuple(self.queries))
+        object.__setattr__(self, "targets", tuple(self.targets))
+        require_ids(self.queries, "queries of the scores")
+        require_ids(self.targets, "targets of the scores")
+        values = np.asarray(self.values)
+        if not np.issubdtype(values.dtype, np.floating):
+            raise ShapeError(f"values must be floating point, got {values.dtype}.")
+        if values.shape != (len(self.queries), len(self.targets)):
+            raise ShapeError(
+                f"values must be [{len(self.queries)}, {len(self.targets)}], one row per query and one column per "
+                f"target, got {list(values.shape)}."
+            )
+        with np.errstate(over="ignore"):  # beyond float32 is infinite, which is refused below
+            values = values.astype(np.float32, copy=False).view()
+        for query, row in zip(self.queries, values, strict=True):
+            bad = np.isnan(row) | (row == np.inf)
+            if bad.any():
+                place = int(np.argmax(bad))
+                raise DataError(
+                    f"the score of query '{query}' and target '{self.targets[place]}' is {row[place]}, which has no "
+                    f"rank ({int(bad.sum())} such of this query's {len(row)}). Find what made it; where a pair was not "
+                    "scored, write minus infinity."
+                )
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+
+
+def write_scores(scores: Scores, path: str | os.PathLike[str]) -> None:
+    """Write a `.json` or `.npz` file; an interrupted call leaves the old one.
+
+    JSON has no word for "not scored": such a pair is left out, and so are queries and targets without any score.
+    """
+    path = Path(path)
+    kind = _kind(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        if kind == ".npz":
+            with part.open("wb") as file:
+                np.savez(file, queries=np.array(scores.queries), targets=np.array(scores.targets), values=scores.values)
+        else:
+            with part.open("w", encoding="utf-8") as text:
+                _write_json(scores, text)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_scores(path: str | os.PathLike[str]) -> Scores:
+    """Read a `.json` or `.npz` file of scores.
+
+    JSON is read query by query, so a large file takes little more than the matrix. The targets are those that some
+    query has a score for: where the file holds only the best of each query, evaluate it with missing="miss".
+    """
+    path = Path(path)
+    kind = _kind(path)
+    try:
+        return _read_npz(path) if kind == ".npz" else _read_json(path)
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read: {error.strerror or error}.") from error
+    except (DataError, ShapeError) as error:
+        raise DataError(f"'{path}': {error}") from error
+
+
+def _kind(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in (".json", ".npz"):
+        raise ConfigError(f"scores are kept as .json or .npz, got '{path.name}'; {suggest(suffix, ['.json', '.npz'])}")
+    return suffix
+
+
+def _read_npz(path: Path) -> Scores:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            parts = {name: stored[name] for name in ("queries", "targets", "values")}
+    except (KeyError, ValueError, EOFError, AttributeError, TypeError, MemoryError, zipfile.BadZipFile) as error:
+        raise DataError(f"it holds no scores, or is damaged: {error}. Write it again with write_scores.") from error
+    for name in ("queries", "targets"):
+        if parts[name].ndim != 1 or (parts[name].size and parts[name].dtype.kind != "U"):
+            raise DataError(f"'{name}' must be strings [n], got {parts[name].dtype} {list(parts[name].shape)}.")
+    return Scores(tuple(parts["queries"].tolist()), tuple(parts["targets"].tolist()), parts["values"])
+
+
+def _write_json(scores: Scores, file: TextIO) -> None:
+    """Float64 digits of the float32 values: reading gives the same bits."""
+    names = [json.dumps(target) for target in scores.targets]
+    file.write("{")
+    first = True
+    for query, row in zip(scores.queries, scores.values, strict=True):
+        pairs = [f"{names[place]}: {value!r}" for place, value in enumerate(row.tolist()) if value != -np.inf]
+        if pairs:
+            file.write(("\n" if first else ",\n") + json.dumps(query) + ": {" + ", ".join(pairs) + "}")
+            first = False
+    file.write("\n}\n")
+
+
+# --- reading JSON ------------------------------------------------------------------------------------------------
+
+
+def _read_json(path: Path) -> Scores:
+    columns: dict[str, int] = {}
+    rows: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = {}
+    with path.open(encoding="utf-8") as file:
+        try:
+            for query, pairs in _each_query(file):
+                if query in rows:
+                    raise DataError(f"the query '{query}' stands there twice. Give each once.")
+                rows[query] = _row(query, pairs, columns)
+        except UnicodeDecodeError as error:
+            raise DataError(f"it is no UTF-8 text: {error}.") from error
+    if not columns:
+        raise DataError("it holds no score.")
+    values = np.full((len(rows), len(columns)), -np.inf, dtype=np.float32)
+    for number, (places, numbers) in enumerate(rows.values()):
+        values[number, places] = numbers
+    return Scores(tuple(rows), tuple(columns), values)
+
+
+def _row(
+    query: str, pairs: list[tuple[str, Any]], columns: dict[str, int]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    for target, value in pairs:
+        if type(value) is not float and type(value) is not int:
+            raise DataError(f"the score of query '{query}' and target '{target}' is {value!r}, not a number.")
+    places = [columns.setdefault(target, len(columns)) for target, _ in pairs]
+    if len(set(places)) != len(places):
+        twice = next(target for target, count in Counter(target for target, _ in pairs).items() if count > 1)
+        raise DataError(f"query '{query}' has two scores for target '{twice}'. Give each once.")
+    try:
+        with np.errstate(over="ignore"):
+            numbers = np.array([value for _, value in pairs], dtype=np.float64).astype(np.float32)
+    except OverflowError as error:
+        raise DataError(f"query '{query}' has a score that no float holds: {error}.") from error
+    return np.array(places, dtype=np.int64), numbers
+
+
+def _each_query(file: TextIO) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
+    """The entries of the outer table one after the other; only one is in memory at a time."""
+    # Every table becomes its list of pairs, so that a key that stands twice is seen.
+    decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: pairs)
+    text = _Text(file)
+    if text.next() != "{":
+        raise DataError("it must be a JSON table {query: {target: score}}.")
+    text.at += 1
+    if text.next() == "}":
+        text.at += 1
+    else:
+        while True:
+            query = text.value(decoder)
+            if not isinstance(query, str) or text.next() != ":":
+                raise DataError(f"a query's id and a colon were expected, got {str(query)[:80]!r}.")
+            text.at += 1
+            is_table = text.next() == "{"
+            pairs = text.value(decoder)
+            if not is_table:
+                raise DataError(f"query '{query}' must have a table {{target: score}}, got {str(pairs)[:80]!r}.")
+            yield query, pairs
+            mark = text.next()
+            text.at += 1
+            if mark == "}":
+                break
+            if mark != ",":
+                raise DataError(f"after query '{query}' a comma or the end was expected, got {mark!r}.")
+            text.next()
+    if text.next():
+        raise DataError("something follows the end of the table.")
+
+
+class _Text:
+    """A text file read as far as needed; what is before `at` is dropped."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.file, self.text, self.at, self.ended = file, "", 0, False
+
+    def next(self) -> str:
+        """The next character that is not white, or "" at the end."""
+        while True:
+            while self.at < len(self.text) and self.text[self.at] in " \t\r\n":
+                self.at += 1
+            if self.at < len(self.text) or not self._more(_CHUNK):
+                return self.text[self.at : self.at + 1]
+
+    def value(self, decoder: json.JSONDecoder) -> Any:
+        while True:
+            try:
+                value, end = decoder.raw_decode(self.text, self.at)
+            except json.JSONDecodeError as error:
+                # A text that only goes on in the next chunk fails near its end; anywhere else it is wrong.
+                cut_short = error.pos >= len(self.text) - _LONGEST_ID
+                if not cut_short or not self._more(max(_CHUNK, len(self.text))):
+                    raise DataError(f"it is no JSON, or is cut short: {error.msg}.") from error
+            except (RecursionError, ValueError) as error:
+                raise DataError(f"it is no JSON that can be used: {error}.") from error
+            else:
+                self.at = end
+                return value
+
+    def _more(self, characters: int) -> bool:
+        if self.ended:
+            return False
+        chunk = self.file.read(characters)
+        self.ended = not chunk
+        self.text, self.at = self.text[self.at :] + chunk, 0
+        return not self.ended

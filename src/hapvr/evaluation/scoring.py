@@ -1,0 +1,249 @@
+"""All scores of a benchmark from features at rest: queries described once, the database read once, chunk by chunk.
+
+Chunks are cut by the database alone and each is scored by one call of `pairwise`, so that a score does not depend on
+who computed it: one process, several that share the work, or a run that was interrupted and gone on with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hapvr.checks import require_finite
+from hapvr.errors import ConfigError, DataError, ShapeError
+from hapvr.evaluation.benchmarks.record import Benchmark
+from hapvr.evaluation.reading import Chunk, plan_chunks, read_chunks
+from hapvr.evaluation.scores import Scores
+from hapvr.evaluation.work import WorkFolder, file_identity, model_checksum, names_checksum
+from hapvr.features.files import FeatureFile
+from hapvr.similarity import VideoSimilarity, pairwise
+
+Progress = Callable[[int, int], None]
+
+# Bytes of region vectors scored at a time. On a GPU enough for full blocks; a CPU, which is slower, finishes a chunk
+# in a minute, which is what an interruption can cost.
+_CPU_BYTES, _GPU_BYTES = 64 << 20, 1 << 30
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What `score_benchmark` did."""
+
+    scores: Scores | None  # None while chunks of other shards are missing
+    chunks: int  # of the whole database
+    finished: int  # of them, by now
+    pairs: int  # scored by this call
+    bytes_read: int  # region vectors of the database in float32, by this call
+    waited_s: float  # for the disk and for unpacking, with nothing else to do
+    scored_s: float
+
+
+@torch.no_grad()
+def score_benchmark(
+    model: VideoSimilarity,
+    benchmark: Benchmark,
+    features: str | os.PathLike[str],
+    *,
+    query_features: str | os.PathLike[str] | None = None,
+    work: str | os.PathLike[str] | None = None,
+    shard: tuple[int, int] = (0, 1),
+    dtype: torch.dtype | None = None,
+    chunk_bytes: int | None = None,
+    readers: int | None = None,
+    progress: Progress | None = None,
+) -> Scoring:
+    """Score every query that has features against every target that has, in memory bounded by a few chunks.
+
+    Videos of the file that the benchmark has no use for are passed over; those that it names and the file lacks get no
+    score, which `evaluate` counts.
+
+    Args:
+        model: computes on its device.
+        benchmark: says which videos are queries and which are targets.
+        features: the HDF5 file of the database's features.
+        query_features: the file of the queries' features, if they are not in the same one.
+        work: a folder that keeps finished chunks; with it, a call goes on where an earlier one stopped.
+        shard: (i, n), i from 0: only the i-th of n parts of the database, into the work folder.
+        dtype: of the region products, see `pairwise`.
+        chunk_bytes: region vectors scored at a time; the default suits the device.
+        readers: processes that read, 0 for threads; the default suits the device and the size.
+        progress: called with the number of database videos finished so far, and of all in this shard.
+
+    Raises:
+        StorageError: a file is missing, damaged, or holds values that are not finite; or the work folder is of another
+            evaluation.
+        ShapeError: the features are not of the dims that the model takes.
+        DataError: the files have no query, or no target, of this benchmark; or a score is not finite.
+    """
+    index, count = _checked_shard(shard, work)
+    with contextlib.ExitStack() as opened:
+        file = query_file = opened.enter_context(FeatureFile.open(features))
+        if query_features is not None and Path(query_features).resolve() != file.path.resolve():
+            query_file = opened.enter_context(FeatureFile.open(query_features))
+        queries, chunks = _plan(model, benchmark, file, query_file, chunk_bytes)
+        folder = None
+        blocks: dict[int, NDArray[np.float32]] = {}
+        if work is not None:
+            folder = WorkFolder(work, _identity(model, benchmark, queries, chunks, file, query_file, dtype))
+            blocks = folder.finished(chunks, len(queries))
+        mine = chunks[index * len(chunks) // count : (index + 1) * len(chunks) // count]
+        todo = [chunk for chunk in mine if chunk.number not in blocks]
+        advance = _counter(progress, mine, todo)
+        described = _described(model, query_file, queries) if todo else []  # once for all chunks
+        clock = _Clock()
+        reading = read_chunks(file, todo, device=model.device, readers=readers)
+        opened.callback(reading.close)
+        for chunk, videos in reading:
+            clock.waited()
+            values = pairwise(model, described, videos, dtype=dtype, progress=advance).numpy()
+            _require_finite(values, queries, chunk)
+            blocks[chunk.number] = values
+            if folder is not None:
+                folder.store(chunk, values)
+            clock.scored()
+        regions, dims = file.dims or (0, 0)
+    return Scoring(
+        scores=_joined(queries, chunks, blocks) if len(blocks) == len(chunks) else None,
+        chunks=len(chunks),
+        finished=len(blocks),
+        pairs=len(queries) * sum(len(chunk.ids) for chunk in todo),
+        bytes_read=4 * regions * dims * sum(chunk.frames for chunk in todo),
+        waited_s=clock.waited_s,
+        scored_s=clock.scored_s,
+    )
+
+
+def _plan(
+    model: VideoSimilarity, benchmark: Benchmark, file: FeatureFile, query_file: FeatureFile, chunk_bytes: int | None
+) -> tuple[list[str], list[Chunk]]:
+    """The queries that have features, and the targets that have, cut into chunks."""
+    for each in (file, query_file):
+        _require_dims(each, model)
+    queries = [id for id in benchmark.queries if id in query_file]
+    _require_some(queries, benchmark.queries, query_file, "queries")
+    targets = benchmark.targets_among(file.ids)  # as they lie in the file, which is how they are read fastest
+    _require_some(targets, benchmark.database, file, "database videos")
+    size = chunk_bytes or (_GPU_BYTES if model.device.type == "cuda" else _CPU_BYTES)
+    regions, dims = file.dims or (1, 1)
+    lengths = file.lengths
+    return queries, plan_chunks({id: lengths[id] for id in targets}, frames=max(1, size // (4 * regions * dims)))
+
+
+def _described(model: VideoSimilarity, file: FeatureFile, queries: list[str]) -> list[Tensor]:
+    described: list[Tensor] = []
+    for id, features in file.stream(queries):
+        described.append(model.describe(features.regions.to(model.device)))
+        require_finite(described[-1].as_subclass(Tensor), f"what the model makes of query '{id}'")
+    return described
+
+
+class _Clock:
+    """What the time between two marks was for."""
+
+    def __init__(self) -> None:
+        self.waited_s = self.scored_s = 0.0
+        self._mark = time.perf_counter()
+
+    def _since(self) -> float:
+        before, self._mark = self._mark, time.perf_counter()
+        return self._mark - before
+
+    def waited(self) -> None:
+        self.waited_s += self._since()
+
+    def scored(self) -> None:
+        self.scored_s += self._since()
+
+
+def _require_finite(values: NDArray[np.float32], queries: Sequence[str], chunk: Chunk) -> None:
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise DataError(
+            f"The score of query '{queries[row]}' and '{chunk.ids[column]}' is {values[row, column]}: the features are "
+            "finite, so the model's weights or its precision are at fault. Try float32."
+        )
+
+
+def _joined(queries: list[str], chunks: list[Chunk], blocks: dict[int, NDArray[np.float32]]) -> Scores:
+    values = np.empty((len(queries), chunks[-1].last), np.float32)
+    for chunk in chunks:
+        values[:, chunk.first : chunk.last] = blocks[chunk.number]
+    return Scores(tuple(queries), tuple(id for chunk in chunks for id in chunk.ids), values)
+
+
+def _identity(
+    model: VideoSimilarity,
+    benchmark: Benchmark,
+    queries: list[str],
+    chunks: list[Chunk],
+    file: FeatureFile,
+    query_file: FeatureFile,
+    dtype: torch.dtype | None,
+) -> dict[str, str | int]:
+    """All that scores depend on, as the work folder records it."""
+    precision = dtype or (torch.bfloat16 if model.device.type == "cuda" else torch.float32)
+    return {
+        "version": 1,
+        "benchmark": benchmark.name,
+        "model": model_checksum(model),
+        "precision": f"{str(precision).removeprefix('torch.')} on {model.device.type}",
+        "features": file_identity(file.path),
+        "query_features": file_identity(query_file.path),
+        "queries": names_checksum(queries),
+        "database": names_checksum(
+            f"{chunk.number} {id} {length}"
+            for chunk in chunks
+            for id, length in zip(chunk.ids, chunk.lengths, strict=True)
+        ),
+    }
+
+
+def _checked_shard(shard: tuple[int, int], work: object) -> tuple[int, int]:
+    index, count = shard
+    if not 0 <= index < count:
+        raise ConfigError(f"shard {index}/{count} does not exist: of n shards the numbers are 0 to n - 1.")
+    if count > 1 and work is None:
+        raise ConfigError("A shard needs a work folder, the same for all shards: that is where their scores meet.")
+    return index, count
+
+
+def _require_dims(file: FeatureFile, model: VideoSimilarity) -> None:
+    if file.dims is not None and file.dims[1] != model.config.dims:
+        raise ShapeError(
+            f"'{file.path}' holds features of {file.dims[1]} dims, the model takes {model.config.dims}. Give the "
+            "features that go with this model, or the model that goes with these features."
+        )
+
+
+def _require_some(found: Sequence[str], wanted: Sequence[str], file: FeatureFile, what: str) -> None:
+    """That some are missing is normal; that all are is a mistake."""
+    if not found:
+        some = ", ".join(f"'{id}'" for id in wanted[:3])
+        theirs = ", ".join(f"'{id}'" for id in file.ids[:3])
+        raise DataError(
+            f"'{file.path}' has none of the {len(wanted)} {what} (such as {some or 'none'}); it has "
+            f"{theirs or 'no video'}. Is it the file of another benchmark?"
+        )
+
+
+def _counter(progress: Progress | None, mine: Sequence[Chunk], todo: Sequence[Chunk]) -> Callable[[int], None]:
+    total = sum(len(chunk.ids) for chunk in mine)
+    done = total - sum(len(chunk.ids) for chunk in todo)
+
+    def count(finished: int) -> None:
+        nonlocal done
+        done += finished
+        if progress is not None:
+            progress(done, total)
+
+    count(0)
+    return count

@@ -1,0 +1,125 @@
+"""A benchmark whose videos lie in a folder: which file is which id, and its features in a file that is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from hapvr.errors import ConfigError, DataError, StorageError
+from hapvr.evaluation.benchmarks.record import Benchmark
+from hapvr.evaluation.work import extractor_checksum, file_identity, put
+from hapvr.features.files import FeatureWriter
+from hapvr.features.folders import ExtractionReport, Failure, extract_files, find_videos
+
+if TYPE_CHECKING:
+    from hapvr.features.extractor import RegionExtractor
+
+
+def match_videos(benchmark: Benchmark, folder: str | os.PathLike[str]) -> dict[str, Path]:
+    """The file of each video of a benchmark that a folder has: id -> path.
+
+    An id is a file's path below the folder, with or without its suffix, or its bare name, likewise. A file that the
+    benchmark does not name is passed over, or joins under its path if the database is open. `ConfigError` where two
+    files could be one id.
+    """
+    if not Path(folder).is_dir():
+        raise ConfigError(f"'{folder}' is no folder of videos.")
+    files = find_videos([folder])
+    wanted = {*benchmark.queries, *benchmark.database}
+    matched: dict[str, Path] = {}
+    used: set[Path] = set()
+    for names in (_path, _path_without_suffix, _name, _stem):
+        found: dict[str, Path] = {}
+        for below, path in files.items():
+            id = names(PurePosixPath(below))
+            if id not in wanted or id in matched:
+                continue
+            if id in found:
+                raise ConfigError(f"'{found[id]}' and '{path}' could both be '{id}'. Leave one of them.")
+            found[id] = path
+        matched |= found
+        used |= set(found.values())
+    if benchmark.open_database:
+        matched |= {id: path for id, path in files.items() if path not in used and id not in matched}
+    if not matched:
+        some = ", ".join(f"'{id}'" for id in benchmark.database[:3])
+        raise DataError(
+            f"'{folder}' has no video of {benchmark.name}: among its {len(files)} files none is called like {some}."
+        )
+    return matched
+
+
+def _path(file: PurePosixPath) -> str:
+    return str(file)
+
+
+def _path_without_suffix(file: PurePosixPath) -> str:
+    return str(file.with_suffix(""))
+
+
+def _name(file: PurePosixPath) -> str:
+    return file.name
+
+
+def _stem(file: PurePosixPath) -> str:
+    return file.stem
+
+
+def extract_videos(
+    extractor: RegionExtractor,
+    files: Mapping[str, str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    model: str,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> ExtractionReport:
+    """Bring the features of all files into the HDF5 file `out`; what it has is not decoded again.
+
+    Beside it lies `NAME.sources.json`, a checksum of each file: features of a video that has changed since, and those
+    of another extractor, are refused (`StorageError`), for they would be measured in place of the right ones. A file
+    that cannot be decoded, or is not there, is in the report's `failed`.
+    """
+    out = Path(out)
+    there = {id: Path(path) for id, path in files.items() if Path(path).is_file()}
+    attributes: dict[str, str | float] = {
+        "model": model,
+        "fps": extractor.sampling.fps,
+        "extractor": extractor_checksum(extractor)[:16],
+    }
+    with FeatureWriter(out, attributes=attributes) as writer:
+        sources = _sources(out, there, writer.done_ids())
+        put(_beside(out), json.dumps(sources).encode())
+        report = extract_files(extractor, there, writer.add, done=writer.done_ids(), workers=workers, progress=progress)
+    report.failed += [
+        Failure(id, os.fspath(path), "the file is not there") for id, path in files.items() if id not in there
+    ]
+    return report
+
+
+def _beside(out: Path) -> Path:
+    return out.with_name(out.name + ".sources.json")
+
+
+def _sources(out: Path, files: Mapping[str, Path], done: Iterable[str]) -> dict[str, str]:
+    """The checksum of every file, those of an earlier call included; `StorageError` if one is not what it was."""
+    path = _beside(out)
+    try:
+        known = json.loads(path.read_text()) if path.exists() else {}
+        if not isinstance(known, dict):
+            raise ValueError("it is no table")
+    except (OSError, ValueError) as error:
+        raise StorageError(
+            f"'{path}' cannot be read: {error}. Delete it and '{out.name}', and run it again."
+        ) from error
+    sources = {id: file_identity(file)[:16] for id, file in files.items()}
+    for id in done:
+        if id in sources and sources[id] != known.get(id):
+            raise StorageError(
+                f"'{out}' holds features of '{id}', but '{files[id]}' is not the file they were made from. Delete "
+                f"'{out.name}' and '{path.name}', or give another file, and run it again."
+            )
+    return {**known, **sources}

@@ -1,0 +1,162 @@
+"""A work folder: the finished chunks of one evaluation, so that it can be stopped, gone on with, and shared.
+
+    WORK/work.json        what is being evaluated: benchmark, model, features, precision, chunks
+    WORK/chunk-00007.npz  the scores [Q, videos of the chunk] of a finished chunk
+
+Every file is put in place whole. Several processes, on several machines, may fill one folder at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import uuid
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from hapvr.errors import StorageError
+from hapvr.evaluation.reading import Chunk
+from hapvr.similarity import VideoSimilarity
+
+if TYPE_CHECKING:
+    from hapvr.features.extractor import RegionExtractor
+
+RECORD = "work.json"
+_SAMPLES, _SAMPLE_BYTES = 64, 4096  # of a feature file: reading all of it would take as long as scoring it
+
+
+class WorkFolder:
+    """Scores of finished chunks. `StorageError` if the folder belongs to another evaluation.
+
+    Args:
+        folder: made if need be.
+        identity: everything the scores depend on, as text and numbers by name.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, str | int]) -> None:
+        self.folder = Path(folder)
+        self._identity = dict(identity)
+        self._checksum = names_checksum(f"{name} {value}" for name, value in sorted(identity.items()))
+        path = self.folder / RECORD
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                put(path, (json.dumps(self._identity, indent=1) + "\n").encode(), only_new=True)
+            found = json.loads(path.read_text())
+        except OSError as error:
+            raise StorageError(f"'{self.folder}' cannot be used as a work folder: {error.strerror}.") from error
+        except ValueError as error:
+            raise StorageError(f"'{path}' is damaged: {error}. Give another work folder, or empty this one.") from error
+        self._require_same(path, found)
+
+    def _require_same(self, path: Path, found: object) -> None:
+        theirs = found if isinstance(found, dict) else {}
+        for name in dict.fromkeys([*self._identity, *theirs]):
+            if theirs.get(name) != self._identity.get(name):
+                raise StorageError(
+                    f"'{path.parent}' holds another evaluation: its {name.replace('_', ' ')} is {theirs.get(name)!r}, "
+                    f"here it is {self._identity.get(name)!r}. Scores of the two do not mix: give another work folder, "
+                    f"or delete {RECORD} and chunk-*.npz in this one."
+                )
+
+    def finished(self, chunks: Iterable[Chunk], queries: int) -> dict[int, NDArray[np.float32]]:
+        """The scores of those chunks that are finished, by number."""
+        loaded = ((chunk.number, self.load(chunk, queries)) for chunk in chunks)
+        return {number: values for number, values in loaded if values is not None}
+
+    def load(self, chunk: Chunk, queries: int) -> NDArray[np.float32] | None:
+        """The scores [Q, videos] of a chunk; None if it is not finished, or no longer readable."""
+        try:
+            content = io.BytesIO(self._path(chunk).read_bytes())  # numpy leaves a damaged file open
+            with np.load(content, allow_pickle=False) as file:
+                values, of = file["values"], str(file["evaluation"])
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            return None
+        if of != self._checksum or values.dtype != np.float32 or values.shape != (queries, len(chunk.ids)):
+            return None
+        return values if np.isfinite(values).all() else None
+
+    def store(self, chunk: Chunk, values: NDArray[np.float32]) -> None:
+        """Keep the scores of a finished chunk."""
+        buffer = io.BytesIO()
+        np.savez(buffer, values=values, evaluation=np.array(self._checksum))
+        path = self._path(chunk)
+        try:
+            put(path, buffer.getvalue())
+        except OSError as error:
+            raise StorageError(
+                f"'{path}' cannot be written: {error.strerror}. Make room, then run it again."
+            ) from error
+
+    def _path(self, chunk: Chunk) -> Path:
+        return self.folder / f"chunk-{chunk.number:05d}.npz"
+
+
+def model_checksum(model: VideoSimilarity) -> str:
+    """A checksum of settings and weights, wherever the model was loaded from."""
+    return _checksum([repr(model.config)], [model])
+
+
+def extractor_checksum(extractor: RegionExtractor) -> str:
+    """A checksum of all that region vectors depend on: backbone, whitening and sampling."""
+    parts = [extractor.backbone, *([] if extractor.whitening is None else [extractor.whitening])]
+    return _checksum([extractor.backbone.name, repr(extractor.sampling)], parts)
+
+
+def _checksum(words: Iterable[str], modules: Iterable[nn.Module]) -> str:
+    digest = hashlib.sha256("\0".join(words).encode())
+    for module in modules:
+        for name, tensor in sorted(module.state_dict().items()):
+            values = tensor.detach().cpu().contiguous()
+            digest.update(f"{name} {values.dtype} {list(values.shape)}".encode())
+            digest.update(values.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def file_identity(path: Path) -> str:
+    """A checksum of a large file's size and of pieces spread over it."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            digest = hashlib.sha256(str(size).encode())
+            for number in range(_SAMPLES):
+                file.seek(max(0, size - _SAMPLE_BYTES) * number // (_SAMPLES - 1))
+                digest.update(file.read(_SAMPLE_BYTES))
+    except OSError as error:
+        raise StorageError(f"'{path}' cannot be read: {error.strerror}.") from error
+    return digest.hexdigest()
+
+
+def names_checksum(names: Iterable[str]) -> str:
+    """A checksum of names in their order."""
+    return hashlib.sha256("\0".join(names).encode()).hexdigest()
+
+
+def put(path: Path, data: bytes, *, only_new: bool = False) -> None:
+    """Write a whole file: it is there with all its bytes, or not at all. Several processes may write the same one."""
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if only_new:
+            with contextlib.suppress(OSError):  # it is there, or the file system has no links
+                os.link(partial, path)
+                return
+            if path.exists():
+                return
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

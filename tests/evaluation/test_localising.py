@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hapvr.errors import DataError
+from hapvr.evaluation import Benchmark, Task, TrueSegment, localise
+from hapvr.features.files import Features, FeatureWriter
+from hapvr.similarity import SegmentConfig
+from tests.similarity import models
+
+CONFIG = SegmentConfig(threshold=0.6)
+
+
+def film(seed: int, frames: int = 30) -> torch.Tensor:
+    return torch.nn.functional.normalize(
+        torch.randn(frames, 9, 16, generator=torch.Generator().manual_seed(seed)), dim=-1
+    )
+
+
+def times(frames: int) -> np.ndarray:
+    return np.arange(frames) * 0.5 + 0.25
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> Path:
+    """Targets a and b; query q is the middle of a, query r is nothing's, query s is b with a flat frame."""
+    a, b = film(1), film(2)
+    s = b.clone()
+    s[10] = a[10]  # it would match a frame of the other film, were it not flat
+    with FeatureWriter(tmp_path / "features.h5") as writer:
+        for id, regions in {"a": a, "b": b, "q": a[8:20], "r": film(3, 12)}.items():
+            writer.add(id, Features(regions, times(len(regions))))
+        flat = np.zeros(len(s), bool)
+        flat[10] = True
+        writer.add("s", Features(s, times(len(s)), flat))
+    return tmp_path / "features.h5"
+
+
+def benchmark(**changes: object) -> Benchmark:
+    labels = {"q": {"a": "positive"}, "s": {"b": "positive"}, "r": {}}
+    segments = {"q": (TrueSegment(0.0, 6.0, "a", 4.0, 10.0),), "s": (TrueSegment(0.0, 15.0, "b", 0.0, 15.0),)}
+    settings = {"groups": {"q": "trim", "r": "trim", "s": "copy"}, "segments": segments, **changes}
+    return Benchmark("mine", ("q", "r", "s"), ("a", "b"), labels, (Task("mAP", ("positive",)),), **settings)  # type: ignore[arg-type]
+
+
+def plain() -> torch.nn.Module:
+    return models.model(dims=16, weighting="none", comparator=False, min_frames=1)
+
+
+def test_true_segments_are_found_and_strangers_have_none(features: Path) -> None:
+    done = []
+    figures = localise(plain(), benchmark(), features, config=CONFIG, progress=lambda *n: done.append(n))  # type: ignore[arg-type]
+    assert set(figures) == {"", "trim", "copy"}
+    assert figures["trim"].f1 == pytest.approx(1)
+    assert figures["trim"].boundary_error_s == pytest.approx(0)
+    assert figures["copy"].precision == pytest.approx(1)
+    # q has one stranger (b), r two, s one.
+    assert (figures[""].true, figures[""].negative_pairs, figures[""].false_pairs) == (2, 4, 0)
+    assert done[-1] == (3, 3)
+
+
+def test_what_is_found_where_nothing_matches_is_counted(features: Path) -> None:
+    wrong = benchmark(segments={})
+    figures = localise(plain(), wrong, features, config=CONFIG)  # type: ignore[arg-type]
+    assert figures[""].true == 0
+    assert figures[""].false_pairs == 0  # positives without a segment are no strangers
+    loose = localise(plain(), wrong, features, config=SegmentConfig(threshold=-0.5))  # type: ignore[arg-type]
+    assert loose[""].false_pairs == loose[""].negative_pairs == 4
+
+
+def test_a_benchmark_without_segments_is_refused(features: Path) -> None:
+    with pytest.raises(DataError, match="does not say where"):
+        localise(plain(), benchmark(segments=None), features)  # type: ignore[arg-type]
+
+
+def test_features_without_times_are_refused(tmp_path: Path) -> None:
+    with FeatureWriter(tmp_path / "f.h5") as writer:
+        for id in ("q", "a"):
+            writer.add(id, Features(film(1)))
+    with pytest.raises(DataError, match="without timestamps"):
+        localise(plain(), benchmark(), tmp_path / "f.h5")  # type: ignore[arg-type]
