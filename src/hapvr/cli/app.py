@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hapvr import __version__
-from hapvr.cli import compare, demo, folders, model
+from hapvr.cli import compare, demo, evaluate, folders, model, plot, table, train
 from hapvr.errors import HapvrError
 
 app = typer.Typer(
@@ -20,10 +20,14 @@ app = typer.Typer(
 )
 app.command()(compare.compare)
 app.command()(demo.demo)
+app.command()(evaluate.evaluate)
 app.command()(folders.extract)
 app.command()(folders.frames)
 app.command("make-benchmark")(folders.make_benchmark)
 app.add_typer(model.app, name="model")
+app.add_typer(plot.app, name="plot")
+app.command()(table.table)
+app.add_typer(train.app, name="train")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,6 +1,61 @@
-"""What training adds to the similarity network: a teacher's labels for frames, and batches over several processes."""
+"""Training of the similarity network on unlabelled videos: clips, views, a teacher's labels, the loop, a feature bank.
 
+`train` is a whole run from settings (`load_config`), resumable, in one process or many; `make_bank` and
+`train_from_bank` are many runs from views that are extracted once. It needs torch, numpy, safetensors and Pillow, and
+no decoder: `python -m hapvr.training tiny data.frames=packed` trains on a bare GPU node.
+"""
+
+from hapvr.training.augment import ViewConfig, Views, make_views
+from hapvr.training.bank import Bank, BankSource, make_bank
+from hapvr.training.clips import Camera, ClipSet
+from hapvr.training.config import TrainConfig, load_config, recipes
 from hapvr.training.distributed import gather, rank, world_size
+from hapvr.training.encoder import Encoder, build_teacher
 from hapvr.training.pseudo_labels import frame_pseudo_labels
+from hapvr.training.sources import ClipSource
+from hapvr.training.step import Batch, shared_content, step_losses
+from hapvr.training.trainer import (
+    Trained,
+    build_encoder,
+    fit,
+    load_clips,
+    new_network,
+    save_trained,
+    train,
+    train_from_bank,
+)
+from hapvr.training.validation import Benchmark, load_benchmark
 
-__all__ = ["frame_pseudo_labels", "gather", "rank", "world_size"]
+__all__ = [
+    "Bank",
+    "BankSource",
+    "Batch",
+    "Benchmark",
+    "Camera",
+    "ClipSet",
+    "ClipSource",
+    "Encoder",
+    "TrainConfig",
+    "Trained",
+    "ViewConfig",
+    "Views",
+    "build_encoder",
+    "build_teacher",
+    "fit",
+    "frame_pseudo_labels",
+    "gather",
+    "load_benchmark",
+    "load_clips",
+    "load_config",
+    "make_bank",
+    "make_views",
+    "new_network",
+    "rank",
+    "recipes",
+    "save_trained",
+    "shared_content",
+    "step_losses",
+    "train",
+    "train_from_bank",
+    "world_size",
+]

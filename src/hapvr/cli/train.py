@@ -1,0 +1,57 @@
+"""`hapvr train`: a training run from a settings file or a recipe, and a look at the views it would learn from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+
+class _RunByDefault(TyperGroup):
+    """`hapvr train SETTINGS` is `hapvr train run SETTINGS`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_RunByDefault,
+    no_args_is_help=True,
+    help="Train the similarity network on unlabelled videos: hapvr train small data.frames=packed",
+)
+
+Settings = Annotated[str, typer.Argument(metavar="SETTINGS", help="A TOML file, or a recipe: paper, small, tiny.")]
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Settings that the file has otherwise.")
+]
+
+
+@app.command()
+def run(settings: Settings, words: Words = None) -> None:
+    """Train; a run that is in its folder already is continued: hapvr train run small data.frames=packed.
+
+    The word `run` may be left out. Under torchrun the batch grows with the processes; see `python -m hapvr.training`.
+    """
+    from hapvr.training.config import load_config
+    from hapvr.training.trainer import train
+
+    train(load_config(settings, words or []), report=typer.echo)
+
+
+@app.command()
+def preview(
+    settings: Settings,
+    words: Words = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The PNG to write.")] = Path("views.png"),
+    clips: Annotated[int, typer.Option(min=2, help="How many videos to show.")] = 4,
+) -> None:
+    """Draw the views that a run would learn from: hapvr train preview small data.frames=packed -o views.png."""
+    from hapvr.training.config import load_config
+    from hapvr.training.trainer import preview_views
+
+    preview_views(load_config(settings, words or []), out, clips=clips)
+    typer.echo(f"{out}: weak and strong views of {clips} videos")

@@ -1,0 +1,321 @@
+"""The material of training, decoded and in memory: frames of videos, and photographs that a camera moves over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from hapvr.checks import shape_of
+from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
+from hapvr.features.packed import PackedFrames
+from hapvr.training.augment.plan import Seed, generator_of
+from hapvr.training.augment.resample import on, placing, to_pixels, working_type
+
+Skipped = tuple[str, str]  # id and reason
+
+_SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+_UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, MemoryError, Image.DecompressionBombError, Warning)
+_SPARE = 2**30  # bytes of GPU memory that frames leave free at least
+
+
+@dataclass(frozen=True)
+class Camera:
+    """How a photograph becomes a clip: a square window that glides and zooms over it, with a slight shake.
+
+    The window's side, as a share of the photograph's short side, goes from one value of `zoom` to another, its middle
+    from any place to any other at which it lies within the photograph.
+    """
+
+    frames: int = 56  # of the clip
+    size: int = 256  # pixels of a side of its frames
+    zoom: tuple[float, float] = (0.5, 1.0)
+    shake: float = 0.01  # standard deviation, share of the window's side
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "zoom", tuple(self.zoom))
+        if self.frames < 1 or self.size < 1 or not 0 <= self.shake < 1:
+            raise ConfigError(
+                f"frames and size must be at least 1 and shake from 0 to 1, got {self.frames}, {self.size} and "
+                f"{self.shake}."
+            )
+        if len(self.zoom) != 2 or not 0 < self.zoom[0] <= self.zoom[1] <= 1:
+            raise ConfigError(f"zoom is a range (lowest, highest) within 0 to 1, got {self.zoom}.")
+
+
+class ClipSet:
+    """Videos and photographs as clips, with all their pixels in the memory of one device.
+
+    A photograph is stored once; the frames of its clip are drawn when they are asked for.
+
+    Args:
+        frames: a tensor uint8 [t, H, W, 3] for each video, [1, H, W, 3] for each photograph, all on one device.
+        ids: a name for each.
+        times: float64 [t] for each, seconds; by default one frame a second.
+        cameras: for each, how a photograph is turned into a clip, or None for a video; by default all are videos.
+        skipped: what could not be read, as (id, reason).
+
+    >>> clips = ClipSet([torch.zeros(9, 4, 6, 3, dtype=torch.uint8)], ["a"])
+    >>> len(clips), clips.lengths.tolist(), clips.window(0, 5, 8).shape
+    (1, [9], torch.Size([4, 4, 6, 3]))
+    """
+
+    def __init__(
+        self,
+        frames: Sequence[Tensor],
+        ids: Sequence[str],
+        *,
+        times: Sequence[NDArray[np.float64]] | None = None,
+        cameras: Sequence[Camera | None] | None = None,
+        skipped: Iterable[Skipped] = (),
+    ) -> None:
+        self.frames = list(frames)
+        self.ids = tuple(ids)
+        self.cameras = tuple(cameras) if cameras is not None else (None,) * len(self.frames)
+        self.skipped = list(skipped)
+        for id, pixels in zip(self.ids, self.frames, strict=False):
+            if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8 or pixels.ndim != 4:
+                raise ShapeError(f"the frames of '{id}' must be uint8 [t, H, W, 3], got {shape_of(pixels)}.")
+            if pixels.shape[3] != 3 or 0 in pixels.shape:
+                raise ShapeError(f"the frames of '{id}' must be uint8 [t, H, W, 3], got {shape_of(pixels)}.")
+        if not len(self.frames) == len(self.ids) == len(self.cameras) or len(set(self.ids)) != len(self.ids):
+            raise DataError(
+                f"each of {len(self.frames)} clips needs an id of its own, got {len(self.ids)} ids, "
+                f"{len(set(self.ids))} of them different, and {len(self.cameras)} cameras."
+            )
+        counts = [
+            len(pixels) if camera is None else camera.frames
+            for pixels, camera in zip(self.frames, self.cameras, strict=True)
+        ]
+        self.lengths = torch.tensor(counts, dtype=torch.int64)  # [V], on the CPU
+        self.times = list(times) if times is not None else [np.arange(count, dtype=np.float64) for count in counts]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the frames lie."""
+        return self.frames[0].device if self.frames else torch.device("cpu")
+
+    @property
+    def nbytes(self) -> int:
+        """What the frames take."""
+        return sum(pixels.nbytes for pixels in self.frames)
+
+    def __add__(self, other: ClipSet) -> ClipSet:
+        return ClipSet(
+            self.frames + other.frames,
+            self.ids + other.ids,
+            times=self.times + other.times,
+            cameras=self.cameras + other.cameras,
+            skipped=self.skipped + other.skipped,
+        )
+
+    def window(self, video: int, start: int, length: int, *, move: int = 0) -> Tensor:
+        """Up to `length` consecutive frames of a clip, from `start` on: uint8 [t, H, W, 3]; fewer at its end.
+
+        A video's frames are a view of what is stored: do not write into them. Of a photograph, `move` is the number
+        of the camera's way over it: the same number, the same frames.
+        """
+        count = int(self.lengths[video])
+        if length < 1 or not 0 <= start < count:
+            raise DataError(f"'{self.ids[video]}' has frames 0 to {count - 1}; cannot take {length} from {start} on.")
+        camera = self.cameras[video]
+        if camera is None:
+            return self.frames[video][start : start + length]
+        boxes = camera_boxes(camera, (self.frames[video].shape[1], self.frames[video].shape[2]), (move, video % 2**32))
+        return film(self.frames[video][0], boxes[start : start + length], camera.size)
+
+    def draw(self, videos: Sequence[int], *, length: int, seed: Seed) -> list[Tensor]:
+        """A window of up to `length` frames of each of these videos, at a random place, of photographs any move."""
+        rng = generator_of(seed)
+        places, moves = rng.random(len(videos)), rng.integers(2**31, size=len(videos))
+        clips = []
+        for video, place, move in zip(videos, places, moves, strict=True):
+            last = max(0, int(self.lengths[video]) - length)
+            clips.append(self.window(video, int(place * (last + 1)), length, move=int(move)))
+        return clips
+
+    @classmethod
+    def from_packed(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        device: torch.device | str = "cpu",
+        size: int | None = 256,
+        skip: Collection[str] = (),
+        stills: Camera | None = None,
+        workers: int | None = None,
+    ) -> ClipSet:
+        """All videos of a folder of packed frames, decoded.
+
+        A video that cannot be read is left out and named in `skipped`, with the reason; those in `skip` are left out
+        as asked, and not named.
+
+        Args:
+            folder: as `hapvr frames` writes it.
+            device: where the frames go.
+            size: side of the square that is cut out of the middle of frames brought to this short side: all frames
+                of one size are augmented fastest. None keeps them as they were packed, with what is left and right.
+            skip: ids to leave out.
+            stills: packed "videos" of a single frame are photographs, filmed by this camera; None: they are videos.
+            workers: threads that decode; by default one per core.
+
+        Raises:
+            StorageError: the folder holds no packed frames, or its index is damaged.
+            DataError: nothing in it can be used, or the device has too little memory.
+        """
+        packed = PackedFrames.open(folder, workers=workers)
+        wanted = [id for id in packed if id not in skip]
+        if size is not None:
+            _require_memory(sum(packed.lengths[id] for id in wanted) * size * size * 3, torch.device(device))
+        skipped = [(id, "only its beginning was packed") for id in packed.incomplete if id not in skip]
+        frames: list[Tensor] = []
+        ids: list[str] = []
+        times: list[NDArray[np.float64]] = []
+        position = 0
+        while position < len(wanted):
+            try:
+                for id, images, stamps in packed.load_all(wanted[position:], size=size):
+                    frames.append(planar(torch.from_numpy(images).to(device)))
+                    ids.append(id)
+                    times.append(stamps)
+                    position += 1
+            except StorageError as error:  # of the video at hand: go on after it
+                skipped.append((wanted[position], str(error)))
+                position += 1
+        if not frames:
+            raise DataError(f"'{folder}' holds no video that can be used: {len(skipped)} of {len(skipped)} failed.")
+        cameras = [stills if len(pixels) == 1 else None for pixels in frames]
+        stamps_of = [
+            stamps if camera is None else np.arange(camera.frames, dtype=np.float64)
+            for stamps, camera in zip(times, cameras, strict=True)
+        ]
+        return cls(frames, ids, times=stamps_of, cameras=cameras, skipped=skipped)
+
+    @classmethod
+    def from_pictures(
+        cls,
+        pictures: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        device: torch.device | str = "cpu",
+        short_side: int = 320,
+        camera: Camera = Camera(),  # noqa: B008 - frozen
+        skip: Collection[str] = (),
+        workers: int | None = None,
+    ) -> ClipSet:
+        """Photographs as clips: files, or all picture files of a folder and the folders within it.
+
+        Ids are paths, relative to the folder if one was given. Files that cannot be read are left out and named in
+        `skipped`.
+
+        Args:
+            pictures: a folder, or paths of files.
+            device: where the pictures go.
+            short_side: larger pictures are reduced to this short side. The camera's zoom needs some to spare.
+            camera: how it moves over them.
+            skip: ids to leave out.
+            workers: threads that decode; by default one per core.
+        """
+        if short_side < 1:
+            raise ConfigError(f"short_side must be at least 1 pixel, got {short_side}.")
+        paths = {id: path for id, path in _picture_files(pictures).items() if id not in skip}
+        frames: list[Tensor] = []
+        ids: list[str] = []
+        skipped: list[Skipped] = []
+        with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+            for id, read in zip(paths, pool.map(lambda path: _read(path, short_side), paths.values()), strict=True):
+                if isinstance(read, str):
+                    skipped.append((id, read))
+                else:
+                    frames.append(planar(torch.from_numpy(read)[None].to(device)))
+                    ids.append(id)
+        if not frames:
+            raise DataError(f"no picture could be read: {len(skipped)} of {len(paths)} files failed.")
+        return cls(frames, ids, cameras=[camera] * len(frames), skipped=skipped)
+
+
+def planar(frames: Tensor) -> Tensor:
+    """The same frames [t, H, W, 3], in memory one colour after another: so they are augmented fastest."""
+    return frames.permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1)
+
+
+def camera_boxes(camera: Camera, size: tuple[int, int], seed: Sequence[int]) -> NDArray[np.float64]:
+    """The window of each frame, [frames, 3]: top, left, side in pixels of a photograph of this (height, width)."""
+    rng = np.random.default_rng(list(seed))
+    short = min(size)
+    progress = np.linspace(0, 1, camera.frames)[:, None]
+    sides = np.maximum(1, short * rng.uniform(*camera.zoom, 2))
+    side = sides[:1] * (sides[1] / sides[0]) ** progress  # an even zoom changes by the same factor in each frame
+    ways = rng.random((2, 2))
+    room = np.array(size) - side
+    corner = (ways[0] * (1 - progress) + ways[1] * progress) * room
+    # A hand sways slowly: white noise, smoothed over a few frames and brought back to its strength.
+    sway = rng.standard_normal((camera.frames + 4, 2))
+    sway = np.stack([np.convolve(axis, np.ones(5) / np.sqrt(5), "valid") for axis in sway.T], 1)
+    corner = np.clip(corner + camera.shake * side * sway, 0, room)
+    return np.concatenate([corner, side], 1)
+
+
+def film(photograph: Tensor, boxes: NDArray[np.float64], size: int) -> Tensor:
+    """The frames uint8 [t, size, size, 3] that windows [t, 3] (top, left, side) of uint8 [H, W, 3] show."""
+    device = photograph.device
+    dtype = working_type(device)
+    first = np.floor(boxes[:, :2].min(0)).astype(int)  # only what some window shows takes part
+    last = np.ceil((boxes[:, :2] + boxes[:, 2:]).max(0)).astype(int)
+    photograph = photograph[first[0] : last[0], first[1] : last[1]]
+    height, width = photograph.shape[:2]
+    top, left, side = on(boxes - [*first, 0], device).unbind(1)
+    zero = torch.zeros_like(top)
+    rows = placing(height, size, top, side, zero, zero + size).to(dtype)  # [t, S, H]
+    columns = placing(width, size, left, side, zero, zero + size).to(dtype)  # [t, S, W]
+    pixels = photograph.permute(2, 0, 1).to(dtype).reshape(3 * height, width)
+    wide = (pixels @ columns.mT).view(-1, 3, height, size)  # [t, 3, H, S]
+    return to_pixels(rows[:, None] @ wide, clamp=False).permute(0, 2, 3, 1)
+
+
+def _picture_files(pictures: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
+    if not isinstance(pictures, (str, os.PathLike)):
+        return {os.fspath(path): Path(path) for path in pictures}
+    folder = Path(pictures)
+    if not folder.is_dir():
+        raise DataError(f"'{folder}' is not a folder. Give one with pictures, or a list of files.")
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
+    if not found:
+        raise DataError(f"'{folder}' holds no picture files ({', '.join(sorted(_SUFFIXES))}).")
+    return {path.relative_to(folder).as_posix(): path for path in found}
+
+
+def _read(path: Path, short_side: int) -> NDArray[np.uint8] | str:
+    """A picture, upright and at most this large, or why it cannot be read."""
+    try:
+        with Image.open(path) as opened:
+            opened.draft("RGB", (short_side, short_side))  # JPEG: decoded at a part of its size where that is enough
+            picture = ImageOps.exif_transpose(opened).convert("RGB")
+        scale = short_side / min(picture.size)
+        if scale < 1:
+            width, height = (max(1, round(side * scale)) for side in picture.size)
+            picture = picture.resize((width, height), Image.Resampling.BICUBIC)
+        return np.array(picture, np.uint8)
+    except _UNREADABLE as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _require_memory(needed: int, device: torch.device) -> None:
+    if device.type != "cuda":
+        return
+    free = torch.cuda.mem_get_info(device)[0]
+    if needed + _SPARE > free:
+        raise DataError(
+            f"the frames take {needed / 2**30:.1f} GiB and {device} has {free / 2**30:.1f} GiB free. Give a smaller "
+            "size, leave videos out, or keep the frames on the CPU."
+        )

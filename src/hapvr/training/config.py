@@ -1,0 +1,456 @@
+"""The settings of a training run: one frozen dataclass a section, read from TOML and from `section.key=value` words.
+
+Every default is the paper's (HAP-VR, arXiv:2407.15566); a recipe is a TOML file that names what it changes. Those that
+are shipped are known by name: "paper", "small" and "tiny".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+import torch
+
+from hapvr import losses as all_losses
+from hapvr.config import parse_toml, suggest
+from hapvr.errors import ConfigError
+from hapvr.losses import Term, WeightedLosses
+from hapvr.similarity import SimilarityConfig
+from hapvr.training.augment import ViewConfig
+
+RECIPES = Path(__file__).parent / "recipes"  # package data
+
+# What a table below [losses] may be called: the loss and the level it works at.
+TERMS: Mapping[str, tuple[str, str]] = {
+    "frame_ap": ("FrameQuadLinearAP", "frame"),
+    "video_ap": ("QuadLinearAP", "video"),
+    "infonce": ("InfoNCE", "video"),
+    "sshn": ("SSHN", "self"),
+    "range": ("RangePenalty", "range"),
+    "mae": ("MeanAbsolute", "video"),
+    "mse": ("MeanSquared", "video"),
+    "contrastive": ("Contrastive", "video"),
+    "triplet": ("Triplet", "video"),
+    "circle": ("Circle", "video"),
+    "fast_ap": ("FastAP", "video"),
+    "dir_ap": ("DirAP", "video"),
+    "black_box_ap": ("BlackBoxAP", "video"),
+    "smooth_ap": ("SmoothAP", "video"),
+}
+_HAPVR_WEIGHTS = {"frame_ap": 6.0, "video_ap": 4.0, "infonce": 1.0, "sshn": 3.0, "range": 1.0}
+
+Start = Literal["random", "base"]
+TeacherKind = Literal["backbone", "vit_small16", "none"]
+Precision = Literal["auto", "bfloat16", "float16", "float32"]
+Section = TypeVar("Section")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What clips are cut from, and how many are looked at in a step."""
+
+    frames: str = ""  # a folder of packed frames, as `hapvr frames` writes it
+    pictures: str = ""  # a folder of photographs; a camera move over each is a clip
+    batch: int = 64  # videos a step and process; each gives a weak and a strong clip
+    size: int = 256  # pixels of the squares that frames are kept as; views are cut out of them
+    device: str = "auto"  # whose memory they are kept in: that of the run, or "cpu"
+
+    def __post_init__(self) -> None:
+        _require_whole(self, "batch", least=2)
+        _require_whole(self, "size", least=16)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Where region vectors come from, and where the similarity network starts."""
+
+    base: str = "lite"  # a model's name or folder: its backbone and whitening, both frozen, describe the frames
+    start: Start = "random"  # the network's first weights: drawn from run.seed, or those of the base
+
+    def __post_init__(self) -> None:
+        _require_choice(self, "start", get_args(Start))
+
+
+@dataclass(frozen=True)
+class TeacherConfig:
+    """Who labels the frames of matching clips."""
+
+    kind: TeacherKind = "backbone"  # the base model's own backbone, pooled; DINO's ViT-S/16; or nobody
+    weights: str = ""  # of vit_small16: DINO's file, or a folder that `hapvr model convert` made of it
+    top_rate: float = 0.35  # r_t: the share of target frames that are positive
+    bottom_rate: float = 0.35  # r_b: the share that are negative
+
+    def __post_init__(self) -> None:
+        _require_choice(self, "kind", get_args(TeacherKind))
+        if (self.kind == "vit_small16") != bool(self.weights):
+            raise ConfigError(
+                f"teacher.weights is the file or folder of kind='vit_small16' and of no other; got kind={self.kind!r} "
+                f"and weights={self.weights!r}. Without DINO's file take kind='backbone'."
+            )
+        _require_number(self, "top_rate", low=0, high=1)
+        _require_number(self, "bottom_rate", low=0, high=1)
+
+
+@dataclass(frozen=True)
+class LossesConfig:
+    """The terms of the total: a weight and the settings of each loss, by its name in `TERMS`.
+
+    A term of weight 0 is left out, and so is whatever would be computed for it alone.
+
+    >>> LossesConfig({"video_ap": {"weight": 4.0, "delta": 0.05}}).build()
+    WeightedLosses(
+      (losses): ModuleList(
+        (0): QuadLinearAP(delta=0.05, rho=0.1)
+      )
+    )
+    """
+
+    terms: Mapping[str, Mapping[str, float]] = field(
+        default_factory=lambda: {name: {"weight": weight} for name, weight in _HAPVR_WEIGHTS.items()}
+    )
+
+    def __post_init__(self) -> None:
+        for name, settings in self.terms.items():
+            if name not in TERMS:
+                raise ConfigError(f"losses has no term '{name}'; {suggest(name, list(TERMS))}")
+            if not isinstance(settings, Mapping):
+                raise ConfigError(f"losses.{name} is a table such as {{weight = 1.0}}, got {settings!r}.")
+            known = ["weight", *inspect.signature(getattr(all_losses, TERMS[name][0])).parameters]
+            for key in settings:
+                if key not in known:
+                    raise ConfigError(f"losses.{name} has no setting '{key}'; {suggest(key, known)}")
+        self.build()
+
+    def build(self) -> WeightedLosses:
+        """The recipe as losses that can be called."""
+        terms = {}
+        for name, settings in self.terms.items():
+            loss, level = TERMS[name]
+            own = {key: value for key, value in settings.items() if key != "weight"}
+            term = Term(getattr(all_losses, loss)(**own), weight=settings.get("weight", 1.0), level=level)
+            if term.weight:
+                terms[name] = term
+        return WeightedLosses(terms)
+
+
+@dataclass(frozen=True)
+class OptimiserConfig:
+    """AdamW."""
+
+    rate: float = 4e-5  # learning rate at the top of the schedule
+    weight_decay: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    clip: float = 0.0  # largest norm of the gradient; 0 leaves it as it is
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "weight_decay", "clip"):
+            _require_number(self, name, low=0)
+        for name in ("beta1", "beta2"):
+            _require_number(self, name, low=0, high=1)
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """How long, and how fast: a linear warm-up, then a cosine, both counted from step 0."""
+
+    steps: int = 30_000
+    warm_up: int = 1_000  # steps
+    warm_up_from: float = 0.01  # of the rate
+    end: float = 0.1  # of the rate, at the last step
+
+    def __post_init__(self) -> None:
+        _require_whole(self, "steps", least=1)
+        _require_whole(self, "warm_up", least=0)
+        for name in ("warm_up_from", "end"):
+            _require_number(self, name, low=0, high=1)
+
+    def share(self, step: int) -> float:
+        """The share of the learning rate that a step (from 0) takes.
+
+        The cosine runs over all steps, also those of the warm-up: where it takes over it has fallen a little.
+
+        >>> schedule = ScheduleConfig(steps=100, warm_up=10, warm_up_from=0.01, end=0.1)
+        >>> [round(schedule.share(step), 4) for step in (0, 5, 10, 50, 100)]
+        [0.01, 0.505, 0.978, 0.55, 0.1]
+        """
+        if step < self.warm_up:
+            return self.warm_up_from + (1 - self.warm_up_from) * step / self.warm_up
+        return self.end + (1 - self.end) * (1 + math.cos(math.pi * step / self.steps)) / 2
+
+
+@dataclass(frozen=True)
+class BankConfig:
+    """Views that are extracted once and drawn from ever after. Without views, every step makes its own."""
+
+    weak: int = 0  # weak views of a clip; 0 of both kinds: no bank
+    strong: int = 0  # strong views
+    folder: str = ""  # where it is kept, or found; "" keeps it in memory alone
+    device: str = "auto"  # where it lies while it is used: that of the run, or "cpu"
+
+    def __post_init__(self) -> None:
+        _require_whole(self, "weak", least=0)
+        _require_whole(self, "strong", least=0)
+        if (self.weak == 0) != (self.strong == 0):
+            raise ConfigError(f"a bank holds weak and strong views, got weak={self.weak} and strong={self.strong}.")
+
+    @property
+    def used(self) -> bool:
+        """Whether there is a bank at all."""
+        return self.weak > 0
+
+
+@dataclass(frozen=True)
+class ValidationConfig:
+    """A benchmark that is scored while training; the checkpoint of the highest mAP is kept as `best`."""
+
+    features: str = ""  # HDF5 as `hapvr extract` writes it of a benchmark's folder, or a file of `Benchmark.save`
+    truth: str = ""  # the benchmark's ground_truth.json; none for a file of `Benchmark.save`
+    every: int = 1_000  # steps
+
+    def __post_init__(self) -> None:
+        _require_whole(self, "every", least=1)
+        if self.truth and not self.features:
+            raise ConfigError("validation.truth is given without validation.features, which it labels.")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Where a run is kept and how it computes; nothing here changes what is learnt but `seed` and `precision`."""
+
+    folder: str = "runs/hapvr"  # a run that is there already is continued
+    seed: int = 0
+    device: str = "auto"  # the GPU if there is one
+    precision: Precision = "auto"  # of the forward pass: bfloat16 on a GPU, float32 on a CPU
+    compiled: Literal["auto", "yes", "no"] = "auto"  # backbone and teacher through torch.compile; auto: on a GPU
+    micro_batch: int = 512  # pictures that go through backbone and teacher at a time
+    log_every: int = 50  # steps
+    checkpoint_every: int = 1_000  # steps
+
+    def __post_init__(self) -> None:
+        _require_choice(self, "precision", get_args(Precision))
+        _require_choice(self, "compiled", ("auto", "yes", "no"))
+        _require_whole(self, "seed", least=0)
+        for name in ("micro_batch", "log_every", "checkpoint_every"):
+            _require_whole(self, name, least=1)
+
+    def torch_device(self) -> torch.device:
+        """Where to compute; the GPU of this process where there are several."""
+        if self.device == "auto":
+            if not torch.cuda.is_available():
+                return torch.device("cpu")
+            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        try:
+            return torch.device(self.device)
+        except RuntimeError as error:
+            raise ConfigError(f"run.device must be auto, cpu or cuda, got {self.device!r}.") from error
+
+    def dtype(self, device: torch.device) -> torch.dtype:
+        """The type of the forward pass on a device."""
+        if self.precision == "auto":
+            return torch.bfloat16 if device.type == "cuda" else torch.float32
+        return {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}[self.precision]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """All settings of a run. The defaults are the paper's, on the base model that is shipped."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    views: ViewConfig = field(default_factory=ViewConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    similarity: SimilarityConfig = field(default_factory=SimilarityConfig)
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    losses: LossesConfig = field(default_factory=LossesConfig)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    bank: BankConfig = field(default_factory=BankConfig)
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        if self.teacher.kind == "none" and "frame" in self.losses.build().levels:
+            raise ConfigError(
+                "the frame loss needs a teacher, and teacher.kind is 'none'. Take teacher.kind='backbone', or leave "
+                "the loss out with losses.frame_ap.weight=0."
+            )
+
+
+# --- from files and words --------------------------------------------------------------------------------------------
+
+
+def recipes() -> list[str]:
+    """The names of the recipes that are shipped."""
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def load_config(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> TrainConfig:
+    """The settings of a TOML file or of a shipped recipe, changed by words such as "schedule.steps=100".
+
+    >>> load_config("tiny", ["schedule.steps=7"]).schedule.steps
+    7
+    >>> load_config("tiny", ["schedul.steps=7"])
+    Traceback (most recent call last):
+    hapvr.errors.ConfigError: TrainConfig has no section 'schedul'; did you mean 'schedule'?
+    """
+    path = RECIPES / f"{source}.toml" if str(source) in recipes() else Path(source)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"'{source}' is neither a file nor a recipe; recipes: {', '.join(recipes())}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{path}' cannot be read: {error}.") from error
+    table = parse_toml(text, str(path))
+    for word in overrides:
+        _override(table, word)
+    return config_from(table)
+
+
+def config_from(table: Mapping[str, Any]) -> TrainConfig:
+    """The settings of nested tables; absent ones take their defaults, unknown ones are refused.
+
+    Of [losses], the terms that are named are the terms there are; without [losses] they are the paper's.
+    """
+    sections = {entry.name: entry for entry in dataclasses.fields(TrainConfig)}
+    given: dict[str, Any] = {}
+    for name, settings in table.items():
+        if name not in sections:
+            raise ConfigError(f"TrainConfig has no section '{name}'; {_section_of(name, sections)}")
+        if not isinstance(settings, Mapping):
+            raise ConfigError(f"[{name}] is a table of settings, got {settings!r}.")
+        if name == "losses":
+            given[name] = LossesConfig({term: dict(own) if isinstance(own, Mapping) else own
+                                        for term, own in settings.items()})  # fmt: skip
+        else:
+            given[name] = _section(get_type_hints(TrainConfig)[name], settings, name)
+    return TrainConfig(**given)
+
+
+def as_table(config: TrainConfig) -> dict[str, Any]:
+    """The settings as nested tables of plain values: what `config_from` reads."""
+    table = dataclasses.asdict(config)
+    table["losses"] = {name: dict(settings) for name, settings in config.losses.terms.items()}
+    return table
+
+
+def to_toml(table: Mapping[str, Any]) -> str:
+    """Nested tables of plain values as TOML. None, which TOML has not, is left out.
+
+    >>> print(to_toml({"a": {"b": 1, "c": [True, "x"], "d": {"e": 0.5}}}))
+    [a]
+    b = 1
+    c = [true, "x"]
+    <BLANKLINE>
+    [a.d]
+    e = 0.5
+    <BLANKLINE>
+    """
+    lines: list[str] = []
+    _write_table(lines, table, ())
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _override(table: dict[str, Any], word: str) -> None:
+    key, sign, value = word.partition("=")
+    parts = key.strip().split(".")
+    if not sign or not all(parts):
+        raise ConfigError(f"'{word}' is no setting: write section.key=value, such as schedule.steps=100.")
+    if len(parts) == 1:
+        raise ConfigError(f"'{word}' names no section; {_section_of(parts[0], TrainConfig.__dataclass_fields__)}")
+    if parts[0] == "losses" and "losses" not in table:
+        table["losses"] = as_table(TrainConfig())["losses"]
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"'{word}': '{part}' is a value, not a table.")
+    try:
+        table[parts[-1]] = parse_toml(f"value = {value.strip()}", word)["value"]
+    except ConfigError:
+        table[parts[-1]] = value.strip()  # a bare word is a text: run.folder=runs/first
+
+
+def _section(cls: type[Section], settings: Mapping[str, Any], where: str) -> Section:
+    """One dataclass, and those within it, from a table."""
+    hints = get_type_hints(cls)
+    known = [entry.name for entry in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    given: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key not in known:
+            raise ConfigError(f"[{where}] has no setting '{key}'; {suggest(str(key), known)}")
+        hint = hints[key]
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{where}.{key} is a table of settings, got {value!r}.")
+            value = _section(hint, value, f"{where}.{key}")
+        given[key] = _fitting(value, hint, f"{where}.{key}")
+    return cls(**given)
+
+
+def _fitting(value: Any, hint: Any, name: str) -> Any:
+    """A TOML value as a field takes it: a whole number may stand for a float, a list for a tuple; nothing else may."""
+    if isinstance(value, list):
+        return tuple(_fitting(item, Any, name) for item in value)
+    simple: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
+    if hint in simple:
+        fits = isinstance(value, simple[hint]) and (hint is bool or not isinstance(value, bool))
+        if not fits:
+            raise ConfigError(f"{name} must be {'a text' if hint is str else f'a {hint.__name__}'}, got {value!r}.")
+        return float(value) if hint is float else value
+    return value
+
+
+def _section_of(word: str, sections: Mapping[str, Any]) -> str:
+    """Where a setting that was given without its section belongs, or the nearest section."""
+    for section, hint in get_type_hints(TrainConfig).items():
+        if section != "losses" and word in {entry.name for entry in dataclasses.fields(hint)}:
+            return f"did you mean '{section}.{word}'?"
+    return suggest(word, list(sections))
+
+
+def _write_table(lines: list[str], table: Mapping[str, Any], path: tuple[str, ...]) -> None:
+    values = {key: value for key, value in table.items() if not isinstance(value, Mapping) and value is not None}
+    if path and (values or not table):
+        lines += ["", f"[{'.'.join(path)}]"]
+    lines += [f"{key} = {_toml_value(value)}" for key, value in values.items()]
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            _write_table(lines, value, (*path, key))
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for DEL, which JSON leaves as it is.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    return repr(value)
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def _require_whole(section: Any, name: str, *, least: int) -> None:
+    value = getattr(section, name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigError(f"{type(section).__name__}.{name} must be a whole number of at least {least}, got {value!r}.")
+
+
+def _require_number(section: Any, name: str, *, low: float, high: float = math.inf) -> None:
+    value = getattr(section, name)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not (low <= value <= high and value < math.inf):
+        raise ConfigError(f"{type(section).__name__}.{name} must lie in {low}..{high}, got {value!r}.")
+
+
+def _require_choice(section: Any, name: str, choices: tuple[str, ...]) -> None:
+    if (value := getattr(section, name)) not in choices:
+        known = suggest(str(value), list(choices))
+        raise ConfigError(f"{type(section).__name__}.{name} cannot be {value!r}; {known}")

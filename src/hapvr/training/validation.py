@@ -1,0 +1,104 @@
+"""A benchmark in memory: features of queries and targets, and who is relevant to whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from hapvr.errors import ConfigError, ShapeError, StorageError
+from hapvr.evaluation import mean_average_precision, micro_average_precision
+from hapvr.similarity import VideoSimilarity, pairwise
+from hapvr.training.config import ValidationConfig
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """Region vectors [T, R, D] of queries and targets, and labels."""
+
+    queries: Sequence[Tensor]
+    targets: Sequence[Tensor]
+    relevant: Tensor  # bool [Q, N]
+    missing: int = 0  # videos of the ground truth that the features lack
+
+    def __post_init__(self) -> None:
+        if self.relevant.shape != (len(self.queries), len(self.targets)) or self.relevant.dtype != torch.bool:
+            raise ShapeError(
+                f"relevant must be bool [{len(self.queries)}, {len(self.targets)}], queries by targets; got "
+                f"{self.relevant.dtype} {list(self.relevant.shape)}."
+            )
+
+    @torch.no_grad()
+    def measure(self, model: VideoSimilarity) -> dict[str, float]:
+        """mAP and uAP of a network, which is left in the mode it was in."""
+        training = model.training
+        scores = pairwise(model.eval(), list(self.queries), self.targets)
+        model.train(training)
+        return {
+            "mAP": mean_average_precision(scores, self.relevant),
+            "uAP": micro_average_precision(scores, self.relevant),
+        }
+
+    def save(self, path: Path) -> None:
+        """Write everything into one safetensors file, in half precision."""
+        tensors = {"relevant": self.relevant.to(torch.uint8)}
+        for kind, videos in (("queries", self.queries), ("targets", self.targets)):
+            tensors[f"{kind}.regions"] = torch.cat([video.half().cpu() for video in videos])
+            tensors[f"{kind}.lengths"] = torch.tensor([len(video) for video in videos])
+        path.write_bytes(save(tensors))
+
+    @classmethod
+    def load(cls, path: Path) -> Benchmark:
+        """Read what `save` wrote."""
+        try:
+            tensors = load(path.read_bytes())
+            videos = {
+                kind: torch.split(tensors[f"{kind}.regions"].float(), tensors[f"{kind}.lengths"].tolist())
+                for kind in ("queries", "targets")
+            }
+            return cls(videos["queries"], videos["targets"], tensors["relevant"].bool())
+        except (OSError, SafetensorError, KeyError, RuntimeError, ShapeError) as error:
+            raise StorageError(f"'{path}' is no benchmark that `Benchmark.save` wrote: {error}.") from error
+
+
+def load_benchmark(config: ValidationConfig) -> Benchmark | None:
+    """The benchmark of the settings; None if they name none. Videos without features are left out, and counted."""
+    if not config.features:
+        return None
+    path = Path(config.features)
+    if path.suffix == ".safetensors":
+        return Benchmark.load(path)
+    if not config.truth:
+        raise ConfigError(
+            f"'{path}' needs validation.truth, the ground_truth.json of its benchmark; a .safetensors file does not."
+        )
+    from hapvr.features import FeatureFile
+
+    try:
+        truth = json.loads(Path(config.truth).read_text(encoding="utf-8"))
+        queries = {id: (str(query["file"]), set(query["positives"])) for id, query in truth["queries"].items()}
+        database = {id: str(file) for id, file in truth["database"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StorageError(f"'{config.truth}' is no ground truth of `hapvr make-benchmark`: {error!r}.") from error
+    with FeatureFile.open(path) as file:
+        known = set(file.ids)
+        here = {id: name for id, name in database.items() if name in known}
+        asked = {id: query for id, query in queries.items() if query[0] in known}
+        if not here or not asked:
+            raise StorageError(
+                f"'{path}' has features of {len(asked)} of {len(queries)} queries and {len(here)} of {len(database)} "
+                "database videos. Make it of the benchmark's own folder: hapvr extract FOLDER -o features.h5"
+            )
+        relevant = torch.tensor([[id in positives for id in here] for _, positives in asked.values()])
+        return Benchmark(
+            [file[name].regions for name, _ in asked.values()],
+            [file[name].regions for name in here.values()],
+            relevant,
+            missing=len(queries) - len(asked) + len(database) - len(here),
+        )

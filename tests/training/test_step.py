@@ -1,0 +1,173 @@
+"""The loss of a step: labels from contents, and two processes that equal one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.multiprocessing.spawn import spawn
+
+from hapvr.errors import DataError, ShapeError
+from hapvr.losses import WeightedLosses
+from hapvr.similarity import SimilarityConfig, VideoSimilarity
+from hapvr.training.config import LossesConfig, TeacherConfig
+from hapvr.training.distributed import world_size
+from hapvr.training.pseudo_labels import frame_pseudo_labels
+from hapvr.training.step import NOTHING, Batch, contents_of, shared_content, step_losses
+
+RECIPES: dict[str, dict[str, dict[str, float]]] = {
+    "paper": {name: {"weight": 1.0} for name in ("frame_ap", "video_ap", "infonce", "sshn", "range")},
+    "rivals": {name: {"weight": 1.0} for name in ("triplet", "contrastive", "fast_ap", "mse", "circle")},
+}
+SPLITS = {"even": [6, 6], "uneven": [4, 8]}
+
+
+def joined_batch() -> Batch:
+    """12 clips of 6 videos; two of them show a second video, so that positives are spread unevenly."""
+    generator = torch.Generator().manual_seed(1)
+    regions = F.normalize(torch.randn(12, 8, 2, 16, generator=generator), dim=-1)
+    contents = torch.tensor([[number % 6, NOTHING] for number in range(12)])
+    contents[7, 1], contents[11, 1] = 3, 3
+    return Batch(regions, contents, torch.randn(12, 8, 5, generator=generator))
+
+
+def network() -> VideoSimilarity:
+    torch.manual_seed(2)
+    model = VideoSimilarity(SimilarityConfig(dims=16, min_frames=4))
+    assert model.comparator is not None
+    with torch.no_grad():
+        model.comparator.final.weight *= 200  # beyond [-1, 1] in places, so that the range penalty counts
+    return model
+
+
+def losses(name: str) -> WeightedLosses:
+    return LossesConfig(RECIPES[name]).build()
+
+
+def part(batch: Batch, first: int, count: int) -> Batch:
+    rows = slice(first, first + count)
+    assert batch.frames is not None
+    return Batch(batch.regions[rows], batch.contents[rows], batch.frames[rows])
+
+
+def run(name: str, batch: Batch) -> dict[str, Any]:
+    model = network()
+    values = step_losses(model, losses(name), batch, teacher=TeacherConfig())
+    values.total.backward()  # type: ignore[no-untyped-call]
+    gradients = torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in model.parameters()])
+    total = values.total.detach().clone()
+    if world_size() > 1:
+        for value in (gradients, total):
+            dist.all_reduce(value)
+            value /= world_size()
+    return {"total": total, "terms": values.terms, "gradients": gradients, "scores": values.scores}
+
+
+def work(process: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=process, world_size=2)
+    batch, results = joined_batch(), {}
+    for name in RECIPES:
+        for split, sizes in SPLITS.items():
+            results[name, split] = run(name, part(batch, sum(sizes[:process]), sizes[process]))
+    torch.save(results, f"{folder}/{process}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
+    folder: Path = tmp_path_factory.mktemp("processes")
+    spawn(work, args=(str(folder),), nprocs=2)  # type: ignore[no-untyped-call]
+    return [torch.load(folder / f"{process}.pt") for process in range(2)]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_processes_equal_one_on_the_joined_batch(processes: list[dict[Any, Any]], name: str, split: str) -> None:
+    alone = run(name, joined_batch())
+    assert alone["gradients"].abs().max() > 0
+    for process in processes:
+        for key in ("total", "scores", "gradients", "terms"):
+            torch.testing.assert_close(process[name, split][key], alone[key], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_total_is_that_of_losses_called_one_by_one_on_pairs_scored_one_by_one(name: str) -> None:
+    model, batch = network(), joined_batch()
+    assert batch.frames is not None
+    shown = [{number for number in row if number != NOTHING} for row in batch.contents.tolist()]
+    scores = torch.stack([torch.stack([model.score(q, t) for t in batch.regions]) for q in batch.regions]) / 2 + 0.5
+    relevance = torch.tensor([[bool(a & b) for b in shown] for a in shown])
+    itself = torch.eye(12, dtype=torch.bool)
+    pairs = [(q, t) for q in range(12) for t in range(12) if q != t and shown[q] & shown[t]]
+    assert len(pairs) == 22  # 12 within the videos; clips 7 and 11 with the two of video 3, and with each other, 10
+    matrices = torch.stack([model.frame_matrix(batch.regions[q], batch.regions[t]) for q, t in pairs])
+    labels = [frame_pseudo_labels(batch.frames[q][None], batch.frames[t][None]) for q, t in pairs]
+    positive, negative = (torch.cat(kind) for kind in zip(*labels, strict=True))
+    raw = model(batch.regions, batch.regions).raw
+    total = torch.zeros(())
+    for term in losses(name).terms.values():
+        arguments: dict[str, tuple[Any, ...]] = {"frame": (matrices, positive, negative), "range": (raw,)}
+        options: dict[str, Any] = {} if term.level in arguments else {"ignore": itself}
+        if term.level == "self":
+            options["self_scores"] = scores.diagonal()
+        total = total + term.weight * term.loss(*arguments.get(term.level, (scores, relevance)), **options)
+    assert run(name, batch)["total"].item() == pytest.approx(total.item(), rel=1e-4)
+
+
+def test_the_range_penalty_takes_part(processes: list[dict[Any, Any]]) -> None:
+    assert processes[0]["paper", "even"]["terms"]["range"] > 0.1
+
+
+def test_labels_by_hand_and_by_a_loop() -> None:
+    contents = torch.tensor([[0, NOTHING], [1, NOTHING], [0, NOTHING], [1, 2]])
+    expected = [[1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]]
+    assert shared_content(contents, contents).int().tolist() == expected
+    drawn = torch.randint(-1, 6, (20, 3))
+    sets = [{number for number in row if number != NOTHING} for row in drawn.tolist()]
+    loop = [[bool(a & b) for b in sets] for a in sets]
+    assert shared_content(drawn, drawn).tolist() == loop
+
+
+def test_labels_are_those_of_the_content_matrix() -> None:
+    # L L^T > 0, with L the content matrix; rows of one or two videos, numbers that are no positions.
+    content = torch.eye(5, dtype=torch.bool).repeat(2, 1)
+    content[7, 0] = content[9, 3] = True
+    numbers = torch.tensor([40, 7, 12, 99, 3])
+    contents = contents_of(content, numbers)
+    product = content.float() @ content.float().T > 0
+    assert torch.equal(shared_content(contents, contents), product)
+    assert sorted(contents[7].tolist()) == [12, 40]
+
+
+def test_only_what_the_recipe_reads_is_needed() -> None:
+    batch = joined_batch()
+    without = Batch(batch.regions, batch.contents)
+    step_losses(network(), losses("rivals"), without, teacher=TeacherConfig())
+    with pytest.raises(DataError, match="no frame vectors of a teacher"):
+        step_losses(network(), losses("paper"), without, teacher=TeacherConfig())
+
+
+def test_half_precision_is_near_and_losses_stay_in_float32() -> None:
+    values = {
+        dtype: step_losses(network(), losses("paper"), joined_batch(), teacher=TeacherConfig(), dtype=dtype)
+        for dtype in (torch.float32, torch.bfloat16)
+    }
+    assert values[torch.bfloat16].total.dtype == torch.float32
+    torch.testing.assert_close(values[torch.bfloat16].scores, values[torch.float32].scores, rtol=0, atol=0.05)
+
+
+def test_parts_that_do_not_fit_are_refused() -> None:
+    batch = joined_batch()
+    with pytest.raises(ShapeError, match="contents must be int64"):
+        Batch(batch.regions, batch.contents[:3])
+    with pytest.raises(ShapeError, match="contents must be int64"):
+        Batch(batch.regions, batch.contents.float())
+    with pytest.raises(ShapeError, match="frames must be"):
+        Batch(batch.regions, batch.contents, torch.ones(12, 7, 5))
+    with pytest.raises(ShapeError, match="regions must be"):
+        Batch(batch.regions[0], batch.contents)

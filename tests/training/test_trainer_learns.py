@@ -1,0 +1,69 @@
+"""The tiny recipe on drawn films: what it learns holds for films it has not seen, and comes from the labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hapvr.model import load
+from hapvr.training import (
+    Bank,
+    Benchmark,
+    ClipSet,
+    TrainConfig,
+    build_encoder,
+    load_config,
+    make_bank,
+    new_network,
+    train_from_bank,
+)
+from hapvr.training.config import BankConfig
+from hapvr.video.synth import draw_scene
+
+FILMS = 24
+CPU = torch.device("cpu")
+
+
+def films(first: int) -> ClipSet:
+    drawn = [draw_scene(first + n, seconds=8, fps=2, size=(128, 160)).images for n in range(FILMS)]
+    return ClipSet([torch.from_numpy(images) for images in drawn], [str(first + n) for n in range(FILMS)])
+
+
+def settings(seed: int) -> TrainConfig:
+    return load_config("tiny", [f"run.seed={seed}", "run.device=cpu"])
+
+
+@pytest.fixture(scope="module")
+def bank() -> Bank:
+    config = settings(0)
+    encoder = build_encoder(config, load(config.model.base), CPU)
+    return make_bank(films(1000), encoder, config=config.bank, views=config.views, batch=8, seed=0)
+
+
+@pytest.fixture(scope="module")
+def unseen() -> Benchmark:
+    """Two strong views of each of other films are looked for among the films' weak views."""
+    config = settings(0)
+    encoder = build_encoder(config, load(config.model.base), CPU)
+    views = replace(config.views, mixup=0.0)
+    held = make_bank(films(5000), encoder, config=BankConfig(weak=1, strong=2), views=views, batch=8, seed=1)
+    queries = [view.float() for film in held.strong.regions for view in film]
+    relevant = torch.eye(FILMS, dtype=torch.bool).repeat_interleave(2, 0)
+    return Benchmark(queries, [film[0].float() for film in held.weak.regions], relevant)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_training_finds_unseen_films_better_than_before(bank: Bank, unseen: Benchmark, seed: int) -> None:
+    before = unseen.measure(new_network(settings(seed), None))
+    after = unseen.measure(train_from_bank(bank, settings(seed)))
+    assert after["mAP"] > before["mAP"] + 0.03
+    assert after["mAP"] > 0.72
+    assert after["uAP"] > before["uAP"]
+
+
+def test_shuffled_labels_do_not_get_there(bank: Bank, unseen: Benchmark) -> None:
+    order = torch.randperm(FILMS, generator=torch.Generator().manual_seed(0))
+    shuffled = Bank(bank.weak, replace(bank.strong, contents=bank.strong.contents[order]))
+    assert unseen.measure(train_from_bank(shuffled, settings(0)))["mAP"] < 0.65

@@ -1,0 +1,56 @@
+"""Small things that the tests of training share: a bank without pictures, drawn clips, settings that take a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from hapvr.features.packed import PackedWriter
+from hapvr.training import Bank, ClipSet, TrainConfig, load_config
+from hapvr.training.bank import Side
+from hapvr.training.step import NOTHING
+
+DIMS, FRAMES = 16, 8
+
+
+def toy_bank(videos: int = 8, *, seed: int = 0, strong: int = 2) -> Bank:
+    """Views that share a video are alike up to noise; the last strong view of each video shows the next one too."""
+    generator = torch.Generator().manual_seed(seed)
+    scenes = torch.randn(videos, 1, FRAMES, 2, DIMS, generator=generator)
+
+    def side(views: int, noise: float) -> Side:
+        regions = scenes + noise * torch.randn(videos, views, FRAMES, 2, DIMS, generator=generator)
+        contents = torch.full((videos, views, 2), NOTHING)
+        contents[:, :, 0] = torch.arange(videos)[:, None]
+        return Side(F.normalize(regions, dim=-1).half(), contents, regions.mean(3).half())
+
+    weak, mixed = side(1, 0.3), side(strong, 1.0)
+    mixed.contents[:, -1, 1] = (torch.arange(videos) + 1) % videos
+    return Bank(weak, mixed)
+
+
+def toy_config(*words: str) -> TrainConfig:
+    """Settings for `toy_bank`."""
+    own = ["similarity.dims=16", "data.batch=4", "schedule.steps=6", "schedule.warm_up=2", "run.log_every=2"]
+    return load_config("tiny", [*own, "run.checkpoint_every=2", "run.device=cpu", *words])
+
+
+def noise_clips(videos: int, *, frames: int = 6, side: int = 112) -> ClipSet:
+    """Videos of coloured blocks."""
+    generator = torch.Generator().manual_seed(0)
+    pictures = []
+    for _ in range(videos):
+        blocks = torch.randint(0, 256, (frames, 4, 4, 3), dtype=torch.uint8, generator=generator)
+        pictures.append(blocks.repeat_interleave(side // 4, 1).repeat_interleave(side // 4, 2))
+    return ClipSet(pictures, [f"video {number}" for number in range(videos)])
+
+
+def packed(folder: str, clips: ClipSet, *, leave_out: Sequence[str] = ()) -> None:
+    """Write clips as packed frames."""
+    with PackedWriter(folder, attributes={"fps": 1.0}, workers=1) as writer:
+        for id, frames in zip(clips.ids, clips.frames, strict=True):
+            if id not in leave_out:
+                writer.add(id, frames.numpy(), np.arange(len(frames), dtype=np.float64))
