@@ -46,10 +46,18 @@ class Match:
     query: Side
     target: Side
     score: float  # in [-1, 1]
-    probability: float | None  # that they match; None until the model is calibrated
+    probability: float | None  # that they match, given the prior; None for a model without calibration
     segments: tuple[Segment, ...]
     matrix: NDArray[np.float32]  # [Tq, Tt] frame similarities, before psi
     compared: NDArray[np.float32] | None  # [Tq / 4, Tt / 4] psi's output in [-1, 1]; None for a model without psi
+    false_per_million: float | None = None  # pairs without a match that score as high; None likewise
+
+    @property
+    def meaning(self) -> str:
+        """The score in words, as far as the model is calibrated; else nothing."""
+        if self.probability is None or self.false_per_million is None:
+            return ""
+        return f"a match with probability {_percent(self.probability)}; {_false_matches(self.false_per_million)}"
 
     def as_json(self) -> dict[str, Any]:
         """What `hapvr compare --json` prints."""
@@ -58,6 +66,7 @@ class Match:
             "target": self.target.path,
             "score": self.score,
             "probability": self.probability,
+            "false_per_million": self.false_per_million,
             "segments": [
                 {
                     "query": list(segment.query),
@@ -72,7 +81,11 @@ class Match:
 
 
 def compare(
-    query: str | os.PathLike[str], target: str | os.PathLike[str], *, model: Model | str | None = None
+    query: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    model: Model | str | None = None,
+    prior: float | None = None,
 ) -> Match:
     """Compare two video files: how much of `query` is found in `target`, and where.
 
@@ -82,9 +95,10 @@ def compare(
         query: a video, GIF or picture.
         target: likewise.
         model: one that `hapvr.load` gave, or its name; the default model if None.
+        prior: how likely a match is before looking, for the probability; the calibration's own if None.
     """
     chosen = model if isinstance(model, Model) else load() if model is None else load(model)
-    return match(read_side(query, chosen), read_side(target, chosen), model=chosen)
+    return match(read_side(query, chosen), read_side(target, chosen), model=chosen, prior=prior)
 
 
 def read_side(path: str | os.PathLike[str], model: Model) -> Side:
@@ -105,7 +119,7 @@ def read_side(path: str | os.PathLike[str], model: Model) -> Side:
     return Side(os.fspath(path), frames, features, used, descriptors, warnings)
 
 
-def match(query: Side, target: Side, *, model: Model) -> Match:
+def match(query: Side, target: Side, *, model: Model, prior: float | None = None) -> Match:
     """Compare two sides that `read_side` gave with the same model; the score is that of `VideoSimilarity.score`."""
     with torch.no_grad():
         found = model.similarity(query.descriptors[None], target.descriptors[None])
@@ -116,7 +130,35 @@ def match(query: Side, target: Side, *, model: Model) -> Match:
         height, width = (length // DOWNSAMPLING for length in matrix.shape)
         psi = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
     segments = find_segments(matrix, query.times, target.times, config=model.segments)
-    return Match(query, target, found.scores.item(), None, tuple(segments), matrix, psi)
+    score, probability, false_per_million = found.scores.item(), None, None
+    if model.calibration is not None:
+        probability = model.calibration.probability(score, prior=prior)
+        false_per_million = model.calibration.false_per_million(score)
+    return Match(query, target, score, probability, tuple(segments), matrix, psi, false_per_million)
+
+
+def _percent(probability: float) -> str:
+    """No more digits than a calibration can bear; never 0 or 100%.
+
+    >>> _percent(0.98765), _percent(0.99999), _percent(0.0000001)
+    ('98.8%', 'over 99.9%', 'under 0.1%')
+    """
+    if not 0.001 <= probability <= 0.999:
+        return "over 99.9%" if probability > 0.5 else "under 0.1%"
+    return f"{probability:.1%}"
+
+
+def _false_matches(per_million: float) -> str:
+    """Two digits are enough.
+
+    >>> _false_matches(0.2)
+    'fewer than 1 of a million pairs without a match score as high'
+    >>> _false_matches(1234.5)
+    '1,200 of a million pairs without a match score as high'
+    """
+    digits = max(0, len(str(round(per_million))) - 2)
+    count = "fewer than 1" if per_million < 1 else f"{round(per_million, -digits):,.0f}"
+    return f"{count} of a million pairs without a match score as high"
 
 
 def _whole(parts: list[Frames]) -> Frames:

@@ -20,10 +20,12 @@ from hapvr.features.files import Features, joined
 from hapvr.features.whitening import Whitening
 from hapvr.fetching import TIMEOUT_S, Fetched, Origin, digest, fetch, halved, read_cached
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
+from hapvr.similarity.calibration import Calibration
 
 SHIPPED = Path(__file__).parent / "models"  # package data
 DEFAULT = "lite"
 PARTS = ("backbone", "whitening", "similarity", "sampling", "segments")
+CALIBRATION = "calibration"  # a part that a model may lack
 HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
 
@@ -35,6 +37,7 @@ class Model:
     extractor: RegionExtractor
     similarity: VideoSimilarity
     segments: SegmentConfig
+    calibration: Calibration | None = None  # what its scores mean, if it was fitted
 
     @property
     def sampling(self) -> SamplingConfig:
@@ -116,7 +119,13 @@ def load(name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torc
         device=device,
     )
     segments = from_mapping(SegmentConfig, parts["segments"].config)
-    return Model(folder.name, extractor, similarity.to(device).eval(), segments)
+    calibration = Calibration.from_part(parts[CALIBRATION]) if CALIBRATION in parts else None
+    return Model(folder.name, extractor, similarity.to(device).eval(), segments, calibration)
+
+
+def save_calibration(folder: str | os.PathLike[str], calibration: Calibration) -> Path:
+    """Put a calibration into a model folder, in place of the one it may have; the other parts stay as they are."""
+    return weights.save_parts(folder, _whole_parts(Path(folder)) | {CALIBRATION: calibration.to_part()})
 
 
 def _folder(name_or_folder: str | os.PathLike[str]) -> Path:
@@ -171,13 +180,15 @@ def save_model(
     similarity: VideoSimilarity,
     sampling: SamplingConfig,
     segments: SegmentConfig,
+    calibration: Calibration | None = None,
     half: bool = False,
     origin: Origin | None = None,
 ) -> Path:
     """Write a whole model into `folder`; `half` keeps kernels and matrices of backbone and whitening in float16.
 
     `origin` leaves the backbone out and names where it comes from instead; `load` then takes it from the cache. It must
-    be that very backbone, or `WeightsError`.
+    be that very backbone, or `WeightsError`. A calibration belongs to the model whose scores it was fitted on, to the
+    sampling and weights as they were: leave it out when anything has changed.
     """
     if origin is not None and (found := digest(halved(backbone.state_dict()))) != origin.tensors_sha256:
         raise WeightsError(
@@ -194,6 +205,8 @@ def save_model(
         "sampling": weights.Part(dataclasses.asdict(sampling), {}),
         "segments": weights.Part(dataclasses.asdict(segments), {}),
     }
+    if calibration is not None:
+        parts[CALIBRATION] = calibration.to_part()
     if half:
         parts |= {name: weights.Part(parts[name].config, halved(parts[name].tensors)) for name in HALVED}
     return weights.save_parts(folder, parts)

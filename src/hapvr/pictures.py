@@ -90,7 +90,8 @@ def save_plot(match: Match, path: str | os.PathLike[str]) -> Path:
             axes.imshow(side.frames.images[side.used[frame]])
             axes.set_title(f"{'query' if column == 0 else 'target'} {side.times[frame]:.1f} s", fontsize=8)
             axes.axis("off")
-    figure.suptitle(f"score {match.score:.3f}, {_in_words(match.segments)}", fontsize=11)
+    meaning = f"\n{match.meaning}" if match.meaning else ""
+    figure.suptitle(f"score {match.score:.3f}, {_in_words(match.segments)}{meaning}", fontsize=11)
     figure.savefig(path, dpi=160)
     pyplot.close(figure)
     return Path(path)
@@ -154,7 +155,7 @@ def _entry(entry: Entry) -> str:
 <header><h3>{html.escape(entry.name)}</h3><span class="badge {entry.mark}">{html.escape(entry.verdict)}</span>
 <p class="note">{html.escape(entry.note)}</p></header>
 <div class="strip">{columns}</div>
-<div class="facts"><p>best: <strong>{target}</strong>, score <strong>{match.score:.3f}</strong></p>
+<div class="facts"><p>best: <strong>{target}</strong>, score <strong>{match.score:.3f}</strong></p>{_meaning(match)}
 {_where(match.segments, target)}
 <p class="note">{html.escape(entry.name)}</p>{_timeline(match, "query")}
 <p class="note">{target}</p>{_timeline(match, "target")}</div>
@@ -231,7 +232,7 @@ def _page(match: Match) -> str:
     warnings = f"<ul>{''.join(f'<li>{note}</li>' for note in notes)}</ul>" if notes else ""
     body = f"""<h1>{_verdict(match)}</h1>
 <p>Score <strong>{match.score:.3f}</strong> (from -1 to 1) for how much of <em>{names[0]}</em> is found in
-<em>{names[1]}</em>.</p>
+<em>{names[1]}</em>.</p>{_meaning(match)}
 {table}
 <h2>Where</h2>
 <p class="note">{names[0]}</p>{_timeline(match, "query")}<p class="note">{names[1]}</p>{_timeline(match, "target")}
@@ -287,6 +288,11 @@ def _verdict(match: Match) -> str:
     covered = sum(segment.query[1] - segment.query[0] for segment in match.segments)
     low, high = _ends(match.query)
     return f"They match over {min(1.0, covered / max(high - low, 1e-9)):.0%} of the query"
+
+
+def _meaning(match: Match) -> str:
+    """What the score means, as a paragraph, for a calibrated model."""
+    return f"\n<p>{match.meaning[:1].upper()}{match.meaning[1:]}.</p>" if match.meaning else ""
 
 
 def _in_words(segments: tuple[Segment, ...]) -> str:

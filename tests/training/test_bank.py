@@ -29,7 +29,8 @@ class CountingEncoder:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, pictures: Tensor) -> Encoded:
+    def __call__(self, pictures: Tensor, *, check: bool = True) -> Encoded:
+        assert not check  # a bank looks at what it has been given once
         self.calls += 1
         quarters = F.adaptive_avg_pool2d(pictures.flatten(0, 1).float() / 255, 2)  # [N T, 3, 2, 2]
         regions = F.normalize(quarters.flatten(2).mT + 0.01, dim=-1).view(*pictures.shape[:2], 4, 3)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from hapvr.backbones import ViTSmall16, normalize
+from hapvr.backbones import Backbone, ViTSmall16, normalize
 from hapvr.errors import ConfigError, DataError, ShapeError, WeightsError
-from hapvr.features import extract_regions
+from hapvr.features import Whitening, extract_regions
 from hapvr.model import Model, load
 from hapvr.training import ClipSource, Encoder, ViewConfig, build_teacher
 from hapvr.training.config import TeacherConfig
@@ -56,6 +56,56 @@ def test_micro_batches_and_number_types_change_nothing(model: Model, pictures: T
     torch.testing.assert_close(parts.regions, whole.regions, rtol=0, atol=1e-4)
     torch.testing.assert_close(parts.frames, whole.frames, rtol=1e-4, atol=1e-4)
     assert encoder(model, teacher=None)(pictures).frames is None
+
+
+def test_the_backbone_that_was_given_stays_as_it_is(model: Model, pictures: Tensor) -> None:
+    before = {name: tensor.clone() for name, tensor in model.extractor.backbone.state_dict().items()}
+    whitening = model.extractor.whitening
+    assert whitening is not None
+    half = Encoder(model.extractor.backbone, whitening, device=CPU, dtype=torch.bfloat16)(pictures)
+    after = model.extractor.backbone.state_dict()
+    assert before.keys() == after.keys()
+    assert all(
+        torch.equal(before[name], tensor) and tensor.dtype == before[name].dtype for name, tensor in after.items()
+    )
+    assert half.regions.dtype == torch.float32
+    whole = encoder(model)(pictures).regions
+    assert (half.regions * whole).sum(-1).min() > 0.95  # cosines
+
+
+class Upside(Backbone):
+    """A backbone whose first normalisation comes before the convolution it is listed after: it cannot be folded."""
+
+    name, stage_channels = "upside", (3, 3, 3, 3)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(3, 3, 1), torch.nn.BatchNorm2d(3)
+        torch.nn.init.uniform_(self.norm.running_mean, 1, 2)  # type: ignore[arg-type]
+
+    def stages(self, images: Tensor) -> tuple[Tensor, ...]:
+        x = self.conv(self.norm(images))
+        return tuple(torch.nn.functional.avg_pool2d(x, stride) for stride in (4, 8, 16, 32))
+
+
+def test_a_backbone_that_cannot_be_folded_is_used_as_it_is(pictures: Tensor) -> None:
+    torch.manual_seed(0)
+    backbone, whitening = Upside().eval(), Whitening(torch.zeros(12), torch.eye(12))
+    expected = extract_regions(backbone, pictures.flatten(0, 1).float() / 255, whitening)
+    for dtype, error in ((torch.float32, 1e-4), (torch.bfloat16, 0.1)):
+        regions = Encoder(backbone, whitening, device=CPU, dtype=dtype)(pictures).regions.flatten(0, 1)
+        torch.testing.assert_close(regions, expected, rtol=0, atol=error)
+        assert backbone.conv.weight.dtype == torch.float32
+
+
+def test_regions_that_are_not_finite_are_refused_once_for_all_micro_batches(model: Model, pictures: Tensor) -> None:
+    broken = pictures.float() / 255
+    broken[1, 2, 0, 5, 5] = torch.nan
+    with pytest.raises(DataError, match="pooled regions holds"):
+        encoder(model, micro_batch=2)(broken)
+    unchecked = encoder(model, micro_batch=2)(broken, check=False).regions
+    assert torch.isnan(unchecked[1, 2]).any()
+    assert torch.isfinite(unchecked[0]).all()
 
 
 def test_a_network_as_the_teacher(model: Model, pictures: Tensor) -> None:

@@ -13,6 +13,9 @@ def compare(
     query: Annotated[Path, typer.Argument(metavar="A", help="A video, GIF or picture.")],
     target: Annotated[Path, typer.Argument(metavar="B", help="What it is looked for in.")],
     model: Annotated[str | None, typer.Option(help="A model's name or folder; the shipped one if not given.")] = None,
+    prior: Annotated[
+        float | None, typer.Option(help="How likely a match is before looking, above 0 and below 1; 0.5 if not given.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the match into this PNG, SVG or PDF.")] = None,
     page: Annotated[Path | None, typer.Option("--html", help="Explain the match on this self-contained page.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -21,7 +24,7 @@ def compare(
     from hapvr.comparing import compare as compare_files
     from hapvr.pictures import save_html, save_plot
 
-    match = compare_files(query, target, model=model)
+    match = compare_files(query, target, model=model, prior=prior)
     if plot is not None:
         save_plot(match, plot)
     if page is not None:
@@ -29,7 +32,7 @@ def compare(
     if as_json:
         typer.echo(json.dumps(match.as_json()))
         return
-    typer.echo(f"score {match.score:.3f}")
+    typer.echo(f"score {match.score:.3f}" + (f": {match.meaning}" if match.meaning else ""))
     for segment in match.segments:
         (a, b), (c, d) = segment.query, segment.target
         way = ", backwards" if segment.backwards else ""

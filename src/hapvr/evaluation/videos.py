@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.benchmarks.record import Benchmark
 from hapvr.evaluation.work import extractor_checksum, file_identity, put
-from hapvr.features.files import FeatureWriter
+from hapvr.features.files import Features, FeatureWriter
 from hapvr.features.folders import ExtractionReport, Failure, extract_files, find_videos
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def extract_videos(
 ) -> ExtractionReport:
     """Bring the features of all files into the HDF5 file `out`; what it has is not decoded again.
 
+    Flat and repeated frames are left out, as `hapvr compare` does.
+
     Beside it lies `NAME.sources.json`, a checksum of each file: features of a video that has changed since, and those
     of another extractor, are refused (`StorageError`), for they would be measured in place of the right ones. A file
     that cannot be decoded, or is not there, is in the report's `failed`.
@@ -93,7 +95,11 @@ def extract_videos(
     with FeatureWriter(out, attributes=attributes) as writer:
         sources = _sources(out, there, writer.done_ids())
         put(_beside(out), json.dumps(sources).encode())
-        report = extract_files(extractor, there, writer.add, done=writer.done_ids(), workers=workers, progress=progress)
+
+        def store(id: str, features: Features) -> None:
+            writer.add(id, features.informative())
+
+        report = extract_files(extractor, there, store, done=writer.done_ids(), workers=workers, progress=progress)
     report.failed += [
         Failure(id, os.fspath(path), "the file is not there") for id, path in files.items() if id not in there
     ]

@@ -140,23 +140,12 @@ class RegionExtractor:
             raise ShapeError(f"regions need pictures of at least {LEAST_SIDE} pixels a side, got {shape_of(pictures)}.")
         pictures = pictures.to(self.device, non_blocking=True).permute(0, 3, 1, 2)  # channels last, as they lie
         pictures = pictures.float().mul_(self._scale).add_(self._shift).to(self.precision)
-        maps, kernels = _pooled_before(self._stages(pictures))
-        regions = pool_regions(maps, kernels=kernels)
+        regions = pool_regions(self._stages(pictures), kernels=list(KERNELS.values()))
         return regions if self.whitening is None else self.whitening(regions)
 
     def features(self, frames: Frames) -> Features:
         """Features of a decoded video, with the times of its frames and the flags of those that say nothing."""
         return Features(self(frames.images), frames.timestamps, frames.low_information)
-
-
-def _pooled_before(maps: Sequence[Tensor]) -> tuple[list[Tensor], list[int]]:
-    """Maps for `pool_regions` and the kernels that are left: the same regions with a quarter of the reading.
-
-    A window of 2 s at stride s is one of 2 at stride 1 over windows of s side by side; the maximum does not mind.
-    """
-    halves = [kernel // 2 if kernel % 2 == 0 else 1 for kernel in KERNELS.values()]
-    kernels = [2 if kernel % 2 == 0 else kernel for kernel in KERNELS.values()]
-    return [F.max_pool2d(stage, half) for stage, half in zip(maps, halves, strict=True)], kernels
 
 
 def _centre(pictures: Tensor, side: int) -> Tensor:

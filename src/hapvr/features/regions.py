@@ -16,10 +16,11 @@ from hapvr.features.whitening import Whitening
 # Stride of a stage -> side of its pooling window. At 224 x 224 both ResNet-50 and EfficientNet-Lite0 have maps of
 # 56, 28, 14 and 7 cells a side, and each window then leaves exactly 3 x 3 of them.
 KERNELS = {4: 28, 8: 14, 16: 6, 32: 3}
+POOLED = "pooled regions"  # what they are called in errors
 LEAST_SIDE = max(stride * kernel for stride, kernel in KERNELS.items())  # a smaller picture has a map below its window
 
 
-def pool_regions(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int = 3) -> Tensor:
+def pool_regions(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int = 3, check: bool = True) -> Tensor:
     """Region vectors [N, R = grid * grid, C_total] of the stages' maps [N, C, H, W], each of unit length.
 
     Every map is max-pooled with its kernel k and stride ceil(k / 2), L2-normalised over channels, max-pooled to
@@ -28,6 +29,7 @@ def pool_regions(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int = 
     region stays zero there. Half-precision maps give float32 regions: squares of halves overflow.
 
     A map smaller than its kernel is refused, not pooled with a smaller window: its regions would be like no other's.
+    So are values that are not finite; `check=False` leaves that to the caller, who need not wait for a GPU here then.
 
     Example: two stages of one cell. The first, (3, 4), becomes (.6, .8); the second, (5), becomes (1); joined and
     divided by sqrt(2) they give (.4243, .5657, .7071).
@@ -38,11 +40,12 @@ def pool_regions(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int = 
     _check_maps(maps, kernels=kernels, grid=grid)
     stages = []
     for stage, kernel in zip(maps, kernels, strict=True):
-        pooled = F.max_pool2d(stage, kernel, stride=-(-kernel // 2))  # [N, C, h, w]
+        pooled = _max_pool(stage, kernel)  # [N, C, h, w]
         pooled = F.normalize(pooled.to(torch.promote_types(pooled.dtype, torch.float32)), dim=1)
         stages.append(F.normalize(F.adaptive_max_pool2d(pooled, grid), dim=1))  # [N, C, grid, grid]
     regions = F.normalize(torch.cat(stages, dim=1), dim=1).flatten(2).mT  # [N, R, C_total]
-    require_finite(regions, "pooled regions")
+    if check:
+        require_finite(regions, POOLED)
     return regions.contiguous()
 
 
@@ -76,6 +79,17 @@ def extract_regions(backbone: Backbone, images: Tensor, whitening: Whitening | N
         )
     regions = pool_regions(maps, kernels=list(KERNELS.values()))  # [N, R, C_total]
     return regions if whitening is None else whitening(regions)
+
+
+def _max_pool(stage: Tensor, kernel: int) -> Tensor:
+    """The maxima of windows of `kernel` cells at stride ceil(kernel / 2): [N, C, H, W] -> [N, C, h, w].
+
+    A window of 2 s at stride s is one of 2 at stride 1 over windows of s side by side: the same maxima, and each cell
+    is read once instead of four times.
+    """
+    if kernel % 2 or kernel == 2:
+        return F.max_pool2d(stage, kernel, stride=-(-kernel // 2))
+    return F.max_pool2d(F.max_pool2d(stage, kernel // 2), 2, stride=1)
 
 
 def _check_maps(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int) -> None:

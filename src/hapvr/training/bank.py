@@ -26,6 +26,7 @@ from torch import Tensor
 
 from hapvr.checks import require_finite
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
+from hapvr.training.alike import LookAlikes, mean_vectors
 from hapvr.training.augment import ViewConfig, make_views
 from hapvr.training.clips import ClipSet
 from hapvr.training.config import BankConfig
@@ -88,16 +89,35 @@ class Bank:
 
 
 class BankSource:
-    """Batches that are drawn from a bank."""
+    """Batches that are drawn from a bank.
 
-    def __init__(self, bank: Bank, *, batch: int, seed: int, device: torch.device) -> None:
+    Args:
+        bank: of views.
+        batch: videos a step and process.
+        seed: of all that is drawn.
+        device: where the batches are needed.
+        alike: the share of a batch that is drawn as groups of look-alikes; they are found by the weak views.
+        group: videos of such a group.
+    """
+
+    def __init__(
+        self, bank: Bank, *, batch: int, seed: int, device: torch.device, alike: float = 0.0, group: int = 8
+    ) -> None:
         drawn_videos(0, videos=len(bank), batch=batch, seed=seed)  # refuses too few
         self.bank, self.size, self.seed, self.device = bank, batch, seed, device
+        self.alike = LookAlikes.of(
+            lambda: mean_vectors(bank.weak.regions),
+            videos=len(bank),
+            share=alike,
+            group=group,
+            batch=batch,
+            device=device,
+        )
 
     def batch(self, step: int, timed: Timed = lambda _: nullcontext()) -> Batch:
         """See `Source`."""
         with timed("load"):
-            videos = drawn_videos(step, videos=len(self.bank), batch=self.size, seed=self.seed)
+            videos = drawn_videos(step, videos=len(self.bank), batch=self.size, seed=self.seed, alike=self.alike)
             generator = torch.Generator().manual_seed(seed_of(self.seed, 3, step, rank()))
             sides = [
                 side.take(videos, torch.randint(side.regions.shape[1], (len(videos),), generator=generator)).to(
@@ -153,11 +173,15 @@ def make_bank(
         shard = _read_shard(folder, number)
         if shard is None:
             shard = _make_shard(clips, encoder, views, config, turn, videos, seed_of(seed, 5, number))
-            _write_shard(folder, number, shard)
+            if folder is not None:
+                _write_shard(folder, number, shard)
         filler.add(turn, videos, shard)
         if progress is not None:
             progress(number + 1, len(plan))
-    return filler.bank()
+    bank = filler.bank()
+    if folder is None:  # nothing has waited for a GPU so far: views are made while those before are described
+        _require_finite(filler.tensors)
+    return bank
 
 
 def _plan(videos: int, turns: int, batch: int, seed: int) -> Iterator[tuple[int, Tensor]]:
@@ -185,14 +209,22 @@ def _make_shard(
     for kind, wanted in (("weak", config.weak), ("strong", config.strong)):
         if turn >= wanted:
             continue
-        encoded = encoder(made.pictures[halves[kind]])
+        encoded = encoder(made.pictures[halves[kind]], check=False)
         shard[f"{kind}.regions"] = encoded.regions.half()
         shard[f"{kind}.contents"] = contents[halves[kind]]
         if encoded.frames is not None:
-            require_finite(encoded.frames, "the teacher's frame vectors")
             # Only directions count, and half precision ends at 65,504.
             shard[f"{kind}.frames"] = torch.nn.functional.normalize(encoded.frames, dim=-1).half()
     return shard
+
+
+def _require_finite(tensors: Mapping[str, Tensor]) -> None:
+    names = {"regions": "the region vectors", "frames": "the teacher's frame vectors"}
+    for name, tensor in tensors.items():
+        kind, _, what = name.partition(".")
+        if what in names:
+            for part in torch.split(tensor, 256):  # as many bits again as are looked at
+                require_finite(part, f"{names[what]} of {kind} views")
 
 
 class _Filler:
@@ -263,9 +295,8 @@ def _shard_path(folder: Path, number: int) -> Path:
     return folder / f"views-{number:06d}.safetensors"
 
 
-def _write_shard(folder: Path | None, number: int, shard: Mapping[str, Tensor]) -> None:
-    if folder is None:
-        return
+def _write_shard(folder: Path, number: int, shard: Mapping[str, Tensor]) -> None:
+    _require_finite(shard)
     path = _shard_path(folder, number)
     data = save({name: tensor.cpu().contiguous() for name, tensor in shard.items()})
     try:

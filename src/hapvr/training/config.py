@@ -59,11 +59,15 @@ class DataConfig:
     frames: str = ""  # a folder of packed frames, as `hapvr frames` writes it
     pictures: str = ""  # a folder of photographs; a camera move over each is a clip
     batch: int = 64  # videos a step and process; each gives a weak and a strong clip
+    alike: float = 0.0  # share of a batch that is drawn as groups of look-alikes; 0, as in the paper: by lot alone
+    group: int = 8  # videos of such a group
     size: int = 256  # pixels of the squares that frames are kept as; views are cut out of them
     device: str = "auto"  # whose memory they are kept in: that of the run, or "cpu"
 
     def __post_init__(self) -> None:
         _require_whole(self, "batch", least=2)
+        _require_number(self, "alike", low=0, high=1)
+        _require_whole(self, "group", least=2)
         _require_whole(self, "size", least=16)
 
 

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hapvr.backbones import Backbone, load_backbone, normalize
-from hapvr.checks import shape_of
+from hapvr.backbones import Backbone, load_backbone
+from hapvr.checks import require_finite, shape_of
 from hapvr.conversion import convert
 from hapvr.errors import ConfigError, ShapeError
-from hapvr.features.regions import KERNELS, LEAST_SIDE, pool_regions
+from hapvr.features.extractor import folded
+from hapvr.features.regions import KERNELS, LEAST_SIDE, POOLED, pool_regions
 from hapvr.features.whitening import Whitening
 from hapvr.training.clock import Clock
 from hapvr.training.config import TeacherConfig
@@ -32,6 +33,8 @@ class Encoder:
     """A backbone with its whitening, and a teacher, as one function of pictures. Nothing in it is trained.
 
     Pictures go through in micro-batches. Where the networks are compiled the last is filled up: one size, one program.
+    What runs is a copy of the backbone with its batch normalisations folded into the convolutions, in `dtype`; the one
+    that was given stays as it is. Between the first and the last micro-batch nothing waits for a GPU.
 
     Args:
         backbone: of the base model.
@@ -57,13 +60,17 @@ class Encoder:
         self.device, self.dtype, self.micro_batch = device, dtype, micro_batch
         self.clock: Clock | None = None  # where a benchmark wants extraction and teacher apart
         self._pooled = teacher == "backbone"
-        self._backbone = _frozen(backbone, device)
+        own = _frozen(backbone, device)
+        fast = folded(own)
+        if fast is not own:  # one that cannot be folded stays in float32, under autocast
+            fast = fast.to(dtype)
+        prepare = _preparing(backbone, device)
         self._whitening = whitening.to(device)
-        self._stages: Callable[[Tensor], tuple[Tensor, ...]] = lambda x: backbone.stages(normalize(_unit(x), backbone))
+        self._stages: Callable[[Tensor], tuple[Tensor, ...]] = lambda x: fast.stages(prepare(x).to(dtype))
         self._teach: Callable[[Tensor], Tensor] | None = None
         if isinstance(teacher, Backbone):
-            network = _frozen(teacher, device)
-            self._teach = lambda x: network(normalize(_unit(x), network))
+            network, prepare_taught = _frozen(teacher, device), _preparing(teacher, device)
+            self._teach = lambda x: network(prepare_taught(x))
         elif teacher not in ("backbone", None):
             raise ConfigError(f"teacher must be a backbone, 'backbone' or None, got {teacher!r}.")
         self._compiled = compiled
@@ -72,8 +79,11 @@ class Encoder:
             self._teach = None if self._teach is None else torch.compile(self._teach, dynamic=False)
 
     @torch.no_grad()
-    def __call__(self, pictures: Tensor) -> Encoded:
-        """Pictures [..., 3, S, S], uint8 or floating point in [0, 1] -> regions [..., R, D] and frames [..., D']."""
+    def __call__(self, pictures: Tensor, *, check: bool = True) -> Encoded:
+        """Pictures [..., 3, S, S], uint8 or floating point in [0, 1] -> regions [..., R, D] and frames [..., D'].
+
+        `DataError` for regions that are not finite; `check=False` leaves that to the caller, and waits for nothing.
+        """
         if pictures.ndim < 4 or pictures.shape[-3] != 3 or min(pictures.shape[-2:]) < LEAST_SIDE:
             raise ShapeError(
                 f"pictures must be [..., 3, S, S], S (views.size) at least {LEAST_SIDE}; got {shape_of(pictures)}."
@@ -82,6 +92,8 @@ class Encoder:
         parts = [self._encode(part) for part in torch.split(flat, self.micro_batch)]
         shape = pictures.shape[:-3]
         regions = torch.cat([part.regions for part in parts])
+        if check:
+            require_finite(regions, POOLED)
         frames = [part.frames for part in parts if part.frames is not None]
         return Encoded(
             regions.view(*shape, *regions.shape[1:]),
@@ -97,7 +109,7 @@ class Encoder:
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
             with self._timed("backbone"):
                 maps = [stage[:count] for stage in self._stages(pictures)]
-                regions = self._whitening(pool_regions(maps, kernels=list(KERNELS.values())))
+                regions = self._whitening(pool_regions(maps, kernels=list(KERNELS.values()), check=False))
             frames = maps[-1].float().mean(dim=(2, 3)) if self._pooled else None
             if self._teach is not None:
                 with self._timed("teacher"):
@@ -129,9 +141,18 @@ def build_teacher(config: TeacherConfig) -> Backbone | str | None:
     return network
 
 
-def _unit(pictures: Tensor) -> Tensor:
-    """Values in [0, 1]. It is done within the compiled networks: bytes are read, and floats never written."""
-    return pictures.float() / 255 if pictures.dtype == torch.uint8 else pictures.float()
+def _preparing(network: Backbone, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Pictures, bytes or values in [0, 1], as a network takes them: `normalize`, with its constants on the device.
+
+    It is done within the compiled networks: bytes are read, and floats never written.
+    """
+    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (network.mean, network.std))
+    shift, of_units, of_bytes = -mean / std, 1 / std, 1 / (255 * std)
+
+    def prepare(pictures: Tensor) -> Tensor:
+        return torch.addcmul(shift, pictures.float(), of_bytes if pictures.dtype == torch.uint8 else of_units)
+
+    return prepare
 
 
 def _frozen(network: Backbone, device: torch.device) -> Backbone:

@@ -84,9 +84,17 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
         if config.bank.used:
             bank = _shared_bank(config, clips, encoder, report)
             report(f"the bank holds {config.bank.weak} weak and {config.bank.strong} strong views: {bank.gib:.2f} GiB")
-            source: Source = BankSource(bank, batch=config.data.batch, seed=config.run.seed, device=device)
+            source: Source = _bank_source(bank, config, device)
         else:
-            source = ClipSource(clips, encoder, views=config.views, batch=config.data.batch, seed=config.run.seed)
+            source = ClipSource(
+                clips,
+                encoder,
+                views=config.views,
+                batch=config.data.batch,
+                seed=config.run.seed,
+                alike=config.data.alike,
+                group=config.data.group,
+            )
         metrics = fit(model, source, config, run=run, benchmark=benchmark, report=report)
         folder = Path(config.run.folder)
         if run is not None:
@@ -107,7 +115,7 @@ def train_from_bank(
     device = config.run.torch_device()
     base = load(config.model.base) if config.model.start == "base" else None
     model = new_network(config, base).to(device)
-    source = BankSource(bank, batch=config.data.batch, seed=config.run.seed, device=device)
+    source = _bank_source(bank, config, device)
     fit(model, source, config, benchmark=benchmark, report=report or _silent)
     return model.eval()
 
@@ -387,6 +395,11 @@ def save_trained(folder: Path, similarity: VideoSimilarity, config: TrainConfig)
     }
     parts["trained"] = weights.Part(trained, {})
     return weights.save_parts(folder, parts)
+
+
+def _bank_source(bank: Bank, config: TrainConfig, device: torch.device) -> BankSource:
+    data = config.data
+    return BankSource(bank, batch=data.batch, seed=config.run.seed, device=device, alike=data.alike, group=data.group)
 
 
 def _shared_bank(config: TrainConfig, clips: ClipSet, encoder: Encoder, report: Report) -> Bank:
