@@ -83,6 +83,21 @@ def relu_pool(planes: Sequence[Matrix]) -> list[list[list[float]]]:
     ]
 
 
+def coarse(matrix: Matrix) -> list[list[float]]:
+    """For each 4 x 4 block the mean over its rows of their largest cell; what is left over at the ends is dropped."""
+    return [
+        [
+            sum(max(matrix[4 * i + row][4 * j + column] for column in range(4)) for row in range(4)) / 4
+            for j in range(len(matrix[0]) // 4)
+        ]
+        for i in range(len(matrix) // 4)
+    ]
+
+
+def added(a: Matrix, b: Matrix) -> list[list[float]]:
+    return [[x + y for x, y in zip(*rows, strict=True)] for rows in zip(a, b, strict=True)]
+
+
 def psi(matrix: Matrix, layers: Sequence[tuple[Sequence[Sequence[Matrix]], Row]]) -> list[list[float]]:
     """The comparator on one frame matrix; layers are (weight, bias) of the four convolutions."""
     planes: list[list[list[float]]] = [[list(row) for row in matrix]]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hapvr.similarity import Comparator
-from hapvr.similarity.comparator import pool_mask, slot
+from hapvr.similarity.comparator import coarse, pool_mask, slot
 from tests.similarity import reference
 from tests.similarity.models import comparator
 
@@ -110,3 +110,15 @@ def test_the_gradient_of_a_masked_matrix_stays_inside_the_mask() -> None:
     assert gradient[0, :9, :9].any()
     assert not gradient[0, 9:].any()
     assert isinstance(module.conv1, nn.Conv2d)
+
+
+def test_with_residual_training_starts_from_the_matrix_itself() -> None:
+    module = Comparator(residual=True)
+    matrix = torch.rand(2, 13, 18)
+    torch.testing.assert_close(module(matrix), coarse(matrix))
+    padded = torch.nn.functional.pad(matrix, (0, 6, 0, 7), value=9.0)
+    rows, columns = torch.arange(20) < 13, torch.arange(24) < 18
+    output = module(padded, rows.expand(2, -1), columns.expand(2, -1))
+    torch.testing.assert_close(output[:, :3, :4], coarse(matrix))
+    assert not output[:, 3:].any()
+    assert not output[:, :, 4:].any()

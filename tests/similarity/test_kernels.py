@@ -57,6 +57,11 @@ def psi_agrees_with_its_gradients() -> None:
     expected, gradients = (torch.autograd.grad(output, inputs, weight) for output in (plain, fused))
     real = rows[:, None] & columns
     _alike((gradients[0] * real, *gradients[1:]), (expected[0] * real, *expected[1:]), slope)
+    module.residual = True
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        plain = module(matrix[None], rows[None], columns[None])[0]
+        fused = kernels.compare(module, matrix, rows, columns, dtype=torch.float32)
+    torch.testing.assert_close(fused, plain, atol=value, rtol=value)
 
 
 def the_network_agrees() -> None:

@@ -52,7 +52,10 @@ def loop(model: VideoSimilarity, query: Tensor, target: Tensor) -> float:
     def one_way(a: Any, b: Any) -> float:
         cells = matrix(reference.doubled(a, config.min_frames), reference.doubled(b, config.min_frames))
         if model.comparator is not None:
-            cells = reference.hardtanh(reference.psi(cells, layers(model.comparator)))
+            raw = reference.psi(cells, layers(model.comparator))
+            if config.residual:
+                raw = reference.added(raw, reference.coarse(cells))
+            cells = reference.hardtanh(raw)
         score = reference.aggregate(cells, config.temporal, config.temporal_keep_rate)
         if config.symmetry == "levels":
             turned = [list(column) for column in zip(*cells, strict=True)]

@@ -36,8 +36,24 @@ def pool_mask(mask: Tensor) -> Tensor:
     return mask[..., 0:length:2] & mask[..., 1:length:2]
 
 
+def coarse(matrix: Tensor) -> Tensor:
+    """What a frame matrix says by itself at psi's resolution: [B, H, W] -> [B, floor(H / 4), floor(W / 4)].
+
+    In each block of 4 x 4, the mean over its rows of their largest cell: Chamfer over it is close to Chamfer over the
+    matrix.
+
+    >>> import torch
+    >>> coarse(torch.eye(4)[None]).item(), coarse(torch.eye(4)[None] * torch.tensor([1.0, 1.0, 0.0, 0.0])).item()
+    (1.0, 0.5)
+    """
+    return F.avg_pool2d(F.max_pool2d(matrix, (1, DOWNSAMPLING)), (DOWNSAMPLING, 1))
+
+
 class Comparator(nn.Module):
     """Three 3x3 convolutions (32, 64, 128 channels, zero padding), two 2x2 max-poolings, and a 1x1 convolution.
+
+    With `residual`, which the paper does not have, `coarse` of the matrix is added and the last convolution starts at
+    zero: training begins with the untrained similarity and learns what to change about it.
 
     Positions outside either video are zero before and after every convolution, so neither padding nor a neighbour
     in a packed matrix changes a value (`pool_mask` keeps the bookkeeping).
@@ -45,8 +61,9 @@ class Comparator(nn.Module):
     Shape: [B, H, W] -> [B, floor(H / 4), floor(W / 4)], before the hardtanh.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, residual: bool = False) -> None:
         super().__init__()
+        self.residual = residual
         self.conv1 = nn.Conv2d(1, 32, 3, padding=1)
         self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
         self.conv3 = nn.Conv2d(64, 128, 3, padding=1)
@@ -54,6 +71,8 @@ class Comparator(nn.Module):
         for conv in (self.conv1, self.conv2, self.conv3, self.final):
             nn.init.xavier_uniform_(conv.weight)
             nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
+        if residual:
+            nn.init.zeros_(self.final.weight)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # twice as fast, on a CPU too
 
     def largest_activation(self) -> float:
@@ -80,6 +99,8 @@ class Comparator(nn.Module):
             column_mask = None if column_mask is None else pool_mask(column_mask)
             x = _zero_outside(x, row_mask, column_mask)
         x = self.final(F.relu(self.conv3(x)))  # [B, 1, H / 4, W / 4]
+        if self.residual:
+            x = x + coarse(matrix)[:, None].to(x.dtype)  # real cells of it are blocks of real cells alone
         return _zero_outside(x, row_mask, column_mask)[:, 0]
 
 

@@ -45,6 +45,7 @@ class SimilarityConfig:
     spatial: Aggregation = "topk"  # regions -> frames
     spatial_keep_rate: float = 0.10  # k_s; at 9 regions K = 1
     comparator: bool = True  # psi between the two aggregations
+    residual: bool = False  # psi's output is added to the matrix it sees; not in the paper
     temporal: Aggregation = "topk"  # frames -> video
     temporal_keep_rate: float = 0.03  # k_t; K > 1 from 200 target frames on
     symmetry: Symmetry = "none"  # "average": (f(q,t) + f(t,q)) / 2; "levels": both directions at each aggregation
@@ -66,8 +67,11 @@ class SimilarityConfig:
             raise ConfigError(f"dims must be a positive whole number, got {self.dims!r}.")
         if (self.weighting == "binary") != _is_count(self.bits):
             raise ConfigError(f"bits is the code length of weighting='binary' and of no other; got {self.bits!r}.")
-        if not isinstance(self.comparator, bool):
-            raise ConfigError(f"comparator must be true or false, got {self.comparator!r}.")
+        for name in ("comparator", "residual"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ConfigError(f"{name} must be true or false, got {value!r}.")
+        if self.residual and not self.comparator:
+            raise ConfigError("residual is a setting of psi, and comparator is false. Leave one of them.")
         least = DOWNSAMPLING if self.comparator else 1
         if not _is_count(self.min_frames) or self.min_frames < least:
             why = " (psi pools four frames into one)" if self.comparator else ""
@@ -118,7 +122,7 @@ class VideoSimilarity(nn.Module):
         self.register_buffer("_here", torch.empty(0), persistent=False)  # knows the device, also without weights
         self.attention = RegionAttention(config.dims) if config.weighting == "attention" else None
         self.binarization = Binarization(config.dims, config.bits) if config.bits else None
-        self.comparator = Comparator() if config.comparator else None
+        self.comparator = Comparator(residual=config.residual) if config.comparator else None
 
     @property
     def device(self) -> torch.device:

@@ -9,7 +9,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hapvr.similarity.comparator import pool_mask
+from hapvr.similarity.comparator import coarse, pool_mask
 from hapvr.similarity.kernels import psi_kernels as kernels
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ def compare(
         for value in (conv.weight, conv.bias)
     ]
     result: Tensor = _Psi.apply(matrix, row_mask, column_mask, dtype, *parameters)  # type: ignore[no-untyped-call]
-    return result
+    if not comparator.residual:
+        return result
+    rows, columns = (pool_mask(pool_mask(mask)) for mask in (row_mask, column_mask))
+    return result + coarse(matrix[None].float())[0].masked_fill(~(rows[:, None] & columns), 0.0)
 
 
 class _Psi(torch.autograd.Function):
