@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,14 +17,16 @@ import hapvr
 from hapvr.cli import main
 from hapvr.comparing import Match, compare, read_side
 from hapvr.comparing import match as match_sides
-from hapvr.errors import DecodeError, WeightsError
-from hapvr.model import SHIPPED, Model, load, save_model, shipped_models
+from hapvr.errors import ConfigError, DecodeError, WeightsError
+from hapvr.model import SHIPPED, Model, load, save_calibration, save_model, shipped_models
 from hapvr.pictures import best_pairs, save_html, save_plot
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
+from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.similarity.network import Symmetry
 from hapvr.video.clip import Clip
 from hapvr.video.files import write_clip
 from hapvr.video.synth import draw_scene
+from hapvr.weights import load_parts
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +48,17 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def match(lite: Model, films: dict[str, Path]) -> Match:
     return compare(films["middle"], films["film"], model=lite)
+
+
+@pytest.fixture(scope="module")
+def calibration() -> Calibration:
+    draw = np.random.default_rng(0)
+    return fit_calibration(draw.uniform(0.3, 0.9, 200), draw.normal(0.1, 0.1, 5000))
+
+
+@pytest.fixture(scope="module")
+def calibrated(lite: Model, calibration: Calibration) -> Model:
+    return dataclasses.replace(lite, calibration=calibration)
 
 
 def test_a_mirrored_part_is_found_where_it_was(match: Match) -> None:
@@ -93,8 +107,57 @@ def test_another_film_does_not_match(lite: Model, films: dict[str, Path], match:
 def test_the_answer_as_json(match: Match) -> None:
     answer = json.loads(json.dumps(match.as_json()))
     assert answer["score"] == match.score
-    assert answer["probability"] is None
+    assert answer["probability"] == match.probability
     assert set(answer["segments"][0]) == {"query", "target", "score", "backwards"}
+
+
+def test_a_calibrated_model_says_what_a_score_means(
+    calibrated: Model, calibration: Calibration, match: Match, tmp_path: Path
+) -> None:
+    known = match_sides(match.query, match.target, model=calibrated)
+    assert known.probability == calibration.probability(match.score) > 0.9
+    assert known.false_per_million == calibration.false_per_million(match.score)
+    assert known.as_json()["false_per_million"] == known.false_per_million
+    rare = match_sides(match.query, match.target, model=calibrated, prior=1e-6)
+    assert rare.probability == calibration.probability(match.score, prior=1e-6) < 0.1
+    assert (known.prior, rare.prior) == (0.5, 1e-6)
+    assert "(prior 1e-06)" in rare.meaning
+    page = save_html(rare, tmp_path / "match.html").read_text()
+    assert f"<p>A{rare.meaning[1:]}.</p>" in page
+    save_plot(known, tmp_path / "match.svg")
+
+
+def test_a_model_without_calibration_says_nothing(lite: Model, match: Match) -> None:
+    silent = match_sides(match.query, match.target, model=dataclasses.replace(lite, calibration=None))
+    assert (silent.probability, silent.false_per_million, silent.meaning) == (None, None, "")
+    with pytest.raises(ConfigError, match="not calibrated"):
+        compare("a.mp4", "b.mp4", model=dataclasses.replace(lite, calibration=None), prior=0.5)
+
+
+def test_a_calibration_is_kept_with_the_model(
+    calibration: Calibration, films: dict[str, Path], match: Match, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "known"
+    shutil.copytree(SHIPPED / "lite", folder)
+    before = load_parts(folder)
+    save_calibration(folder, calibration)
+    after = load_parts(folder)
+    for name, part in before.items():
+        if name != "calibration":
+            assert after[name].config == part.config
+            assert all(torch.equal(after[name].tensors[key], value) for key, value in part.tensors.items())
+    again = load(folder).calibration
+    assert again is not None
+    assert again.probability(match.score) == calibration.probability(match.score)
+    files = [str(films["middle"]), str(films["film"]), "--model", str(folder)]
+    with pytest.raises(SystemExit) as left:
+        main(["compare", *files])
+    assert left.value.code == 0
+    assert "a match with probability" in capsys.readouterr().out.splitlines()[0]
+    with pytest.raises(SystemExit) as left:
+        main(["compare", *files, "--prior", "1"])
+    assert left.value.code == 2
+    assert "prior must be" in capsys.readouterr().err
 
 
 def test_frames_that_say_nothing_are_left_out_and_it_is_said(lite: Model, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hapvr.errors import ConfigError
 from hapvr.features.extractor import decode_parts
 from hapvr.features.files import Features, joined
 from hapvr.model import Model, load
 from hapvr.records import Frames
 from hapvr.similarity import Segment, find_segments
+from hapvr.similarity.calibration import checked_prior
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.network import Descriptors
 
@@ -50,6 +53,7 @@ class Match:
     segments: tuple[Segment, ...]
     matrix: NDArray[np.float32]  # [Tq, Tt] frame similarities, before psi
     compared: NDArray[np.float32] | None  # [Tq / 4, Tt / 4] psi's output in [-1, 1]; None for a model without psi
+    prior: float | None = None  # that the probability was computed with; None likewise
     false_per_million: float | None = None  # pairs without a match that score as high; None likewise
 
     @property
@@ -57,7 +61,8 @@ class Match:
         """The score in words, as far as the model is calibrated; else nothing."""
         if self.probability is None or self.false_per_million is None:
             return ""
-        return f"a match with probability {_percent(self.probability)}; {_false_matches(self.false_per_million)}"
+        probability = f"a match with probability {_percent(self.probability)} (prior {self.prior:g})"
+        return f"{probability}; {_false_matches(self.false_per_million)}"
 
     def as_json(self) -> dict[str, Any]:
         """What `hapvr compare --json` prints."""
@@ -66,6 +71,7 @@ class Match:
             "target": self.target.path,
             "score": self.score,
             "probability": self.probability,
+            "prior": self.prior,
             "false_per_million": self.false_per_million,
             "segments": [
                 {
@@ -98,6 +104,7 @@ def compare(
         prior: how likely a match is before looking, for the probability; the calibration's own if None.
     """
     chosen = model if isinstance(model, Model) else load() if model is None else load(model)
+    _require_prior(prior, chosen)  # before the work
     return match(read_side(query, chosen), read_side(target, chosen), model=chosen, prior=prior)
 
 
@@ -121,6 +128,7 @@ def read_side(path: str | os.PathLike[str], model: Model) -> Side:
 
 def match(query: Side, target: Side, *, model: Model, prior: float | None = None) -> Match:
     """Compare two sides that `read_side` gave with the same model; the score is that of `VideoSimilarity.score`."""
+    _require_prior(prior, model)
     with torch.no_grad():
         found = model.similarity(query.descriptors[None], target.descriptors[None])
     matrix = found.frame_matrices[0, 0].float().cpu().numpy()
@@ -130,11 +138,24 @@ def match(query: Side, target: Side, *, model: Model, prior: float | None = None
         height, width = (length // DOWNSAMPLING for length in matrix.shape)
         psi = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
     segments = find_segments(matrix, query.times, target.times, config=model.segments)
-    score, probability, false_per_million = found.scores.item(), None, None
-    if model.calibration is not None:
-        probability = model.calibration.probability(score, prior=prior)
-        false_per_million = model.calibration.false_per_million(score)
-    return Match(query, target, score, probability, tuple(segments), matrix, psi, false_per_million)
+    answer = Match(query, target, found.scores.item(), None, tuple(segments), matrix, psi)
+    calibration = model.calibration
+    if calibration is None:
+        return answer
+    return dataclasses.replace(
+        answer,
+        probability=calibration.probability(answer.score, prior=prior),
+        prior=calibration.prior if prior is None else prior,
+        false_per_million=calibration.false_per_million(answer.score),
+    )
+
+
+def _require_prior(prior: float | None, model: Model) -> None:
+    if prior is None:
+        return
+    if model.calibration is None:
+        raise ConfigError(f"The model '{model.name}' is not calibrated, so a prior has no use. Leave it out.")
+    checked_prior(prior)
 
 
 def _percent(probability: float) -> str:
