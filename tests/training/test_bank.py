@@ -101,6 +101,37 @@ def test_a_bank_on_disk_is_made_once_and_completed_where_it_was_interrupted(tmp_
     assert 0 < some.calls < encoder.calls
 
 
+class BrokenEncoder(CountingEncoder):
+    """Overflows in its third call."""
+
+    def __init__(self, *, frames: bool) -> None:
+        super().__init__()
+        self.frames = frames
+
+    def __call__(self, pictures: Tensor, *, check: bool = True) -> Encoded:
+        regions, frames = super().__call__(pictures, check=check)
+        if self.calls == 3:
+            assert frames is not None
+            (frames if self.frames else regions)[0, 1] = torch.inf
+        return Encoded(regions, frames)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    ("frames", "what"), [(False, "the region vectors of"), (True, "the teacher's frame vectors of")]
+)
+def test_vectors_that_are_not_finite_never_reach_a_bank(tmp_path: Path, kept: bool, frames: bool, what: str) -> None:
+    folder = str(tmp_path / "bank") if kept else ""
+    config = BankConfig(weak=1, strong=2, folder=folder)
+    clips = noise_clips(7, side=16)
+    with pytest.raises(DataError, match=f"{what} .* views holds"):
+        make_bank(clips, BrokenEncoder(frames=frames), config=config, views=VIEWS, batch=3, seed=0)  # type: ignore[arg-type]
+    shards = sorted(tmp_path.rglob("*.safetensors"))
+    assert len(shards) == (1 if kept else 0)  # what came before, and nothing of what is broken
+    if kept:
+        assert same(made(folder)[0], made()[0])
+
+
 def test_a_bank_of_other_settings_is_refused(tmp_path: Path) -> None:
     folder = str(tmp_path / "bank")
     made(folder)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hapvr import __version__
-from hapvr.cli import compare, demo, evaluate, folders, model, plot, table, train
+from hapvr.cli import ablate, compare, demo, evaluate, folders, model, plot, table, train
 from hapvr.errors import HapvrError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(ablate.ablate)
 app.command()(compare.compare)
 app.command()(demo.demo)
 app.command()(evaluate.evaluate)

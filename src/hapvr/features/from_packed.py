@@ -201,8 +201,8 @@ class _Run:
                 video.wrong, video.got = video.wrong or error, video.got + span.count
         self._taken.discard(key)
         for id in dict.fromkeys(span.id for span in spans):
-            video = self._open.get(id)  # another task that ended before this one may have found it complete
-            if video is not None and video.got == video.length:
+            # Another task that ended before this one may have found it complete.
+            if id in self._open and self._open[id].got == self._open[id].length:
                 self._finish(id, self._open.pop(id))
 
     def _finish(self, id: str, video: _Open) -> None:

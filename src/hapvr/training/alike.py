@@ -94,7 +94,7 @@ class LookAlikes:
             share: of a batch.
             group: videos of a group.
             batch: videos a step and process, of which the share must be half a group at least.
-            device: that the processes speak through.
+            device: where they are looked for, and that the processes speak through.
         """
         if share == 0:
             return None
@@ -111,19 +111,18 @@ class LookAlikes:
                 raise ShapeError(f"there are {videos} videos and vectors of {len(found)}.")
             if not bool(torch.isfinite(found).all()):
                 raise DataError("the mean vectors of some videos are not finite: they have no neighbours.")
-            neighbours = nearest(found, count)
+            neighbours = nearest(found.to(device), count)
+        else:
+            neighbours = torch.empty(videos, count, dtype=torch.int64, device=device)
         if world_size() > 1:  # one table for all: of nearly equal cosines two machines might see another one larger
-            neighbours = neighbours.to(device) if rank() == 0 else torch.empty(
-                videos, count, dtype=torch.int64, device=device
-            )  # fmt: skip
             dist.broadcast(neighbours, src=0)
         return cls(neighbours, share=share, group=group)
 
     def arranged(self, order: Tensor, whole: int) -> Tensor:
         """The same videos in an order whose consecutive batches of `whole` hold the groups first, then the others.
 
-        Videos found groups in the order given, each with those most like it that are in no group yet; where its
-        neighbours are all taken, the next videos of the order fill up. What fills no batch comes last.
+        Going through the order given, each video that is in no group yet is joined by those most like it that are in
+        none either; where its neighbours are all taken, by the next videos of the order. What fills no batch is last.
         """
         if self._last is not None and self._last[1] == whole and torch.equal(self._last[0], order):
             return self._last[2]

@@ -223,7 +223,7 @@ def _require_finite(tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         kind, _, what = name.partition(".")
         if what in names:
-            for part in torch.split(tensor, 256):  # as many bits again as are looked at
+            for part in torch.split(tensor, 256):  # the check takes memory too
                 require_finite(part, f"{names[what]} of {kind} views")
 
 

@@ -82,7 +82,7 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
         report(f"{len(clips)} videos, {len(clips.skipped)} skipped; {device}, {world_size()} process(es)")
         encoder = build_encoder(config, base, device)
         if config.bank.used:
-            bank = _shared_bank(config, clips, encoder, report)
+            bank = shared_bank(config, clips, encoder, report)
             report(f"the bank holds {config.bank.weak} weak and {config.bank.strong} strong views: {bank.gib:.2f} GiB")
             source: Source = _bank_source(bank, config, device)
         else:
@@ -402,7 +402,7 @@ def _bank_source(bank: Bank, config: TrainConfig, device: torch.device) -> BankS
     return BankSource(bank, batch=data.batch, seed=config.run.seed, device=device, alike=data.alike, group=data.group)
 
 
-def _shared_bank(config: TrainConfig, clips: ClipSet, encoder: Encoder, report: Report) -> Bank:
+def shared_bank(config: TrainConfig, clips: ClipSet, encoder: Encoder, report: Report) -> Bank:
     """The bank of the settings. On disk the first process makes it and the others read it."""
 
     def make() -> Bank:

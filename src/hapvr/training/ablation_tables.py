@@ -1,0 +1,174 @@
+"""Ablations for people: what was measured here and, beside it, what the paper has."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from hapvr.config import suggest
+from hapvr.errors import ConfigError
+from hapvr.evaluation.tables import MISSING, PaperTable
+from hapvr.training.studies import Row
+
+MEASURES = ("mAP", "uAP")
+FORMATS = ("text", "markdown")
+_PAPER = "paper"
+_GAP = "  "
+
+_Heading = tuple[str, str, str]  # whose figure, of what, which
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measure of a line on one benchmark: a percentage for each seed that came to its end."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float | None:
+        """Over seeds; None without any."""
+        return statistics.fmean(self.values) if self.values else None
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation over seeds (n - 1); None with fewer than two."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class AblationLine:
+    """A line of a table, as measured here."""
+
+    row: Row
+    figures: Mapping[tuple[str, str], Figure]  # benchmark, measure
+    kept_in_training: int  # K' of a training clip
+    kept: Mapping[str, tuple[int, int]]  # benchmark -> K' of its target of median length, and of its longest
+    failed: tuple[str, ...] = ()  # why seeds did not come to their end
+    trained_as: str | None = None  # the line whose networks these are, where they were shared
+
+
+@dataclass(frozen=True)
+class AblationTable:
+    """A table of the paper, and what was measured here for each of its lines."""
+
+    paper: PaperTable
+    lines: tuple[AblationLine, ...]
+    benchmarks: Mapping[str, str]  # in words
+    notes: tuple[str, ...]
+
+    @property
+    def shows_kept(self) -> bool:
+        """Whether TopK is what the table is about."""
+        return self.paper.name in ("modules", "topk")
+
+    def as_json(self) -> dict[str, Any]:
+        """What `hapvr ablate --json` prints of it: the paper's table with `ours` in each line."""
+        record = self.paper.as_json()
+        printed = record["lines"]
+        record["lines"] = [
+            {
+                **printed[line.row.number - 1],
+                "ours": {
+                    name: {
+                        measure: {
+                            "mean": line.figures[name, measure].mean,
+                            "spread": line.figures[name, measure].spread,
+                            "values": list(line.figures[name, measure].values),
+                        }
+                        for measure in MEASURES
+                    }
+                    for name in self.benchmarks
+                },
+                "kept_in_training": line.kept_in_training,
+                "kept": {name: {"median": pair[0], "longest": pair[1]} for name, pair in line.kept.items()},
+                "failed": list(line.failed),
+                "trained_as": line.trained_as,
+            }
+            for line in self.lines
+        ]
+        return record | {"benchmarks": dict(self.benchmarks), "notes": list(self.notes)}
+
+
+def render(table: AblationTable, *, format: str = "text") -> str:
+    """A table as text or Markdown: a line's keys, our figures on each benchmark, the paper's on its own.
+
+    Percentages; ours are means over seeds with the standard deviation after ±. Where the table is about TopK, K' is
+    given in training, and for a target of median length and for the longest of each benchmark.
+    """
+    require_format(format)
+    headings = _headings(table)
+    body = [_cells(table, line) for line in table.lines]
+    notes = [*(f"{name}: {words}" for name, words in table.benchmarks.items()), *table.notes]
+    notes += [f"{line.row.name}, {failure}" for line in table.lines for failure in line.failed]
+    shared = [f"{line.row.number} from {line.trained_as}" for line in table.lines if line.trained_as]
+    if shared:
+        notes.append(f"Training was shared where K' is the same: line {', '.join(shared)}.")
+    title = f"Table {table.paper.number}, {table.paper.name}: {table.paper.caption}"
+    writer = _text if format == "text" else _markdown
+    return "\n".join([title, "", *writer(headings, body), "", *notes])
+
+
+def require_format(format: str) -> None:
+    """Raise `ConfigError` unless tables can be printed so: better before the runs than after them."""
+    if format not in FORMATS:
+        raise ConfigError(f"format has no value '{format}'; {suggest(str(format), list(FORMATS))}")
+
+
+def _headings(table: AblationTable) -> list[_Heading]:
+    headings: list[_Heading] = [("", "", key) for key in table.paper.keys]
+    if table.shows_kept:
+        headings += [("K'", "training", "")]
+        headings += [("K'", name, "median, longest") for name in table.benchmarks]
+    headings += [("ours", name, measure) for name in table.benchmarks for measure in MEASURES]
+    headings += [
+        (_PAPER, column.benchmark, " ".join(filter(None, (column.task, column.measure))))
+        for column in table.paper.columns
+    ]
+    return headings
+
+
+def _cells(table: AblationTable, line: AblationLine) -> list[str]:
+    cells = list(line.row.keys)
+    if table.shows_kept:
+        cells += [str(line.kept_in_training), *(", ".join(map(str, line.kept[name])) for name in table.benchmarks)]
+    cells += [_figure(line.figures[name, measure]) for name in table.benchmarks for measure in MEASURES]
+    printed = table.paper.lines[line.row.number - 1].figures
+    return cells + [MISSING if figure is None else f"{figure:.2f}" for figure in printed]
+
+
+def _figure(figure: Figure) -> str:
+    if figure.mean is None:
+        return "failed"
+    return f"{figure.mean:.2f}" + ("" if figure.spread is None else f" ±{figure.spread:.2f}")
+
+
+def _text(headings: Sequence[_Heading], body: Sequence[Sequence[str]]) -> list[str]:
+    widths = [
+        max(len(heading[2]), *(len(row[number]) for row in body)) for number, heading in enumerate(headings)
+    ]  # what spans several columns widens the last of them
+    for depth in (0, 1):
+        for _, span in groupby(range(len(headings)), key=lambda number: headings[number][: depth + 1]):
+            columns = list(span)
+            room = sum(widths[number] for number in columns) + len(_GAP) * (len(columns) - 1)
+            widths[columns[-1]] += max(0, len(headings[columns[0]][depth]) - room)
+    output = []
+    for depth in (0, 1):
+        words = ""
+        for _, span in groupby(range(len(headings)), key=lambda number: headings[number][: depth + 1]):
+            columns = list(span)
+            room = sum(widths[number] for number in columns) + len(_GAP) * (len(columns) - 1)
+            words += f"{headings[columns[0]][depth]:<{room}}{_GAP}"
+        output.append(words.rstrip())
+    rows = [[heading[2] for heading in headings], *body]
+    lines = [_GAP.join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    rule = "-" * (sum(widths) + len(_GAP) * (len(widths) - 1))
+    return [*output, lines[0], rule, *lines[1:]]
+
+
+def _markdown(headings: Sequence[_Heading], body: Sequence[Sequence[str]]) -> list[str]:
+    names = [" ".join(filter(None, heading)) for heading in headings]
+    rows = [names, ["---"] * len(names), *body]
+    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]

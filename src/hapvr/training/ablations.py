@@ -1,0 +1,424 @@
+"""The paper's ablations from one feature bank: `ablate` trains every line of a table with several seeds and measures.
+
+    python -m hapvr.training.ablations table3 small data.frames=packed --benchmark tune=tune.h5,ground_truth.json
+
+needs torch, numpy, safetensors and Pillow alone (HDF5 features need h5py; files of `Benchmark.save` do not), and is
+what `hapvr ablate` does. What is finished is kept in RUN/ablations (see `ablation_store`): a run that stopped goes on.
+
+k_t takes part in training only through K', the number of columns that are kept of those a training clip has. Lines that
+differ in k_t alone and have the same K' there are the same training problem; with `share_training` it is solved once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import statistics
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hapvr.errors import ConfigError, DataError, HapvrError
+from hapvr.model import load
+from hapvr.training.ablation_store import Store
+from hapvr.training.ablation_tables import FORMATS, MEASURES, AblationLine, AblationTable, Figure, render
+from hapvr.training.bank import Bank
+from hapvr.training.compilations import compilations
+from hapvr.training.config import LossesConfig, TrainConfig, ValidationConfig, as_table, load_config, recipes
+from hapvr.training.run_folder import Report, versions
+from hapvr.training.sources import drawn_videos
+from hapvr.training.studies import NOTES, STUDIES, Row, kept_frames, rows_of, study_tables
+from hapvr.training.trainer import build_encoder, load_clips, new_network, shared_bank, train_from_bank
+from hapvr.training.validation import Benchmark, load_benchmark
+
+LONG = 400  # frames of a compilation, where TopK keeps several columns
+_ROUNDS = 4  # compilations that each target is part of
+_TRAINED_BY = ("data", "views", "model", "similarity", "teacher", "losses", "optimiser", "schedule")
+
+
+def ablate(
+    study: str,
+    bank: Bank,
+    config: TrainConfig,
+    benchmarks: Mapping[str, Benchmark],
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    lines: Collection[int] = (),
+    share_training: bool = False,
+    report: Report = print,
+) -> list[AblationTable]:
+    """Train and measure all lines of the tables of a study; what is in the run's folder already is taken from there.
+
+    Args:
+        study: one of `STUDIES`.
+        bank: the views that all runs learn from.
+        config: the settings that lines have in common, and the folder; those of [run] seed are added to the seeds.
+        benchmarks: by name; mAP and uAP are measured on each.
+        seeds: of network and batches; the bank stays.
+        lines: the numbers, from 1, of those to run; none given are all.
+        share_training: train lines once that differ in nothing that training sees; see the module.
+        report: takes lines of progress.
+
+    A run whose loss overflows is noted as failed, and the others go on.
+    """
+    if not benchmarks or not seeds:
+        raise ConfigError("an ablation needs a benchmark at least, and a seed.")
+    tables = study_tables(study)
+    chosen = {table.name: _chosen(rows_of(table, config), lines) for table in tables}
+    every = [row for rows in chosen.values() for row in rows]
+    if not every:
+        raise ConfigError(f"none of the tables of '{study}' has a line {', '.join(map(str, sorted(lines)))}.")
+    drawn_videos(0, videos=len(bank), batch=config.data.batch, seed=0)  # refuses too few
+    framed = [row.name for row in every if "frame" in row.config.losses.build().levels]
+    if framed and (bank.weak.frames is None or bank.strong.frames is None):
+        raise ConfigError(f"'{framed[0]}' has the frame loss, and the bank holds no frame vectors of a teacher.")
+    work = _Work(bank, config, benchmarks, Store(Path(config.run.folder) / "ablations"), report)
+    donors = _donors(every, work.frames) if share_training else {}
+    records: dict[tuple[str, int], dict[str, Any]] = {}
+    for turn, seed in enumerate(seeds):
+        for number, row in enumerate(every):
+            record = work.finished(row, seed, donors.get(row.name, row))
+            records[row.name, seed] = record
+            done = turn * len(every) + number + 1
+            report(f"{done}/{len(every) * len(seeds)} {row.name} ({', '.join(row.keys)}) seed {seed}: {_said(record)}")
+    words = {name: _described(benchmark) for name, benchmark in benchmarks.items()}
+    notes = _notes(bank, config, seeds)
+    return [
+        AblationTable(
+            table,
+            tuple(
+                _line(row, [records[row.name, seed] for seed in seeds], work.frames, benchmarks, donors)
+                for row in chosen[table.name]
+            ),
+            words,
+            (*filter(None, (table.note, NOTES.get(table.name))), *notes),
+        )
+        for table in tables
+    ]
+
+
+# --- one line, one seed ----------------------------------------------------------------------------------------------
+
+
+class _Work:
+    """What the runs of an ablation share."""
+
+    def __init__(
+        self, bank: Bank, config: TrainConfig, benchmarks: Mapping[str, Benchmark], store: Store, report: Report
+    ) -> None:
+        self.benchmarks, self.store, self.report = benchmarks, store, report
+        device = config.run.torch_device()
+        self.bank = bank if config.bank.device == "cpu" else bank.to(device)
+        self.frames = bank.weak.regions.shape[2]
+        self.bank_print, self.versions = _bank_print(bank), versions(device)
+        self.prints = {name: _benchmark_print(benchmark) for name, benchmark in benchmarks.items()}
+
+    def finished(self, row: Row, seed: int, donor: Row) -> dict[str, Any]:
+        """The record of a line and seed with figures on all benchmarks, made where it is not there yet."""
+        config = _seeded(row.config, seed)
+        record = self.store.read(_name(row, seed), self._settings(config))
+        if record is not None and record["trained_as"] not in (row.name, donor.name):
+            record = None  # its network was shared, and is not to be now
+        if record is not None and (record["failed"] or not self._lacking(record["figures"])):
+            return record
+        given, tensors = self._network(donor if record is None or record["trained_as"] == donor.name else row, seed)
+        same = record is not None and record["sha256"] == given["sha256"]
+        figures = dict(record["figures"]) if record is not None and same else {}
+        record = given | self._about(row, seed, config) | {"figures": figures}
+        if tensors is not None:
+            start = dataclasses.replace(config, model=dataclasses.replace(config.model, start="random"))
+            model = new_network(start, None)
+            model.load_state_dict(tensors, strict=True)
+            model = model.to(config.run.torch_device()).eval()
+            for missing in self._lacking(figures):
+                measured = self.benchmarks[missing].measure(model)
+                figures[missing] = {"benchmark": self.prints[missing], **{key: measured[key] for key in MEASURES}}
+        self.store.write(_name(row, seed), record)
+        return record
+
+    def _network(self, row: Row, seed: int) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
+        """The record of a line whose network is in the store, and the network's weights; None if training failed."""
+        name, config = _name(row, seed), _seeded(row.config, seed)
+        record = self.store.read(name, self._settings(config))
+        if record is not None and record["trained_as"] == row.name:
+            tensors = self.store.read_network(name, record["sha256"])
+            if tensors is not None or record["failed"]:
+                return record, tensors
+            self.report(f"the network of {name} is damaged or gone: it is trained again")
+        began = time.perf_counter()
+        record = self._about(row, seed, config) | {"trained_as": row.name, "failed": None, "sha256": "", "figures": {}}
+        try:
+            tensors = train_from_bank(self.bank, config, report=self.report).state_dict()
+            record["sha256"] = self.store.write_network(name, tensors)
+        except DataError as error:
+            record["failed"], tensors = str(error), None
+        record["seconds"] = round(time.perf_counter() - began, 3)
+        self.store.write(name, record)
+        return record, tensors
+
+    def _about(self, row: Row, seed: int, config: TrainConfig) -> dict[str, Any]:
+        own = {"table": row.table, "line": row.number, "keys": list(row.keys), "seed": seed}
+        return own | {"settings": self._settings(config), "versions": self.versions}
+
+    def _lacking(self, figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        return [name for name, own in self.prints.items() if figures.get(name, {}).get("benchmark") != own]
+
+    def _settings(self, config: TrainConfig) -> dict[str, Any]:
+        """All that a network depends on."""
+        table = as_table(config)
+        settings = {section: table[section] for section in _TRAINED_BY}
+        settings["data"] = {key: value for key, value in settings["data"].items() if key != "device"}
+        settings["run"] = {"seed": config.run.seed, "precision": config.run.precision}
+        return json.loads(json.dumps(settings | {"bank": self.bank_print}))  # type: ignore[no-any-return]
+
+
+def _name(row: Row, seed: int) -> str:
+    return f"{row.name}-seed-{seed}"
+
+
+def _seeded(config: TrainConfig, seed: int) -> TrainConfig:
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, seed=config.run.seed + seed))
+
+
+def _donors(rows: Sequence[Row], frames: int) -> dict[str, Row]:
+    """For each line the first that training cannot tell from it: the same settings but for k_t, and the same K'."""
+    first: dict[str, Row] = {}
+    donors = {}
+    for row in rows:
+        table = as_table(row.config)
+        similarity = {key: value for key, value in table["similarity"].items() if not key.startswith("temporal")}
+        seen = table | {"similarity": similarity, "kept": kept_frames(row.config.similarity, frames)}
+        donors[row.name] = first.setdefault(json.dumps(seen, sort_keys=True), row)
+    return donors
+
+
+# --- in numbers and words --------------------------------------------------------------------------------------------
+
+
+def _chosen(rows: list[Row], lines: Collection[int]) -> list[Row]:
+    return [row for row in rows if not lines or row.number in lines]
+
+
+def _line(
+    row: Row,
+    records: Sequence[Mapping[str, Any]],
+    frames: int,
+    benchmarks: Mapping[str, Benchmark],
+    donors: Mapping[str, Row],
+) -> AblationLine:
+    done = [record["figures"] for record in records if not record["failed"]]
+    similarity = row.config.similarity
+    donor = donors.get(row.name, row)
+    return AblationLine(
+        row,
+        {
+            (name, measure): Figure(tuple(100 * figures[name][measure] for figures in done))
+            for name in benchmarks
+            for measure in MEASURES
+        },
+        kept_frames(similarity, frames),
+        {
+            name: (kept_frames(similarity, _median(lengths)), kept_frames(similarity, max(lengths)))
+            for name, lengths in ((name, _lengths(benchmark)) for name, benchmark in benchmarks.items())
+        },
+        tuple(f"seed {record['seed']}: {record['failed']}" for record in records if record["failed"]),
+        None if donor is row else donor.name,
+    )
+
+
+def _lengths(benchmark: Benchmark) -> list[int]:
+    return [len(target) for target in benchmark.targets]
+
+
+def _median(lengths: list[int]) -> int:
+    return statistics.median_low(lengths)
+
+
+def _said(record: Mapping[str, Any]) -> str:
+    if record["failed"]:
+        return f"failed: {record['failed']}"
+    return "; ".join(
+        f"{name} " + ", ".join(f"{measure} {100 * own[measure]:.2f}" for measure in MEASURES)
+        for name, own in record["figures"].items()
+    )
+
+
+def _described(benchmark: Benchmark) -> str:
+    lengths = _lengths(benchmark)
+    missing = f", {benchmark.missing} videos without features left out" if benchmark.missing else ""
+    return (
+        f"{len(benchmark.queries):,} queries, {len(lengths):,} targets of {min(lengths):,} to {max(lengths):,} frames "
+        f"(median {_median(lengths):,}){missing}"
+    )
+
+
+def _notes(bank: Bank, config: TrainConfig, seeds: Sequence[int]) -> list[str]:
+    words = f"{len(seeds)} seeds: the mean and, after ±, the standard deviation over them."
+    (_, weak, frames), strong = bank.weak.regions.shape[:3], bank.strong.regions.shape[1]
+    scale = (
+        f"Each run: {config.schedule.steps:,} steps of {config.data.batch} videos at rate {config.optimiser.rate:g}, "
+        f"from a bank of {len(bank):,} videos in {weak} weak and {strong} strong views of {frames} frames; base model "
+        f"{config.model.base}, teacher {config.teacher.kind}."
+    )
+    return [words if len(seeds) > 1 else "One seed: no spread is known.", scale]
+
+
+def _bank_print(bank: Bank) -> dict[str, Any]:
+    """What tells banks apart whose vectors may differ in their last bits: shapes, and which videos each view shows."""
+    contents = b"".join(side.contents.cpu().numpy().tobytes() for side in (bank.weak, bank.strong))
+    shapes = {"weak": list(bank.weak.regions.shape), "strong": list(bank.strong.regions.shape)}
+    return shapes | {"contents_sha256": hashlib.sha256(contents).hexdigest()}
+
+
+def _benchmark_print(benchmark: Benchmark) -> str:
+    digest = hashlib.sha256(benchmark.relevant.to(torch.uint8).cpu().numpy().tobytes())
+    digest.update(
+        repr([[len(video) for video in videos] for videos in (benchmark.queries, benchmark.targets)]).encode()
+    )
+    return digest.hexdigest()
+
+
+# --- from settings ---------------------------------------------------------------------------------------------------
+
+
+def run_study(
+    study: str,
+    config: TrainConfig,
+    *,
+    benchmarks: Sequence[str] = (),
+    seeds: int = 3,
+    lines: Collection[int] = (),
+    long: int | None = None,
+    share_training: bool = False,
+    report: Report = print,
+) -> list[AblationTable]:
+    """`ablate` with bank and benchmarks as settings and words name them.
+
+    Args:
+        study: one of `STUDIES`.
+        config: see `load_config`; without benchmarks the one of [validation] is taken.
+        benchmarks: each NAME=FEATURES or NAME=FEATURES,TRUTH, as [validation] takes them.
+        seeds: how many.
+        lines: the numbers of those to run; none given are all.
+        long: frames of the compilations that are made of each benchmark and measured too; 0 makes none. By default
+            400 for table4, whose k_t acts on long targets alone, and none for the others.
+        share_training: see `ablate`.
+        report: takes lines of progress.
+    """
+    tables = study_tables(study)
+    rows = [row for table in tables for row in _chosen(rows_of(table, config), lines)]
+    if seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, got {seeds}.")
+    if not config.bank.used:
+        raise ConfigError("an ablation runs from a bank: give bank.weak and bank.strong, such as 2 and 6.")
+    measured = dict(map(_benchmark, benchmarks)) if benchmarks else _of_settings(config)
+    long = (LONG if study == "table4" else 0) if long is None else long
+    store = Store(Path(config.run.folder) / "ablations")
+    for name, benchmark in list(measured.items()) if long else ():
+        made = compilations(benchmark, frames=long, rounds=_ROUNDS)
+        measured[f"{name}-{long}"] = made.benchmark
+        store.note(f"compilations-{name}-{long}", [list(part) for part in made.parts])
+    bank = _bank(config, rows, report)
+    return ablate(
+        study,
+        bank,
+        config,
+        measured,
+        seeds=range(seeds),
+        lines=lines,
+        share_training=share_training,
+        report=report,
+    )
+
+
+def _bank(config: TrainConfig, rows: Sequence[Row], report: Report) -> Bank:
+    """The bank of the settings, with a teacher's vectors where a line needs them."""
+    if any("frame" in row.config.losses.build().levels for row in rows):
+        config = dataclasses.replace(config, losses=LossesConfig())
+    device = config.run.torch_device()
+    base = load(config.model.base)
+    new_network(config, base)  # what contradicts the base is refused before any work
+    clips = load_clips(config, device)
+    drawn_videos(0, videos=len(clips), batch=config.data.batch, seed=config.run.seed)
+    report(f"{len(clips)} videos, {len(clips.skipped)} skipped; {device}")
+    return shared_bank(config, clips, build_encoder(config, base, device), report)
+
+
+def _benchmark(word: str) -> tuple[str, Benchmark]:
+    name, sign, files = word.partition("=")
+    features, _, truth = files.partition(",")
+    if not sign or not name or not features:
+        raise ConfigError(f"a benchmark is NAME=FEATURES or NAME=FEATURES,TRUTH; got '{word}'.")
+    benchmark = load_benchmark(ValidationConfig(features=features, truth=truth))
+    assert benchmark is not None  # there are features
+    return name, benchmark
+
+
+def _of_settings(config: TrainConfig) -> dict[str, Benchmark]:
+    benchmark = load_benchmark(config.validation)
+    if benchmark is None:
+        raise ConfigError("nothing to measure on: give a benchmark, NAME=FEATURES,TRUTH, or validation.features.")
+    return {"validation": benchmark}
+
+
+# --- as a program ----------------------------------------------------------------------------------------------------
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the study that the words name and print its tables; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hapvr.training.ablations", description=f"Recipes: {', '.join(recipes())}."
+    )
+    parser.add_argument("study", help=f"{', '.join(STUDIES)}.")
+    parser.add_argument("settings", help="a TOML file or a recipe")
+    parser.add_argument("words", nargs="*", metavar="section.key=value")
+    parser.add_argument("--benchmark", action="append", default=[], metavar="NAME=FEATURES[,TRUTH]")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--lines", default="", help="numbers of the lines to run, such as 1,3; by default all")
+    parser.add_argument("--long", type=int, default=None, help="frames of compilations; 0 makes none")
+    parser.add_argument("--share-training", action="store_true")
+    parser.add_argument("--format", choices=FORMATS, default="text")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_intermixed_args(list(words))
+    try:
+        tables = run_study(
+            given.study,
+            load_config(given.settings, given.words),
+            benchmarks=given.benchmark,
+            seeds=given.seeds,
+            lines=line_numbers(given.lines),
+            long=given.long,
+            share_training=given.share_training,
+            report=lambda line: print(line, file=sys.stderr, flush=True),
+        )
+    except HapvrError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if given.json:
+        print(json.dumps([table.as_json() for table in tables]))
+    else:
+        print("\n\n".join(render(table, format=given.format) for table in tables))
+    return 0
+
+
+def line_numbers(words: str) -> list[int]:
+    """The numbers in "1,3".
+
+    >>> line_numbers("1,3"), line_numbers("")
+    ([1, 3], [])
+    """
+    try:
+        return [int(word) for word in words.split(",") if word.strip()]
+    except ValueError:
+        raise ConfigError(f"lines are numbers such as 1,3; got '{words}'.") from None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
