@@ -110,7 +110,8 @@ class RegionExtractor:
         self.sampling = sampling or SamplingConfig()
         self.batch = batch or (512 if gpu else 16)
         self.compiled = compiled
-        fast = folded(self.backbone).to(self.precision)
+        fast = folded(self.backbone)
+        fast = (copy.deepcopy(fast) if fast is self.backbone else fast).to(self.precision)
         self._stages: Callable[[Tensor], Sequence[Tensor]] = (
             torch.compile(fast.stages, dynamic=False) if compiled else fast.stages
         )
