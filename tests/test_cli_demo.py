@@ -68,7 +68,19 @@ def test_the_table_and_the_words(result: dict[str, object], capsys: pytest.Captu
     out = capsys.readouterr().out
     assert "01-flip" in out
     assert "2 of 2 copies led to their film, 2 also to the place" in out
+    assert "of 1 unrelated videos matched a film by mistake" in " ".join(out.split())
     assert "report.html" in out
+
+
+def test_the_table_fits_80_columns(result: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
+    longest = max((f"{number:02}-{edit.replace('+', '-')}" for number, (_, edit) in enumerate(demo.COPIES, 1)), key=len)
+    segment = {"query": [10.0, 12.0], "target": [10.0, 12.0], "backwards": False}
+    wide = {"copy": longest, "best": "film-10", "score": 0.5, "film": None, "segments": [segment], "right": False}
+    demo._print({**result, "copies": [wide]})
+    out = capsys.readouterr().out
+    assert longest in out
+    assert "10.0-12.0 = 10.0-12.0  false match" in out
+    assert max(map(len, out.splitlines()[:5])) <= 80
 
 
 @pytest.mark.parametrize(
@@ -88,8 +100,8 @@ def test_verdicts(row: dict[str, object], expected: tuple[str, str]) -> None:
 
 def test_a_film_played_backwards_is_named_from_its_end() -> None:
     segment = {"query": [0.0, 2.0], "target": [3.0, 5.04], "backwards": False}
-    assert demo._where(segment) == "0.0-2.0 s = 3.0-5.0 s"
-    assert demo._where(segment | {"backwards": True}) == "0.0-2.0 s = 5.0-3.0 s"
+    assert demo._where(segment) == "0.0-2.0 = 3.0-5.0"
+    assert demo._where(segment | {"backwards": True}) == "0.0-2.0 = 5.0-3.0"
 
 
 def test_agreement_counts_overlaps_once() -> None:

@@ -78,10 +78,10 @@ def test_a_folder_of_bad_files_is_gone_through_to_the_end(
     made = bad_files.make(folder)
     honest = folders.find_videos
 
-    def find_and_lose(paths: Any) -> dict[str, Path]:
+    def find_and_lose(paths: Any, **options: Any) -> dict[str, Path]:
         """One file vanishes after it has been found, and comes back before it is looked for again."""
         (folder / "vanishing.mp4").write_bytes((folder / "good" / "fast.mp4").read_bytes())
-        found = honest(paths)
+        found = honest(paths, **options)
         (folder / "vanishing.mp4").unlink()
         return found
 
@@ -141,10 +141,11 @@ def test_ctrl_c_leaves_a_file_to_go_on_with(
             assert child.poll() is None
             time.sleep(0.02)
         os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to all processes of the command
-        assert child.wait(30) != 0
+        assert child.wait(30) == 130
     finally:
         child.kill()
-        child.communicate()
+        _, told = child.communicate()
+    assert told.decode() == "interrupted; run the same command again to go on\n"
     with FeatureFile.open(out) as file:
         file.verify()
         done = set(file.ids)
@@ -156,6 +157,73 @@ def test_ctrl_c_leaves_a_file_to_go_on_with(
     assert code == 0
     assert len(report["done"]) + len(report["skipped"]) == 20
     assert set(report["skipped"]) <= done
+
+
+@pytest.mark.parametrize(("command", "again"), [("frames", True), ("make-benchmark", True), ("demo", False)])
+def test_an_interrupt_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    again: bool,
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folders, "find_videos", interrupt)
+    monkeypatch.setattr("hapvr.cli.demo._run", interrupt)
+    arguments: dict[str, list[object]] = {
+        "frames": [tmp_path, "-o", tmp_path / "x"],
+        "make-benchmark": [tmp_path, tmp_path.parent / "x"],
+    }
+    code, text, words = run(capsys, command, *arguments.get(command, ["--out", tmp_path, "--json"]))
+    assert (code, text) == (130, "")
+    assert words == ("interrupted; run the same command again to go on\n" if again else "interrupted\n")
+
+
+def test_what_lies_among_videos_and_is_none_is_passed_over_and_counted(
+    videos: Path, quick: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "real"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "0.mp4").hardlink_to(videos / "0.mp4")
+    (folder / "deep" / "unnamed").hardlink_to(videos / "1.mp4")
+    for name in ("readme.TXT", "Thumbs.db", "deep/0.srt"):
+        (folder / name).write_text("no video")
+    code, text, _ = run(capsys, "frames", folder, "-o", tmp_path / "packed", "--short-side", 64)
+    assert code == 0
+    assert text.startswith("2 done (")
+    assert text.endswith("\n3 files that are no videos were passed over\n")
+    code, text, _ = run(capsys, "extract", folder, "-o", tmp_path / "f.h5", "--model", quick, "--json")
+    report = json.loads(text)
+    assert (code, sorted(report["done"]), report["passed_over"]) == (0, ["0.mp4", "deep/unnamed"], 3)
+    command = ["make-benchmark", folder, tmp_path / "made", "--queries", 1, "--kind", "flip", "--workers", 1]
+    code, text, _ = run(capsys, *command, "--json")
+    assert (code, json.loads(text)["database"], json.loads(text)["passed_over"]) == (0, 2, 3)
+    code, text, _ = run(capsys, *command)
+    assert text.endswith("\n3 files that are no videos were passed over\n")
+    named = folder / "readme.TXT"
+    code, text, _ = run(capsys, "frames", folder, named, "-o", tmp_path / "packed", "--short-side", 64, "--json")
+    report = json.loads(text)
+    assert (code, [failure["id"] for failure in report["failed"]], report["passed_over"]) == (1, ["readme.TXT"], 2)
+
+
+@pytest.mark.parametrize("place", ["source", "source/made", ".", "other", "other/deep", "link/made"])
+@pytest.mark.parametrize("option", ["--distractors", "--hosts"])
+def test_a_benchmark_never_lies_among_its_sources(
+    videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, option: str
+) -> None:
+    for name, file in (("source", "0.mp4"), ("other", "1.mp4")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).hardlink_to(videos / file)
+    (tmp_path / "link").symlink_to(tmp_path / "source")
+    before = sorted(tmp_path.rglob("*"))
+    code, _, words = run(
+        capsys, "make-benchmark", tmp_path / "source", tmp_path / place, option, tmp_path / "other", "--kind", "flip"
+    )
+    assert code == 2
+    assert "overlap: copies would lie among the originals" in words
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_frames_are_packed(videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

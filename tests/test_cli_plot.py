@@ -60,7 +60,7 @@ def test_a_plot_of_several_models_is_written_as_png_and_svg(
     folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str], plot: str
 ) -> None:
     place, benchmark, models = folder
-    out = [tmp_path / "new" / "plot.png", tmp_path / "plot.svg"]
+    out = [tmp_path / "plot.png", tmp_path / "plot.svg"]
     files = [place / "benchmark.json", f"first={place / 'good.npz'}", place / "bad.npz"]
     code, text, _ = run(capsys, "plot", plot, *files, "-o", out[0], "-o", out[1])
     assert code == 0
@@ -104,8 +104,14 @@ def test_what_cannot_be_drawn_is_refused_before_anything_is_computed(
     place = folder[0]
     known, good = place / "benchmark.json", place / "good.npz"
     out = ["-o", tmp_path / "x.png"]
+    there = tmp_path / "folder.png"
+    there.mkdir()
     for arguments, words in (
         (["queries", known, "absent.npz", "-o", "x.gif"], "its suffix must be one of .png, .svg, .pdf"),
+        (["queries", known, "absent.npz", "-o", tmp_path / "new" / "x.png"], "new' is no folder"),
+        (["queries", known, "absent.npz", "-o", known / "x.png"], "benchmark.json' is no folder"),
+        (["queries", known, "absent.npz", "-o", there], "it is a folder"),
+        (["queries", known, "absent.npz", *out, "-o", tmp_path / "." / "x.png"], "which is written as well"),
         (["queries", known, "absent.npz", *out], "cannot be read"),
         (["queries", known, good, good, *out], "2 models are called 'good': give names, as in mine="),
         (["queries", known, good, "--task", "mAPs", *out], "did you mean 'mAP'"),
@@ -117,7 +123,26 @@ def test_what_cannot_be_drawn_is_refused_before_anything_is_computed(
         code, _, error = run(capsys, "plot", *arguments)
         assert code == 2
         assert words in error
-    assert not (tmp_path / "x.png").exists()
+    assert list(tmp_path.iterdir()) == [there]
+
+
+def test_no_output_replaces_an_input_or_another_output(tmp_path: Path) -> None:
+    film, link, hard = (tmp_path / name for name in ("film.mp4", "link.png", "hard.png"))
+    film.write_bytes(b"film")
+    link.symlink_to(film)
+    hard.hardlink_to(film)
+    for output in (film, link, hard, tmp_path / ".." / tmp_path.name / "film.mp4"):
+        with pytest.raises(ConfigError, match=r"would overwrite '.*film\.mp4', which is read"):
+            plotting.require_outputs([output], inputs=[tmp_path / "absent.mp4", film])
+    with pytest.raises(ConfigError, match=r"would overwrite '.*new\.png', which is written as well"):
+        plotting.require_outputs([tmp_path / "new.png", tmp_path / ".." / tmp_path.name / "new.png"])
+    plotting.require_outputs([tmp_path / "new.png", tmp_path / "new.html"], inputs=[film])
+    assert film.read_bytes() == b"film"
+
+
+def test_a_disk_that_refuses_a_figure_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written: File name too long"):
+        plotting.save_figure(plotting.plot_surrogates(surrogate_curves(points=11)), tmp_path / f"{'x' * 300}.png")
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

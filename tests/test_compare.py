@@ -15,7 +15,7 @@ from PIL import Image
 
 import hapvr
 from hapvr.cli import main
-from hapvr.comparing import Match, compare, read_side
+from hapvr.comparing import Instant, Match, compare, read_side
 from hapvr.comparing import match as match_sides
 from hapvr.errors import ConfigError, DecodeError, WeightsError
 from hapvr.model import SHIPPED, Model, load, save_calibration, save_model, shipped_models
@@ -108,6 +108,8 @@ def test_the_answer_as_json(match: Match) -> None:
     answer = json.loads(json.dumps(match.as_json()))
     assert answer["score"] == match.score
     assert answer["probability"] == match.probability
+    assert answer["best"] == dataclasses.asdict(match.best)
+    assert answer["best"]["similarity"] == match.matrix.max()
     assert set(answer["segments"][0]) == {"query", "target", "score", "backwards"}
 
 
@@ -172,7 +174,97 @@ def test_frames_that_say_nothing_are_left_out_and_it_is_said(lite: Model, tmp_pa
 
 def test_a_picture_is_a_video_of_one_frame(lite: Model, films: dict[str, Path], tmp_path: Path, match: Match) -> None:
     Image.fromarray(match.target.frames.images[10]).save(tmp_path / "still.png")
-    assert compare(tmp_path / "still.png", films["film"], model=lite).score > 0.7
+    still = compare(tmp_path / "still.png", films["film"], model=lite)
+    assert still.score > 0.7
+    # Too short for a stretch, so the instant is told instead: which of all pairs of frames is the most similar.
+    assert still.segments == ()
+    assert still.too_short
+    row, column = max(np.ndindex(still.matrix.shape), key=lambda cell: still.matrix[cell])
+    assert column == 10
+    assert still.best == Instant(0.0, match.target.times[10], float(still.matrix[row, column]))
+    page = save_html(still, tmp_path / "still.html").read_text()
+    assert f"<h1>Most alike at {still.best.target:.1f} s of film.mp4 (similarity {still.best.similarity:.2f})" in page
+    assert "still.png has 1 frame to compare: a stretch takes 3" in page
+    assert "Most similar frames" in page
+    assert "Frames that match" not in page
+    save_plot(still, tmp_path / "plot.svg")
+
+
+@pytest.mark.parametrize(("frames", "short"), [(1, True), (2, True), (3, False)])
+def test_what_is_said_without_a_segment_depends_on_whether_there_could_be_one(
+    match: Match, tmp_path: Path, frames: int, short: bool
+) -> None:
+    query = dataclasses.replace(match.query, used=match.query.used[:frames])
+    few = dataclasses.replace(match, query=query, segments=(), matrix=match.matrix[:frames])
+    assert few.too_short is short
+    page = save_html(few, tmp_path / "few.html").read_text()
+    assert ("<h1>Most alike at" in page) is short
+    assert ("<h1>No stretch matches</h1>" in page) is not short
+    assert best_pairs(few) == [few.best_pair]
+
+
+def test_the_command_line_tells_the_instant_of_a_picture(
+    films: dict[str, Path], tmp_path: Path, match: Match, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Image.fromarray(match.target.frames.images[10]).save(tmp_path / "still.png")
+    files = [str(tmp_path / "still.png"), str(films["film"])]
+    with pytest.raises(SystemExit):
+        main(["compare", *files, "--json"])
+    best = json.loads(capsys.readouterr().out)["best"]
+    assert best["query"] == 0
+    with pytest.raises(SystemExit):
+        main(["compare", *files])
+    place = f"most alike at {best['target']:.1f} s of B (similarity {best['similarity']:.2f})"
+    assert capsys.readouterr().out.splitlines()[1] == f"  {place}"
+
+
+def test_a_black_video_is_said_to_be_once(lite: Model, tmp_path: Path) -> None:
+    write_clip(Clip(np.zeros((12, 96, 128, 3), np.uint8), 4), tmp_path / "black.mp4")
+    side = read_side(tmp_path / "black.mp4", lite)
+    (warning,) = side.warnings
+    assert "they were compared all the same" in warning
+    assert len(side.used) == len(side.frames)
+
+
+def test_outputs_are_checked_before_anything_is_read(
+    films: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(*_: object, **__: object) -> Match:
+        raise AssertionError
+
+    monkeypatch.setattr("hapvr.comparing.compare", compare)
+    film = tmp_path / "film.mp4"
+    shutil.copy(films["film"], film)
+    picture = tmp_path / "a.png"
+    for options, words in (
+        (["--plot", tmp_path / "s.txt"], "its suffix must be one of"),
+        (["--plot", tmp_path / "s"], "its suffix must be one of"),
+        (["--plot", tmp_path / "new" / "s.png"], "new' is no folder"),
+        (["--html", tmp_path / "new" / "s.html"], "new' is no folder"),
+        (["--html", tmp_path], "it is a folder"),
+        (["--html", film], "which is read"),
+        (["--plot", picture, "--html", picture], "which is written as well"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["compare", str(films["middle"]), str(film), *map(str, options)])
+        printed = capsys.readouterr()
+        assert left.value.code == 2
+        assert words in printed.err
+        assert printed.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [film]
+    assert film.read_bytes() == films["film"].read_bytes()
+
+
+def test_the_answer_is_printed_before_pictures_are_written(
+    match: Match, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hapvr.comparing.compare", lambda *_, **__: match)
+    with pytest.raises(SystemExit) as left:
+        main(["compare", "a.mp4", "b.mp4", "--html", str(tmp_path / ("x" * 300))])
+    printed = capsys.readouterr()
+    assert left.value.code == 2
+    assert "cannot be written" in printed.err
+    assert printed.out.startswith(f"score {match.score:.3f}")
 
 
 def test_a_file_that_is_no_video_is_refused(lite: Model, films: dict[str, Path], tmp_path: Path) -> None:

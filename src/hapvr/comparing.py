@@ -19,10 +19,12 @@ from hapvr.features.extractor import decode_parts
 from hapvr.features.files import Features, joined
 from hapvr.model import Model, load
 from hapvr.records import Frames
-from hapvr.similarity import Segment, find_segments
+from hapvr.similarity import Segment, SegmentConfig, find_segments
 from hapvr.similarity.calibration import checked_prior
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.network import Descriptors
+
+_FLAT = "Every frame is flat (black or of one colour): they were compared all the same, but the score says little."
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,15 @@ class Side:
         return self.frames.timestamps[self.used]
 
 
+@dataclass(frozen=True)
+class Instant:
+    """A frame of the query and one of the target, in seconds, and how similar they are."""
+
+    query: float
+    target: float
+    similarity: float
+
+
 @dataclass(frozen=True, eq=False)
 class Match:
     """The comparison of a query with a target."""
@@ -55,6 +66,25 @@ class Match:
     compared: NDArray[np.float32] | None  # [Tq / 4, Tt / 4] psi's output in [-1, 1]; None for a model without psi
     prior: float | None = None  # that the probability was computed with; None likewise
     false_per_million: float | None = None  # pairs without a match that score as high; None likewise
+    least_frames: int = SegmentConfig.least_frames  # of a segment, on either side
+
+    @property
+    def best_pair(self) -> tuple[int, int]:
+        """The most similar frames: row and column of the matrix."""
+        row, column = np.unravel_index(int(self.matrix.argmax()), self.matrix.shape)
+        return int(row), int(column)
+
+    @property
+    def best(self) -> Instant:
+        """The most similar frames, whether or not they are part of a segment."""
+        row, column = self.best_pair
+        times = float(self.query.times[row]), float(self.target.times[column])
+        return Instant(*times, float(self.matrix[row, column]))
+
+    @property
+    def too_short(self) -> bool:
+        """Whether the query, as a picture, has too few frames for a segment: all that can be told is an instant."""
+        return len(self.matrix) < self.least_frames
 
     @property
     def meaning(self) -> str:
@@ -82,6 +112,7 @@ class Match:
                 }
                 for segment in self.segments
             ],
+            "best": dataclasses.asdict(self.best),
             "warnings": {"query": list(self.query.warnings), "target": list(self.target.warnings)},
         }
 
@@ -117,7 +148,8 @@ def read_side(path: str | os.PathLike[str], model: Model) -> Side:
     warnings = frames.warnings
     if len(used) == 0:
         used = np.arange(len(frames))
-        warnings = (*warnings, "Every frame is flat or a repeat; they were compared all the same.")
+        # In place of the decoder's warning, which expects that such frames are left out.
+        warnings = (*(one for one in warnings if "nothing to compare" not in one), _FLAT)
     elif len(used) < len(frames):
         warnings = (*warnings, f"{len(frames) - len(used)} of {len(frames)} frames are flat or repeats: left out.")
     regions = features.regions[torch.from_numpy(used)].to(model.extractor.device)
@@ -138,7 +170,10 @@ def match(query: Side, target: Side, *, model: Model, prior: float | None = None
         height, width = (length // DOWNSAMPLING for length in matrix.shape)
         psi = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
     segments = find_segments(matrix, query.times, target.times, config=model.segments)
-    answer = Match(query, target, found.scores.item(), None, tuple(segments), matrix, psi)
+    answer = Match(
+        *(query, target, found.scores.item(), None, tuple(segments), matrix, psi),
+        least_frames=model.segments.least_frames,
+    )
     calibration = model.calibration
     if calibration is None:
         return answer

@@ -20,10 +20,7 @@ from numpy.typing import NDArray
 
 from hapvr.comparing import Match, Side
 from hapvr.errors import ConfigError
-from hapvr.plotting import RAMP
-from hapvr.similarity import Segment
-from hapvr.similarity.comparator import DOWNSAMPLING
-from hapvr.similarity.segments import frame_edges
+from hapvr.plotting import RAMP, plot_match, require_outputs, require_pictures, save_figure
 
 _PAIRS = 4  # thumbnail pairs shown
 _STRIP = 6  # frames of a strip in a report
@@ -47,54 +44,18 @@ def best_pairs(match: Match, count: int = _PAIRS) -> list[tuple[int, int]]:
     """Frame pairs (query frame, target frame) to show: spread over the matches, or the most alike if there is none."""
     cells = [cell for segment in match.segments for cell in segment.path]
     if not cells:
-        order = np.argsort(match.matrix, axis=None)[::-1][:1]
-        cells = [tuple(int(x) for x in np.unravel_index(place, match.matrix.shape)) for place in order]  # type: ignore[misc]
+        return [match.best_pair]
     chosen = np.unique(np.linspace(0, len(cells) - 1, min(count, len(cells))).round().astype(int))
     return [cells[place] for place in chosen]
 
 
 def save_plot(match: Match, path: str | os.PathLike[str]) -> Path:
     """Draw the frame matrix with the matched path, before and after psi, and frame pairs beside it: PNG, SVG or PDF."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-        from matplotlib.colors import LinearSegmentedColormap
-    except ImportError as error:
-        raise ConfigError("Drawing needs matplotlib: pip install 'hapvr[plots]'.") from error
-
-    ramp = LinearSegmentedColormap.from_list("hapvr", (RAMP / 255).tolist())
-    pairs = best_pairs(match)
-    panels = [("frame similarities", match.matrix, (-0.1, 1.0))]
-    if match.compared is not None:
-        panels.append(("after psi", match.compared, (-1.0, 1.0)))
-    figure = pyplot.figure(figsize=(4.6 * len(panels) + 3.6, 4.8), layout="constrained")
-    grid = figure.add_gridspec(len(pairs), 2 * len(panels) + 2)
-    down, across = frame_edges(match.query.times), frame_edges(match.target.times)
-    for number, (title, values, (low, high)) in enumerate(panels):
-        axes = figure.add_subplot(grid[:, 2 * number : 2 * number + 2])
-        step = 1 if values is match.matrix else DOWNSAMPLING
-        borders = across[::step][: values.shape[1] + 1], down[::step][: values.shape[0] + 1]
-        drawn = axes.pcolormesh(*borders, values, cmap=ramp, vmin=low, vmax=high, rasterized=True)
-        axes.invert_yaxis()
-        for segment in match.segments:
-            times = np.array([(match.target.times[j], match.query.times[i]) for i, j in segment.path])
-            axes.plot(times[:, 0], times[:, 1], color="white", linewidth=3.5)
-            axes.plot(times[:, 0], times[:, 1], color="#d1495b", linewidth=1.8)
-        axes.set(title=title, xlabel="target, s", ylabel="query, s" if number == 0 else "")
-        figure.colorbar(drawn, ax=axes, shrink=0.7)
-    for row, (i, j) in enumerate(pairs):
-        for column, (side, frame) in enumerate(((match.query, i), (match.target, j))):
-            axes = figure.add_subplot(grid[row, 2 * len(panels) + column])
-            axes.imshow(side.frames.images[side.used[frame]])
-            axes.set_title(f"{'query' if column == 0 else 'target'} {side.times[frame]:.1f} s", fontsize=8)
-            axes.axis("off")
+    require_pictures([path])
     meaning = f"\n{match.meaning}" if match.meaning else ""
-    figure.suptitle(f"score {match.score:.3f}, {_in_words(match.segments)}{meaning}", fontsize=11)
-    figure.savefig(path, dpi=160)
-    pyplot.close(figure)
-    return Path(path)
+    title = f"score {match.score:.3f}, {_in_words(match)}{meaning}"
+    (file,) = save_figure(plot_match(match, best_pairs(match), title=title), path, dpi=160)
+    return file
 
 
 def save_html(match: Match, path: str | os.PathLike[str]) -> Path:
@@ -135,6 +96,7 @@ dashed ones the truth.</p>
 
 
 def _written(page: str, path: Path) -> Path:
+    require_outputs([path])
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -156,7 +118,7 @@ def _entry(entry: Entry) -> str:
 <p class="note">{html.escape(entry.note)}</p></header>
 <div class="strip">{columns}</div>
 <div class="facts"><p>best: <strong>{target}</strong>, score <strong>{match.score:.3f}</strong></p>{_meaning(match)}
-{_where(match.segments, target)}
+{_where(match, target)}
 <p class="note">{html.escape(entry.name)}</p>{_timeline(match, "query")}
 <p class="note">{target}</p>{_timeline(match, "target")}</div>
 <div class="matrix small">{heat}</div>
@@ -164,9 +126,10 @@ def _entry(entry: Entry) -> str:
 """
 
 
-def _where(segments: tuple[Segment, ...], target: str) -> str:
+def _where(match: Match, target: str) -> str:
+    segments = match.segments
     if not segments:
-        return "<p>No stretch of the two matches.</p>"
+        return f"<p>{_headline(match, target)}.</p>"
     rows = [
         f"<tr><td>{_stretch(s.query)}</td><td>{_stretch(s.target)}</td>"
         f"<td>{'backwards' if s.backwards else ''}</td></tr>"
@@ -215,7 +178,7 @@ def _page(match: Match) -> str:
     table = (
         f"<table><tr><th>in {names[0]}</th><th>in {names[1]}</th><th>similarity</th><th></th></tr>{rows}</table>"
         if match.segments
-        else "<p>No stretch of the two videos matches.</p>"
+        else f"<p>{_why_none(match, names[0])}</p>"
     )
     pairs = "".join(
         f"<figure><img src='{_thumbnail(match.query, i)}' alt='query at {match.query.times[i]:.1f} s'>"
@@ -230,17 +193,17 @@ def _page(match: Match) -> str:
         for text in side.warnings
     ]
     warnings = f"<ul>{''.join(f'<li>{note}</li>' for note in notes)}</ul>" if notes else ""
-    body = f"""<h1>{_verdict(match)}</h1>
+    line = ", a line is a match" if match.segments else ""
+    body = f"""<h1>{_headline(match, names[1])}</h1>
 <p>Score <strong>{match.score:.3f}</strong> (from -1 to 1) for how much of <em>{names[0]}</em> is found in
 <em>{names[1]}</em>.</p>{_meaning(match)}
 {table}
 <h2>Where</h2>
 <p class="note">{names[0]}</p>{_timeline(match, "query")}<p class="note">{names[1]}</p>{_timeline(match, "target")}
 <h2>Frame by frame</h2>
-<p class="note">Down: {names[0]}. Across: {names[1]}. Bright cells are frames that look alike, the line is
-the match.</p>
+<p class="note">Down: {names[0]}. Across: {names[1]}. Bright cells are frames that look alike{line}.</p>
 <div class="matrix"><img src="{_heat_map(match.matrix)}" alt="frame similarities">{_paths(match)}</div>
-<h2>Frames that match</h2>{pairs}{warnings}"""
+<h2>{"Frames that match" if match.segments else "Most similar frames"}</h2>{pairs}{warnings}"""
     return _document(" and ".join(Path(side.path).name for side in (match.query, match.target)), body)
 
 
@@ -282,9 +245,12 @@ def _document(title: str, body: str) -> str:
 """
 
 
-def _verdict(match: Match) -> str:
+def _headline(match: Match, target: str) -> str:
+    """The answer in a few words; `target` is HTML."""
     if not match.segments:
-        return "No match found"
+        if not match.too_short:
+            return "No stretch matches"
+        return f"Most alike at {match.best.target:.1f} s of {target} (similarity {match.best.similarity:.2f})"
     covered = sum(segment.query[1] - segment.query[0] for segment in match.segments)
     low, high = _ends(match.query)
     return f"They match over {min(1.0, covered / max(high - low, 1e-9)):.0%} of the query"
@@ -295,8 +261,18 @@ def _meaning(match: Match) -> str:
     return f"\n<p>{match.meaning[:1].upper()}{match.meaning[1:]}.</p>" if match.meaning else ""
 
 
-def _in_words(segments: tuple[Segment, ...]) -> str:
-    return "no match" if not segments else "1 match" if len(segments) == 1 else f"{len(segments)} matches"
+def _why_none(match: Match, query: str) -> str:
+    if not match.too_short:
+        return f"The most similar frames are those at {match.best.query:.1f} s and {match.best.target:.1f} s."
+    count = len(match.matrix)
+    frames = "1 frame" if count == 1 else f"{count} frames"
+    return f"{query} has {frames} to compare: a stretch takes {match.least_frames}, so only an instant can be told."
+
+
+def _in_words(match: Match) -> str:
+    if not match.segments:
+        return f"most alike at {match.best.target:.1f} s of the target" if match.too_short else "no stretch matches"
+    return "1 match" if len(match.segments) == 1 else f"{len(match.segments)} matches"
 
 
 def _stretch(seconds: tuple[float, float]) -> str:

@@ -57,22 +57,53 @@ def save_figure(figure: Figure, *paths: str | os.PathLike[str], dpi: int = 200) 
     files = require_pictures(paths)
     with _style():
         for file in files:
-            file.parent.mkdir(parents=True, exist_ok=True)
             undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(file.suffix.lower())
-            figure.savefig(file, dpi=dpi, metadata=undated)
+            try:
+                figure.savefig(file, dpi=dpi, metadata=undated)
+            except OSError as error:
+                raise ConfigError(f"'{file}' cannot be written: {error.strerror or error}.") from error
     return files
 
 
 def require_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """The paths, if figures can be written there: `ConfigError` if a suffix is not known, or without matplotlib."""
+    """The paths, if figures can be written there.
+
+    Raises `ConfigError` if a suffix is not known, for what `require_outputs` refuses, and without matplotlib.
+    """
     files = [Path(path) for path in paths]
     if not files:
         raise ConfigError("a figure needs a file to be written to, such as figure.png or figure.svg.")
     for file in files:
         if file.suffix.lower() not in SUFFIXES:
             raise ConfigError(f"'{file}' names no kind of picture: its suffix must be one of {', '.join(SUFFIXES)}.")
+    require_outputs(files)
     with _style():
         return files
+
+
+def require_outputs(paths: Iterable[str | os.PathLike[str]], *, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
+    """Raise `ConfigError` unless files can be written at the paths without harm, so that it is known before any work.
+
+    The folder of each must exist, the path itself be no folder, and no two of the paths be the same file, nor one of
+    them an input, by whatever name or link.
+    """
+    taken = [(Path(path), "which is read") for path in inputs]
+    for file in map(Path, paths):
+        if not os.path.isdir(file.parent):
+            raise ConfigError(f"'{file}' cannot be written: '{file.parent}' is no folder. Make it first.")
+        if os.path.isdir(file):
+            raise ConfigError(f"'{file}' cannot be written: it is a folder. Name a file in it.")
+        for other, why in taken:
+            if _same(file, other):
+                raise ConfigError(f"'{file}' would overwrite '{other}', {why}. Name another file.")
+        taken.append((file, "which is written as well"))
+
+
+def _same(first: Path, second: Path) -> bool:
+    try:
+        return os.path.samefile(first, second)
+    except OSError:  # at least one does not exist yet
+        return os.path.realpath(first) == os.path.realpath(second)
 
 
 def plot_distributions(models: Mapping[str, Distribution], *, title: str = "") -> Figure:
@@ -182,6 +213,39 @@ def plot_matrices(models: Mapping[str, Match]) -> Figure:
             grid[row, 0].set_ylabel(f"{words}\nquery, s")
             drawn_there = [axes.collections[0] for axes in grid[row] if axes.collections]
             figure.colorbar(drawn_there[0], ax=list(grid[row]), shrink=0.9, pad=0.01)
+    return figure
+
+
+def plot_match(match: Match, pairs: Sequence[tuple[int, int]], *, title: str = "") -> Figure:
+    """The frame matrix of one pair with the matched paths, before and after psi, and pairs of frames beside it.
+
+    Args:
+        match: what `compare` gave.
+        pairs: (query frame, target frame) of the pairs to show, such as `hapvr.pictures.best_pairs` chooses.
+        title: above the figure.
+    """
+    panels = ["frame similarities"] + ["after psi"] * (match.compared is not None)
+    with _style():
+        figure = _figure(4.6 * len(panels) + 3.6, 4.8)
+        grid = figure.add_gridspec(len(pairs), 2 * len(panels) + 2)
+        for number, words in enumerate(panels):
+            axes = figure.add_subplot(grid[:, 2 * number : 2 * number + 2])
+            drawn = draw_matrix(axes, match, psi=number == 1)
+            for segment in match.segments:
+                times = np.array([(match.target.times[j], match.query.times[i]) for i, j in segment.path])
+                axes.plot(times[:, 0], times[:, 1], color="white", linewidth=3.5)
+                axes.plot(times[:, 0], times[:, 1], color="#d1495b", linewidth=1.8)
+            axes.set(title=words, xlabel="target, s", ylabel="query, s" if number == 0 else "")
+            if drawn is not None:
+                figure.colorbar(drawn, ax=axes, shrink=0.7)
+        for row, frames in enumerate(pairs):
+            sides = (("query", match.query), ("target", match.target))
+            for column, ((name, side), frame) in enumerate(zip(sides, frames, strict=True)):
+                axes = figure.add_subplot(grid[row, 2 * len(panels) + column])
+                axes.imshow(side.frames.images[side.used[frame]])
+                axes.set_title(f"{name} {side.times[frame]:.1f} s", fontsize=8)
+                axes.axis("off")
+        _title(figure, title)
     return figure
 
 

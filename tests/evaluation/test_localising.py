@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from hapvr.errors import DataError
-from hapvr.evaluation import Benchmark, Task, TrueSegment, localise
-from hapvr.features.files import Features, FeatureWriter
+from hapvr.evaluation import Benchmark, Task, TrueSegment, localise, score_benchmark
+from hapvr.evaluation.scoring import file_names
+from hapvr.features.files import FeatureFile, Features, FeatureWriter
 from hapvr.similarity import SegmentConfig
 from tests.similarity import models
 
@@ -83,3 +84,36 @@ def test_features_without_times_are_refused(tmp_path: Path) -> None:
             writer.add(id, Features(film(1)))
     with pytest.raises(DataError, match="without timestamps"):
         localise(plain(), benchmark(), tmp_path / "f.h5")  # type: ignore[arg-type]
+
+
+def test_videos_are_known_by_their_files_names_too(features: Path, tmp_path: Path) -> None:
+    with FeatureFile.open(features) as file, FeatureWriter(tmp_path / "extracted.h5") as writer:
+        for id in file.ids:
+            writer.add(f"clips/{id}.mp4", file[id])
+    expected = score_benchmark(plain(), benchmark(), features).scores  # type: ignore[arg-type]
+    renamed = score_benchmark(plain(), benchmark(), tmp_path / "extracted.h5").scores  # type: ignore[arg-type]
+    assert expected is not None
+    assert renamed is not None
+    assert (renamed.queries, renamed.targets) == (expected.queries, expected.targets)
+    assert np.array_equal(renamed.values, expected.values)
+    assert localise(plain(), benchmark(), tmp_path / "extracted.h5", config=CONFIG)["trim"].f1 == pytest.approx(1)  # type: ignore[arg-type]
+
+
+def test_a_name_that_two_files_could_have_is_nobodys(tmp_path: Path) -> None:
+    with FeatureWriter(tmp_path / "f.h5") as writer:
+        for id in ("x/a.mp4", "y/a.mp4", "b.mov", "q"):
+            writer.add(id, Features(film(1)))
+    with FeatureFile.open(tmp_path / "f.h5") as file:
+        names = file_names(["a", "b", "q", "z"], file)
+    assert names == {"x/a.mp4": "x/a.mp4", "y/a.mp4": "y/a.mp4", "q": "q", "b": "b.mov"}
+
+
+def test_flat_frames_are_left_out_of_scores(features: Path) -> None:
+    scores = score_benchmark(plain(), benchmark(), features).scores  # type: ignore[arg-type]
+    assert scores is not None
+    with FeatureFile.open(features) as file:
+        shown, target = file["s"].informative(), file["b"]
+    assert len(shown) == 29
+    expected = plain().score(shown.regions, target.regions).item()  # type: ignore[operator]
+    assert scores.values[scores.queries.index("s"), scores.targets.index("b")] == pytest.approx(expected, abs=1e-6)
+    assert expected == pytest.approx(1, abs=1e-5)  # with the flat frame it would be less

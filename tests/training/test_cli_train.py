@@ -42,7 +42,9 @@ def words(frames: Path, run: Path, *more: str) -> list[str]:
     return ["tiny", f"data.frames={frames}", f"run.folder={run}", *QUICK, *more]
 
 
-def test_a_run_from_the_command_line(frames: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_from_the_command_line(
+    frames: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(SystemExit) as exit:
         main(["train", *words(frames, tmp_path / "run")])
     assert exit.value.code == 0
@@ -60,6 +62,23 @@ def test_a_run_from_the_command_line(frames: Path, tmp_path: Path, capsys: pytes
     again = load(tmp_path / "run" / "model").similarity
     for one, two in zip(again.parameters(), model.similarity.parameters(), strict=True):
         assert torch.equal(one, two)
+
+    # All is done: neither the data nor the bank is needed to say so.
+    with monkeypatch.context() as patch:
+        patch.setattr("hapvr.training.trainer.load_clips", lambda *_: pytest.fail("the data was read"))
+        with pytest.raises(SystemExit) as exit:
+            main(["train", *words(frames, tmp_path / "run")])
+    assert exit.value.code == 0
+    out = capsys.readouterr().out
+    assert "all 2 steps are done already" in out
+    assert "bank" not in out
+    again = load(tmp_path / "run" / "model").similarity
+    for one, two in zip(again.parameters(), model.similarity.parameters(), strict=True):
+        assert torch.equal(one, two)
+    with pytest.raises(SystemExit) as exit:
+        main(["train", *words(frames, tmp_path / "run", "optimiser.rate=0.5")])
+    assert exit.value.code == 2
+    assert "holds a run of other settings" in capsys.readouterr().err
 
 
 def test_on_a_bare_node_without_a_bank(frames: Path, tmp_path: Path) -> None:
@@ -80,6 +99,9 @@ def test_a_preview_of_the_views(frames: Path, tmp_path: Path, capsys: pytest.Cap
     assert exit.value.code == 0
     assert "views.png" in capsys.readouterr().out
     assert (tmp_path / "views.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        main(["train", "preview", *words(frames, tmp_path / "run"), "-o", str(tmp_path / "views.png"), "--clips", "9"])
+    assert "views of 4 videos; there are no more\n" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
 
 
@@ -104,6 +126,7 @@ def test_what_cannot_be_trained_is_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+    assert change == "views.size=64" or not (tmp_path / "run").exists()  # the size is known to the backbone alone
 
 
 def test_photographs_are_clips_beside_videos(frames: Path, tmp_path: Path) -> None:

@@ -128,6 +128,35 @@ def test_an_interrupted_run_leaves_no_ground_truth(films: list[Path], tmp_path: 
     assert make_benchmark(films[:2], tmp_path, kinds=["flip"], queries_per_video=1, seed=2).made == 1
 
 
+def test_a_folder_that_holds_something_else_is_refused_and_left_as_it_was(films: list[Path], tmp_path: Path) -> None:
+    def refused(out: Path, told: str, **more: Any) -> None:
+        before = files_of(tmp_path)
+        with pytest.raises(ConfigError, match=told):
+            make_benchmark(films[:1], out, kinds=["flip"], queries_per_video=1, **more)
+        assert files_of(tmp_path) == before
+
+    for name, content in (("notes", None), ("theirs", '{"queries": {"a": {}}, "database": {}}'), ("broken", "{")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ("notes.txt" if content is None else "ground_truth.json")).write_text(content or "mine")
+    refused(tmp_path / "notes", "holds files and is no benchmark")
+    refused(tmp_path / "notes" / "notes.txt", "cannot be used as a folder")
+    refused(tmp_path / "theirs", "was not written by make-benchmark")
+    (tmp_path / "broken" / ".made").mkdir()
+    refused(tmp_path / "broken", "was not written by make-benchmark")
+
+    out = tmp_path / "out"
+    make_benchmark(films[:1], out, kinds=["flip"], queries_per_video=1)
+    (tmp_path / "link.mp4").symlink_to(out / "database" / "film0.mp4")
+    for mine in (out / "database" / "film0.mp4", tmp_path / "link.mp4"):
+        for option in ("distractors", "hosts"):
+            refused(out, "lies in the benchmark folder", **{option: [mine]})
+    shutil.rmtree(out / ".made")  # as a copy without hidden files is
+    assert make_benchmark(films[:1], out, kinds=["flip"], queries_per_video=1).made == 1
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / ".DS_Store").write_text("")
+    assert make_benchmark(films[:1], tmp_path / "hidden", kinds=["flip"], queries_per_video=1).made == 1
+
+
 def test_files_that_cannot_be_read_are_reported_and_stop_nothing(films: list[Path], tmp_path: Path) -> None:
     bad = [tmp_path / "bad.mp4", tmp_path / "missing.mp4", tmp_path / "worse.mp4"]
     bad[0].write_text("not a video")

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from hapvr import __version__
 from hapvr.cli import ablate, compare, demo, evaluate, folders, model, plot, table, train
 from hapvr.errors import HapvrError
 
+# What goes on where it stopped if it is called again.
+_RESUMED = {"ablate", "evaluate", "extract", "frames", "make-benchmark", "train"}
+
+
+class _Interruptible(TyperGroup):
+    """Ctrl-C is one line on stderr and exit code 130."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            again = "; run the same command again to go on" if ctx.invoked_subcommand in _RESUMED else ""
+            typer.echo(f"interrupted{again}", err=True)
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
+    cls=_Interruptible,
     help="Find videos by content.",
     no_args_is_help=True,
     add_completion=False,
@@ -53,3 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except HapvrError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt:  # before or after a command
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from hapvr.comparing import Match
 
 
 def compare(
@@ -23,22 +26,32 @@ def compare(
     """Tell whether and where two videos match: hapvr compare clip.mp4 film.mp4 --html match.html."""
     from hapvr.comparing import compare as compare_files
     from hapvr.pictures import save_html, save_plot
+    from hapvr.plotting import require_outputs, require_pictures
 
+    if plot is not None:
+        require_pictures([plot])
+    require_outputs([file for file in (plot, page) if file is not None], inputs=(query, target))
     match = compare_files(query, target, model=model, prior=prior)
+    # The answer comes first, so that a page that cannot be written does not lose it.
+    if as_json:
+        typer.echo(json.dumps(match.as_json()))
+    else:
+        _print(match)
     if plot is not None:
         save_plot(match, plot)
     if page is not None:
         save_html(match, page)
-    if as_json:
-        typer.echo(json.dumps(match.as_json()))
-        return
+
+
+def _print(match: Match) -> None:
     typer.echo(f"score {match.score:.3f}" + (f": {match.meaning}" if match.meaning else ""))
     for segment in match.segments:
         (a, b), (c, d) = segment.query, segment.target
         way = ", backwards" if segment.backwards else ""
         typer.echo(f"  {a:.1f}-{b:.1f} s of A is {c:.1f}-{d:.1f} s of B (similarity {segment.score:.2f}{way})")
     if not match.segments:
-        typer.echo("  no stretch of the two matches")
+        instant = f"most alike at {match.best.target:.1f} s of B (similarity {match.best.similarity:.2f})"
+        typer.echo(f"  {instant if match.too_short else 'no stretch of the two matches'}")
     for name, side in (("A", match.query), ("B", match.target)):
         for warning in side.warnings:
             typer.echo(f"  {name}: {warning}", err=True)

@@ -77,7 +77,7 @@ def _print(result: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="Who is it a copy of?")
-    for heading in ("edited copy", "best", "score", "copy = film", ""):
+    for heading in ("edited copy", "best", "score", "copy = film, s", ""):
         table.add_column(heading, no_wrap=True)
     colours = {"good": "green", "fair": "yellow", "bad": "red"}
     for row in result["copies"]:
@@ -110,10 +110,10 @@ def _placed(row: dict[str, Any]) -> bool:
 def _summary(rows: list[dict[str, Any]]) -> str:
     copies, others = ([row for row in rows if (row["film"] is None) is alone] for alone in (False, True))
     right = [row for row in copies if row["right"]]
-    placed, quiet = sum(_placed(row) for row in right), sum(not row["segments"] for row in others)
+    placed, false = sum(_placed(row) for row in right), sum(bool(row["segments"]) for row in others)
     return (
         f"{len(right)} of {len(copies)} copies led to their film, {placed} also to the place; "
-        f"{quiet} of {len(others)} videos that are copies of none matched nothing."
+        f"{false} of {len(others)} unrelated videos matched a film by mistake."
     )
 
 
@@ -121,7 +121,7 @@ def _where(segment: dict[str, Any]) -> str:
     """Both stretches in seconds; the film's is named from its end where the copy plays it backwards."""
     (a, b), (c, d) = segment["query"], segment["target"]
     c, d = (d, c) if segment["backwards"] else (c, d)
-    return f"{a:.1f}-{b:.1f} s = {c:.1f}-{d:.1f} s"
+    return f"{a:.1f}-{b:.1f} = {c:.1f}-{d:.1f}"
 
 
 def _run(folder: Path, progress: Progress) -> dict[str, Any]:

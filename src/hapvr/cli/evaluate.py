@@ -79,6 +79,8 @@ def evaluate(
     from hapvr.evaluation.protocol import evaluate as measure
     from hapvr.evaluation.scores import read_scores, write_scores
 
+    if str(csv_out) == "-":
+        raise ConfigError("--csv writes a file; what is printed is the table, or with --json - everything as JSON.")
     _check_places(json_out, csv_out, save_scores)
     policy = _policy(missing)
     truth = open_benchmark(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 Videos = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")]
 
+_ONE_PASSED_OVER = "1 file that is no video was passed over"
+
 
 def extract(
     videos: Videos,
@@ -33,7 +35,8 @@ def extract(
     from hapvr.features.folders import extract_files, find_videos
     from hapvr.model import load
 
-    chosen, files = load() if model is None else load(model), find_videos(videos)
+    others: list[Path] = []
+    chosen, files = load() if model is None else load(model), find_videos(videos, passed_over=others)
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps}
     with (
         FeatureWriter(out, dtype="float16" if half else "float32", attributes=settings) as writer,
@@ -42,7 +45,7 @@ def extract(
         report = extract_files(
             chosen.extractor, files, writer.add, done=writer.done_ids(), workers=workers, progress=advance
         )
-    _print(report, as_json)
+    _print(report, as_json, passed_over=len(others))
 
 
 def frames(
@@ -57,7 +60,8 @@ def frames(
     from hapvr.features.extractor import SamplingConfig
     from hapvr.features.folders import find_videos, pack_files
 
-    usual, files = SamplingConfig(), find_videos(videos)
+    others: list[Path] = []
+    usual, files = SamplingConfig(), find_videos(videos, passed_over=others)
     side = short_side or usual.short_side
     sampling = SamplingConfig(fps=fps or usual.fps, short_side=side, crop=min(side, usual.crop))
     with (
@@ -65,7 +69,7 @@ def frames(
         _progress(len(files), quiet=as_json) as (advance, _),
     ):
         report = pack_files(writer, files, sampling, progress=advance)
-    _print(report, as_json)
+    _print(report, as_json, passed_over=len(others))
 
 
 def make_benchmark(
@@ -81,16 +85,22 @@ def make_benchmark(
     ] = None,
     kind: Annotated[list[str] | None, typer.Option(help="A kind of edited copy; again for more. All if none.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same benchmark.")] = 0,
-    queries: Annotated[int, typer.Option(help="Edited copies of each video.")] = 4,
+    queries: Annotated[
+        int, typer.Option(help="Edited copies of each video; one chosen for `same-event` gives only that one.")
+    ] = 4,
     workers: Annotated[int | None, typer.Option(help="Processes; one a core if not given, four at most.")] = None,
     as_json: Json = False,
 ) -> None:
     """Make edited copies with known ground truth: hapvr make-benchmark ~/Videos benchmark."""
     from hapvr.features.folders import find_videos
     from hapvr.video.benchmark import make_benchmark as make
+    from hapvr.video.benchmark import require_apart
 
-    sources = find_videos([videos])
-    others, mixed = (list(find_videos(paths or []).values()) for paths in (distractors, hosts))
+    require_apart(out, folders=[path for path in (videos, *(distractors or ()), *(hosts or ())) if path.is_dir()])
+    left: list[Path] = []
+    sources = find_videos([videos], passed_over=left)
+    others, mixed = (list(find_videos(paths or [], passed_over=left).values()) for paths in (distractors, hosts))
+    passed_over = len(set(left))
     groups = [] if duplicates is None else _groups(duplicates, sources)
     with _progress(0, quiet=as_json, unit="queries") as (_, reach):
         summary = make(
@@ -107,7 +117,9 @@ def make_benchmark(
         )
     failed = [{"path": str(failure.file), "error": failure.reason} for failure in summary.failed]
     record = {"folder": str(summary.folder), "queries": summary.queries, "database": summary.database, "failed": failed}
-    typer.echo(json.dumps(record) if as_json else str(summary))
+    typer.echo(json.dumps({**record, "passed_over": passed_over}) if as_json else str(summary))
+    if not as_json:
+        _print_passed_over(passed_over)
     raise typer.Exit(1 if failed else 0)
 
 
@@ -148,18 +160,26 @@ def _progress(
         )
 
 
-def _print(report: ExtractionReport, as_json: bool) -> None:
+def _print_passed_over(count: int) -> None:
+    if count:
+        typer.echo(f"{count} files that are no videos were passed over" if count > 1 else _ONE_PASSED_OVER)
+
+
+def _print(report: ExtractionReport, as_json: bool, *, passed_over: int) -> None:
     """What became of every file; exit code 1 if some failed."""
     if as_json:
         failed = [{"id": one.id, "path": one.path, "error": one.error} for one in report.failed]
-        record = {"done": report.done, "skipped": report.skipped, "failed": failed, "warnings": report.warnings}
-        typer.echo(json.dumps({**record, "frames": report.frames, "wall_s": report.wall_s}))
+        record: dict[str, object] = {"done": report.done, "skipped": report.skipped, "failed": failed}
+        record["warnings"] = report.warnings
+        record |= {"passed_over": passed_over, "frames": report.frames, "wall_s": report.wall_s}
+        typer.echo(json.dumps(record))
     else:
         rate = report.frames / report.wall_s if report.wall_s else 0.0
         typer.echo(
             f"{len(report.done)} done ({report.frames:,} frames, {rate:.0f} a second), "
             f"{len(report.skipped)} were there already, {len(report.failed)} failed"
         )
+        _print_passed_over(passed_over)
         for failure in report.failed:
             typer.echo(f"  {failure.path}: {failure.error}", err=True)
         for id, warnings in report.warnings.items():

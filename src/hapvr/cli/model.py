@@ -82,10 +82,14 @@ def convert(
 
 @app.command()
 def info(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A model folder.")], as_json: Json = False
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name, or a model folder.")],
+    as_json: Json = False,
 ) -> None:
-    """Show what a model folder holds, its checksum verified: hapvr model info models/resnet50."""
+    """Show what a model holds, its checksum verified: hapvr model info lite."""
+    from hapvr.model import SHIPPED, shipped_models
     from hapvr.weights import load_parts
+
+    folder = SHIPPED / model if model in shipped_models() else Path(model)
 
     parts = {
         name: {

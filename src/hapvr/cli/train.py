@@ -21,7 +21,7 @@ class _RunByDefault(TyperGroup):
 app = typer.Typer(
     cls=_RunByDefault,
     no_args_is_help=True,
-    help="Train the similarity network on unlabelled videos: hapvr train small data.frames=packed",
+    help="Train the similarity network on unlabelled videos: hapvr train small data.frames=packed.",
 )
 
 Settings = Annotated[str, typer.Argument(metavar="SETTINGS", help="A TOML file, or a recipe: paper, small, tiny.")]
@@ -47,11 +47,11 @@ def preview(
     settings: Settings,
     words: Words = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The PNG to write.")] = Path("views.png"),
-    clips: Annotated[int, typer.Option(min=2, help="How many videos to show.")] = 4,
+    clips: Annotated[int, typer.Option(min=2, help="How many videos to show, where there are as many.")] = 4,
 ) -> None:
     """Draw the views that a run would learn from: hapvr train preview small data.frames=packed -o views.png."""
     from hapvr.training.config import load_config
     from hapvr.training.trainer import preview_views
 
-    preview_views(load_config(settings, words or []), out, clips=clips)
-    typer.echo(f"{out}: weak and strong views of {clips} videos")
+    shown = preview_views(load_config(settings, words or []), out, clips=clips)
+    typer.echo(f"{out}: weak and strong views of {shown} videos" + ("; there are no more" if shown < clips else ""))

@@ -10,6 +10,7 @@ import torch
 
 from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks.record import Benchmark
+from hapvr.evaluation.scoring import file_names
 from hapvr.evaluation.segments import Box, SegmentFigures, segment_figures
 from hapvr.features.files import FeatureFile, Features
 from hapvr.similarity import SegmentConfig, VideoSimilarity, find_segments
@@ -48,19 +49,20 @@ def localise(
     found: dict[Pair, list[Box]] = {}
     true: dict[Pair, list[Box]] = {}
     with FeatureFile.open(features) as file:
-        queries = [query for query in benchmark.queries if query in file]
-        targets = [target for target in benchmark.database if target in file]
+        names = file_names([*benchmark.queries, *benchmark.database], file)
+        queries = [query for query in benchmark.queries if query in names]
+        targets = [target for target in benchmark.database if target in names]
         for done, query in enumerate(queries):
-            own = file[query]
+            own = file[names[query]]
             for segment in benchmark.segments.get(query, ()):
-                if segment.target in file:
+                if segment.target in names:
                     box = ((segment.start, segment.end), (segment.target_start, segment.target_end))
                     true.setdefault((query, segment.target), []).append(box)
             matching = [target for asked, target in true if asked == query]
             others = [target for target in targets if target not in benchmark.labels.get(query, {})]
             lots = np.random.default_rng([_SEED, done]).permutation(len(others))[:strangers]
             for target in [*matching, *(others[lot] for lot in lots)]:
-                found[query, target] = _found(model, own, file[target], config)
+                found[query, target] = _found(model, own, file[names[target]], config)
             if progress is not None:
                 progress(done + 1, len(queries))
     groups: dict[str, set[str]] = {"": set(queries)}

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
@@ -63,6 +63,7 @@ def score_benchmark(
 ) -> Scoring:
     """Score every query that has features against every target that has, in memory bounded by a few chunks.
 
+    Frames that the file flags as flat or repeats are left out, as `hapvr compare` does; published files flag none.
     Videos of the file that the benchmark has no use for are passed over; those that it names and the file lacks get no
     score, which `evaluate` counts.
 
@@ -89,7 +90,9 @@ def score_benchmark(
         file = query_file = opened.enter_context(FeatureFile.open(features))
         if query_features is not None and Path(query_features).resolve() != file.path.resolve():
             query_file = opened.enter_context(FeatureFile.open(query_features))
-        queries, chunks = _plan(model, benchmark, file, query_file, chunk_bytes)
+        names = [file_names(benchmark.queries, query_file), file_names(benchmark.database, file)]
+        queries, chunks = _plan(model, benchmark, file, query_file, names, chunk_bytes)
+        flagged = _has_flags(file, chunks)
         folder = None
         blocks: dict[int, NDArray[np.float32]] = {}
         if work is not None:
@@ -98,12 +101,14 @@ def score_benchmark(
         mine = chunks[index * len(chunks) // count : (index + 1) * len(chunks) // count]
         todo = [chunk for chunk in mine if chunk.number not in blocks]
         advance = _counter(progress, mine, todo)
-        described = _described(model, query_file, queries) if todo else []  # once for all chunks
+        described = _described(model, query_file, [names[0][query] for query in queries]) if todo else []  # once
         clock = _Clock()
         reading = read_chunks(file, todo, device=model.device, readers=readers)
         opened.callback(reading.close)
         for chunk, videos in reading:
             clock.waited()
+            if flagged:
+                videos = [_informative(file, id, video) for id, video in zip(chunk.ids, videos, strict=True)]
             values = pairwise(model, described, videos, dtype=dtype, progress=advance).numpy()
             _require_finite(values, queries, chunk)
             blocks[chunk.number] = values
@@ -112,7 +117,7 @@ def score_benchmark(
             clock.scored()
         regions, dims = file.dims or (0, 0)
     return Scoring(
-        scores=_joined(queries, chunks, blocks) if len(blocks) == len(chunks) else None,
+        scores=_joined(queries, chunks, blocks, names[1]) if len(blocks) == len(chunks) else None,
         chunks=len(chunks),
         finished=len(blocks),
         pairs=len(queries) * sum(len(chunk.ids) for chunk in todo),
@@ -122,15 +127,40 @@ def score_benchmark(
     )
 
 
+def file_names(ids: Iterable[str], file: FeatureFile) -> dict[str, str]:
+    """What each video of a file is called in a benchmark with these ids -> what it is called in the file.
+
+    `hapvr extract` calls a video by its path, "clips/a.mp4"; where no other file could be meant, that is also the
+    benchmark's "clips/a" or "a".
+    """
+    wanted = {id for id in ids if id not in file}
+    claims: dict[str, list[str]] = {}
+    for name in file.ids if wanted else ():
+        path = PurePosixPath(name)
+        short = next((one for one in (str(path.with_suffix("")), path.name, path.stem) if one in wanted), None)
+        if short is not None:
+            claims.setdefault(short, []).append(name)
+    known = {short: names[0] for short, names in claims.items() if len(names) == 1}
+    taken = set(known.values())
+    return {name: name for name in file.ids if name not in taken} | known
+
+
 def _plan(
-    model: VideoSimilarity, benchmark: Benchmark, file: FeatureFile, query_file: FeatureFile, chunk_bytes: int | None
+    model: VideoSimilarity,
+    benchmark: Benchmark,
+    file: FeatureFile,
+    query_file: FeatureFile,
+    names: Sequence[dict[str, str]],
+    chunk_bytes: int | None,
 ) -> tuple[list[str], list[Chunk]]:
-    """The queries that have features, and the targets that have, cut into chunks."""
+    """The queries that have features, and the targets that have, cut into chunks; chunks have the file's names."""
     for each in (file, query_file):
         _require_dims(each, model)
-    queries = [id for id in benchmark.queries if id in query_file]
+    queries = [id for id in benchmark.queries if id in names[0]]
     _require_some(queries, benchmark.queries, query_file, "queries")
-    targets = benchmark.targets_among(file.ids)  # as they lie in the file, which is how they are read fastest
+    places = {name: place for place, name in enumerate(file.ids)}
+    targets = [names[1][id] for id in benchmark.targets_among(names[1])]
+    targets.sort(key=places.__getitem__)  # as they lie in the file, which is how they are read fastest
     _require_some(targets, benchmark.database, file, "database videos")
     size = chunk_bytes or (_GPU_BYTES if model.device.type == "cuda" else _CPU_BYTES)
     regions, dims = file.dims or (1, 1)
@@ -141,9 +171,21 @@ def _plan(
 def _described(model: VideoSimilarity, file: FeatureFile, queries: list[str]) -> list[Tensor]:
     described: list[Tensor] = []
     for id, features in file.stream(queries):
-        described.append(model.describe(features.regions.to(model.device)))
+        described.append(model.describe(features.informative().regions.to(model.device)))
         require_finite(described[-1].as_subclass(Tensor), f"what the model makes of query '{id}'")
     return described
+
+
+def _has_flags(file: FeatureFile, chunks: Sequence[Chunk]) -> bool:
+    """Whether the file says which frames are flat or repeats: ours do for every video, published ones for none."""
+    return bool(chunks) and file.low_information(chunks[0].ids[0]) is not None
+
+
+def _informative(file: FeatureFile, id: str, regions: Tensor) -> Tensor:
+    flags = file.low_information(id)
+    if flags is None or flags.all() or not flags.any():
+        return regions
+    return regions[torch.from_numpy(~flags).to(regions.device)]
 
 
 class _Clock:
@@ -173,11 +215,14 @@ def _require_finite(values: NDArray[np.float32], queries: Sequence[str], chunk: 
         )
 
 
-def _joined(queries: list[str], chunks: list[Chunk], blocks: dict[int, NDArray[np.float32]]) -> Scores:
+def _joined(
+    queries: list[str], chunks: list[Chunk], blocks: dict[int, NDArray[np.float32]], names: dict[str, str]
+) -> Scores:
+    known = {name: id for id, name in names.items()}
     values = np.empty((len(queries), chunks[-1].last), np.float32)
     for chunk in chunks:
         values[:, chunk.first : chunk.last] = blocks[chunk.number]
-    return Scores(tuple(queries), tuple(id for chunk in chunks for id in chunk.ids), values)
+    return Scores(tuple(queries), tuple(known[id] for chunk in chunks for id in chunk.ids), values)
 
 
 def _identity(
@@ -192,7 +237,7 @@ def _identity(
     """All that scores depend on, as the work folder records it."""
     precision = dtype or (torch.bfloat16 if model.device.type == "cuda" else torch.float32)
     return {
-        "version": 1,
+        "version": 2,
         "benchmark": benchmark.name,
         "model": model_checksum(model),
         "precision": f"{str(precision).removeprefix('torch.')} on {model.device.type}",

@@ -187,6 +187,13 @@ class FeatureFile:
     def __getitem__(self, id: str) -> Features:
         return self._read(id, layout.read_whole)
 
+    def low_information(self, id: str) -> NDArray[np.bool_] | None:
+        """Which frames of a video say nothing, [T], without reading its vectors; None where it is not known."""
+        try:
+            return layout.read_flags(self._dataset(id))
+        except (*layout.BROKEN, HapvrError) as error:
+            raise self._broken(id, error) from error
+
     def stream(
         self, ids: Iterable[str] | None = None, *, prefetch: int = 8, workers: int | None = None
     ) -> Iterator[tuple[str, Features]]:
@@ -247,14 +254,9 @@ class FeatureFile:
     # --- reading one video -----------------------------------------------------------------------------------------
 
     def _read(self, id: str, read: _Reader) -> Features:
-        if not self._h5:
-            raise StorageError(f"'{self.path}' has been closed. Read inside the `with` block that opened it.")
-        entry = self._entries.get(id)
-        if entry is None:
-            known = ", ".join(f"'{known}'" for known in itertools.islice(self._entries, 3))
-            raise StorageError(f"'{self.path}' has no video '{id}' among its {len(self)} (such as {known or 'none'}).")
+        dataset = self._dataset(id)
+        entry = self._entries[id]
         try:
-            dataset = self._h5[id]
             layout.require_stored(dataset)
             values = read(dataset, entry.dtype)
             layout.require_checksum(dataset, values)
@@ -262,9 +264,23 @@ class FeatureFile:
             times, low = dataset.attrs.get(layout.TIMESTAMPS), layout.read_flags(dataset)
             return Features(_converted(regions, self.dtype), None if times is None else np.asarray(times), low)
         except (*layout.BROKEN, HapvrError) as error:
-            raise StorageError(
-                f"'{self.path}': the features of '{id}' cannot be used: {layout.sentence(error)} {layout.COPY}"
-            ) from error
+            raise self._broken(id, error) from error
+
+    def _dataset(self, id: str) -> Any:
+        if not self._h5:
+            raise StorageError(f"'{self.path}' has been closed. Read inside the `with` block that opened it.")
+        if id not in self._entries:
+            known = ", ".join(f"'{known}'" for known in itertools.islice(self._entries, 3))
+            raise StorageError(f"'{self.path}' has no video '{id}' among its {len(self)} (such as {known or 'none'}).")
+        try:
+            return self._h5[id]
+        except layout.BROKEN as error:
+            raise self._broken(id, error) from error
+
+    def _broken(self, id: str, error: Exception) -> StorageError:
+        return StorageError(
+            f"'{self.path}': the features of '{id}' cannot be used: {layout.sentence(error)} {layout.COPY}"
+        )
 
 
 class FeatureWriter:

@@ -34,6 +34,14 @@ _BLOCKS = 3  # of each decoding process: one being filled, one at work, one on t
 _LEAST_BLOCK = 4 * 2**20
 _HELD_BYTES = 32 * 2**20  # of features of one video in memory, about 1,800 frames; the rest goes to disk
 
+# Suffixes of files that lie among videos and are none. Short on purpose: what is not known is tried.
+_NO_VIDEOS = (
+    *(".txt", ".md", ".pdf", ".html", ".xml", ".json", ".csv", ".log", ".ini", ".db", ".nfo", ".url", ".lnk"),
+    *(".srt", ".vtt", ".ass", ".sub"),
+    *(".zip", ".part", ".crdownload", ".torrent"),
+    *(".mp3", ".wav", ".flac", ".m4a", ".aac", ".ogg", ".opus"),
+)
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -276,18 +284,24 @@ class _Run:
         return report
 
 
-def find_videos(paths: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
+def find_videos(paths: Iterable[str | os.PathLike[str]], *, passed_over: list[Path] | None = None) -> dict[str, Path]:
     """The files named, and those below the folders named: id -> path. An id is the path below its folder.
 
-    Hidden files are passed over, and nothing else: pipes, links to nowhere or to folders and folders that may not be
-    read are given too, so that whoever reads them says what is wrong with them. `ConfigError` for a path that is not
-    there, and for two files of one id.
+    In folders, hidden files are passed over, and those whose suffix says that they are no videos: texts, subtitles,
+    sound, halves of downloads. Nothing else is: pipes, links to nowhere or to folders and folders that may not be read
+    are given too, so that whoever reads them says what is wrong with them. `ConfigError` for a path that is not there,
+    and for two files of one id.
+
+    Args:
+        paths: files and folders.
+        passed_over: takes the files that were left out for their suffix.
     """
     found: dict[str, Path] = {}
+    others: set[Path] = set()
     for given in paths:
         root = Path(given)
         if root.is_dir():
-            named = {path.relative_to(root).as_posix(): path for path in sorted(_below(root))}
+            named = {path.relative_to(root).as_posix(): path for path in sorted(_below(root, others))}
         elif os.path.lexists(root):
             named = {root.name: root}
         else:
@@ -296,14 +310,24 @@ def find_videos(paths: Iterable[str | os.PathLike[str]]) -> dict[str, Path]:
             if id in found and found[id] != path:
                 raise ConfigError(f"'{found[id]}' and '{path}' would both be called '{id}'. Name their common folder.")
             found[id] = path
+    if passed_over is not None:
+        passed_over += sorted(others.difference(found.values()))
     return found
 
 
-def _below(root: Path) -> Iterator[Path]:
+def _below(root: Path, others: set[Path]) -> Iterator[Path]:
+    """What lies below a folder; files that are no videos go to `others`."""
     closed: list[Path] = []
     for folder, inner, names in os.walk(root, onerror=lambda error: closed.append(Path(error.filename))):
         here = Path(folder)
         inner[:] = [name for name in inner if not name.startswith(".")]
         linked = [name for name in inner if (here / name).is_symlink()]
-        yield from (here / name for name in [*names, *linked] if not name.startswith("."))
+        for name in names:
+            if name.startswith("."):
+                continue
+            if os.path.splitext(name)[1].lower() in _NO_VIDEOS:
+                others.add(here / name)
+            else:
+                yield here / name
+        yield from (here / name for name in linked)
     yield from closed

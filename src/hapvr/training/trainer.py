@@ -27,7 +27,7 @@ from hapvr.model import Model, load, model_info
 from hapvr.similarity import VideoSimilarity
 from hapvr.training.augment import Views
 from hapvr.training.bank import Bank, BankSource, make_bank
-from hapvr.training.checkpoints import Checkpoint, pack_state, unpack_state
+from hapvr.training.checkpoints import Checkpoint, latest_checkpoint, pack_state, unpack_state
 from hapvr.training.clips import Camera, ClipSet
 from hapvr.training.clock import Clock
 from hapvr.training.config import TrainConfig, as_table, to_toml
@@ -73,30 +73,21 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
         base = load(config.model.base)
         model = new_network(config, base).to(device)  # what contradicts the base is refused before any work
         benchmark = load_benchmark(config.validation)
-        run = RunFolder(config, report=report) if rank() == 0 else None
-        clips = load_clips(config, device)
-        drawn_videos(0, videos=len(clips), batch=config.data.batch, seed=config.run.seed)  # refuses too few
-        if run is not None:
-            run.note_skipped(clips.skipped)
-            run.log_sheet(lambda path: _draw_sheet(clips, config, path, min(_SHOWN, config.data.batch)))
-        report(f"{len(clips)} videos, {len(clips.skipped)} skipped; {device}, {world_size()} process(es)")
-        encoder = build_encoder(config, base, device)
-        if config.bank.used:
-            bank = shared_bank(config, clips, encoder, report)
-            report(f"the bank holds {config.bank.weak} weak and {config.bank.strong} strong views: {bank.gib:.2f} GiB")
-            source: Source = _bank_source(bank, config, device)
-        else:
-            source = ClipSource(
-                clips,
-                encoder,
-                views=config.views,
-                batch=config.data.batch,
-                seed=config.run.seed,
-                alike=config.data.alike,
-                group=config.data.group,
-            )
-        metrics = fit(model, source, config, run=run, benchmark=benchmark, report=report)
         folder = Path(config.run.folder)
+        begun = rank() == 0 and (folder / "checkpoints").is_dir()
+        run = RunFolder(config, report=report) if begun else None  # refuses other settings before the data is read
+        source: Source | None = None
+        if not _all_done(run, config):
+            clips = load_clips(config, device)
+            drawn_videos(0, videos=len(clips), batch=config.data.batch, seed=config.run.seed)  # refuses too few
+            if run is None and rank() == 0:
+                run = RunFolder(config, report=report)  # a new run has no folder until its data is there
+            if run is not None:
+                run.note_skipped(clips.skipped)
+                run.log_sheet(lambda path: _draw_sheet(clips, config, path, min(_SHOWN, config.data.batch)))
+            report(f"{len(clips)} videos, {len(clips.skipped)} skipped; {device}, {world_size()} process(es)")
+            source = _source(config, clips, build_encoder(config, base, device), device, report)
+        metrics = fit(model, source, config, run=run, benchmark=benchmark, report=report)
         if run is not None:
             save_trained(folder / "model", model, config)
             run.close()
@@ -125,7 +116,7 @@ def train_from_bank(
 
 def fit(
     model: VideoSimilarity,
-    source: Source,
+    source: Source | None,
     config: TrainConfig,
     *,
     run: RunFolder | None = None,
@@ -134,7 +125,8 @@ def fit(
 ) -> dict[str, float]:
     """Take all steps of the schedule that are not done yet; returns the metrics of the last validation.
 
-    Every process passes its own part of the data as `source`; `run` is given in the first alone, or nowhere.
+    Every process passes its own part of the data as `source`, or None where no step is left; `run` is given in the
+    first alone, or nowhere.
 
     Raises:
         DataError: the loss or a gradient is NaN or infinite. Nothing of it reaches a checkpoint.
@@ -142,15 +134,17 @@ def fit(
     trainer = Trainer(model, config)
     if not trainer.parameters:
         raise ConfigError("nothing in this network is trained: similarity needs attention, binarisation or psi.")
+    steps = config.schedule.steps
     best, metrics = -math.inf, {}
     start = _resumed(trainer, run)
     if start is not None:
         best = start.values.get("best", -math.inf) if start.values.get("best") is not None else -math.inf
         metrics = dict(start.values.get("metrics", {}))
-        report(f"continued after step {start.step}")
-    steps = config.schedule.steps
+        report(f"continued after step {start.step}" if start.step < steps else f"all {steps} steps are done already")
+    if source is None and trainer.done < steps:
+        raise ConfigError(f"{steps - trainer.done} steps are left and there is no source of data for them.")
     pace = _Pace()
-    while trainer.done < steps:
+    while source is not None and trainer.done < steps:
         trainer.clock.exact = (trainer.done + 1) % config.run.log_every == 0  # waiting costs time: one step in many
         began = time.perf_counter()
         values = trainer.step(source)
@@ -264,6 +258,15 @@ class Trainer:
             raise DataError(f"step {self.done + 1}: the loss or its gradient is {value.item():g} ({terms}). {_REMEDY}")
 
 
+def _all_done(run: RunFolder | None, config: TrainConfig) -> bool:
+    """Whether a run has taken all its steps: then it needs no data. The first process knows, and tells the others."""
+    last = latest_checkpoint(run.checkpoints, report=_silent) if run is not None else None
+    box = [last is not None and last.step >= config.schedule.steps]
+    if world_size() > 1:
+        dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
 def _resumed(trainer: Trainer, run: RunFolder | None) -> Checkpoint | None:
     """Bring all processes to the last checkpoint of the run; the first one has it."""
     checkpoint = run.resume() if run is not None else None
@@ -352,10 +355,15 @@ def load_clips(config: TrainConfig, device: torch.device) -> ClipSet:
     return sets[0] if len(sets) == 1 else sets[0] + sets[1]
 
 
-def preview_views(config: TrainConfig, path: str | os.PathLike[str], *, clips: int = 4) -> None:
-    """Write a sheet of the views that a run of these settings would learn from first, as a picture."""
+def preview_views(config: TrainConfig, path: str | os.PathLike[str], *, clips: int = 4) -> int:
+    """Write a sheet of the views that a run of these settings would learn from first, as a picture.
+
+    Returns of how many videos: `clips`, or all where there are fewer.
+    """
     material = load_clips(dataclasses.replace(config, data=dataclasses.replace(config.data, device="cpu")), _CPU)
-    _draw_sheet(material, config, path, min(clips, len(material)))
+    count = min(clips, len(material))
+    _draw_sheet(material, config, path, count)
+    return count
 
 
 def _draw_sheet(clips: ClipSet, config: TrainConfig, path: str | os.PathLike[str], count: int) -> Views:
@@ -395,6 +403,18 @@ def save_trained(folder: Path, similarity: VideoSimilarity, config: TrainConfig)
     }
     parts["trained"] = weights.Part(trained, {})
     return weights.save_parts(folder, parts)
+
+
+def _source(config: TrainConfig, clips: ClipSet, encoder: Encoder, device: torch.device, report: Report) -> Source:
+    """What steps are taken on: a bank of views, or the clips themselves."""
+    if config.bank.used:
+        bank = shared_bank(config, clips, encoder, report)
+        report(f"the bank holds {config.bank.weak} weak and {config.bank.strong} strong views: {bank.gib:.2f} GiB")
+        return _bank_source(bank, config, device)
+    data, seed = config.data, config.run.seed
+    return ClipSource(
+        clips, encoder, views=config.views, batch=data.batch, seed=seed, alike=data.alike, group=data.group
+    )
 
 
 def _bank_source(bank: Bank, config: TrainConfig, device: torch.device) -> BankSource:

@@ -16,6 +16,8 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,6 +39,7 @@ from hapvr.video.files import read_clip, write_clip
 # Longer, faster and larger videos are cut, thinned and scaled to this before they are edited.
 _MAX_SECONDS, _MAX_FPS, _MAX_SHORT_SIDE = 60.0, 15.0, 360
 _RECIPE = 1  # counts changes of the edits that make finished queries out of date
+_interrupted = threading.Event()  # in a process of the pool: by Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ def make_benchmark(
     """Build a benchmark folder; the same arguments give the same ground truth and the same frames.
 
     Calling it again completes an interrupted folder: a finished query is not made again. A file that cannot be read is
-    reported in the summary and left out; it never stops the rest. `DataError` if no query could be made.
+    reported in the summary and left out; it never stops the rest. `DataError` if no query could be made; `ConfigError`
+    for a folder that holds a file given here, or that holds something and is no benchmark of this function's.
 
     Videos chosen for the kind "same-event" (those of at least 8 s, as many as other kinds have queries) give only that:
     one part of theirs is the query, another stands in the database instead of the whole.
@@ -101,6 +105,8 @@ def make_benchmark(
     for name, value, least in (("queries_per_video", queries_per_video, 1), ("workers", workers, 1), ("seed", seed, 0)):
         if value < least:
             raise ConfigError(f"{name} must be at least {least}, got {value}.")
+    require_apart(out, files=[*videos, *distractors, *hosts])
+    _require_own(out)
     failed: list[Failure] = []
     names: dict[Path, Path] = {}
     originals = _once(videos, names)
@@ -118,7 +124,7 @@ def make_benchmark(
         sources, ids, kinds=chosen, queries_per_video=queries_per_video, hosts=guests, grouped=groups, seed=seed
     )
 
-    for folder in ("queries", "database", ".made"):
+    for folder in (".made", "queries", "database"):  # the first one marks the folder as a benchmark
         (out / folder).mkdir(parents=True, exist_ok=True)
     (out / "ground_truth.json").unlink(missing_ok=True)
     apart = {job.source for job in jobs if job.queries[0].kind == SAME_EVENT}
@@ -143,6 +149,60 @@ def make_benchmark(
         kinds=dict(sorted(Counter(query.kind for query in done).items())),
         failed=tuple(failed),
     )
+
+
+def require_apart(out: Path, *, folders: Iterable[Path] = (), files: Iterable[Path] = ()) -> None:
+    """Refuse a benchmark folder that would mix with its sources: `ConfigError`.
+
+    It may lie in none of the folders, hold none of them and be none of them, and it may hold none of the files. Links
+    count as where they lie and as where they lead.
+    """
+    own = _places(out)
+    for folder in folders:
+        if any(a.is_relative_to(b) or b.is_relative_to(a) for a in own for b in _places(folder)):
+            raise ConfigError(
+                f"the benchmark folder '{out}' and the folder of videos '{folder}' overlap: copies would lie among the "
+                "originals. Give a benchmark folder outside it."
+            )
+    for file in files:
+        if any(a.is_relative_to(b) for a in _places(file) for b in own):
+            raise ConfigError(
+                f"'{file}' lies in the benchmark folder '{out}', which is for what is made. Give another folder."
+            )
+
+
+def _places(path: Path) -> set[Path]:
+    path = Path(path)
+    try:
+        return {Path(os.path.abspath(path)), path.resolve()}
+    except (OSError, RuntimeError):  # links in a circle, before Python 3.13
+        return {Path(os.path.abspath(path))}
+
+
+def _require_own(out: Path) -> None:
+    """Refuse a folder that holds what is no benchmark: nothing of it would be told from what is made."""
+    if not os.path.lexists(out):
+        return
+    try:
+        filled = any(not path.name.startswith(".") for path in out.iterdir())
+    except OSError as error:
+        raise ConfigError(f"'{out}' cannot be used as a folder: {error.strerror or error}.") from error
+    truth = out / "ground_truth.json"
+    if os.path.lexists(truth):
+        if not _is_own(truth):
+            raise ConfigError(f"'{truth}' was not written by make-benchmark and would be lost. Give another folder.")
+    elif filled and not (out / ".made").is_dir():
+        raise ConfigError(f"'{out}' holds files and is no benchmark. Give a new or an empty folder.")
+
+
+def _is_own(truth: Path) -> bool:
+    try:
+        content = json.loads(truth.read_text(encoding="utf-8"))
+        return content.keys() == {"queries", "database"} and all(
+            {"file", "kind", "positives", "segments"} <= query.keys() for query in content["queries"].values()
+        )
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False
 
 
 # --- making it ---------------------------------------------------------------------------------------------------
@@ -194,17 +254,31 @@ def _results(jobs: list[Job], out: Path, workers: int) -> Iterator[tuple[Job, tu
         return
     # Forking a process that has threads (torch, a progress bar) may hang it: start anew.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
+    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context, initializer=_heed_interrupts) as pool:
         running = {pool.submit(_make_queries, job, out): job for job in jobs}
-        for future in as_completed(running):
-            try:
-                yield running[future], future.result()
-            except BrokenProcessPool as error:
-                yield running[future], ([], f"a process ended before it was done: {error}")
+        try:
+            for future in as_completed(running):
+                try:
+                    yield running[future], future.result()
+                except BrokenProcessPool as error:
+                    yield running[future], ([], f"a process ended before it was done: {error}")
+        finally:  # who is interrupted does not wait for what was not begun
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(*_: object) -> None:
+    _interrupted.set()
+    raise KeyboardInterrupt
 
 
 def _make_queries(job: Job, out: Path) -> tuple[list[_Done], str]:
     """Make those queries of a video that are not there yet; also the reason if not all could be made."""
+    if _interrupted.is_set():  # a pool's process would go on with the next video
+        raise KeyboardInterrupt
     done: list[_Done] = []
     clip = host = None
     try:

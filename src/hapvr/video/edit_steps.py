@@ -106,7 +106,7 @@ def _corners(rng: Generator, reach: float) -> list[tuple[float, float]]:
 
 
 def letterbox(images: Images, rng: Generator) -> Images:
-    """Between bars, black or blurred, in another format."""
+    """Between bars, black, coloured or blurred, in another format."""
     height, width = images.shape[1:3]
     formats = [shape for shape in (9 / 16, 1.0, 16 / 9, 2.35) if abs(shape * height / width - 1) > 0.15]
     shape = pick(rng, formats)

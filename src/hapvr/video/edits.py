@@ -135,7 +135,7 @@ _OF_THE_PICTURE: dict[str, tuple[str, Callable[[Images, Generator], Images]]] = 
     "rotate-90": ("on its side", steps.rotate_90),
     "perspective": ("seen from aside", steps.perspective),
     "camcorder": ("filmed from a screen: askew, shaking, striped, flickering, soft and noisy", steps.camcorder),
-    "letterbox": ("between bars, black or blurred, in another format", steps.letterbox),
+    "letterbox": ("between bars, black, coloured or blurred, in another format", steps.letterbox),
     "caption": ("with words over it", steps.caption),
     "emoji": ("with emoji over it, some of them moving", steps.emoji),
     "logo": ("with a logo in a corner", steps.logo),
