@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -137,7 +138,9 @@ def work(process: int, folder: str) -> None:
         },
     }
     torch.save(results, f"{folder}/{process}.pt")
+    dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # threads of DDP and gloo that outlive the interpreter now and then abort the process as it ends
 
 
 @pytest.fixture(scope="module")
