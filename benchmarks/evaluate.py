@@ -74,6 +74,8 @@ def main() -> None:
         figures[name] = value
         print(f"  {name:<62} {value:14,.0f}" if value >= 1000 else f"  {name:<62} {value:14.4g}", flush=True)
 
+    if arguments.folder:
+        Path(arguments.folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         measure(Path(folder), arguments, responsive(device), report)
     if arguments.json:
