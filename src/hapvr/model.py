@@ -68,7 +68,7 @@ def shipped_models() -> list[str]:
 
 def model_info(name_or_folder: str | os.PathLike[str] = DEFAULT) -> ModelInfo:
     """Whether a model is complete and what it takes; a damaged backbone in the cache counts as missing."""
-    folder = _folder(name_or_folder)
+    folder = model_folder(name_or_folder)
     origin = _origin(_whole_parts(folder))
     size = (folder / weights.TENSORS).stat().st_size
     complete = True
@@ -89,7 +89,7 @@ def get_model(
     say: Callable[[str], None] = lambda _: None,
 ) -> Fetched | None:
     """Bring what a model does not carry, once; None where it carries everything. See `hapvr.fetching.fetch`."""
-    folder = _folder(name_or_folder)
+    folder = model_folder(name_or_folder)
     origin = _origin(_whole_parts(folder))
     if origin is not None:
         return fetch(origin, file=file, timeout_s=timeout_s, say=say)
@@ -105,7 +105,7 @@ def load(name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torc
     Traceback (most recent call last):
     hapvr.errors.WeightsError: There is no model 'light' here; did you mean 'lite'?
     """
-    folder = _folder(name_or_folder)
+    folder = model_folder(name_or_folder)
     parts = _whole_parts(folder)
     backbone = empty_backbone(str(parts["backbone"].config["name"]))
     tensors, source = _backbone_tensors(parts, name_or_folder)
@@ -128,7 +128,8 @@ def save_calibration(folder: str | os.PathLike[str], calibration: Calibration) -
     return weights.save_parts(folder, _whole_parts(Path(folder)) | {CALIBRATION: calibration.to_part()})
 
 
-def _folder(name_or_folder: str | os.PathLike[str]) -> Path:
+def model_folder(name_or_folder: str | os.PathLike[str]) -> Path:
+    """Where a model lies: by its name, if it is a shipped one, or the folder itself."""
     folder = SHIPPED / name_or_folder if str(name_or_folder) in shipped_models() else Path(name_or_folder)
     if not folder.is_dir():
         raise WeightsError(

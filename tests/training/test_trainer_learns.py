@@ -55,15 +55,13 @@ def unseen() -> Benchmark:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_training_finds_unseen_films_better_than_before(bank: Bank, unseen: Benchmark, seed: int) -> None:
+def test_training_finds_unseen_films_better_than_before_and_than_from_shuffled_labels(
+    bank: Bank, unseen: Benchmark, seed: int
+) -> None:
     before = unseen.measure(new_network(settings(seed), None))
     after = unseen.measure(train_from_bank(bank, settings(seed)))
     assert after["mAP"] > before["mAP"] + 0.03
-    assert after["mAP"] > 0.72
     assert after["uAP"] > before["uAP"]
-
-
-def test_shuffled_labels_do_not_get_there(bank: Bank, unseen: Benchmark) -> None:
     order = torch.randperm(FILMS, generator=torch.Generator().manual_seed(0))
     shuffled = Bank(bank.weak, replace(bank.strong, contents=bank.strong.contents[order]))
-    assert unseen.measure(train_from_bank(shuffled, settings(0)))["mAP"] < 0.65
+    assert after["mAP"] > unseen.measure(train_from_bank(shuffled, settings(seed)))["mAP"] + 0.05

@@ -201,12 +201,17 @@ def _score(
 
 def _segments(truth: Benchmark, features: Path, settings: _Settings) -> dict[str, dict[str, float | int | None]]:
     """How well matching stretches are found, overall ("") and by group."""
+    from hapvr.config import from_mapping
     from hapvr.evaluation.localising import localise
-    from hapvr.model import DEFAULT, load
+    from hapvr.model import DEFAULT, model_folder
+    from hapvr.similarity import SegmentConfig
+    from hapvr.weights import load_part
 
-    whole = load(settings.model or DEFAULT, device=settings.device)
+    # Features are there by now: network and settings are enough, and the backbone is not read again.
+    config = from_mapping(SegmentConfig, load_part(model_folder(settings.model or DEFAULT), "segments").config)
+    network = _similarity(settings.model, settings.device)
     with _progress("segments", quiet=settings.quiet) as advance:
-        figures = localise(whole.similarity, truth, features, config=whole.segments, progress=advance)
+        figures = localise(network, truth, features, config=config, progress=advance)
     return {name: one.as_json() for name, one in figures.items()}
 
 
@@ -232,11 +237,10 @@ def _extracted(files: dict[str, Path], out: Path, settings: _Settings) -> tuple[
 
 def _similarity(model: str | None, device: torch.device) -> VideoSimilarity:
     """The similarity network alone: features are there already, and published ones come without a backbone."""
-    from hapvr.model import DEFAULT, SHIPPED, shipped_models
+    from hapvr.model import DEFAULT, model_folder
     from hapvr.similarity import VideoSimilarity
 
-    name = model or DEFAULT
-    return VideoSimilarity.from_pretrained(SHIPPED / name if name in shipped_models() else name, device=device)
+    return VideoSimilarity.from_pretrained(model_folder(model or DEFAULT), device=device)
 
 
 # --- options ---------------------------------------------------------------------------------------------------------

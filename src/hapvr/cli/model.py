@@ -86,10 +86,10 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Show what a model holds, its checksum verified: hapvr model info lite."""
-    from hapvr.model import SHIPPED, shipped_models
+    from hapvr.model import model_folder
     from hapvr.weights import load_parts
 
-    folder = SHIPPED / model if model in shipped_models() else Path(model)
+    folder = model_folder(model)
 
     parts = {
         name: {
