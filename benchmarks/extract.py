@@ -345,13 +345,13 @@ def measure_packed(arguments: argparse.Namespace, report: Callable[[str, float],
     packed = PackedFrames.open(arguments.gpu)
     frames = sum(packed.lengths.values())
     size = sum(path.stat().st_size for path in Path(arguments.gpu).glob("*.tar")) / frames / 1024
-    workers = arguments.workers or os.cpu_count() or 1
+    workers = arguments.workers or max(1, (os.cpu_count() or 1) - (device.type == "cuda"))
     print(f" {len(packed)} videos, {frames:,} frames of {size:.1f} KiB; {workers} processes")
     report("JPEG alone, frames/s", frames / read_packed(packed, workers))
     for model in arguments.models:
         if model == "lite" and arguments.models == ["lite", "r50"] and device.type == "cuda":
             continue  # r50 is what a GPU is for; --models lite asks for the other
-        for compiled in (False, True) if arguments.compile else (False,):
+        for compiled in (True,) if arguments.compile else (False,):
             extractor = extractor_of(model, arguments.r50, device=device, batch=arguments.batch, compiled=compiled)
             title = (
                 f"{model}, {str(extractor.precision)[6:]}, batch {extractor.batch}{', compiled' if compiled else ''}"

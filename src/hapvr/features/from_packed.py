@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hapvr.features.extractor import RegionExtractor
 
 _RUN = 32  # pictures that a process unpacks at a time
-_BLOCKS = 3  # of each process
+_BLOCKS = 8  # of each process: a GPU holds those of two batches
 _LINGER_S = 0.02  # how long a GPU may wait for a full batch
 
 
@@ -58,7 +58,7 @@ def extract_packed(
         store: called once for each video that was done. Storing gzip takes longer than all the rest: for a
             `FeatureWriter` that keeps up with a GPU, `compression=None`.
         done: ids to leave out.
-        workers: processes that unpack; by default one per core.
+        workers: processes that unpack; by default one per core, less one that feeds a GPU.
         decoder: "pillow" unpacks in the processes; "gpu" unpacks on the GPU, through torchvision if it is installed,
             which rounds a little differently.
         dtype: of the features.
@@ -80,7 +80,7 @@ def extract_packed(
         Crew(
             read_jpegs,
             run.tasks(side, _RUN),
-            workers=workers or os.cpu_count() or 1,
+            workers=workers or max(1, (os.cpu_count() or 1) - gpu),  # a GPU wants a core to be fed
             block_bytes=_RUN * side * side * 3,
             blocks=_BLOCKS,
             adopt=_pinned if gpu else None,
@@ -188,7 +188,8 @@ class _Run:
             elif video.wrong is None:
                 if video.regions is None:
                     video.regions = torch.empty((video.length, *result.shape[1:]), dtype=self.dtype)
-                video.regions[span.first : span.first + span.count] = result[at : at + span.count]
+                # By numpy: torch would spread so small a copy over all cores, which are busy unpacking, and wait for them.
+                video.regions.numpy()[span.first : span.first + span.count] = result.numpy()[at : at + span.count]
             video.got += span.count
             at += span.count
 
@@ -261,7 +262,19 @@ class _Describe:
         for part in pictures:
             batch[at : at + len(part)].copy_(part, non_blocking=True)
             at += len(part)
-        return extractor.regions(batch)[:total].to(self._dtype).cpu()  # waits for all of it
+        return _on_the_host(extractor.regions(batch)[:total].to(self._dtype))
+
+
+def _on_the_host(values: Tensor) -> Tensor:
+    """A copy on the host. The thread sleeps until it is there: waiting as CUDA does it takes a core from the workers."""
+    if values.device.type != "cuda":
+        return values.cpu()
+    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    host.copy_(values, non_blocking=True)
+    done: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    done.record()
+    done.synchronize()
+    return host
 
 
 def _pinned(memory: Bytes) -> Callable[[], None]:
