@@ -54,6 +54,15 @@ def part(batch: Batch, first: int, count: int) -> Batch:
     return Batch(batch.regions[rows], batch.contents[rows], batch.frames[rows])
 
 
+def test_a_step_shows_frame_matrices_of_positive_pairs() -> None:
+    batch, model = joined_batch(), network()
+    values = step_losses(model, losses("paper"), batch, teacher=TeacherConfig())
+    pairs = [(i, j) for i, j in values.relevance.nonzero().tolist() if i != j][:4]
+    alone = [model(batch.regions[i : i + 1], batch.regions[j : j + 1]).frame_matrices[0, 0] for i, j in pairs]
+    torch.testing.assert_close(values.matrices, torch.stack(alone))
+    assert not values.matrices.requires_grad
+
+
 def run(name: str, batch: Batch) -> dict[str, Any]:
     model = network()
     values = step_losses(model, losses(name), batch, teacher=TeacherConfig())

@@ -131,6 +131,10 @@ def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     best = read_checkpoint(folder / "checkpoints" / "best")
     assert best.values["best"] == max(measured)
     assert best.step == 2 * (1 + measured.index(max(measured)))
+    run(settings(tmp_path / "other", "validation.metric=uAP"))
+    logged = [json.loads(line) for line in (tmp_path / "other" / "metrics.jsonl").read_text().splitlines()]
+    best = read_checkpoint(tmp_path / "other" / "checkpoints" / "best")
+    assert best.values["best"] == max(line["uAP"] for line in logged if "uAP" in line)
     (start,) = json.loads((folder / "versions.json").read_text())
     assert start["packages"]["torch"] == torch.__version__
     assert any("head" in line and "s a step" in line for line in lines)
@@ -278,6 +282,8 @@ def test_tensorboard_is_given_scalars_matrices_and_sheets(tmp_path: Path, monkey
     assert calls[0] == ("open", str(tmp_path / "run" / "tensorboard"), None)
     assert {name for kind, name, _ in calls if kind == "scalar"} >= {"loss", "mAP", "uAP", "video_ap"}
     assert ("image", "scores", ((1, 8, 8), 6, "CHW")) in calls
+    frames = settings(tmp_path / "run").views.frames
+    assert ("image", "frames of positive pairs", ((1, frames, 4 * (frames + 1)), 6, "CHW")) in calls
 
 
 # --- validation ------------------------------------------------------------------------------------------------------

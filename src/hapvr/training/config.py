@@ -213,14 +213,16 @@ class BankConfig:
 
 @dataclass(frozen=True)
 class ValidationConfig:
-    """A benchmark that is scored while training; the checkpoint of the highest mAP is kept as `best`."""
+    """A benchmark that is scored while training; the checkpoint of the highest `metric` is kept as `best`."""
 
     features: str = ""  # HDF5 as `hapvr extract` writes it of a benchmark's folder, or a file of `Benchmark.save`
     truth: str = ""  # the benchmark's ground_truth.json; none for a file of `Benchmark.save`
     every: int = 1_000  # steps
+    metric: Literal["mAP", "uAP"] = "mAP"
 
     def __post_init__(self) -> None:
         _require_whole(self, "every", least=1)
+        _require_choice(self, "metric", ("mAP", "uAP"))
         if self.truth and not self.features:
             raise ConfigError("validation.truth is given without validation.features, which it labels.")
 

@@ -6,7 +6,7 @@ RUN/metrics.jsonl     one line every run.log_every steps, and one a validation
 RUN/skipped.json      what the data could not give, and why
 RUN/checkpoints/      see `hapvr.training.checkpoints`
 RUN/model/            the trained model, at the end
-RUN/tensorboard/      scalars, score matrices and view sheets, where tensorboard is installed
+RUN/tensorboard/      scalars, score and frame matrices, view sheets, where tensorboard is installed
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from hapvr.training.config import TeacherConfig
 from hapvr.training.distributed import gather, rank, world_size
 from hapvr.training.pseudo_labels import frame_pseudo_labels
 
+_SHOWN = 4  # frame matrices that a step keeps for the log
 NOTHING = -1  # fills the places of `Batch.contents` that hold no video
 
 
@@ -44,12 +45,13 @@ class Batch:
 
 
 class StepValues(NamedTuple):
-    """What a step gives: the total to backpropagate, and for the log its terms and the scores of all pairs."""
+    """What a step gives: the total to backpropagate; for the log its terms, all scores, and a few frame matrices."""
 
     total: Tensor  # of this process; the mean over processes is the total of the joined batch, and so are gradients
     terms: dict[str, Tensor]  # unweighted, of the joined batch
     scores: Tensor  # [N, N] in [0, 1]
     relevance: Tensor  # bool [N, N]
+    matrices: Tensor  # [P, T, T], frame similarities before psi of up to 4 positive pairs
 
 
 def shared_content(queries: Tensor, targets: Tensor) -> Tensor:
@@ -111,10 +113,10 @@ def step_losses(
         raw=comparison.raw,
         raw_mask=comparison.raw_mask,
     )
+    query, target = (relevance & ~itself)[rows].nonzero(as_tuple=True)  # the positive pairs of this process
     if "frame" in losses.levels:
         if batch.frames is None:
             raise DataError("the frame loss is in the recipe, and the batch has no frame vectors of a teacher.")
-        query, target = (relevance & ~itself)[rows].nonzero(as_tuple=True)  # the positive pairs of this process
         positive, negative = frame_pseudo_labels(
             batch.frames[query],
             gather(batch.frames)[target],
@@ -130,7 +132,8 @@ def step_losses(
     total, terms = _with_own_range(losses)(inputs)
     if "range" in terms and world_size() > 1:
         terms["range"] = gather(terms["range"][None]).sum()
-    return StepValues(total, terms, scores.detach(), relevance)
+    shown = comparison.frame_matrices[query[:_SHOWN], target[:_SHOWN]].detach()
+    return StepValues(total, terms, scores.detach(), relevance, shown)
 
 
 def _with_own_range(losses: WeightedLosses) -> WeightedLosses:

@@ -161,13 +161,14 @@ def fit(
                 run.log(done, line | {f"time_{name}_s": seconds for name, seconds in times.items()})
                 run.log_matrix(done, "scores", values.scores)
                 run.log_matrix(done, "relevance", values.relevance)
+                run.log_matrix(done, "frames of positive pairs", _side_by_side(values.matrices))
         if benchmark is not None and rank() == 0 and (done % config.validation.every == 0 or done == steps):
             metrics = benchmark.measure(model)
             report(f"step {done}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
             if run is not None:
                 run.log(done, metrics)
-            if metrics["mAP"] > best:
-                best = metrics["mAP"]
+            if metrics[config.validation.metric] > best:
+                best = metrics[config.validation.metric]
                 if run is not None:
                     run.save(trainer.checkpoint(best, metrics), best=True)
         if run is not None and (done % config.run.checkpoint_every == 0 or done == steps):
@@ -303,6 +304,15 @@ def _progress(done: int, steps: int, line: dict[str, float], times: dict[str, fl
         f"step {done}/{steps} loss {line['loss']:.4f} ({terms}) rate {line['rate']:.2e} | "
         f"{line['step_s']:.3f} s a step: {split}"
     )
+
+
+def _side_by_side(matrices: Tensor) -> Tensor:
+    """Matrices [P, T, T] as one picture [T, P (T + 1)], with a white line after each; below 0 is black.
+
+    >>> _side_by_side(torch.tensor([[[0.5]], [[-1.0]]])).tolist()
+    [[0.5, 1.0, -1.0, 1.0]]
+    """
+    return torch.nn.functional.pad(matrices.float(), (0, 1), value=1.0).transpose(0, 1).flatten(1)
 
 
 def _mean(value: Tensor) -> Tensor:
