@@ -63,6 +63,36 @@ def save_html(match: Match, path: str | os.PathLike[str]) -> Path:
     return _written(_page(match), Path(path))
 
 
+def save_matches(
+    matches: Sequence[Match], path: str | os.PathLike[str], *, title: str, summary: str, notes: Sequence[str] = ()
+) -> Path:
+    """Write the explanations of several matches, such as the hits of a search, as one self-contained page.
+
+    Args:
+        matches: best first.
+        path: the page to write.
+        title: of the page.
+        summary: a few sentences below it.
+        notes: what else there is to say, one sentence each.
+    """
+    said = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+    listed = "".join(
+        f"<li><a href='#match-{number}'>{html.escape(Path(match.target.path).name)}</a>: score {match.score:.3f}, "
+        f"{_in_words(match)}</li>"
+        for number, match in enumerate(matches, 1)
+    )
+    sections = "".join(
+        f"<section class='match' id='match-{number}'><p class='note'>{number}. {html.escape(match.target.path)}</p>"
+        f"{_explained(match)}</section>"
+        for number, match in enumerate(matches, 1)
+    )
+    body = f"""<h1>{html.escape(title)}</h1>
+<p class="lead">{html.escape(summary)}</p>
+<ol>{listed}</ol>{f"<ul>{said}</ul>" if said else ""}
+{sections}"""
+    return _written(_document(title, body), Path(path))
+
+
 def save_report(
     entries: Sequence[Entry],
     path: str | os.PathLike[str],
@@ -169,6 +199,10 @@ def _score_table(entries: Sequence[Entry], targets: Sequence[Side], scores: NDAr
 
 
 def _page(match: Match) -> str:
+    return _document(" and ".join(Path(side.path).name for side in (match.query, match.target)), _explained(match))
+
+
+def _explained(match: Match) -> str:
     names = [html.escape(Path(side.path).name) for side in (match.query, match.target)]
     rows = "".join(
         f"<tr><td>{_stretch(s.query)}</td><td>{_stretch(s.target)}</td>"
@@ -194,7 +228,7 @@ def _page(match: Match) -> str:
     ]
     warnings = f"<ul>{''.join(f'<li>{note}</li>' for note in notes)}</ul>" if notes else ""
     line = ", a line is a match" if match.segments else ""
-    body = f"""<h1>{_headline(match, names[1])}</h1>
+    return f"""<h1>{_headline(match, names[1])}</h1>
 <p>Score <strong>{match.score:.3f}</strong> (from -1 to 1) for how much of <em>{names[0]}</em> is found in
 <em>{names[1]}</em>.</p>{_meaning(match)}
 {table}
@@ -204,7 +238,6 @@ def _page(match: Match) -> str:
 <p class="note">Down: {names[0]}. Across: {names[1]}. Bright cells are frames that look alike{line}.</p>
 <div class="matrix"><img src="{_heat_map(match.matrix)}" alt="frame similarities">{_paths(match)}</div>
 <h2>{"Frames that match" if match.segments else "Most similar frames"}</h2>{pairs}{warnings}"""
-    return _document(" and ".join(Path(side.path).name for side in (match.query, match.target)), body)
 
 
 _STYLE = """
@@ -218,7 +251,7 @@ figcaption, .note { font-size: .85rem; opacity: .75; } .note { margin: .2rem 0; 
 .entry { display: grid; grid-template-columns: minmax(0, 34rem) minmax(15rem, 1fr) 13rem; gap: .2rem 1.5rem;
   padding: 1rem 0; border-top: 1px solid #8884; break-inside: avoid; }
 .entry header { grid-column: 1 / -1; display: flex; gap: .8rem; align-items: baseline; flex-wrap: wrap; }
-.entry h3, .entry p { margin: 0; }
+.entry h3, .entry p { margin: 0; } .match { border-top: 1px solid #8884; margin-top: 2rem; padding-top: 1rem; }
 .badge { padding: .05rem .6rem; border-radius: 1rem; color: white; font-size: .85rem; }
 .good { background: #2c7a4b; } .fair { background: #9a6a12; } .bad { background: #b3363f; }
 .strip { display: flex; gap: 2px; align-self: start; } .strip figure { margin: 0; flex: 1 1 0; min-width: 0; }

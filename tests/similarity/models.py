@@ -58,6 +58,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "visil_f": {"weighting": "none", "comparator": False, "spatial": "chamfer", "temporal": "chamfer"},
     "visil_f, any length": {"weighting": "none", "comparator": False, "temporal_keep_rate": 0.3, "min_frames": 1},
     "residual": {"residual": True, "temporal_keep_rate": 0.4},
+    "residual above a floor": {"residual": True, "floor": 0.1, "temporal_keep_rate": 0.4},
     "max": {"spatial": "max", "temporal": "max"},
     "average": {"spatial": "average", "temporal": "average"},
     "symmetric average": {"symmetry": "average", "temporal_keep_rate": 0.4},

@@ -114,5 +114,5 @@ def doubled(video: Video, min_frames: int) -> list[Sequence[Row]]:
     return frames
 
 
-def hardtanh(matrix: Matrix) -> list[list[float]]:
-    return [[min(1.0, max(-1.0, value)) for value in row] for row in matrix]
+def hardtanh(matrix: Matrix, floor: float = -1.0) -> list[list[float]]:
+    return [[min(1.0, max(floor, value)) for value in row] for row in matrix]

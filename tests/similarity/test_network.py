@@ -55,7 +55,7 @@ def loop(model: VideoSimilarity, query: Tensor, target: Tensor) -> float:
             raw = reference.psi(cells, layers(model.comparator))
             if config.residual:
                 raw = reference.added(raw, reference.coarse(cells))
-            cells = reference.hardtanh(raw)
+            cells = reference.hardtanh(raw, config.floor)
         score = reference.aggregate(cells, config.temporal, config.temporal_keep_rate)
         if config.symmetry == "levels":
             turned = [list(column) for column in zip(*cells, strict=True)]
@@ -244,6 +244,8 @@ def test_a_folder_of_another_shape_is_refused(tmp_path: Path) -> None:
         ({"min_frames": 3}, "min_frames must be a whole number of at least 4 .psi pools"),
         ({"min_frames": 9.0}, "min_frames must be a whole number"),
         ({"comparator": False, "min_frames": 0}, "min_frames must be a whole number of at least 1, got 0"),
+        ({"floor": 1.0}, "floor must lie from -1 to below 1, got 1.0"),
+        ({"comparator": False, "floor": 0.0}, "floor is a setting of psi"),
         ({"comparator": "no"}, "comparator must be true or false"),
         ({"symmetry": True}, "symmetry must be one of"),
     ],

@@ -137,3 +137,22 @@ def test_a_bad_query_is_named_and_bad_settings_are_refused() -> None:
         pairwise(model(), [video(5)], [video(5)], dtype=torch.float64)
     with pytest.raises(ConfigError, match="max_cells must be at least 1"):
         pairwise(model(), [video(5)], [video(5)], max_cells=0)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_packs_side_by_side_score_as_one_does(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = model()
+    query, *targets = (video(length, place) for place, length in enumerate((5, 9, 4, 12, 30, 7, 8)))
+    together = one_by_one(built, [query], targets)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    monkeypatch.setattr(sys.modules["hapvr.similarity.pairwise"], "_CPU_FRAMES", 12)
+    told: list[int] = []
+    try:
+        scores = pairwise(built, [query], targets, progress=told.append)
+        torch.testing.assert_close(scores, together, atol=1e-5, rtol=1e-4)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert sum(told) == len(targets)
+    assert len(told) > 1

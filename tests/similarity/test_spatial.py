@@ -47,6 +47,16 @@ def test_value_and_gradient_do_not_depend_on_the_blocks(kind: Aggregation, rate:
     torch.testing.assert_close(gradients, torch.autograd.grad((expected * weight).sum(), (query, target)))
 
 
+@given(st.sampled_from(["chamfer", "max"]), st.integers(1, 4000), st.integers(1, 40), st.integers(0, 99))
+def test_pieces_that_fit_a_cache_change_no_value(kind: Aggregation, size: int, rows: int, seed: int) -> None:
+    query, target = videos(seed, (7, 4, 5), (6, 3, 5))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spatial, "_CACHED_BYTES", size)
+        patch.setattr(spatial, "_CACHED_ROWS", rows)
+        matrix = frame_similarities(query, target, kind=kind)
+    torch.testing.assert_close(matrix, dense(query, target, kind, 0.0))
+
+
 def test_gradcheck() -> None:
     query, target = (video.requires_grad_() for video in videos(3, (3, 3, 4), (2, 3, 4)))
     for kind, rate in (("chamfer", 0.0), ("topk", 0.6), ("max", 0.0), ("average", 0.0)):

@@ -10,11 +10,25 @@ import typer
 from typer.core import TyperGroup
 
 from hapvr import __version__
-from hapvr.cli import ablate, compare, demo, evaluate, folders, model, plot, table, train
+from hapvr.cli import (
+    ablate,
+    compare,
+    demo,
+    duplicates,
+    evaluate,
+    folders,
+    library,
+    model,
+    plot,
+    search,
+    serve,
+    table,
+    train,
+)
 from hapvr.errors import HapvrError
 
 # What goes on where it stopped if it is called again.
-_RESUMED = {"ablate", "evaluate", "extract", "frames", "make-benchmark", "train"}
+_RESUMED = {"ablate", "add", "evaluate", "extract", "frames", "make-benchmark", "train"}
 
 
 class _Interruptible(TyperGroup):
@@ -37,16 +51,28 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(ablate.ablate)
+app.command()(library.add)
+app.command()(duplicates.calibrate)
+app.command()(library.compact)
 app.command()(compare.compare)
 app.command()(demo.demo)
+app.command()(duplicates.duplicates)
 app.command()(evaluate.evaluate)
+app.command()(library.export)
 app.command()(folders.extract)
 app.command()(folders.frames)
+app.command("import")(library.import_features)
+app.command()(library.info)
 app.command("make-benchmark")(folders.make_benchmark)
 app.add_typer(model.app, name="model")
 app.add_typer(plot.app, name="plot")
+app.command()(library.remove)
+app.command()(search.search)
+app.command()(serve.serve)
+app.command()(library.status)
 app.command()(table.table)
 app.add_typer(train.app, name="train")
+app.command()(library.watch)
 
 
 def _print_version(wanted: bool) -> None:

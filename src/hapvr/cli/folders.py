@@ -40,7 +40,7 @@ def extract(
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps}
     with (
         FeatureWriter(out, dtype="float16" if half else "float32", attributes=settings) as writer,
-        _progress(len(files), quiet=as_json) as (advance, _),
+        progress_bar(len(files), quiet=as_json) as (advance, _),
     ):
         report = extract_files(
             chosen.extractor, files, writer.add, done=writer.done_ids(), workers=workers, progress=advance
@@ -66,7 +66,7 @@ def frames(
     sampling = SamplingConfig(fps=fps or usual.fps, short_side=side, crop=min(side, usual.crop))
     with (
         PackedWriter(out, attributes={"fps": sampling.fps}) as writer,
-        _progress(len(files), quiet=as_json) as (advance, _),
+        progress_bar(len(files), quiet=as_json) as (advance, _),
     ):
         report = pack_files(writer, files, sampling, progress=advance)
     _print(report, as_json, passed_over=len(others))
@@ -102,7 +102,7 @@ def make_benchmark(
     others, mixed = (list(find_videos(paths or [], passed_over=left).values()) for paths in (distractors, hosts))
     passed_over = len(set(left))
     groups = [] if duplicates is None else _groups(duplicates, sources)
-    with _progress(0, quiet=as_json, unit="queries") as (_, reach):
+    with progress_bar(0, quiet=as_json, unit="queries") as (_, reach):
         summary = make(
             list(sources.values()),
             out,
@@ -143,7 +143,7 @@ def _groups(file: Path, sources: Mapping[str, Path]) -> list[list[Path]]:
 
 
 @contextmanager
-def _progress(
+def progress_bar(
     total: int, *, quiet: bool, unit: str = "videos"
 ) -> Iterator[tuple[Callable[[int], None], Callable[[int, int], None]]]:
     """A bar on stderr: what advances it by a number, and what sets it to so many of so many."""

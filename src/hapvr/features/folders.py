@@ -20,7 +20,7 @@ from hapvr.errors import ConfigError, HapvrError
 from hapvr.features._pipeline import described
 from hapvr.features._threads import single_threads
 from hapvr.features.files import Features, joined
-from hapvr.video.crew import Block, Crew, Ended
+from hapvr.video.crew import Block, Crew, Desk, Ended
 from hapvr.video.crew_work import VideoPart, VideoTask, read_video
 
 if TYPE_CHECKING:
@@ -88,7 +88,47 @@ def extract_files(
         workers: decoding processes; by default as many as cores, four at most.
         progress: called with the number of files just finished.
     """
-    sampling, threads = extractor.sampling, extractor.threads()
+    run = _Run(files, done, workers, progress)
+    tasks = run.tasks(extractor.sampling, crop=extractor.sampling.crop, batch=extractor.batch)
+    for video in extracted(extractor, tasks, workers=run.workers, work=read_video):
+        reason = video.error
+        if video.features is not None and reason is None:
+            run.report.frames += len(video.features)
+            try:
+                store(video.id, video.features)
+            except HapvrError as error:
+                reason = str(error)
+        run.ended(video.id, video.note, reason)
+    return run.over()
+
+
+@dataclass(frozen=True, eq=False)
+class Extracted:
+    """A video that has been read: its features, if it had frames, and what `work` returned; or what was wrong."""
+
+    id: str
+    features: Features | None
+    note: Any
+    error: str | None
+
+
+def extracted(
+    extractor: RegionExtractor,
+    tasks: Iterable[tuple[str, Any]],
+    *,
+    workers: int,
+    work: Callable[[Desk, Any], Any],
+    stop: Callable[[], bool] | None = None,
+) -> Iterator[Extracted]:
+    """Videos as they are done, in bounded memory: `extract_files` is a loop over this.
+
+    Args:
+        extractor: the backbone and its settings.
+        tasks: ids and what `work` takes, such as `VideoTask`; taken as they are needed.
+        workers: decoding processes.
+        work: what they do; it fills blocks as `read_video` does.
+        stop: asked all the time; True ends it, and what was being read is dropped.
+    """
     begun: dict[str, _Gathered] = {}
 
     def describe(blocks: list[Block]) -> list[Tensor]:
@@ -99,16 +139,21 @@ def extract_files(
     def take(id: str, part: VideoPart, regions: Tensor) -> None:
         begun.setdefault(id, _Gathered()).add(Features(regions, part.timestamps, part.low_information))
 
-    def finish(id: str) -> None:
-        store(id, begun.pop(id).whole())
-
-    run = _Run(files, done, workers, progress)
-    tasks = run.tasks(sampling, crop=sampling.crop, batch=extractor.batch)
-    size = extractor.batch * sampling.crop**2 * 3
-    with run.crew(tasks, size) as crew, single_threads(threads) as pool:
+    threads = extractor.threads()
+    size = extractor.batch * extractor.sampling.crop**2 * 3
+    with (
+        Crew(work, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as crew,
+        single_threads(threads) as pool,
+    ):
         stream = described(crew, describe, pool, threads=threads, batch=extractor.batch, count=_count)
         try:
-            return run.through(stream, take, finish, lambda id: begun.pop(id, _Gathered()).close())
+            for id, note, error in _ends(stream, take, stop):
+                gathered = begun.pop(id, None)
+                if gathered is None or error is not None:
+                    (gathered or _Gathered()).close()
+                    yield Extracted(id, None, note, error)
+                else:
+                    yield Extracted(id, gathered.whole(), note, None)
         finally:
             for left in begun.values():
                 left.close()
@@ -149,9 +194,29 @@ def pack_files(
     run = _Run(files, writer.done_ids(), workers, progress)
     tasks = run.tasks(sampling, jpeg=writer.encoding)
     size = max(_LEAST_BLOCK, 8 * sampling.short_side**2 * 3)  # the widest picture that a decoder gives
-    with run.crew(tasks, size) as crew, ThreadPoolExecutor(1) as pool:
+    with (
+        Crew(read_video, tasks, workers=run.workers, block_bytes=size, blocks=_BLOCKS) as crew,
+        ThreadPoolExecutor(1) as pool,
+    ):
         stream = described(crew, describe, pool, threads=1, batch=1, count=_count)
-        return run.through(stream, take, finish, lambda id: parts.pop(id, None))
+        for id, note, error in _ends(stream, take):
+            reason = error
+            if reason is None:
+                run.report.frames += sum(len(part.timestamps) for part, _ in parts[id])
+                try:
+                    finish(id)
+                except HapvrError as refused:
+                    reason = str(refused)
+            parts.pop(id, None)
+            run.ended(id, note, reason)
+    return run.over()
+
+
+def usual_workers(workers: int | None) -> int:
+    """Decoding processes: as many as were asked for, else as cores, four at most."""
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers must be at least 1, got {workers}.")
+    return min(4, os.cpu_count() or 1) if workers is None else workers
 
 
 class _Gathered:
@@ -216,9 +281,7 @@ class _Run:
     def __init__(
         self, files: Files, done: Iterable[str], workers: int | None, progress: Callable[[int], None] | None
     ) -> None:
-        if workers is not None and workers < 1:
-            raise ConfigError(f"workers must be at least 1, got {workers}.")
-        self._workers = min(4, os.cpu_count() or 1) if workers is None else workers
+        self.workers = usual_workers(workers)
         finished = set(done)
         self.report = ExtractionReport(skipped=[id for id in files if id in finished])
         self._todo = {id: os.fspath(path) for id, path in files.items() if id not in finished}
@@ -235,53 +298,48 @@ class _Run:
         batch: int = 16,
         jpeg: tuple[int, int | None] | None = None,
     ) -> Iterator[tuple[str, VideoTask]]:
-        threads = max(1, self._workers // max(1, len(self._todo)))  # a lone video is decoded by all cores
+        threads = max(1, self.workers // max(1, len(self._todo)))  # a lone video is decoded by all cores
         usual = VideoTask("", sampling.fps, sampling.at_least, sampling.short_side, crop, batch, jpeg, threads)
         for id, path in self._todo.items():
             yield id, replace(usual, path=path)
 
-    def crew(self, tasks: Iterator[tuple[str, VideoTask]], block_bytes: int) -> Crew:
-        return Crew(read_video, tasks, workers=self._workers, block_bytes=block_bytes, blocks=_BLOCKS)
+    def ended(self, id: str, note: Any, reason: str | None) -> None:
+        if reason is None:
+            self.report.done.append(id)
+            self.report.video_s += note.duration_s or 0.0
+            if note.warnings:
+                self.report.warnings[id] = list(note.warnings)
+        else:
+            self.report.failed.append(Failure(id, self._todo[id], reason))
+        self._progress(1)
 
-    def through(
-        self,
-        stream: Iterator[tuple[Block, Result | HapvrError] | Ended],
-        take: Callable[[str, VideoPart, Result], None],
-        finish: Callable[[str], None],
-        forget: Callable[[str], object],
-    ) -> ExtractionReport:
-        report = self.report
-        wrong: dict[str, str] = {}  # what was wrong with a video that is still being read
-        for item in stream:
-            if not isinstance(item, Ended):
-                (block, result), id = item, str(item[0].key)
-                if isinstance(result, HapvrError):
-                    wrong.setdefault(id, str(result))
-                elif id not in wrong:
-                    try:
-                        take(id, block.note, result)
-                        report.frames += len(block.note.timestamps)
-                    except HapvrError as error:
-                        wrong[id] = str(error)
-                continue
+    def over(self) -> ExtractionReport:
+        self.report.wall_s = time.perf_counter() - self._start
+        return self.report
+
+
+def _ends(
+    stream: Iterator[tuple[Block, Result | HapvrError] | Ended],
+    take: Callable[[str, VideoPart, Result], None],
+    stop: Callable[[], bool] | None = None,
+) -> Iterator[tuple[str, Any, str | None]]:
+    """The end of each task, after all its blocks have been taken: id, note, and what was wrong."""
+    wrong: dict[str, str] = {}  # what was wrong with a video that is still being read
+    for item in stream:
+        if stop is not None and stop():
+            return
+        if isinstance(item, Ended):
             id = str(item.key)
-            reason = wrong.pop(id, None) or item.error
-            if reason is None:
-                try:
-                    finish(id)
-                except HapvrError as error:
-                    reason = str(error)
-            if reason is None:
-                report.done.append(id)
-                report.video_s += item.note.duration_s or 0.0
-                if item.note.warnings:
-                    report.warnings[id] = list(item.note.warnings)
-            else:
-                forget(id)
-                report.failed.append(Failure(id, self._todo[id], reason))
-            self._progress(1)
-        report.wall_s = time.perf_counter() - self._start
-        return report
+            yield id, item.note, wrong.pop(id, None) or item.error
+            continue
+        (block, result), id = item, str(item[0].key)
+        if isinstance(result, HapvrError):
+            wrong.setdefault(id, str(result))
+        elif id not in wrong:
+            try:
+                take(id, block.note, result)
+            except HapvrError as error:
+                wrong[id] = str(error)
 
 
 def find_videos(paths: Iterable[str | os.PathLike[str]], *, passed_over: list[Path] | None = None) -> dict[str, Path]:
@@ -301,7 +359,7 @@ def find_videos(paths: Iterable[str | os.PathLike[str]], *, passed_over: list[Pa
     for given in paths:
         root = Path(given)
         if root.is_dir():
-            named = {path.relative_to(root).as_posix(): path for path in sorted(_below(root, others))}
+            named = {path.relative_to(root).as_posix(): path for path in sorted(videos_below(root, others=others))}
         elif os.path.lexists(root):
             named = {root.name: root}
         else:
@@ -315,18 +373,29 @@ def find_videos(paths: Iterable[str | os.PathLike[str]], *, passed_over: list[Pa
     return found
 
 
-def _below(root: Path, others: set[Path]) -> Iterator[Path]:
-    """What lies below a folder; files that are no videos go to `others`."""
+def videos_below(
+    root: Path, *, others: set[Path] | None = None, leave: Callable[[Path], bool] | None = None
+) -> Iterator[Path]:
+    """What lies below a folder, as `find_videos` finds it.
+
+    Args:
+        root: the folder.
+        others: takes the files that are no videos by their suffix.
+        leave: folders for which it is True are not entered.
+    """
     closed: list[Path] = []
     for folder, inner, names in os.walk(root, onerror=lambda error: closed.append(Path(error.filename))):
         here = Path(folder)
-        inner[:] = [name for name in inner if not name.startswith(".")]
+        inner[:] = [
+            name for name in inner if not name.startswith(".") and not (leave is not None and leave(here / name))
+        ]
         linked = [name for name in inner if (here / name).is_symlink()]
         for name in names:
             if name.startswith("."):
                 continue
             if os.path.splitext(name)[1].lower() in _NO_VIDEOS:
-                others.add(here / name)
+                if others is not None:
+                    others.add(here / name)
             else:
                 yield here / name
         yield from (here / name for name in linked)

@@ -46,6 +46,7 @@ class SimilarityConfig:
     spatial_keep_rate: float = 0.10  # k_s; at 9 regions K = 1
     comparator: bool = True  # psi between the two aggregations
     residual: bool = False  # psi's output is added to the matrix it sees; not in the paper
+    floor: float = -1.0  # the lowest value behind psi; 0: query frames without a match count nothing, not against
     temporal: Aggregation = "topk"  # frames -> video
     temporal_keep_rate: float = 0.03  # k_t; K > 1 from 200 target frames on
     symmetry: Symmetry = "none"  # "average": (f(q,t) + f(t,q)) / 2; "levels": both directions at each aggregation
@@ -72,6 +73,10 @@ class SimilarityConfig:
                 raise ConfigError(f"{name} must be true or false, got {value!r}.")
         if self.residual and not self.comparator:
             raise ConfigError("residual is a setting of psi, and comparator is false. Leave one of them.")
+        if isinstance(self.floor, bool) or not isinstance(self.floor, int | float) or not -1.0 <= self.floor < 1.0:
+            raise ConfigError(f"floor must lie from -1 to below 1, got {self.floor!r}.")
+        if self.floor != -1.0 and not self.comparator:
+            raise ConfigError("floor is a setting of psi, and comparator is false. Leave one of them.")
         least = DOWNSAMPLING if self.comparator else 1
         if not _is_count(self.min_frames) or self.min_frames < least:
             why = " (psi pools four frames into one)" if self.comparator else ""
@@ -123,6 +128,10 @@ class VideoSimilarity(nn.Module):
         self.attention = RegionAttention(config.dims) if config.weighting == "attention" else None
         self.binarization = Binarization(config.dims, config.bits) if config.bits else None
         self.comparator = Comparator(residual=config.residual) if config.comparator else None
+
+    def bounded(self, raw: Tensor) -> Tensor:
+        """psi's output cut to [floor, 1]; the paper's hardtanh at floor -1."""
+        return F.hardtanh(raw, self.config.floor, 1.0)
 
     @property
     def device(self) -> torch.device:
@@ -196,7 +205,7 @@ class VideoSimilarity(nn.Module):
         for dim in (2, 3):
             matrices, _ = _doubled(matrices, None, dim, self.config.min_frames)
         if self.comparator is not None:
-            matrices = F.hardtanh(_psi(self.comparator, matrices, None, None))
+            matrices = self.bounded(_psi(self.comparator, matrices, None, None))
         return self.aggregate_time(matrices[0, 0])
 
     def aggregate_time(
@@ -251,7 +260,7 @@ class VideoSimilarity(nn.Module):
             raw = _psi(self.comparator, values, rows, columns)
             rows = None if rows is None else pool_mask(pool_mask(rows))
             columns = None if columns is None else pool_mask(pool_mask(columns))
-            values = F.hardtanh(raw)
+            values = self.bounded(raw)
         row_mask = None if rows is None else rows[:, None].expand(values.shape[:3])  # [N, M, Tq']
         column_mask = None if columns is None else columns[None].expand(*values.shape[:2], -1)  # [N, M, Tt']
         scores = self.aggregate_time(values, query_mask=row_mask, target_mask=column_mask)

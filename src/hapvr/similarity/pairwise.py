@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hapvr.checks import require_finite, shape_of
 from hapvr.errors import ConfigError, ShapeError
+from hapvr.features._threads import single_threads
 from hapvr.similarity import kernels
 from hapvr.similarity.chamfer import Aggregation, keep_count
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, slot
@@ -30,6 +30,7 @@ from hapvr.similarity.network import Descriptors, VideoSimilarity, check_regions
 # Cells of the packed matrix worked on at a time: on a CPU psi's activations then stay near its caches (200 bytes a
 # cell), on a GPU a block is long enough to hide the launches (30 bytes a cell in the fused kernels).
 _CPU_CELLS, _GPU_CELLS = 1 << 18, 1 << 25
+_CPU_FRAMES = 512  # frames of a pack on a CPU: some 10 MB, which the allocator hands on from one pack to the next
 _WINDOW = 4096  # targets taken from an iterator at a time, to be sorted and packed
 _FLOAT16_SAFE = 30_000.0  # psi's activations are kept in float16 where they cannot come near its end, 65,504
 _HALO = 8  # rows of context on either side of a strip: psi looks 7 frames far, rounded up to whole output rows
@@ -77,18 +78,41 @@ def _pairwise(
 ) -> Tensor:
     query_packs = list(scorer.packs(queries, "queries", math.isqrt(scorer.cells)))
     widest = max((pack.mask.numel() for pack in query_packs), default=1)
+    most = max(1, scorer.cells // widest)
+    if scorer.device.type == "cpu":
+        most = min(most, _CPU_FRAMES)
     blocks = []
     for window in _windows(targets):
-        # Nothing in this loop waits for the GPU, so that packing one group hides behind scoring the last.
         block = torch.empty(len(queries), len(window), device=scorer.device)
-        for target in scorer.packs(window, "targets", max(1, scorer.cells // widest)):
-            for query in query_packs:
-                block[query.order[:, None], target.order] = scorer.score(query, target)
+
+        def fill(group: list[int], window: list[Tensor] = window, block: Tensor = block) -> int:
+            # Nothing in here waits for the GPU, so that packing one group hides behind scoring the last.
+            with torch.no_grad(), torch.autocast(scorer.device.type, enabled=False):  # which a thread does not inherit
+                target = scorer.pack(window, group)
+                for query in query_packs:
+                    block[query.order[:, None], target.order] = scorer.score(query, target)
+            return len(group)
+
+        groups = list(scorer.groups(window, "targets", most))
+        fused = kernels.usable(block, scorer.dtype)
+        for count in _each(fill, groups, threads=1 if scorer.device.type != "cpu" or fused else None):
             if progress is not None:
-                progress(len(target.order))
+                progress(count)
         blocks.append(block.cpu())
         scorer.refuse_not_finite(queries, window)
     return torch.cat(blocks, 1) if blocks else torch.empty(len(queries), 0)
+
+
+def _each(fill: Callable[[list[int]], int], groups: list[list[int]], *, threads: int | None) -> Iterator[int]:
+    """Work through groups, on a CPU side by side: so no core waits for another at every step, which costs much on a
+    busy machine.
+    """
+    threads = min(threads or torch.get_num_threads(), len(groups))
+    if threads <= 1:
+        yield from map(fill, groups)
+        return
+    with single_threads(threads) as pool:
+        yield from pool.map(fill, groups)
 
 
 @dataclass(frozen=True)
@@ -132,7 +156,11 @@ class _Scorer:
     # --- packing ---------------------------------------------------------------------------------------------------
 
     def packs(self, videos: Sequence[Tensor], name: str, most: int) -> Iterator[_Pack]:
-        """Packs of at most `most` frames (one video at least), by ascending length, none over twice the shortest."""
+        """The packs of `groups`."""
+        return (self.pack(videos, group) for group in self.groups(videos, name, most))
+
+    def groups(self, videos: Sequence[Tensor], name: str, most: int) -> Iterator[list[int]]:
+        """Groups of at most `most` frames (one video at least), by ascending length, none over twice the shortest."""
         for index, video in enumerate(videos):
             if not isinstance(video, Tensor) or video.ndim != 3:
                 raise ShapeError(f"{name}[{index}] must be one video [T, R, D], got {shape_of(video)}.")
@@ -147,18 +175,19 @@ class _Scorer:
         for index in order:
             size = self._slot(len(videos[index]))
             if group and (frames + size > most or len(videos[index]) > 2 * len(videos[group[0]])):
-                yield self._pack(videos, group)
+                yield group
                 group, frames = [], 0
             group.append(index)
             frames += size
         if group:
-            yield self._pack(videos, group)
+            yield group
 
     def _slot(self, length: int) -> int:
         length = doubled_length(length, self.model.config.min_frames)
         return length if self.model.comparator is None else slot(length)
 
-    def _pack(self, videos: Sequence[Tensor], group: list[int]) -> _Pack:
+    def pack(self, videos: Sequence[Tensor], group: list[int]) -> _Pack:
+        """The videos of a group laid end to end."""
         chosen = [videos[index] for index in group]
         source, mask, starts, lengths = [], [], [], []
         first = row = 0
@@ -169,9 +198,9 @@ class _Scorer:
             starts.append(row // self.step)
             lengths.append(length // self.step)
             first, row = first + len(video), row + size
-        real = self._upload(np.concatenate(mask))
-        frames = self._described(chosen)[self._upload(np.concatenate(source))]
-        frames = frames.masked_fill_(~real[:, None, None], 0.0)
+        frames, real = self._described(chosen), self._upload(np.concatenate(mask))
+        if row != first:  # videos that are doubled or followed by a gap
+            frames = frames[self._upload(np.concatenate(source))].masked_fill_(~real[:, None, None], 0.0)
         spans = _Spans(self._upload(np.array(starts)), self._upload(np.array(lengths)), max(lengths))
         return _Pack(self._upload(np.array(group)), frames, real, spans)
 
@@ -181,7 +210,8 @@ class _Scorer:
         if len(described) == 2:
             videos = [self.model.describe(video.to(self.device)) for video in videos]
         frames = torch.cat(videos).to(self.device)
-        self.finite.append(torch.isfinite(frames.as_subclass(Tensor)).all())
+        # A sum is finite if its terms are (or it overflows, and then the terms are looked at): one pass, no copy.
+        self.finite.append(torch.isfinite(frames.as_subclass(Tensor).sum(dtype=_wide(frames.dtype))))
         if described == {False}:
             frames = self.model.describe_unchecked(frames)
         return frames.as_subclass(Tensor).to(self.dtype)
@@ -211,7 +241,7 @@ class _Scorer:
         config = self.model.config
         matrix = self.model.frame_matrix_unchecked(query.frames, target.frames)  # [H, W]
         if self.model.comparator is not None:
-            matrix = F.hardtanh(self._psi(self.model.comparator, matrix, query.mask, target.mask))
+            matrix = self.model.bounded(self._psi(self.model.comparator, matrix, query.mask, target.mask))
         scores = _aggregate(matrix, query.spans, target.spans, config.temporal, config.temporal_keep_rate)
         if config.symmetry == "levels":
             back = _aggregate(matrix.T, target.spans, query.spans, config.temporal, config.temporal_keep_rate)
@@ -274,6 +304,10 @@ def _windows(videos: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     iterator = iter(videos)
     while window := list(islice(iterator, _WINDOW)):
         yield window
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _exact(dtype: torch.dtype) -> AbstractContextManager[None]:

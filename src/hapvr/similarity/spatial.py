@@ -2,7 +2,8 @@
 
 The region similarities of H query and W target frames are [H, R, W, R]: 81 times the frame matrix. They are made
 for a few query frames at a time and reduced at once; for the backward pass only the winners are remembered (one byte
-each), and the gradient is a product with the matrix that marks them.
+each), and the gradient is a product with the matrix that marks them. On a CPU that learns nothing the pieces are so
+small that a product never leaves the core's cache before its maxima are taken: then the product is all that it costs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from hapvr.similarity.chamfer import Aggregation, keep_count
 
 # Region similarities computed at a time, R of them for each one held: enough for a matrix product to be efficient.
 _CPU_CELLS, _GPU_CELLS = 1 << 23, 1 << 27
+# Where nothing is remembered on a CPU: bytes of a piece's region similarities, and the most query regions in one.
+_CACHED_BYTES, _CACHED_ROWS = 1 << 20, 1536
 
 
 def frame_similarities(query: Tensor, target: Tensor, *, kind: Aggregation, keep_rate: float = 0.0) -> Tensor:
@@ -62,6 +65,8 @@ class _FrameSimilarities(torch.autograd.Function):
         if k == 1 and not best_region_only and _fused(query, target):
             matrix, chosen = kernels.chamfer(query, target, remember=remember)
             best = None
+        elif k == 1 and not remember and not query.is_cuda:
+            return _cached(query, target, best_region_only)
         else:
             matrix, chosen, best = _forward(query, target, k, best_region_only, remember)
         if remember:
@@ -117,6 +122,22 @@ def _forward(
         if best is not None and region is not None:
             best[rows] = region.to(byte)
     return matrix, chosen, best
+
+
+def _cached(query: Tensor, target: Tensor, best_region_only: bool) -> Tensor:
+    """The frame matrix [H, W] for K = 1, in pieces that fit a core's cache, targets first as they lie in memory."""
+    (frames, regions, dims), (width, others, _) = query.shape, target.shape
+    matrix = query.new_empty(width, frames, dtype=_wide(query.dtype))  # [W, H]
+    tall = max(1, min(frames, _CACHED_ROWS // regions))
+    wide = max(1, _CACHED_BYTES // (tall * regions * others * query.element_size()))
+    for top in range(0, frames, tall):
+        rows = query[top : top + tall].reshape(-1, dims).T  # [D, h R]
+        for left in range(0, width, wide):
+            columns = target[left : left + wide].reshape(-1, dims)  # [w R, D]
+            best = (columns @ rows).view(-1, others, rows.shape[1]).amax(1).view(-1, rows.shape[1] // regions, regions)
+            cells = matrix[left : left + wide, top : top + tall]
+            cells.copy_(best.amax(2) if best_region_only else best.mean(2, dtype=matrix.dtype))
+    return matrix.T
 
 
 def _running_max(block: Tensor, by_region: Tensor, remember: bool) -> tuple[Tensor, Tensor | None]:

@@ -55,6 +55,7 @@ class VideoEnd:
 
     duration_s: float | None
     warnings: tuple[str, ...]
+    source_size: tuple[int, int] | None = None  # width and height
 
 
 def read_video(desk: Desk, task: VideoTask) -> VideoEnd:
@@ -62,7 +63,7 @@ def read_video(desk: Desk, task: VideoTask) -> VideoEnd:
     from hapvr.video.decode import decode_chunks
     from hapvr.video.limits import DecodeLimits
 
-    duration, warnings = None, dict[str, None]()
+    duration, warnings, size = None, dict[str, None](), None
     for frames in decode_chunks(
         task.path,
         chunk=CHUNK,
@@ -72,7 +73,7 @@ def read_video(desk: Desk, task: VideoTask) -> VideoEnd:
         threads=task.threads,
         limits=DecodeLimits(frames=MOST_FRAMES),
     ):
-        duration = frames.duration_s
+        duration, size = frames.duration_s, frames.source_size
         warnings |= dict.fromkeys(frames.warnings)
         images = frames.images if task.crop is None else centre(frames.images, task.crop)
         start = 0
@@ -84,7 +85,7 @@ def read_video(desk: Desk, task: VideoTask) -> VideoEnd:
             inside = slice(start, start + shape[0])
             desk.send(VideoPart(shape, frames.timestamps[inside], frames.low_information[inside], sizes))
             start += shape[0]
-    return VideoEnd(duration, tuple(warnings))
+    return VideoEnd(duration, tuple(warnings), size)
 
 
 def _fill(block: Bytes, images: Images) -> tuple[int, int, int, int]:

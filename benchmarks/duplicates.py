@@ -1,0 +1,153 @@
+"""How well `hapvr duplicates` finds planted copies: precision, recall by kind of edit, time, pairs compared.
+
+    python benchmarks/duplicates.py                                   # 30 drawn films, a copy of each, 20 others
+    python benchmarks/duplicates.py --videos FOLDER --distractors OTHERS --groups 100 --known known.json --out WORK
+
+Bases are the videos of FOLDER, and then of OTHERS until there are enough; each gives one edited copy, kinds in turn.
+All of it is indexed into one library. --known is JSON, a list of groups of file names that are known to show the same,
+listed by a person: links among them are right. Every other link between videos of different origin is wrong. A copy is
+found if it is linked with its base, or in one group with it. WORK is kept, and gone on with when called again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from hapvr.features.folders import find_videos
+from hapvr.library import Library
+from hapvr.library.duplicates import DuplicateReport
+from hapvr.video.benchmark import make_benchmark
+from hapvr.video.edits import EDITS
+from hapvr.video.files import write_clip
+from hapvr.video.synth import draw_scene
+from measure import machine
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--videos", type=Path, help="a folder of base videos; drawn films if not given")
+    parser.add_argument("--distractors", type=Path, help="a folder of more videos")
+    parser.add_argument("--groups", type=int, default=30, help="planted groups: a base and its copy")
+    parser.add_argument("--known", type=Path, help="JSON: lists of file names that show the same")
+    parser.add_argument("--model", help="a model's name or folder")
+    parser.add_argument("--threshold", type=float)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="keep videos and library here")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    arguments = parser.parse_args()
+    print(machine())
+    if arguments.out is not None:
+        run(arguments, arguments.out)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        run(arguments, Path(folder))
+
+
+def run(arguments: argparse.Namespace, out: Path) -> None:
+    truth = plant(arguments, out)
+    start = time.perf_counter()
+    with Library.open(out / "library", create=True, model=arguments.model) as library:
+        added = library.add([out / "made" / "database", out / "made" / "queries"], workers=arguments.workers)
+        print(f"{added.added} videos added, {added.unchanged} were there, {len(added.failed)} failed; "
+              f"{added.frames} frames in {time.perf_counter() - start:.0f} s")  # fmt: skip
+        report = library.duplicates(threshold=arguments.threshold)
+    known = [] if arguments.known is None else json.loads(arguments.known.read_text())
+    figures = judge(report, truth, known)
+    show(report, figures)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps({"machine": machine(), **figures}, indent=2) + "\n")
+
+
+def plant(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
+    """Make the copies; what `make_benchmark` says about them."""
+    made = out / "made"
+    if not (made / "ground_truth.json").is_file():
+        base, more = arguments.videos, arguments.distractors
+        if base is None:
+            base = draw(out / "films", range(arguments.groups))
+            more = more or draw(out / "others", range(1000, 1020))
+        videos = list(find_videos([base]).values())
+        others = [] if more is None else list(find_videos([more]).values())
+        bases = [*videos, *others][: arguments.groups]
+        rest = [path for path in [*videos, *others] if path not in set(bases)]
+        print(f"making {len(bases)} copies")
+        make_benchmark(
+            bases, made, seed=arguments.seed, kinds=tuple(EDITS), queries_per_video=1, distractors=rest,
+            workers=arguments.workers,
+        )  # fmt: skip
+    truth: dict[str, Any] = json.loads((made / "ground_truth.json").read_text())
+    return truth
+
+
+def draw(folder: Path, seeds: range) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed in seeds:
+        if not (path := folder / f"{seed}.mp4").exists():
+            write_clip(draw_scene(seed, seconds=8 + seed % 7, fps=8, size=(112, 160)), path)
+    return folder
+
+
+def judge(report: DuplicateReport, truth: dict[str, Any], known: list[list[str]]) -> dict[str, Any]:
+    """Precision over links, recall over planted copies; by the origin of each video."""
+    origin = {Path(name).stem: Path(group[0]).stem for group in known for name in group}
+
+    def root(stem: str) -> str:
+        base = truth["queries"][stem]["positives"][0] if stem in truth["queries"] else stem
+        return origin.get(base, base)
+
+    stems = {id: Path(record.path).stem for id, record in report.records.items()}
+    wrong = [link for link in report.links if root(stems[link.a]) != root(stems[link.b])]
+    together = {frozenset((stems[link.a], stems[link.b])) for link in report.links}
+    for group in report.groups:
+        names = [Path(video.path).stem for video in group.videos]
+        together |= {frozenset((one, other)) for one in names for other in names}
+    found, planted = Counter[str](), Counter[str]()
+    for copy, query in truth["queries"].items():
+        planted[query["kind"]] += 1
+        found[query["kind"]] += frozenset((copy, query["positives"][0])) in together
+    pairs = [frozenset((a, b)) for group in known for a in map(stem_of, group) for b in map(stem_of, group) if a < b]
+    return {
+        "precision": 1 - len(wrong) / max(1, len(report.links)),
+        "recall": sum(found.values()) / max(1, sum(planted.values())),
+        "links": len(report.links),
+        "groups": len(report.groups),
+        "kinds": {kind: {"found": found[kind], "planted": count} for kind, count in sorted(planted.items())},
+        "of_kind": dict(Counter(link.kind for link in report.links)),
+        "wrong": [[stems[link.a], stems[link.b], link.kind, link.strength, link.score] for link in wrong],
+        "missed": [copy for copy, query in truth["queries"].items()
+                   if frozenset((copy, query["positives"][0])) not in together],
+        "known_pairs": len(pairs),
+        "known_found": sum(pair in together for pair in pairs),
+        "videos": report.videos,
+        "scored": report.scored,
+        "pairs": report.pairs,
+        "seconds": report.seconds,
+    }  # fmt: skip
+
+
+def stem_of(name: str) -> str:
+    return Path(name).stem
+
+
+def show(report: DuplicateReport, figures: dict[str, Any]) -> None:
+    print(f"{figures['links']} links {figures['of_kind']} in {figures['groups']} groups at {report.threshold}: "
+          f"precision {figures['precision']:.4f}, recall {figures['recall']:.3f}")  # fmt: skip
+    print(f"known duplicates: {figures['known_found']} of {figures['known_pairs']} pairs")
+    for kind, counts in figures["kinds"].items():
+        print(f"  {kind:20} {counts['found']:3} of {counts['planted']}")
+    for a, b, kind, strength, score in figures["wrong"]:
+        print(f"  wrong: {a} {b}: {kind}, strength {strength:.3f}, score {score:.3f}")
+    print(f"  missed: {', '.join(figures['missed'])}")
+    print(f"{figures['scored']:,} of {figures['pairs']:,} pairs compared, {figures['videos']} videos, "
+          f"{figures['seconds']:.1f} s")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""What `hapvr duplicates` found as one self-contained page: groups and parts, with frames of the same moments."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from hapvr.errors import HapvrError
+from hapvr.library.duplicates import DuplicateReport, Group, Link
+from hapvr.library.records import VideoRecord, shown
+from hapvr.pictures import _document, _png, _stretch, _written
+
+_FRAMES = 6  # of a strip
+_MOST = 200  # groups on a page, and as many links beside them
+_HEIGHT = 72  # of a frame on the page; twice as many pixels, for fine screens
+
+_STYLE = """<style>
+.copy { display: grid; grid-template-columns: minmax(0, 34rem) minmax(0, 1fr); gap: .2rem 1.5rem; padding: .6rem 0;
+  align-items: start; }
+.group { border-top: 1px solid #8884; padding: .6rem 0; break-inside: avoid; } .group h3 { margin: .2rem 0; }
+.copy p { margin: 0; } .copy .path { overflow-wrap: anywhere; font-weight: 600; }
+.copy .strip img { height: 4.2rem; } .none { height: 4.2rem; display: flex; align-items: center; opacity: .6; }
+@media (max-width: 50rem) { .copy { grid-template-columns: 1fr; } }
+</style>"""
+
+
+def save_page(report: DuplicateReport, path: str | os.PathLike[str], library: str | os.PathLike[str]) -> Path:
+    """Write the page; a video that cannot be read any more is shown without frames."""
+    groups, beside = report.groups, report.beside
+    copies = sum(len(group.videos) - 1 for group in groups)
+    spare = sum(video.size for group in groups for video in group.videos[1:])
+    summary = (
+        f"{len(groups):,} groups of copies and {len(beside):,} other links among {report.videos:,} videos. "
+        f"{copies:,} copies beside those suggested to be kept take {spare / 1e6:,.1f} MB. Nothing was deleted."
+    )
+    sections = "".join(_group(number, group) for number, group in enumerate(groups[:_MOST], 1))
+    others = "".join(_beside(link, report) for link in beside[:_MOST])
+    more = ""
+    if len(groups) > _MOST or len(beside) > _MOST:
+        more = f"<p class='note'>Only {_MOST} of each are shown here; --json and --csv have all.</p>"
+    body = f"""{_STYLE}<h1>Duplicates in {html.escape(shown(library))}</h1>
+<p class="lead">{html.escape(summary)}</p>
+<p class="note">Frames one below the other are of the same moment of what they share.</p>{more}
+{sections}
+{f"<h2>Parts of others</h2>{others}" if others else ""}
+<p class="note">{report.scored:,} of {report.pairs:,} pairs were compared, links are of a strength of at least
+{report.threshold:g}. To say that two are no duplicates: hapvr duplicates LIBRARY --distinct ID ID</p>"""
+    return _written(_document("Duplicates", body), Path(path))
+
+
+def _group(number: int, group: Group) -> str:
+    shown_at = _moments(group)
+    strongest = {id: link for link in reversed(group.links) for id in (link.a, link.b)}
+    rows = "".join(
+        _copy(
+            video,
+            shown_at[video.id],
+            "keep" if video is group.keep else strongest[video.id].kind,
+            "good" if video is group.keep else "fair",
+            group.reason if video is group.keep else _evidence(strongest[video.id]),
+        )
+        for video in group.videos
+    )
+    return f"<section class='group'><h3>Group {number}: {len(group.videos)} copies</h3>{rows}</section>"
+
+
+def _beside(link: Link, report: DuplicateReport) -> str:
+    a, b = report.records[link.a], report.records[link.b]
+    where = [_stretch(part) for part in link.intervals]
+    notes = {
+        "contained": (f"is {where[1]} of the one below", "the whole"),
+        "shared": (f"{where[0]} of it is {where[1]} of the one below", "shares that part"),
+    }.get(link.kind, ("is a copy of the one below", "its copy"))
+    first = _copy(a, _spread(link.intervals[0]), link.kind, "fair", f"{notes[0]}; {_evidence(link)}")
+    times = _spread(link.intervals[1])
+    second = _copy(b, times[::-1] if link.speed < 0 else times, notes[1], "good", "")
+    return f"<section class='group'>{first}{second}</section>"
+
+
+def _moments(group: Group) -> dict[str, list[float]]:
+    """For each copy, the seconds of the moments that are shown: those of the one to keep, as far as links tell."""
+    keep = group.keep
+    direct: dict[str, tuple[tuple[float, float], tuple[float, float], bool]] = {}
+    for link in group.links:
+        if keep.id in (link.a, link.b):
+            own, other = link.intervals if link.a == keep.id else link.intervals[::-1]
+            direct.setdefault(link.b if link.a == keep.id else link.a, (own, other, link.speed < 0))
+    times = _spread((0.0, keep.duration))
+    moments = {keep.id: times}
+    for video in group.videos[1:]:
+        if video.id not in direct:
+            moments[video.id] = _spread((0.0, video.duration))
+            continue
+        (start, end), target, backwards = direct[video.id]
+        place = np.clip((np.array(times) - start) / max(end - start, 1e-9), 0, 1)
+        along = 1 - place if backwards else place
+        moments[video.id] = (target[0] + along * (target[1] - target[0])).tolist()
+    return moments
+
+
+def _spread(part: tuple[float, float]) -> list[float]:
+    start, end = part
+    return [float(start + (end - start) * (place + 0.5) / _FRAMES) for place in range(_FRAMES)]
+
+
+def _copy(video: VideoRecord, times: Sequence[float], word: str, mark: str, note: str) -> str:
+    length = f"{_stretch((0.0, video.duration)).split(' to ')[1]}, " if video.duration else ""
+    facts = f"{length}{video.width} x {video.height}, {video.bitrate / 1000:,.0f} kbit/s, {video.size / 1e6:.1f} MB"
+    gone = "" if video.state == "ready" else f" ({video.state})"
+    return f"""<div class="copy">{_strip(video, times)}
+<div><p class="path">{html.escape(shown(video.path))}{gone}</p>
+<p><span class="badge {mark}">{html.escape(word)}</span> {html.escape(note)}</p>
+<p class="note">{html.escape(video.id)}: {facts}</p></div></div>
+"""
+
+
+def _strip(video: VideoRecord, times: Sequence[float]) -> str:
+    images = _thumbnails(video, times)
+    if not images:
+        return "<div class='none'>its file cannot be read</div>"
+    figures = "".join(f"<figure><img src='{image}' alt='at {time:.1f} s'></figure>" for time, image in images)
+    return f"<div class='strip'>{figures}</div>"
+
+
+def _thumbnails(video: VideoRecord, times: Sequence[float]) -> list[tuple[float, str]]:
+    """Frames near some seconds, as data addresses; fewer if some cannot be read."""
+    from hapvr.video.decode import decode
+
+    if video.state != "ready":
+        return []
+    found = []
+    for time in times if video.duration else [0.0]:
+        start = max(0.0, min(time, video.duration - 0.5)) if video.duration else None
+        end = None if start is None else start + 1.0
+        try:
+            frames = decode(
+                video.path, fps=2.0, short_side=2 * _HEIGHT, at_least=1, crop_bars=False, start_s=start, end_s=end
+            )
+        except HapvrError:
+            continue
+        place = int(np.abs(frames.timestamps - time).argmin())
+        found.append((time, _small(frames.images[place])))
+    return found
+
+
+def _small(image: NDArray[np.uint8]) -> str:
+    picture = Image.fromarray(np.ascontiguousarray(image))
+    tall = min(2 * _HEIGHT, picture.height)
+    wide = max(1, round(picture.width * tall / picture.height))
+    return _png(np.asarray(picture.resize((wide, tall), Image.Resampling.BILINEAR)), quality=80)
+
+
+def _evidence(link: Link) -> str:
+    if link.kind == "identical":
+        return "the same bytes"
+    sure = "" if link.probability is None else f", probability {link.probability:.3f}"
+    speed = f", {abs(link.speed):.2f} times the speed" if abs(abs(link.speed) - 1) > 0.03 else ""
+    way = ", backwards" if link.speed < 0 else ""
+    return f"strength {link.strength:.2f}, score {link.score:.2f}{sure}{speed}{way}"

@@ -1,0 +1,427 @@
+"""Bringing a library in step with files: which are new, changed, moved or gone, and describing those that are new.
+
+A file is unchanged if its size and time are; else its content decides, by its hash. Whatever is described is written
+in batches, since every commit costs a file and a version of each table, and acknowledged when the batch is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hapvr.errors import ConfigError, StorageError
+from hapvr.features.files import Features
+from hapvr.features.folders import Extracted, extracted, usual_workers, videos_below
+from hapvr.library.records import AddProgress, AddReport, VideoRecord, printable, shown
+from hapvr.library.store import NewVideo, Store
+from hapvr.library.tables import NO_KEY
+from hapvr.library.versions import is_library
+from hapvr.video.crew_files import HASH_BYTES, FileEnd, FileTask, read_file, signature
+from hapvr.video.crew_work import VideoTask
+
+if TYPE_CHECKING:
+    from hapvr.features.extractor import RegionExtractor
+
+ID_DIGITS = 12  # of the content hash
+_BATCH = 256  # videos that are written at once
+_BATCH_BYTES = 64 * 2**20  # of features in memory
+_BATCH_S = 15.0  # after which what is there is written
+_MAINTAIN_EVERY = 64  # batches
+
+Progress = Callable[[AddProgress], None]
+Stop = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Files and folders as they were given, and what lies there now."""
+
+    files: list[bytes]  # absolute paths, each once
+    roots: list[bytes]  # the absolute paths that were given
+    empty: list[bytes]  # folders among them that are empty, or not there
+    passed_over: int = 0
+
+
+def find_files(paths: Iterable[str | os.PathLike[str]], *, known: Collection[bytes] = ()) -> Found:
+    """The files named and those below the folders named; other libraries on the way are not entered.
+
+    `ConfigError` for a path that is not there, unless it is `known` to have been.
+    """
+    files: dict[bytes, None] = {}
+    roots: list[bytes] = []
+    empty: list[bytes] = []
+    others: set[Path] = set()
+    for given in paths:
+        root = Path(os.path.abspath(given))
+        name = os.fsencode(root)
+        roots.append(name)
+        if root.is_dir():
+            if is_library(root):
+                raise ConfigError(f"'{shown(given)}' is a library, not a folder of videos.")
+            below = sorted(os.fsencode(path) for path in videos_below(root, others=others, leave=is_library))
+            files |= dict.fromkeys(below)
+            if not below:
+                empty.append(name)
+        elif os.path.lexists(root):
+            files[name] = None
+        elif any(_below(path, name) for path in known):
+            empty.append(name)
+        elif name not in known:
+            raise ConfigError(f"'{shown(given)}' is not there.")
+    return Found(list(files), roots, empty, len(others))
+
+
+_SEPARATOR = os.fsencode(os.sep)
+
+
+def add_files(
+    store: Store,
+    extractor: Callable[[], RegionExtractor],
+    found: Found,
+    *,
+    prune: bool = False,
+    retry: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+    ids: Mapping[bytes, str] | None = None,
+) -> AddReport:
+    """Bring a store in step with files, with the lock held; see `Library.add`.
+
+    Args:
+        store: where to write; `Store.begin` has been called.
+        extractor: gives what describes them; called if there is anything to describe.
+        found: the files.
+        prune: see `Library.add`, as for the next four.
+        retry: ...
+        workers: ...
+        progress: ...
+        stop: ...
+        ids: what videos were called before, by path; kept where the content is still the same.
+    """
+    run = _Run(store, found, retry=retry, progress=progress, ids=ids or {})
+    workers = usual_workers(workers)
+    try:
+        run.look()
+        if run.todo:
+            run.describe(extractor(), workers, stop)
+    except KeyboardInterrupt:
+        run.flush()  # what is described need not be described again
+        raise
+    run.flush()
+    if not run.stopped:
+        run.vanished(prune=prune)
+    store.forget(run.replaced)
+    store.maintain()
+    return run.report()
+
+
+class _Run:
+    """The files of one `add`, and what becomes of them."""
+
+    def __init__(
+        self, store: Store, found: Found, *, retry: bool, progress: Progress | None, ids: Mapping[bytes, str]
+    ) -> None:
+        self._store, self._found, self._retry = store, found, retry
+        self._progress, self._ids = progress, ids
+        self._start = time.monotonic()
+        self._report = AddReport(passed_over=found.passed_over)
+        self.todo: list[bytes] = []
+        self.stopped = False
+        catalogue = store.catalogue()
+        self._records = catalogue
+        self._row = {path: row for row, path in enumerate(catalogue.paths)}
+        self._taken = set(catalogue.ids)
+        sizes, hashes = catalogue.column("size"), catalogue.column("content_hash")
+        self._signatures = list(zip(sizes, catalogue.column("mtime_ns"), strict=True))
+        self._states = catalogue.column("state")
+        self._keys: dict[str, int] = {}  # of contents, by hash
+        self._by_size: dict[int, set[str]] = {}
+        self._owners: dict[str, list[int]] = {}  # rows of a content
+        self._hashes = hashes
+        self._displaced: dict[str, list[int]] = {}  # rows of a content whose file has another one by now
+        self._gone: dict[str, list[int]] = {}  # of these, those whose file is gone: it may turn out to have moved
+        for row, (size, hash, key) in enumerate(zip(sizes, hashes, catalogue.keys.tolist(), strict=True)):
+            if key != NO_KEY:
+                self._known(hash, size, key)
+                self._owners.setdefault(hash, []).append(row)
+        # Contents whose records were replaced. They are forgotten at the end: the next file may have just this content.
+        self.replaced: list[int] = []
+        self._batches = 0
+        self._pending: list[NewVideo] = []
+        self._moved: list[str] = []
+        self._pending_bytes = 0
+        self._pending_since = 0.0
+        self._failed: list[tuple[str, str]] = []
+        self._warnings: list[tuple[str, str]] = []
+
+    def _known(self, hash: str, size: int, key: int) -> None:
+        self._keys.setdefault(hash, key)
+        self._by_size.setdefault(size, set()).add(hash)
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Tell by size and time which files are to be read."""
+        for path in self._found.files:
+            row = self._row.get(path)
+            failed = row is not None and self._states[row] == "failed"
+            if row is None or self._signatures[row] != signature(path) or (failed and self._retry):
+                self.todo.append(path)
+            else:
+                self._count(unchanged=1, still_failed=int(failed))
+                if self._states[row] == "missing":  # it is back
+                    record = replace(self._records.record(row), state="ready")
+                    self._keep(NewVideo(record, int(self._records.keys[row])))
+        self._tell(None)
+
+    def _tasks(self, extractor: RegionExtractor, workers: int) -> Iterator[tuple[str, FileTask]]:
+        sampling = extractor.sampling
+        threads = max(1, workers // max(1, len(self.todo)))  # a lone video is decoded by all cores
+        usual = VideoTask(
+            "", sampling.fps, sampling.at_least, sampling.short_side, sampling.crop, extractor.batch, None, threads
+        )
+        for number, path in enumerate(self.todo):
+            known = frozenset(self._by_size.get(signature(path)[0], ()))
+            yield str(number), FileTask(replace(usual, path=os.fsdecode(path)), known)
+
+    # --- describing --------------------------------------------------------------------------------------------------
+
+    def describe(self, extractor: RegionExtractor, workers: int, stop: Stop | None) -> None:
+        """Read the files and keep what comes of them."""
+        asked = stop or (lambda: False)
+        count = 0
+        tasks = self._tasks(extractor, workers)
+        for video in extracted(extractor, tasks, workers=workers, work=read_file, stop=asked):
+            path = self.todo[int(video.id)]
+            self._take(path, video)
+            count += 1
+            self._tell(path)
+            self._flush_if_due()
+            if asked():
+                break
+        self.stopped = count < len(self.todo)
+
+    def _take(self, path: bytes, video: Extracted) -> None:
+        end: FileEnd = video.note or FileEnd(*signature(path), None, error=video.error)
+        reason = video.error or end.error
+        row = self._row.get(path)
+        if row is not None and self._records.keys[row] != NO_KEY and end.content_hash not in (None, self._hashes[row]):
+            self._displaced.setdefault(self._hashes[row], []).append(row)
+        if reason is None and end.content_hash is not None and end.content_hash in self._keys:
+            self._take_known(path, end, end.content_hash)
+        elif reason is None and video.features is not None and end.video is not None and end.content_hash is not None:
+            self._take_new(path, end, end.content_hash, video.features)
+        else:
+            self._take_failed(path, end, reason or "it has no frames.")
+
+    def _take_new(self, path: bytes, end: FileEnd, hash: str, features: Features) -> None:
+        assert end.video is not None
+        duration = end.video.duration_s or 0.0
+        width, height = end.video.source_size or (0, 0)
+        record = VideoRecord(
+            id=self._new_id(path, hash),
+            path=os.fsdecode(path),
+            size=end.size,
+            mtime_ns=end.mtime_ns,
+            content_hash=hash,
+            duration=duration,
+            frames=len(features),
+            width=width,
+            height=height,
+            bitrate=end.size * 8 / duration if duration > 0 else 0.0,
+            state="ready",
+            error=None,
+            added=_now(),
+            warnings=end.video.warnings,
+        )
+        key = self._store.new_key()
+        self._known(hash, end.size, key)
+        self._count(**{"updated" if path in self._row else "added": 1}, frames=len(features))
+        self._warnings += [(record.path, text) for text in record.warnings]
+        self._keep(NewVideo(record, key, features))
+
+    def _take_known(self, path: bytes, end: FileEnd, hash: str) -> None:
+        """A content that is there: the file was touched, moved, or is a copy."""
+        row = self._row.get(path)
+        change = {"path": os.fsdecode(path), "size": end.size, "mtime_ns": end.mtime_ns, "state": "ready"}
+        owners = self._owners.get(hash, [])
+        if row is not None and row in owners:
+            self._count(unchanged=1)
+            self._keep(NewVideo(replace(self._records.record(row), **change), self._keys[hash]))  # type: ignore[arg-type]
+            return
+        if hash not in self._gone:  # looked up once: there may be very many copies
+            self._gone[hash] = [owner for owner in owners if is_gone(self._records.paths[owner])]
+        left = self._gone[hash] or self._displaced.get(hash)
+        if left:
+            record = self._records.record(left.pop(0))
+            self._count(moved=1)
+            self._moved.append(record.id)
+            self._keep(NewVideo(replace(record, **change), self._keys[hash]))  # type: ignore[arg-type]
+            return
+        like = self._like(hash)
+        record = replace(like, **change, id=self._new_id(path, hash), added=_now())  # type: ignore[arg-type]
+        self._count(**{"added" if row is None else "updated": 1})
+        self._keep(NewVideo(record, self._keys[hash]))
+
+    def _like(self, hash: str) -> VideoRecord:
+        """A record of this content."""
+        for video in self._pending:
+            if video.record.content_hash == hash:
+                return video.record
+        catalogue = self._store.catalogue()
+        rows = catalogue.with_key(self._keys[hash])
+        if not rows:
+            raise StorageError("A content that was there has gone: is somebody else writing?")
+        return catalogue.record(rows[0])
+
+    def _take_failed(self, path: bytes, end: FileEnd, reason: str) -> None:
+        shown_reason = printable(reason)
+        self._failed.append((os.fsdecode(path), shown_reason))
+        row = self._row.get(path)
+        if end.content_hash is None and row is not None and self._states[row] != "failed":
+            return  # it cannot be looked at just now: what is known of it may still be true
+        hash = end.content_hash or hashlib.blake2b(path, digest_size=HASH_BYTES).hexdigest()
+        record = VideoRecord(
+            id=self._new_id(path, hash),
+            path=os.fsdecode(path),
+            size=end.size,
+            mtime_ns=end.mtime_ns,
+            content_hash=hash,
+            duration=0.0,
+            frames=0,
+            width=0,
+            height=0,
+            bitrate=0.0,
+            state="failed",
+            error=shown_reason,
+            added=_now(),
+        )
+        self._keep(NewVideo(record))
+
+    def _new_id(self, path: bytes, hash: str) -> str:
+        row = self._row.get(path)
+        beginning = hash[:ID_DIGITS]
+        if row is not None and self._records.ids[row].partition("-")[0] == beginning:
+            return self._records.ids[row]
+        id, number = self._ids.get(path, beginning), 1
+        if id.partition("-")[0] != beginning:  # it had another content
+            id = beginning
+        while id in self._taken:
+            number += 1
+            id = f"{beginning}-{number}"
+        self._taken.add(id)
+        return id
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def _keep(self, video: NewVideo) -> None:
+        if not self._pending:
+            self._pending_since = time.monotonic()
+        self._pending.append(video)
+        self._pending_bytes += 0 if video.features is None else video.features.regions.nbytes
+
+    def _flush_if_due(self) -> None:
+        due = time.monotonic() - self._pending_since > _BATCH_S
+        if self._pending and (due or len(self._pending) >= _BATCH or self._pending_bytes >= _BATCH_BYTES):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what there is."""
+        pending, moved = self._pending, self._moved
+        self._pending, self._moved, self._pending_bytes = [], [], 0  # before: what fails half-way is not written twice
+        if not pending:
+            return
+        self.replaced += self._store.write(pending, moved=moved)
+        self._batches += 1
+        if self._batches % _MAINTAIN_EVERY == 0:
+            self._store.maintain()
+
+    def vanished(self, *, prune: bool) -> None:
+        """Mark the records of files below the roots that are no longer there, or forget them."""
+        here = set(self._found.files)
+        catalogue = self._store.catalogue()
+        states = catalogue.states
+        gone = [
+            row for row, path in enumerate(catalogue.paths) if path not in here and self._given(path) and is_gone(path)
+        ]
+        # A folder that is empty or not there is more often a disk that is not mounted than a wish to forget.
+        kept = [row for row in gone if not prune or any(_below(catalogue.paths[row], one) for one in self._found.empty)]
+        forgotten = sorted(set(gone).difference(kept))
+        failed = [row for row in kept if states[row] == "failed"]
+        missing = [row for row in kept if states[row] != "failed"]
+        records = [(row, record) for row, record in zip(missing, catalogue.records(missing), strict=True)]
+        self._store.put(
+            [(replace(one, state="missing"), int(catalogue.keys[row])) for row, one in records if one.state == "ready"]
+        )
+        forgotten += failed  # there is nothing of them to keep
+        self._store.remove([catalogue.ids[row] for row in forgotten])
+        self._count(missing=len(missing), forgotten=len(forgotten))
+
+    def _given(self, path: bytes) -> bool:
+        return any(path == root or _below(path, root) for root in self._found.roots)
+
+    # --- telling -----------------------------------------------------------------------------------------------------
+
+    def _count(self, **counts: int) -> None:
+        self._report = replace(
+            self._report, **{name: getattr(self._report, name) + count for name, count in counts.items()}
+        )
+
+    def _tell(self, path: bytes | None) -> None:
+        if self._progress is None:
+            return
+        now, failed = self._report, len(self._failed)
+        described = now.added + now.updated
+        self._progress(
+            AddProgress(
+                done=described + now.moved + now.unchanged + failed,
+                total=len(self._found.files),
+                added=described,
+                failed=failed,
+                unchanged=now.unchanged,
+                frames=now.frames,
+                seconds=time.monotonic() - self._start,
+                current=None if path is None else os.fsdecode(path),
+            )
+        )
+
+    def report(self) -> AddReport:
+        """What became of every file."""
+        return replace(
+            self._report,
+            failed=tuple(self._failed),
+            warnings=tuple(self._warnings),
+            stopped=self.stopped,
+            seconds=time.monotonic() - self._start,
+        )
+
+
+def is_gone(path: bytes) -> bool:
+    """Whether a file is known not to be there; one that cannot be looked at may be."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _below(path: bytes, root: bytes) -> bool:
+    return path.startswith(root.rstrip(_SEPARATOR) + _SEPARATOR)
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def known_paths(store: Store) -> Sequence[bytes]:
+    """The paths of all records."""
+    return store.catalogue().paths

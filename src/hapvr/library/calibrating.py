@@ -1,0 +1,321 @@
+"""What scores mean in a collection of one's own: fitted on its videos, kept with it, used by its searches.
+
+Pairs that do not match are different videos of the library, without those that `duplicates` links. Pairs that match are
+edited copies, made here of some of its files, and what the library has stored of these. See
+`hapvr.similarity.calibration` for the law that is fitted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, WeightsError
+from hapvr.features.extractor import half_pays
+from hapvr.library.records import VideoRecord, shown
+from hapvr.library.tables import NO_KEY
+from hapvr.library.versions import _replace as replace_file
+from hapvr.library.versions import writing
+from hapvr.similarity import pairwise
+from hapvr.similarity.calibration import Calibration, fit_calibration
+from hapvr.weights import Part
+
+if TYPE_CHECKING:
+    from hapvr.library.library import Library
+    from hapvr.library.store import Store
+    from hapvr.model import Model
+
+CALIBRATION = "calibration.json"
+RATES = (10_000, 1000, 100, 10, 1)
+"""False matches per million comparisons that thresholds are told for."""
+_LEAST_VIDEOS = 16  # different ones: they give 240 pairs
+_LEAST_COPIES = 20
+_MAX_SECONDS, _MAX_FPS, _MAX_SHORT_SIDE = 30.0, 12.5, 256  # of what is edited
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What a threshold of the score would give."""
+
+    threshold: float
+    false_per_million: float  # comparisons with a video that does not match
+    recall: float  # share of edited copies that reach it
+    precision: float  # of hits, when one video of the library is wanted and all are compared
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationReport:
+    """What was fitted, and what to expect of it."""
+
+    calibration: Calibration
+    expected: tuple[Expectation, ...]
+    kinds: dict[str, tuple[int, int]]  # of edit: copies that reach one false match in ten thousand, and all
+    failed: tuple[tuple[str, str], ...]  # files that no copy could be made of, and why
+    videos: int  # in the library
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hapvr calibrate --json` prints."""
+        return {
+            "positives": self.calibration.positives,
+            "negatives": self.calibration.negatives,
+            "videos": self.videos,
+            "expected": [dataclasses.asdict(one) for one in self.expected],
+            "kinds": {kind: {"found": found, "of": of} for kind, (found, of) in self.kinds.items()},
+            "failed": [{"path": shown(path), "error": reason} for path, reason in self.failed],
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class CalibrationProgress:
+    """How far it has come."""
+
+    stage: Literal["duplicates", "copies", "pairs"]
+    done: int
+    total: int
+
+
+# --- at rest ---------------------------------------------------------------------------------------------------------
+
+
+def calibrated(model: Model, folder: Path) -> Model:
+    """A model with the calibration of a version of a library in place of its own, if there is one."""
+    path = folder / CALIBRATION
+    try:
+        state = os.stat(path)
+        return dataclasses.replace(model, calibration=_read(path, state.st_mtime_ns, state.st_size))
+    except FileNotFoundError:
+        return model
+    except OSError as error:
+        raise StorageError(f"'{shown(path)}' cannot be read: {error.strerror}.") from error
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, _mtime_ns: int, _size: int) -> Calibration:
+    return _parsed(path.read_text(encoding="utf-8"), path)
+
+
+def save(store: Store, calibration: Calibration) -> Path:
+    """Keep a calibration with a version, with the writer's lock held; in one step."""
+    part = calibration.to_part()
+    content = dict(part.config) | {name: tensor.tolist() for name, tensor in part.tensors.items()}
+    with writing(store.folder):
+        replace_file(store.folder / CALIBRATION, content)
+    return store.folder / CALIBRATION
+
+
+def _parsed(text: str, path: Path) -> Calibration:
+    try:
+        content = json.loads(text)
+        tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in content.items() if _is_list(value)}
+        return Calibration.from_part(Part({k: v for k, v in content.items() if k not in tensors}, tensors))
+    except (ValueError, TypeError, AttributeError, WeightsError) as error:
+        raise StorageError(f"'{shown(path)}' is damaged: {error} Remove it, or calibrate the library again.") from error
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+# --- fitting ---------------------------------------------------------------------------------------------------------
+
+
+def calibrate(
+    library: Library,
+    *,
+    copies: int = 100,
+    pairs: int = 10_000,
+    seed: int = 0,
+    progress: Callable[[CalibrationProgress], None] | None = None,
+) -> CalibrationReport:
+    """Fit a calibration on a library's own videos and keep it; searches use it from then on.
+
+    Args:
+        library: an open one, of at least 16 different videos whose files are still there, most of them.
+        copies: edited copies to make, at least 20; all kinds of edit in turn.
+        pairs: of different videos to score, at least 200; all, if there are fewer.
+        seed: the same seed draws the same videos, pairs and edits.
+        progress: called now and then.
+
+    Raises:
+        DataError: there are too few videos, or too few of their files can be read.
+    """
+    for name, value, least in (("copies", copies, _LEAST_COPIES), ("pairs", pairs, 200), ("seed", seed, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    begun = time.monotonic()
+    tell = progress or (lambda _: None)
+    store, model = library.store, library.model
+    records = _different(library)
+    if len(records) < _LEAST_VIDEOS:
+        raise DataError(
+            f"A calibration needs at least {_LEAST_VIDEOS} different videos, '{shown(library.path)}' has "
+            f"{len(records)}. The model's own calibration, if it has one, stays in use."
+        )
+    here = [record for record in records.values() if record.state == "ready" and Path(record.path).is_file()]
+    if not here:
+        raise DataError(
+            f"None of the files of '{shown(library.path)}' is there: edited copies of them are what a calibration is "
+            "fitted on. Bring some of them back."
+        )
+    linked = _linked(library, tell)
+    made = list(_copies(here, model, copies, seed, tell))
+    good = [one for one in made if one.regions is not None]
+    failed = {one.record.path: one.error for one in made if one.error is not None}
+    if len(good) < _LEAST_COPIES:
+        why = f": '{shown(next(iter(failed)))}': {next(iter(failed.values()))}" if failed else "."
+        raise DataError(f"Only {len(good)} of the {_LEAST_COPIES} copies that are needed could be made{why}")
+    keys = {record.id: key for key, record in records.items()}
+    positive = _positive(store, model, good, keys)
+    negative = _negative(store, model, list(records), linked, pairs, seed, tell)
+    calibration = fit_calibration(positive, negative)
+    with library.writing("hapvr calibrate") as now:
+        if now.settings != store.settings:
+            raise StorageError(f"'{shown(library.path)}' was built anew meanwhile. Calibrate it again.")
+        save(now, calibration)
+    expected = tuple(
+        expectation(calibration, positive, calibration.threshold(false_per_million=rate), len(records))
+        for rate in RATES
+        if math.isfinite(calibration.threshold(false_per_million=rate))
+    )
+    return CalibrationReport(
+        calibration, expected, _by_kind(good, positive, calibration), tuple(failed.items()), len(records),
+        time.monotonic() - begun,
+    )  # fmt: skip
+
+
+def expectation(
+    calibration: Calibration, positive: NDArray[np.floating], threshold: float, database: int
+) -> Expectation:
+    """What a threshold gives where one of `database` videos is wanted: false matches come from the others."""
+    false = calibration.false_per_million(threshold)
+    recall = float((positive >= threshold).mean())
+    wrong = false / 1e6 * max(1, database - 1)
+    return Expectation(threshold, false, recall, recall / (recall + wrong) if recall + wrong else 0.0)
+
+
+def _different(library: Library) -> dict[int, VideoRecord]:
+    """One record of each content, by its key; those whose files are there first."""
+    catalogue = library.store.catalogue()
+    found: dict[int, VideoRecord] = {}
+    for row in np.flatnonzero(catalogue.keys != NO_KEY).tolist():
+        key = int(catalogue.keys[row])
+        if key not in found or found[key].state != "ready":
+            found[key] = catalogue.record(row)
+    return found
+
+
+def _linked(library: Library, tell: Callable[[CalibrationProgress], None]) -> set[frozenset[int]]:
+    """Pairs of keys that show the same."""
+    catalogue = library.store.catalogue()
+    report = library.duplicates(
+        progress=lambda now: tell(CalibrationProgress("duplicates", now.done, now.total)),
+    )
+    pairs = [(link.a, link.b) for link in report.links]
+    pairs += [
+        (one.id, other.id) for group in report.groups for one in group.videos for other in group.videos if one != other
+    ]
+    return {frozenset(int(catalogue.keys[catalogue.row(id)]) for id in pair) for pair in pairs}
+
+
+@dataclass(frozen=True, eq=False)
+class _Copy:
+    """An edited copy of a video, described; or why there is none."""
+
+    record: VideoRecord
+    kind: str
+    regions: Tensor | None
+    error: str | None
+
+
+def _copies(
+    records: Sequence[VideoRecord],
+    model: Model,
+    count: int,
+    seed: int,
+    tell: Callable[[CalibrationProgress], None],
+) -> Iterator[_Copy]:
+    from hapvr.video.edits import EDITS, find_edit
+    from hapvr.video.files import read_clip, write_clip
+
+    rng = np.random.default_rng(seed)
+    order = [records[place] for place in rng.permutation(len(records)).tolist()]
+    kinds = [list(EDITS)[place] for place in rng.permutation(len(EDITS)).tolist()]
+    with tempfile.TemporaryDirectory(prefix="hapvr-") as folder:
+        for number in range(count):
+            record, kind = order[number % len(order)], kinds[number % len(kinds)]
+            path = Path(folder) / f"{number}.mp4"
+            try:
+                clip = read_clip(
+                    record.path, max_fps=_MAX_FPS, max_short_side=_MAX_SHORT_SIDE, max_seconds=_MAX_SECONDS
+                )
+                drawn = np.random.default_rng([seed, number])
+                write_clip(find_edit(kind).apply(clip, drawn).clip, path)
+                yield _Copy(record, kind, model.features(path).informative().regions, None)
+            except (HapvrError, OSError) as error:
+                yield _Copy(record, kind, None, str(error))
+            finally:
+                path.unlink(missing_ok=True)
+            tell(CalibrationProgress("copies", number + 1, count))
+
+
+def _positive(store: Store, model: Model, copies: Sequence[_Copy], keys: dict[str, int]) -> NDArray[np.float64]:
+    """The score of each copy against what is stored of its original."""
+    scores = []
+    for copy in copies:
+        assert copy.regions is not None
+        original = store.features(keys[copy.record.id]).informative().regions
+        scores.append(float(pairwise(model.similarity, [copy.regions], [original], dtype=torch.float32)[0, 0]))
+    return np.array(scores).clip(-1, 1)
+
+
+def _negative(
+    store: Store,
+    model: Model,
+    keys: Sequence[int],
+    linked: Collection[frozenset[int]],
+    count: int,
+    seed: int,
+    tell: Callable[[CalibrationProgress], None],
+) -> NDArray[np.float64]:
+    """The scores, both ways, of pairs of different videos: all pairs of as many drawn ones as give enough."""
+    dtype = torch.bfloat16 if model.extractor.device.type == "cuda" or half_pays() else torch.float32
+    enough = min(len(keys), math.ceil((1 + math.sqrt(1 + 4 * count)) / 2))  # n (n - 1) >= count
+    drawn = [keys[place] for place in np.random.default_rng([seed, 1]).permutation(len(keys))[:enough].tolist()]
+    videos = {one.key: one.features(store.codec).informative().regions for one in store.stored(drawn)}
+    scores = []
+    for number, (key, regions) in enumerate(videos.items(), 1):
+        row = pairwise(model.similarity, [regions], list(videos.values()), dtype=dtype)[0].clamp(-1, 1).tolist()
+        scores += [
+            score
+            for other, score in zip(videos, row, strict=True)
+            if other != key and frozenset((key, other)) not in linked
+        ]
+        tell(CalibrationProgress("pairs", number, len(videos)))
+    return np.array(scores)
+
+
+def _by_kind(
+    copies: Sequence[_Copy], scores: NDArray[np.float64], calibration: Calibration
+) -> dict[str, tuple[int, int]]:
+    threshold = calibration.threshold(false_per_million=100)
+    kinds: dict[str, tuple[int, int]] = {}
+    for copy, score in sorted(zip(copies, scores, strict=True), key=lambda pair: pair[0].kind):
+        found, of = kinds.get(copy.kind, (0, 0))
+        kinds[copy.kind] = (found + bool(score >= threshold), of + 1)
+    return kinds

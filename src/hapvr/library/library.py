@@ -1,0 +1,391 @@
+"""`Library`: a collection of videos on disk that is indexed once and asked many times."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from hapvr.errors import StorageError
+from hapvr.features.files import Features
+from hapvr.library import adding, calibrating, marks, opening, rebuilding, transfer, watching
+from hapvr.library.locking import WriterLock, holder_of
+from hapvr.library.records import AddProgress, AddReport, LibraryInfo, SearchResult, VideoRecord
+from hapvr.library.store import Store, bytes_below, summed
+from hapvr.library.tables import NO_KEY
+from hapvr.library.versions import Settings, current_version, read_settings, unfinished_version, version_folder
+
+if TYPE_CHECKING:
+    from hapvr.library.calibrating import CalibrationProgress, CalibrationReport
+    from hapvr.library.duplicates import DuplicateProgress, DuplicateReport
+    from hapvr.model import Model
+
+_FRESH_S = 1.0  # how old a reader's view may be
+_WAIT_S = 10.0  # for another writer
+
+
+class Library:
+    """Videos that were indexed, in one folder. Open one with `Library.open`; use it in a `with` block, or close it.
+
+    Many processes may read while one writes. A writer that is killed leaves every acknowledged video.
+    """
+
+    def __init__(self, path: Path, *, wait_s: float = _WAIT_S) -> None:
+        self.path = path
+        self.wait_s = wait_s  # how long a writer waits for another
+        self._version = current_version(path)
+        self._store: Store | None = Store(version_folder(path, self._version))
+        self._seen = time.monotonic()
+        self._model: Model | None = None
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        model: str | Path | None = None,
+        codec: str | None = None,
+        rate: float | None = None,
+        wait_s: float = _WAIT_S,
+    ) -> Library:
+        """Open a library, or make one.
+
+        Args:
+            path: its folder.
+            create: make it if it is not there.
+            model: a model's name or folder. What is given here and in the next two must agree with what the library
+                was made with; for a new one, the shipped model, the usual codec and the model's own rate are taken.
+            codec: how region vectors are stored, see `hapvr.library.codecs`.
+            rate: frames a second.
+            wait_s: how long to wait for another writer, when writing.
+
+        Raises:
+            StorageError: there is no library, it is damaged, or it was made with other settings.
+        """
+        opened = opening.opened(Path(path), create=create, model=model, codec=codec, rate=rate, wait_s=wait_s)
+        library = cls(opened.path, wait_s=wait_s)
+        library._model = opened.model
+        return library
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The tables in use, no older than a second."""
+        if self._store is None:
+            raise StorageError(f"The library '{self.path}' has been closed.")
+        if time.monotonic() - self._seen > _FRESH_S:
+            self.refresh()
+        return self._store
+
+    @property
+    def settings(self) -> Settings:
+        """What all its videos share: model, codec, rate."""
+        return self.store.settings
+
+    @property
+    def model(self) -> Model:
+        """The model it was made with; loaded when it is first asked for."""
+        settings = self.settings
+        if self._model is None:
+            self._model = opening.load_model(settings, self.path)
+        return calibrating.calibrated(self._model, self.store.folder)
+
+    def refresh(self) -> None:
+        """See what other processes have written since."""
+        if self._store is None:
+            raise StorageError(f"The library '{self.path}' has been closed.")
+        version = current_version(self.path)
+        if version != self._version:
+            self._store = Store(version_folder(self.path, version))
+            self._version, self._model = version, None
+        else:
+            self._store.refresh()
+        self._seen = time.monotonic()
+
+    def info(self) -> LibraryInfo:
+        """What it is made of, and what it takes."""
+        store, settings = self.store, self.settings
+        catalogue = store.catalogue()
+        states = catalogue.states
+        building = unfinished_version(self.path)
+        totals = summed(catalogue)
+        return LibraryInfo(
+            path=str(self.path),
+            version=self._version,
+            model=settings.model,
+            model_digest=settings.model_digest,
+            codec=settings.codec,
+            rate=settings.rate,
+            videos=int((catalogue.keys != NO_KEY).sum()),
+            failed=int((states == "failed").sum()),
+            missing=int((states == "missing").sum()),
+            contents=int(totals["contents"]),
+            frames=int(totals["frames"]),
+            duration=totals["duration"],
+            bytes=bytes_below(store.folder),
+            indexed=store.indexed_vectors(),
+            vectors=store.count_vectors(),
+            building=None if building is None else read_settings(version_folder(self.path, building)).model,
+            writer=holder_of(self.path),
+        )
+
+    def videos(self, *, state: str | None = None, offset: int = 0, limit: int | None = None) -> list[VideoRecord]:
+        """The records of all videos, or of those in a state, sorted by path."""
+        catalogue = self.store.catalogue()
+        rows = catalogue.rows(state)[offset:]
+        return catalogue.records(rows if limit is None else rows[:limit])
+
+    def get(self, id: str) -> VideoRecord:
+        """The record of a video; `DataError` if there is none of this id."""
+        catalogue = self.store.catalogue()
+        return catalogue.record(catalogue.row(id))
+
+    def features(self, id: str) -> Features:
+        """The stored features of a video: region vectors, times, and which frames say nothing."""
+        store = self.store
+        catalogue = store.catalogue()
+        return store.features(int(catalogue.keys[catalogue.row(id)]))
+
+    def search(
+        self,
+        query: str | os.PathLike[str] | Features,
+        *,
+        start: float | None = None,
+        end: float | None = None,
+        k: int = 10,
+        min_probability: float | None = None,
+        exact: bool = False,
+        limit: int = 200,
+    ) -> SearchResult:
+        """The videos that show what the query shows; see `hapvr.library.search.search`."""
+        from hapvr.library.search import search
+
+        return search(self, query, start=start, end=end, k=k, min_probability=min_probability, exact=exact, limit=limit)
+
+    def duplicates(
+        self,
+        *,
+        threshold: float | None = None,
+        since: datetime | None = None,
+        progress: Callable[[DuplicateProgress], None] | None = None,
+    ) -> DuplicateReport:
+        """What is there twice: groups of copies, and parts of others; see `hapvr.library.duplicates.duplicates`."""
+        from hapvr.library.duplicates import duplicates
+
+        return duplicates(self, threshold=threshold, since=since, progress=progress)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def mark_distinct(self, a: str, b: str) -> bool:
+        """Remember that two videos are no duplicates; False if that was known. See `hapvr.library.marks`."""
+        return marks.mark_distinct(self, a, b)
+
+    def forget_mark(self, a: str, b: str) -> bool:
+        """Take back what `mark_distinct` said; False if it was never said."""
+        return marks.forget_mark(self, a, b)
+
+    def calibrate(
+        self,
+        *,
+        copies: int = 100,
+        pairs: int = 10_000,
+        seed: int = 0,
+        progress: Callable[[CalibrationProgress], None] | None = None,
+    ) -> CalibrationReport:
+        """Fit what scores mean on these very videos, and use it from then on; see `hapvr.library.calibrating`."""
+        return calibrating.calibrate(self, copies=copies, pairs=pairs, seed=seed, progress=progress)
+
+    @contextmanager
+    def writing(self, command: str) -> Iterator[Store]:
+        """The tables, for nobody else to write within; `StorageError` if another writer does not end in time."""
+        lock = WriterLock(self.path)
+        lock.acquire(command, wait_s=self.wait_s)
+        clean = False
+        try:
+            self.refresh()
+            store = self.store
+            opening.clean_up(self.path)
+            store.begin(recover=lock.left_behind)
+            yield store
+            clean = True
+        finally:
+            lock.release(clean=clean)
+            self._seen = time.monotonic()
+
+    def add(
+        self,
+        paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str],
+        *,
+        prune: bool = False,
+        retry: bool = False,
+        workers: int | None = None,
+        progress: Callable[[AddProgress], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> AddReport:
+        """Bring the library in step with files and folders: new ones are described, others left as they are.
+
+        Interrupted at any moment, it goes on where it was when called again.
+
+        Args:
+            paths: files, and folders with all that is below them.
+            prune: forget videos of these folders whose files are gone; else they are kept as "missing".
+            retry: try those again that failed before and have not changed.
+            workers: decoding processes; by default as many as cores, four at most.
+            progress: called after each file.
+            stop: asked all the time; True ends it, and what is done by then is kept.
+        """
+        given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+        known = self.store.catalogue().paths
+        return self.add_found(
+            adding.find_files(given, known=known),
+            prune=prune,
+            retry=retry,
+            workers=workers,
+            progress=progress,
+            stop=stop,
+        )
+
+    def add_found(
+        self,
+        found: adding.Found,
+        *,
+        prune: bool = False,
+        retry: bool = False,
+        workers: int | None = None,
+        progress: Callable[[AddProgress], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> AddReport:
+        """`add`, of files that were found before."""
+        with self.writing("hapvr add") as store:
+            return adding.add_files(
+                store,
+                lambda: self.model.extractor,
+                found,
+                prune=prune,
+                retry=retry,
+                workers=workers,
+                progress=progress,
+                stop=stop,
+            )
+
+    def rebuild(
+        self,
+        *,
+        model: str | Path | None = None,
+        codec: str | None = None,
+        rate: float | None = None,
+        prune: bool = False,
+        workers: int | None = None,
+        progress: Callable[[AddProgress], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> AddReport:
+        """Build the library anew with another model, codec or rate, beside the old version, and put it to use.
+
+        Until that is done the old version answers. Interrupted, it goes on where it was when called again with the same
+        settings. Videos that cannot be read again are not lost: it then stops before the change, unless `prune`.
+
+        Args:
+            model: a model's name or folder; the present one if None.
+            codec: the present one if None.
+            rate: frames a second; the present one if None, or the model's own if that is another.
+            prune: forget videos whose files are gone or cannot be read.
+            workers: as in `add`, like the next two.
+            progress: ...
+            stop: ...
+        """
+        with self.writing("hapvr add --rebuild") as store:
+            report = rebuilding.rebuild(
+                self.path,
+                store,
+                model=model,
+                codec=codec,
+                rate=rate,
+                prune=prune,
+                workers=workers,
+                progress=progress,
+                stop=stop,
+            )
+        self.refresh()
+        return report
+
+    def watch(
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        *,
+        interval_s: float = 5.0,
+        prune: bool = False,
+        workers: int | None = None,
+        progress: Callable[[AddProgress], None] | None = None,
+        report: Callable[[AddReport], None] | None = None,
+        say: Callable[[str], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> None:
+        """Keep the library in step with folders until told to stop.
+
+        Args:
+            paths: files and folders.
+            interval_s: seconds between two looks.
+            prune: as in `add`, like the next two.
+            workers: ...
+            progress: ...
+            report: called whenever something was done.
+            say: called with what is in the way for the moment, such as another writer.
+            stop: asked all the time.
+        """
+        watching.watch(
+            self,
+            paths,
+            interval_s=interval_s,
+            prune=prune,
+            workers=workers,
+            progress=progress,
+            report=report,
+            say=say,
+            stop=stop,
+        )
+
+    def remove(self, ids: Sequence[str]) -> int:
+        """Forget videos; their files stay. Returns how many there were; `DataError` if one is not there."""
+        chosen = dict.fromkeys([ids] if isinstance(ids, str) else ids)
+        with self.writing("hapvr remove") as store:
+            store.remove(list(chosen))
+            store.maintain()
+        return len(chosen)
+
+    def compact(self) -> None:
+        """Put small files together and remove what is no longer used."""
+        with self.writing("hapvr compact") as store:
+            store.maintain(thoroughly=True)
+
+    def export(self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> int:
+        """Write the features and records of all videos into a new HDF5 file; returns how many there were."""
+        return transfer.export(self, file, progress=progress)
+
+    def import_features(
+        self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
+    ) -> AddReport:
+        """Take in the videos of an HDF5 file that `export` or `hapvr extract` wrote with the same model and rate.
+
+        Videos whose paths are there already are left as they are.
+        """
+        with self.writing("hapvr import") as store:
+            return transfer.import_features(self, store, file, progress=progress)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._store = self._model = None
+
+    def __enter__(self) -> Library:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

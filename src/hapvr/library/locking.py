@@ -1,0 +1,141 @@
+"""One writer at a time: a lock that the kernel lets go of when its holder dies, with the holder's name in it.
+
+The lock file is never removed. While somebody writes, it holds who; whoever ends well empties it. A lock that is free
+but not empty therefore says that its last holder did not end well, and that there may be something to clean up.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from hapvr.errors import StorageError
+from hapvr.library.records import shown
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+LOCK = "writer.lock"
+_BUSY = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
+_OFFSET = 1 << 30  # Windows locks bytes for reading too: one far behind the holder's name
+
+
+class BusyError(StorageError):
+    """Another process is writing into the library."""
+
+
+class WriterLock:
+    """The right to write into a folder; `acquire` waits for it.
+
+    On POSIX systems it is `flock`, on Windows a locked byte of the file; both end with the process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK
+        self._descriptor: int | None = None
+        self.left_behind = False  # whether the last holder did not end well
+
+    def acquire(self, command: str, *, wait_s: float) -> None:
+        """Take the lock within so many seconds; `StorageError` names who has it instead."""
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise StorageError(f"'{shown(self.path.parent)}' cannot be written: {error.strerror}.") from error
+        end = time.monotonic() + wait_s
+        try:
+            while not _locked(descriptor):
+                if time.monotonic() >= end:
+                    holder = _described(_read(self.path)) or "another process"
+                    waited = f" for {wait_s:g} s" if wait_s else ""
+                    raise BusyError(
+                        f"'{shown(self.path.parent)}' is being written by {holder}, and stayed so{waited}. Try again "
+                        "when that is done; reading is possible meanwhile."
+                    )
+                time.sleep(0.05)
+            self.left_behind = os.fstat(descriptor).st_size > 0
+            self._write(descriptor, command)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
+    def _write(self, descriptor: int, command: str) -> None:
+        holder = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "command": command,
+            "since": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        }
+        try:
+            data = json.dumps(holder).encode()
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, data)  # over what was there: killed in between, it must not look as if all was well
+            os.ftruncate(descriptor, len(data))
+        except OSError as error:
+            raise StorageError(f"'{shown(self.path.parent)}' cannot be written: {error.strerror}.") from error
+
+    def release(self, *, clean: bool) -> None:
+        """Let go of it. If not `clean`, the next writer will look for what was left."""
+        if self._descriptor is None:
+            return
+        if clean:
+            os.ftruncate(self._descriptor, 0)
+        os.close(self._descriptor)
+        self._descriptor = None
+
+
+def holder_of(folder: Path) -> str | None:
+    """Who is writing into a folder at this moment, in words; None if nobody is."""
+    path = folder / LOCK
+    try:
+        if path.stat().st_size == 0:
+            return None
+        descriptor = os.open(path, os.O_RDWR)
+    except OSError:  # no lock file, or one that cannot be written: nobody here can be writing
+        return None
+    try:
+        if _locked(descriptor):  # free: closing gives it back
+            return None
+        return _described(_read(path)) or "another process"
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _described(holder: dict[str, Any]) -> str:
+    if not holder:
+        return ""
+    return "`{command}` (process {pid} on {host}, since {since})".format(
+        **{name: holder.get(name, "?") for name in ("command", "pid", "host", "since")}
+    )
+
+
+def _locked(descriptor: int) -> bool:
+    """Try to lock an open file."""
+    try:
+        if sys.platform == "win32":
+            os.lseek(descriptor, _OFFSET, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _BUSY:
+            return False
+        raise StorageError(f"The writer's lock cannot be taken on this file system: {error.strerror}.") from error
+    return True

@@ -1,0 +1,87 @@
+"""What a person has said: these two videos are no duplicates, however alike they look.
+
+Marks are kept by content, beside the versions of the library: they outlive a rebuild, a file that is moved, and one
+that is removed and added again. The file is replaced in one step, by whoever holds the writer's lock.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hapvr.errors import DataError, StorageError
+from hapvr.library.records import VideoRecord, shown
+from hapvr.library.versions import _replace as replace_file
+from hapvr.library.versions import writing
+
+if TYPE_CHECKING:
+    from hapvr.library.library import Library
+
+MARKS = "marks.json"
+_FORMAT = 1
+
+Pair = tuple[str, str]
+"""Two content hashes, the smaller one first."""
+
+
+def read_marks(folder: Path) -> frozenset[Pair]:
+    """The pairs of contents that were marked as distinct; none where nothing was marked yet."""
+    path = folder / MARKS
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, ValueError) as error:
+        raise StorageError(f"'{shown(path)}' cannot be read: {error}. Restore it from a copy, or remove it.") from error
+    pairs = content.get("distinct") if isinstance(content, dict) and content.get("format") == _FORMAT else None
+    if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
+        raise StorageError(f"'{shown(path)}' was not written by this hapvr. Restore it from a copy, or remove it.")
+    return frozenset(pair_of(*pair) for pair in pairs)
+
+
+def pair_of(one: str, other: str) -> Pair:
+    """Two hashes in order.
+
+    >>> pair_of("b1", "a2")
+    ('a2', 'b1')
+    """
+    return (one, other) if one <= other else (other, one)
+
+
+def mark_distinct(library: Library, a: str, b: str) -> bool:
+    """Remember that two videos, by their ids, are no duplicates; False if that was known.
+
+    `DataError` if there is no such video, if both are one, or if their files are identical: that is no opinion.
+    """
+    return _change(library, a, b, distinct=True)
+
+
+def forget_mark(library: Library, a: str, b: str) -> bool:
+    """Take back what `mark_distinct` said; False if it was never said."""
+    return _change(library, a, b, distinct=False)
+
+
+def _change(library: Library, a: str, b: str, *, distinct: bool) -> bool:
+    with library.writing("hapvr duplicates") as store:
+        catalogue = store.catalogue()
+        one, other = (catalogue.record(catalogue.row(id)) for id in (a, b))
+        _require_two(one, other)
+        pair, known = pair_of(one.content_hash, other.content_hash), read_marks(library.path)
+        if (pair in known) == distinct:
+            return False
+        pairs = known | {pair} if distinct else known - {pair}
+        with writing(library.path):
+            replace_file(library.path / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in pairs)})
+    return True
+
+
+def _require_two(one: VideoRecord, other: VideoRecord) -> None:
+    if one.id == other.id:
+        raise DataError(f"'{one.id}' is one video: give two.")
+    if one.content_hash == other.content_hash:
+        raise DataError(f"'{one.id}' and '{other.id}' are the same file byte for byte: they cannot be marked distinct.")
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)

@@ -1,0 +1,187 @@
+"""What a library tells: small frozen records, each with the JSON that the command line prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from hapvr.similarity import Segment
+
+State = Literal["ready", "failed", "missing"]
+STATES: tuple[State, ...] = ("ready", "failed", "missing")
+
+
+@dataclass(frozen=True)
+class VideoRecord:
+    """One file that a library knows.
+
+    Attributes:
+        id: short, stable and safe in URLs: the beginning of the content hash, with "-2", "-3", ... for further copies.
+        path: absolute; bytes that are no text in the file system's encoding are escaped as `os.fsdecode` does.
+        size: bytes.
+        mtime_ns: when it was last changed, in nanoseconds; -1 if it is to be read again whatever it says.
+        content_hash: BLAKE2b of the whole file, 40 hexadecimal digits; of its path, if it could not be read.
+        duration: seconds; 0 for a picture.
+        frames: how many were described.
+        width: pixels, as a player shows it.
+        height: likewise.
+        bitrate: bits a second, sound and container included; 0 for a picture.
+        state: "ready"; "failed", with `error`; or "missing": described, but the file is no longer there.
+        error: why it failed.
+        added: when it was described, or failed; in UTC.
+        warnings: what was wrong with the file though it could be read, in sentences.
+    """
+
+    id: str
+    path: str
+    size: int
+    mtime_ns: int
+    content_hash: str
+    duration: float
+    frames: int
+    width: int
+    height: int
+    bitrate: float
+    state: State
+    error: str | None
+    added: datetime
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; the path as it is shown."""
+        plain = dataclasses.asdict(self)
+        return plain | {"path": shown(self.path), "added": self.added.isoformat(), "warnings": list(self.warnings)}
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A video that a search found: how well, how surely, and where."""
+
+    id: str
+    path: str
+    score: float  # in [-1, 1]
+    probability: float | None  # that they match; None for a model without calibration
+    segments: tuple[Segment, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hapvr search --json` prints of a hit."""
+        segments = [
+            {"query": list(one.query), "target": list(one.target), "score": one.score, "backwards": one.backwards}
+            for one in self.segments
+        ]
+        return {
+            "id": self.id,
+            "path": shown(self.path),
+            "score": self.score,
+            "probability": self.probability,
+            "segments": segments,
+        }
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found, best first, and what it took."""
+
+    hits: tuple[Hit, ...]
+    database: int  # videos that were searched
+    scored: int  # of them, how many were compared exactly
+    seconds: dict[str, float]  # decode, candidates, score, segments
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hapvr search --json` prints."""
+        return {
+            "hits": [hit.to_json() for hit in self.hits],
+            "database": self.database,
+            "scored": self.scored,
+            "seconds": dict(self.seconds),
+        }
+
+
+@dataclass(frozen=True)
+class AddProgress:
+    """How far an `add` has come."""
+
+    done: int  # files
+    total: int
+    added: int  # described, whether new or changed
+    failed: int
+    unchanged: int
+    frames: int
+    seconds: float
+    current: str | None  # the file that was finished last
+
+
+@dataclass(frozen=True)
+class AddReport:
+    """What became of every file that `add` was given."""
+
+    added: int = 0
+    updated: int = 0  # files whose content had changed
+    moved: int = 0
+    unchanged: int = 0  # failed ones that were not tried again are among them
+    forgotten: int = 0  # vanished ones, where they were to be pruned
+    missing: int = 0  # vanished ones that are kept
+    failed: tuple[tuple[str, str], ...] = ()  # path and reason
+    passed_over: int = 0  # files in folders that are no videos by their names
+    still_failed: int = 0  # of those unchanged: failed before, and not tried again
+    warnings: tuple[tuple[str, str], ...] = ()  # path and what was wrong, of files that were added all the same
+    stopped: bool = False  # before the end, because it was asked to
+    seconds: float = 0.0
+    frames: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hapvr add --json` prints."""
+        return dataclasses.asdict(self) | {
+            "failed": [{"path": shown(path), "error": reason} for path, reason in self.failed],
+            "warnings": [{"path": shown(path), "warning": text} for path, text in self.warnings],
+        }
+
+
+@dataclass(frozen=True)
+class LibraryInfo:
+    """What a library is made of, and what it takes."""
+
+    path: str
+    version: str  # the folder of the tables in use
+    model: str
+    model_digest: str
+    codec: str
+    rate: float
+    videos: int  # ready and missing: what a search looks through
+    failed: int
+    missing: int
+    contents: int  # different ones: copies of one file are one
+    frames: int
+    duration: float  # seconds of video
+    bytes: int  # on disk
+    indexed: int  # frame vectors in the index; 0 while there are few, which are searched one by one
+    vectors: int  # frame vectors
+    building: str | None  # the model of a rebuild that is under way, or was interrupted
+    writer: str | None  # who is writing at this moment
+
+    @property
+    def bytes_per_minute(self) -> float:
+        """Bytes on disk for a minute of video; 0 for an empty library."""
+        return self.bytes / (self.duration / 60) if self.duration else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hapvr info --json` prints."""
+        plain = dataclasses.asdict(self)
+        return plain | {"path": shown(self.path), "bytes_per_minute": self.bytes_per_minute}
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    r"""A path as it can be printed anywhere: bytes that are no UTF-8 are written out.
+
+    >>> shown(os.fsdecode(b"caf\xe9.mp4"))
+    'caf\\xe9.mp4'
+    """
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def printable(text: str) -> str:
+    """A message without what no encoding takes, such as the escaped bytes of a path in it."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") if not text.isascii() else text

@@ -1,0 +1,427 @@
+"""One version of a library on disk: three tables in LanceDB, read by many and written by one.
+
+Each commit of a table is atomic; the three are kept in step by the order of the commits (see `hapvr.library.tables`)
+and by `recover`, which removes what a writer that was killed had begun. Readers hold a moment's view; `refresh` brings
+them to the latest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lancedb
+import numpy as np
+import pyarrow as pa
+from lancedb.index import IvfRq
+from numpy.typing import NDArray
+
+from hapvr.errors import StorageError
+from hapvr.features.files import Features
+from hapvr.library import candidates, tables
+from hapvr.library.codecs import get_codec
+from hapvr.library.records import VideoRecord, shown
+from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, VIDEOS, Catalogue, Stored
+from hapvr.library.versions import Settings, read_settings, writing
+
+Result = TypeVar("Result")
+
+INDEX_FROM = 50_000
+"""Frame vectors from which on there is an index; fewer are searched one by one."""
+_IN_ONE_FILTER = 2_000  # keys
+_FRAGMENTS = 64  # of a table, before they are put together
+_MOST_FRAGMENTS = 512
+_KEEP_VERSIONS = timedelta(minutes=10)  # for readers that have not looked for newer ones
+_BROKEN = (OSError, RuntimeError, ValueError)  # what LanceDB raises
+
+
+@dataclass(frozen=True, eq=False)
+class NewVideo:
+    """A record to be written, and its content: new, with features; one that is there already; or none, if it failed."""
+
+    record: VideoRecord
+    key: int = NO_KEY
+    features: Features | None = None
+
+
+class Store:
+    """The tables of one version. Reading is safe from several threads; writing is for whoever has the lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings: Settings = read_settings(folder)
+        self.codec = get_codec(self.settings.codec)
+        self._database: Any = lancedb.connect(folder)
+        self._lock = threading.RLock()
+        self._tables: dict[str, Any] = {}
+        self._catalogue: tuple[int, Catalogue] | None = None
+        self._vectors: tuple[int, NDArray[np.int64], NDArray[np.float16]] | None = None
+        self._next_key = 0
+        self.refresh()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """See what has been committed since.
+
+        Records come last: a content they name may then be newer than the other tables' view, which `stored` sees to,
+        but never older.
+        """
+        with self._lock:
+            for name in (REGIONS, FRAMES, VIDEOS):
+                known = name in self._tables
+                if (table := self._table(name)) is not None and known:
+                    self._try(table.checkout_latest)
+
+    def catalogue(self) -> Catalogue:
+        """All records."""
+        with self._lock:
+            table = self._table(VIDEOS)
+            if table is None:
+                return Catalogue(tables.VIDEOS_SCHEMA.empty_table())
+            version = table.version
+            if self._catalogue is None or self._catalogue[0] != version:
+                rows = self._read(VIDEOS, lambda: table.search().to_arrow())
+                self._catalogue = (version, Catalogue(rows))
+            return self._catalogue[1]
+
+    def stored(self, keys: Sequence[int], *, batch: int = 64) -> Iterator[Stored]:
+        """The encoded regions of contents, read in batches, in the order in which they lie; absent keys left out."""
+        for first in range(0, len(keys), batch):
+            wanted = keys[first : first + batch]
+            rows = self._rows(REGIONS, wanted)
+            if len(rows) < len(wanted) and (table := self._table(REGIONS)) is not None:
+                self._try(table.checkout_latest)  # some may have been written since
+                rows = self._rows(REGIONS, wanted)
+            for row in rows:
+                yield tables.stored_of(row)
+
+    def features(self, key: int) -> Features:
+        """The features of one content, decoded."""
+        for stored in self.stored([key]):
+            return stored.features(self.codec)
+        raise StorageError("The features of this video are not there: it was removed meanwhile, or failed.")
+
+    def dims(self) -> tuple[int, int] | None:
+        """R and D, which all videos share; None while there are none."""
+        table = self._table(REGIONS)
+        if table is None:
+            return None
+        rows = self._read(REGIONS, lambda: table.search().select(["regions", "dims"]).limit(1).to_arrow().to_pylist())
+        return (rows[0]["regions"], rows[0]["dims"]) if rows else None
+
+    def count_vectors(self) -> int:
+        """How many frame vectors there are."""
+        table = self._table(FRAMES)
+        return 0 if table is None else int(self._read(FRAMES, table.count_rows))
+
+    def indexed_vectors(self) -> int:
+        """How many of them are in the index; the others are searched one by one."""
+        table = self._table(FRAMES)
+        if table is None:
+            return 0
+        found = [one for one in self._read(FRAMES, table.list_indices) if "vector" in one.columns]
+        return int(table.index_stats(found[0].name).num_indexed_rows) if found else 0
+
+    def vectors(self) -> tuple[NDArray[np.int64], NDArray[np.float16]]:
+        """The keys [N] and vectors [N, C] of all frames, held in memory from then on: for small libraries."""
+        with self._lock:
+            table = self._table(FRAMES)
+            if table is None:
+                return np.zeros(0, np.int64), np.zeros((0, 0), np.float16)
+            version = table.version
+            if self._vectors is None or self._vectors[0] != version:
+                rows = self._read(FRAMES, lambda: table.search().select(["key", "vector"]).to_arrow().combine_chunks())
+                flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+                vectors = flat.astype(np.float16, copy=False).reshape(
+                    rows.num_rows, table.schema.field("vector").type.list_size
+                )
+                self._vectors = (version, rows["key"].to_numpy(), vectors)
+            return self._vectors[1], self._vectors[2]
+
+    def nearest(
+        self, vectors: NDArray[np.float32], *, k: int, nprobes: int | None = None, refine: int | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+        """The stored frames nearest to each of some vectors [Q, C], by the index if there is one.
+
+        Returns for each find: which of the vectors it was, the key of its content, and the similarity (dot product).
+        Keys that do not count (see `Catalogue.with_key`) may be among them.
+
+        Args:
+            vectors: float32 [Q, C].
+            k: finds of each.
+            nprobes: partitions of the index that are looked through.
+            refine: so many times `k` are looked up exactly.
+        """
+        table = self._table(FRAMES)
+        if table is None or len(vectors) == 0:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)
+
+        def ask() -> pa.Table:
+            query = table.search(vectors, vector_column_name="vector").distance_type("dot").limit(k)
+            query = query.select(["key", "_distance"])
+            if nprobes is not None:
+                query = query.nprobes(nprobes)
+            if refine is not None:
+                query = query.refine_factor(refine)
+            return query.to_arrow()
+
+        found = self._read(FRAMES, ask)
+        which = found["query_index"].to_numpy() if "query_index" in found.column_names else np.zeros(len(found))
+        return which.astype(np.int64), found["key"].to_numpy(), 1 - found["_distance"].to_numpy()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def begin(self, *, recover: bool) -> None:
+        """Prepare for writing, with the lock held; `recover` removes what another writer had begun."""
+        self.refresh()
+        if recover:
+            self.recover()
+        keys = [int(values.max()) for name in (VIDEOS, REGIONS) if len(values := self._keys(name))]
+        # Not only above those that are there: a reader that still knows one that was removed must not find another.
+        self._next_key = max([time.time_ns() // 1_000_000, *(key + 1 for key in keys)])
+
+    def recover(self) -> None:
+        """Remove contents that no record names; records whose content is gone become failed, to be done again."""
+        named, stored = set(self._keys(VIDEOS).tolist()) - {NO_KEY}, set(self._keys(REGIONS).tolist())
+        self._forget_contents((stored | set(np.unique(self._keys(FRAMES)).tolist())) - named)
+        if lost := named - stored:
+            catalogue = self.catalogue()
+            rows = [row for key in lost for row in catalogue.with_key(key)]
+            error = "its features were lost. Add it again."
+            broken = [replace(one, state="failed", error=error, mtime_ns=-1) for one in catalogue.records(rows)]
+            self.put([(record, NO_KEY) for record in broken])
+
+    def new_key(self) -> int:
+        """A key for another content."""
+        key, self._next_key = self._next_key, self._next_key + 1
+        return key
+
+    def write(self, videos: Sequence[NewVideo], *, moved: Collection[str] = ()) -> list[int]:
+        """Write videos, in place of the records with their paths; when this returns they are safe. See `put`."""
+        described = [video for video in videos if video.features is not None]
+        rows = [tables.encoded(one.key, one.features, self.codec) for one in described if one.features is not None]
+        vectors = [
+            candidates.frame_vectors(one.features.regions, one.features.low_information).numpy().astype(np.float16)
+            for one in described
+            if one.features is not None
+        ]
+        if rows:
+            self._add(REGIONS, pa.Table.from_pylist(rows, schema=tables.REGIONS_SCHEMA))
+            self._add(FRAMES, _vector_rows([one.key for one in described], vectors))
+        return self.put([(video.record, video.key) for video in videos], moved=moved)
+
+    def put(self, entries: Sequence[tuple[VideoRecord, int]], *, moved: Collection[str] = ()) -> list[int]:
+        """Write records and their keys, in place of those with the same paths; in one step.
+
+        Of the ids that were `moved`, the records at other paths than these go in the same step. Returns the keys of
+        records that were replaced: `forget` their contents when nothing will name them any more.
+        """
+        if not entries:
+            return []
+        catalogue = self.catalogue()
+        before = {path: row for row, path in enumerate(catalogue.paths)}
+        rows = tables.video_rows(entries)
+        moved = [id for id in moved if id in catalogue]
+        replaced = [before[path] for path in rows["path"].to_pylist() if path in before]
+        replaced += [catalogue.row(id) for id in moved]
+        if not replaced:
+            self._add(VIDEOS, rows)
+            return []
+        with writing(self.folder):
+            merge = self._table(VIDEOS).merge_insert("path").when_matched_update_all().when_not_matched_insert_all()
+            if moved:
+                merge = merge.when_not_matched_by_source_delete(f"id IN ({_quoted(moved)})")
+            merge.execute(rows)
+        return [int(key) for key in catalogue.keys[replaced] if key != NO_KEY]
+
+    def forget(self, keys: Iterable[int]) -> None:
+        """Remove contents that no record names."""
+        catalogue = self.catalogue()
+        self._forget_contents({key for key in keys if key != NO_KEY and not catalogue.with_key(key)})
+
+    def remove(self, ids: Collection[str]) -> None:
+        """Remove records, and contents that no other record names."""
+        catalogue = self.catalogue()
+        rows = [catalogue.row(id) for id in ids]
+        table = self._table(VIDEOS)
+        if not rows or table is None:
+            return
+        for part in _parts(sorted(ids)):
+            with writing(self.folder):
+                table.delete(f"id IN ({_quoted(part)})")
+        self.forget(catalogue.keys[rows].tolist())
+
+    def maintain(self, *, thoroughly: bool = False) -> None:
+        """Keep the number of files and the index in order; cheap if there is nothing to do."""
+        for name in (VIDEOS, REGIONS, FRAMES):
+            if (table := self._table(name)) is None:
+                continue
+            with writing(self.folder):
+                if thoroughly or self._scattered(table):
+                    keep = timedelta(seconds=1) if thoroughly else _KEEP_VERSIONS
+                    table.optimize(cleanup_older_than=keep, delete_unverified=True)
+        self._index(thoroughly)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _table(self, name: str) -> Any:
+        """A table; None if it has not been made, or was left half-made."""
+        with self._lock:
+            if name not in self._tables:
+                if not (self.folder / f"{name}.lance" / "_versions").is_dir():
+                    return None
+                try:
+                    self._tables[name] = self._database.open_table(name)
+                except _BROKEN as error:
+                    if "not found" in str(error):
+                        return None
+                    raise self._broken(name, error) from error
+            return self._tables[name]
+
+    def _try(self, action: Callable[[], Result]) -> Result:
+        try:
+            return action()
+        except _BROKEN as error:
+            raise self._broken("tables", error) from error
+
+    def _read(self, name: str, read: Callable[[], Result]) -> Result:
+        """Read a table; what it held when it was opened may have been put elsewhere by a writer since: then again."""
+        try:
+            return read()
+        except _BROKEN:
+            try:
+                self._tables[name].checkout_latest()
+                return read()
+            except _BROKEN as error:
+                raise self._broken(name, error) from error
+
+    def _broken(self, name: str, error: Exception) -> StorageError:
+        if not self.folder.is_dir():
+            return StorageError(f"'{shown(self.folder)}' was replaced by another version meanwhile. Ask again.")
+        text = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
+        return StorageError(
+            f"The table '{name}' of '{shown(self.folder)}' cannot be read: {text}. Restore the library from a copy, or "
+            "add the videos to a new one."
+        )
+
+    def _rows(self, name: str, keys: Sequence[int]) -> list[dict[str, Any]]:
+        table = self._table(name)
+        if table is None or not len(keys):
+            return []
+        chosen = ", ".join(str(int(key)) for key in keys)
+
+        def ask() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = (
+                table.search().where(f"key IN ({chosen})").limit(len(keys)).to_arrow().to_pylist()
+            )
+            return found
+
+        return self._read(name, ask)
+
+    def _keys(self, name: str) -> NDArray[np.int64]:
+        table = self._table(name)
+        if table is None:
+            return np.zeros(0, np.int64)
+        keys: NDArray[np.int64] = self._read(name, lambda: table.search().select(["key"]).to_arrow()["key"].to_numpy())
+        return keys
+
+    def _add(self, name: str, rows: pa.Table) -> None:
+        with writing(self.folder):
+            table = self._table(name)
+            if table is None:
+                left = self.folder / f"{name}.lance"
+                mode = "overwrite" if left.exists() else "create"
+                self._tables[name] = self._database.create_table(name, data=rows, mode=mode)
+            else:
+                table.add(rows)
+
+    def _forget_contents(self, keys: Collection[int]) -> None:
+        for name in (FRAMES, REGIONS):
+            if (table := self._table(name)) is None:
+                continue
+            for part in _parts(sorted(keys)):
+                with writing(self.folder):
+                    table.delete(f"key IN ({', '.join(map(str, part))})")
+
+    def _scattered(self, table: Any) -> bool:
+        fragments = table.stats()["fragment_stats"]
+        small = fragments["num_small_fragments"]
+        # Putting together writes everything anew: only when there is as much new as old, or too many files.
+        largest = fragments["lengths"]["max"]
+        return bool(small > _MOST_FRAGMENTS or (small > _FRAGMENTS and table.count_rows() >= 2 * largest))
+
+    def _index(self, thoroughly: bool) -> None:
+        table = self._table(FRAMES)
+        if table is None or (count := table.count_rows()) < INDEX_FROM:
+            return
+        indexed = self.indexed_vectors()
+        with writing(self.folder):
+            if indexed == 0:
+                _build_index(table)
+            elif count - indexed > (0 if thoroughly else max(20_000, count // 5)):
+                table.optimize(cleanup_older_than=_KEEP_VERSIONS, delete_unverified=True)
+
+
+def _build_index(table: Any) -> None:
+    """Index the frame vectors; in fewer partitions where so many are alike that the usual number cannot be filled."""
+    try:
+        table.create_index("vector", config=IvfRq(distance_type="dot"))
+    except RuntimeError as error:
+        formed = re.search(r"could only form (\d+) non-empty clusters", str(error))
+        if formed is None:
+            raise
+        table.create_index("vector", config=IvfRq(distance_type="dot", num_partitions=max(1, int(formed[1]) // 2)))
+
+
+def _vector_rows(keys: Sequence[int], vectors: Sequence[NDArray[np.float16]]) -> pa.Table:
+    dims = vectors[0].shape[1]
+    counts = [len(one) for one in vectors]
+    flat = pa.array(np.concatenate(vectors).reshape(-1), pa.float16())
+    columns = [
+        pa.array(np.repeat(np.array(keys, np.int64), counts)),
+        pa.array(np.concatenate([np.arange(count, dtype=np.int32) for count in counts])),
+        pa.FixedSizeListArray.from_arrays(flat, dims),
+    ]
+    return pa.Table.from_arrays(columns, schema=tables.frames_schema(dims))
+
+
+def _quoted(ids: Iterable[str]) -> str:
+    return ", ".join("'" + id.replace("'", "''") + "'" for id in ids)
+
+
+def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for first in range(0, len(values), _IN_ONE_FILTER):
+        yield values[first : first + _IN_ONE_FILTER]
+
+
+def bytes_below(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    total = 0
+    for here, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(here, name)).st_size
+            except OSError:  # removed meanwhile
+                continue
+    return total
+
+
+def summed(catalogue: Catalogue) -> Mapping[str, float]:
+    """Totals over what a search looks through."""
+    keys = catalogue.keys
+    here = keys != NO_KEY
+    first = np.unique(keys[here], return_index=True)[1]
+    duration = np.array(catalogue.column("duration"), float)
+    return {
+        "duration": float(duration[here].sum()),
+        "frames": int(catalogue.frames[here].sum()),
+        "contents": len(first),
+    }

@@ -1,0 +1,251 @@
+"""The tables of a version and how records lie in them.
+
+    videos    one row a file: its record, and the key of its content
+    regions   one row a content: its key, frames, their times and flags, and the encoded region vectors
+    frames    one row a frame that may vote: the key of its content, its place among them, and its vector
+
+Copies of a file are rows of `videos` with one key. The order of writing makes the row of `videos` the acknowledgement:
+it is written when `regions` and `frames` have the key, and taken away before they lose it. A key that `videos` does not
+have is of something unfinished, and does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hapvr.config import suggest
+from hapvr.errors import DataError, StorageError
+from hapvr.features.files import Features
+from hapvr.library.codecs import Codec
+from hapvr.library.records import STATES, State, VideoRecord, printable
+
+VIDEOS, REGIONS, FRAMES = "videos", "regions", "frames"
+NO_KEY = -1  # of a video that failed
+
+VIDEOS_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("path", pa.binary(), nullable=False),  # bytes: names of files need not be text
+        pa.field("key", pa.int64(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("mtime_ns", pa.int64(), nullable=False),
+        pa.field("content_hash", pa.string(), nullable=False),
+        pa.field("duration", pa.float64(), nullable=False),
+        pa.field("frames", pa.int32(), nullable=False),
+        pa.field("width", pa.int32(), nullable=False),
+        pa.field("height", pa.int32(), nullable=False),
+        pa.field("bitrate", pa.float64(), nullable=False),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("error", pa.string()),
+        pa.field("added_us", pa.int64(), nullable=False),
+        pa.field("warnings", pa.string(), nullable=False),  # JSON
+    ]
+)
+REGIONS_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.int64(), nullable=False),
+        pa.field("frames", pa.int32(), nullable=False),
+        pa.field("regions", pa.int32(), nullable=False),
+        pa.field("dims", pa.int32(), nullable=False),
+        pa.field("times", pa.binary()),  # float64, seconds
+        pa.field("low", pa.binary()),  # bits
+        pa.field("crc32", pa.int64(), nullable=False),
+        pa.field("data", pa.large_binary(), nullable=False),
+    ]
+)
+
+
+def frames_schema(dims: int) -> pa.Schema:
+    """The table of frame vectors of so many dimensions."""
+    return pa.schema(
+        [
+            pa.field("key", pa.int64(), nullable=False),
+            pa.field("frame", pa.int32(), nullable=False),
+            pa.field("vector", pa.list_(pa.float16(), dims), nullable=False),
+        ]
+    )
+
+
+# --- videos ----------------------------------------------------------------------------------------------------------
+
+
+def video_rows(entries: Iterable[tuple[VideoRecord, int]]) -> pa.Table:
+    """Records and their keys as rows."""
+    rows = [
+        {
+            "id": record.id,
+            "path": os.fsencode(record.path),
+            "key": key,
+            "size": record.size,
+            "mtime_ns": record.mtime_ns,
+            "content_hash": record.content_hash,
+            "duration": record.duration,
+            "frames": record.frames,
+            "width": record.width,
+            "height": record.height,
+            "bitrate": record.bitrate,
+            "state": record.state,
+            "error": None if record.error is None else printable(record.error),
+            "added_us": round(record.added.timestamp() * 1e6),
+            "warnings": json.dumps([printable(text) for text in record.warnings]),
+        }
+        for record, key in entries
+    ]
+    return pa.Table.from_pylist(rows, schema=VIDEOS_SCHEMA)
+
+
+class Catalogue:
+    """All records of a library at one moment, sorted by path. Rows are numbered as in that order."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table.sort_by("path").combine_chunks()
+        self.keys: NDArray[np.int64] = self._table["key"].to_numpy()
+        self.frames: NDArray[np.int32] = self._table["frames"].to_numpy()
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """The ids of all rows."""
+        return cast("list[str]", self._table["id"].to_pylist())
+
+    @cached_property
+    def paths(self) -> list[bytes]:
+        """The paths of all rows, as the file system has them."""
+        return cast("list[bytes]", self._table["path"].to_pylist())
+
+    @cached_property
+    def states(self) -> NDArray[Any]:
+        """The states of all rows."""
+        return np.array(self._table["state"].to_pylist(), dtype="U7")
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {id: row for row, id in enumerate(self.ids)}
+
+    @cached_property
+    def _keyed(self) -> dict[int, list[int]]:
+        rows: dict[int, list[int]] = {}
+        for row, key in enumerate(self.keys.tolist()):
+            if key != NO_KEY:
+                rows.setdefault(key, []).append(row)
+        return rows
+
+    def rows(self, state: str | None = None) -> list[int]:
+        """The rows of a state, or all."""
+        if state is None:
+            return list(range(len(self)))
+        if state not in STATES:
+            raise DataError(f"There is no state '{state}'; {suggest(state, list(STATES))}")
+        return [int(row) for row in np.flatnonzero(self.states == state)]
+
+    def row(self, id: str) -> int:
+        """The row of an id; `DataError` if there is none."""
+        if id not in self._rows:
+            near = f"it holds {len(self):,} videos" if len(self) > 20_000 else suggest(id, self.ids[:20_000])
+            raise DataError(f"The library has no video '{printable(id)}'; {near if len(self) else 'it is empty.'}")
+        return self._rows[id]
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._rows
+
+    def with_key(self, key: int) -> list[int]:
+        """The rows of a content: one, or several copies; none if the key does not count."""
+        return self._keyed.get(key, [])
+
+    def record(self, row: int) -> VideoRecord:
+        """The record of a row."""
+        return record_of(self._table.slice(row, 1).to_pylist()[0])
+
+    def records(self, rows: Sequence[int]) -> list[VideoRecord]:
+        """The records of rows, in their order."""
+        return [record_of(row) for row in self._table.take(pa.array(rows, pa.int64())).to_pylist()]
+
+    def column(self, name: str) -> list[Any]:
+        """One column of the table."""
+        return cast("list[Any]", self._table[name].to_pylist())
+
+
+def record_of(row: dict[str, Any]) -> VideoRecord:
+    """A record from its row."""
+    return VideoRecord(
+        id=row["id"],
+        path=os.fsdecode(row["path"]),
+        size=row["size"],
+        mtime_ns=row["mtime_ns"],
+        content_hash=row["content_hash"],
+        duration=row["duration"],
+        frames=row["frames"],
+        width=row["width"],
+        height=row["height"],
+        bitrate=row["bitrate"],
+        state=cast("State", row["state"]),
+        error=row["error"],
+        added=datetime.fromtimestamp(row["added_us"] / 1e6, timezone.utc),
+        warnings=tuple(json.loads(row["warnings"])),
+    )
+
+
+# --- regions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """The regions of one content as they lie in the table; `data` is what the codec made of [T, R, D]."""
+
+    key: int
+    frames: int
+    regions: int
+    dims: int
+    timestamps: NDArray[np.float64] | None
+    low_information: NDArray[np.bool_] | None
+    data: bytes
+
+    def features(self, codec: Codec) -> Features:
+        """Decoded."""
+        regions = codec.decode(self.data, self.frames, self.regions, self.dims)
+        return Features(regions, self.timestamps, self.low_information)
+
+
+def encoded(key: int, features: Features, codec: Codec) -> dict[str, Any]:
+    """The row of a content."""
+    frames, regions, dims = features.regions.shape
+    times, low = features.timestamps, features.low_information
+    data = codec.encode(features.regions)
+    return {
+        "key": key,
+        "frames": frames,
+        "regions": regions,
+        "dims": dims,
+        "times": None if times is None else times.astype("<f8").tobytes(),
+        "low": None if low is None else np.packbits(low).tobytes(),
+        "crc32": zlib.crc32(data),
+        "data": data,
+    }
+
+
+def stored_of(row: dict[str, Any]) -> Stored:
+    """A content from its row; `StorageError` if its bytes are not those that were written."""
+    data, frames = row["data"], row["frames"]
+    if zlib.crc32(data) != row["crc32"]:
+        raise StorageError(
+            f"The stored features of content {row['key']} are damaged: their checksum is another. Remove the video "
+            "and add it again."
+        )
+    times = None if row["times"] is None else np.frombuffer(row["times"], "<f8").astype(np.float64)
+    low = None
+    if row["low"] is not None:
+        low = np.unpackbits(np.frombuffer(row["low"], np.uint8), count=frames).astype(np.bool_)
+    return Stored(row["key"], frames, row["regions"], row["dims"], times, low, data)

@@ -1,0 +1,210 @@
+"""Libraries out and in: HDF5 files of features, as `hapvr.features` reads them, with each video's record beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hapvr.config import from_mapping
+from hapvr.errors import HapvrError, StorageError
+from hapvr.features.files import FeatureFile, Features, FeatureWriter
+from hapvr.library.adding import ID_DIGITS
+from hapvr.library.records import AddReport, VideoRecord, shown
+from hapvr.library.store import NewVideo, Store
+from hapvr.library.tables import NO_KEY
+from hapvr.library.versions import Settings, writing
+from hapvr.video.crew_files import HASH_BYTES, signature
+
+if TYPE_CHECKING:
+    from hapvr.library.library import Library
+
+_RECORD = "record"  # attribute of a dataset: the video's record as JSON
+_BATCH_BYTES = 64 * 2**20
+
+
+def export(
+    library: Library, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
+) -> int:
+    """Write the features and records of all videos into a new HDF5 file; returns how many. See `Library.export`."""
+    path = Path(file)
+    if os.path.lexists(path):
+        raise StorageError(f"'{shown(path)}' is there already. Give another name.")
+    store = library.store
+    settings, catalogue = store.settings, store.catalogue()
+    partial = path.with_name(path.name + ".partial")
+    rows = [row for row, key in enumerate(catalogue.keys.tolist()) if key != NO_KEY]
+    with writing(path):
+        partial.unlink(missing_ok=True)
+    try:
+        # float16 holds all that the codecs keep.
+        with FeatureWriter(partial, dtype="float16", attributes=_attributes(settings), sync=False) as writer:
+            count = 0
+            for stored in store.stored(sorted({int(catalogue.keys[row]) for row in rows})):
+                features = stored.features(store.codec)
+                for row in catalogue.with_key(stored.key):
+                    writer.add(catalogue.ids[row], features)
+                    count += 1
+                    if progress is not None:
+                        progress(count, len(rows))
+        _write_records(partial, {catalogue.ids[row]: catalogue.record(row) for row in rows})
+        with writing(path):
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return count
+
+
+def _attributes(settings: Settings) -> dict[str, str | float]:
+    return {
+        "model": os.path.basename(settings.model),
+        "fps": settings.rate,
+        "model_digest": settings.model_digest,
+        "codec": settings.codec,
+    }
+
+
+def _write_records(path: Path, records: Mapping[str, VideoRecord]) -> None:
+    import h5py
+
+    with writing(path), h5py.File(path, "r+") as h5:
+        for id, record in records.items():
+            if id in h5:
+                # Escaped bytes of a path are JSON escapes here, and come back as they were.
+                plain = dataclasses.asdict(record) | {"added": record.added.isoformat()}
+                h5[id].attrs[_RECORD] = json.dumps(plain)
+
+
+def import_features(
+    library: Library,
+    store: Store,
+    file: str | os.PathLike[str],
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> AddReport:
+    """Take the videos of an HDF5 file into a store, with the lock held; see `Library.import_features`."""
+    start = time.monotonic()
+    path = Path(file)
+    with FeatureFile.open(path) as features:
+        _require_mixing(library, store, path, features)
+        records = _read_records(path, features)
+        catalogue = store.catalogue()
+        paths, taken = set(catalogue.paths), set(catalogue.ids)
+        pairs = zip(catalogue.column("content_hash"), catalogue.keys.tolist(), strict=True)
+        keys = {hash: key for hash, key in pairs if key != NO_KEY}
+        batch: list[NewVideo] = []
+        size = added = unchanged = frames = 0
+        failed: list[tuple[str, str]] = []
+        for number, id in enumerate(features.ids):
+            if progress is not None:
+                progress(number, len(features))
+            known = records.get(id)
+            name = os.fsencode(known.path if known is not None else _path_of(path, id))
+            if name in paths:
+                unchanged += 1
+                continue
+            try:
+                found = features[id]
+            except StorageError as error:
+                failed.append((id, str(error)))
+                continue
+            record = known or _made(name, found, store.settings.rate)
+            record = _renamed(record, taken)
+            new = record.content_hash not in keys
+            key = keys.setdefault(record.content_hash, store.new_key() if new else 0)
+            batch.append(NewVideo(record, key, found if new else None))
+            paths.add(name)
+            added, frames, size = added + 1, frames + len(found), size + found.regions.nbytes
+            if size >= _BATCH_BYTES:
+                store.write(batch)
+                batch, size = [], 0
+        store.write(batch)
+    store.maintain()
+    return AddReport(
+        added=added, unchanged=unchanged, failed=tuple(failed), frames=frames, seconds=time.monotonic() - start
+    )
+
+
+def _require_mixing(library: Library, store: Store, path: Path, features: FeatureFile) -> None:
+    has, wanted = features.attributes, _attributes(store.settings)
+    for name, where in (("model", "model"), ("fps", "rate"), ("model_digest", "model's weights")):
+        if name not in has and name == "model_digest":
+            continue  # written by `hapvr extract`
+        if name not in has:
+            raise StorageError(
+                f"'{shown(path)}' does not say with which {where} its features were made (attribute '{name}'), so they "
+                f"cannot be mixed with those of '{shown(library.path)}'."
+            )
+        if has[name] != wanted[name]:
+            raise StorageError(
+                f"'{shown(path)}' holds features of another {where} ({has[name]}) than '{shown(library.path)}' "
+                f"({wanted[name]}): they do not mix. Import it into a library of its own, made with that {where}."
+            )
+    if None not in (dims := features.dims, here := store.dims()) and dims != here:
+        raise StorageError(f"'{shown(path)}' holds features of {dims} regions and dimensions, the library of {here}.")
+
+
+def _read_records(path: Path, features: FeatureFile) -> dict[str, VideoRecord]:
+    """The records beside the features; of files that others wrote there are none."""
+    import h5py
+
+    records: dict[str, VideoRecord] = {}
+    with h5py.File(path, "r") as h5:
+        for id in features.ids:
+            text = h5[id].attrs.get(_RECORD)
+            if text is not None:
+                records[id] = _record(path, id, text)
+    return records
+
+
+def _record(path: Path, id: str, text: Any) -> VideoRecord:
+    try:
+        plain = json.loads(text)
+        added = datetime.fromisoformat(plain["added"])
+        record = from_mapping(VideoRecord, plain | {"added": added, "warnings": tuple(plain["warnings"])})
+    except (HapvrError, ValueError, TypeError, KeyError) as error:
+        raise StorageError(f"'{shown(path)}': the record of '{id}' cannot be read: {error}") from error
+    here = signature(record.path) == (record.size, record.mtime_ns)
+    return dataclasses.replace(record, state="ready" if here else "missing", error=None)
+
+
+def _path_of(path: Path, id: str) -> str:
+    """Where a video of a file without records may be: beside the file, by its id."""
+    return os.path.abspath(path.parent / id)
+
+
+def _made(name: bytes, features: Features, rate: float) -> VideoRecord:
+    """The record of a video of which only the features are known; read anew if its file is ever added."""
+    hash = hashlib.blake2b(features.regions.numpy().tobytes(), digest_size=HASH_BYTES).hexdigest()
+    times = features.timestamps
+    return VideoRecord(
+        id=hash[:ID_DIGITS],
+        path=os.fsdecode(name),
+        size=0,
+        mtime_ns=-1,
+        content_hash=hash,
+        duration=len(features) / rate if times is None else float(times[-1]) + 1 / rate,
+        frames=len(features),
+        width=0,
+        height=0,
+        bitrate=0.0,
+        state="missing",
+        error=None,
+        added=datetime.now(timezone.utc),
+    )
+
+
+def _renamed(record: VideoRecord, taken: set[str]) -> VideoRecord:
+    """With an id that nobody has."""
+    beginning, id, number = record.id.partition("-")[0], record.id, 1
+    while id in taken:
+        number += 1
+        id = f"{beginning}-{number}"
+    taken.add(id)
+    return dataclasses.replace(record, id=id)

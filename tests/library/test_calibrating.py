@@ -1,0 +1,207 @@
+"""A library's own calibration: drawn films and a real decoder, with a cheap eye in place of the backbone."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hapvr.errors import ConfigError, DataError, StorageError
+from hapvr.features.files import Features
+from hapvr.library import Library, calibrating, versions
+from hapvr.library.calibrating import CALIBRATION, CalibrationProgress, calibrate, expectation
+from hapvr.library.records import VideoRecord
+from hapvr.library.store import NewVideo
+from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
+from hapvr.similarity.calibration import Calibration, fit_calibration
+from hapvr.video.decode import decode
+from hapvr.video.files import write_clip
+from hapvr.video.synth import draw_scene
+from tests.library.test_duplicates import record
+from tests.library.toy import make
+
+DIMS = 48
+FILMS = 18
+
+
+@dataclass(frozen=True)
+class Eye:
+    """A model that sees the colours of a coarse grid: two regions, the upper and the lower half."""
+
+    name: str
+    extractor: Any
+    similarity: VideoSimilarity
+    segments: SegmentConfig
+    calibration: Calibration | None = None
+
+    def features(self, path: str | Path) -> Features:
+        frames = decode(path, fps=2.0, short_side=64, at_least=8)
+        images = torch.from_numpy(frames.images).float().movedim(3, 1) / 255
+        grid = F.adaptive_avg_pool2d(images, (8, 4)).reshape(len(images), 3, 2, 16).transpose(1, 2).flatten(2)
+        regions = F.normalize(grid - grid.mean(-1, keepdim=True), dim=-1)  # [T, 2, 48]
+        return Features(regions, frames.timestamps, np.zeros(len(images), np.bool_))
+
+
+def eye() -> Eye:
+    config = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, min_frames=1, temporal="chamfer")
+    extractor = SimpleNamespace(device=torch.device("cpu"))
+    return Eye("eye", extractor, VideoSimilarity(config).eval(), SegmentConfig())
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[VideoRecord, Features]]:
+    """Drawn films on disk, and what the eye sees of them."""
+    folder = tmp_path_factory.mktemp("films")
+    found = []
+    for seed in range(FILMS):
+        path = folder / f"{seed}.mp4"
+        write_clip(draw_scene(seed, seconds=2, fps=4, size=(48, 64)), path)
+        features = eye().features(path)
+        found.append((record(f"{seed}", f"hash{seed}", len(features), path=str(path), duration=2.0), features))
+    return found
+
+
+@pytest.fixture
+def library(films: list[tuple[VideoRecord, Features]], tmp_path: Path) -> Iterator[Library]:
+    opened = make(tmp_path / "library")
+    opened._model = eye()  # type: ignore[assignment]
+    with opened.writing("a test") as store:
+        store.write([NewVideo(one, store.new_key(), features) for one, features in films])
+    yield opened
+    opened.close()
+
+
+def test_it_is_fitted_on_copies_and_other_pairs_kept_and_used(library: Library) -> None:
+    assert library.model.calibration is None
+    told: list[CalibrationProgress] = []
+    report = library.calibrate(copies=20, pairs=200, progress=told.append)
+    calibration = report.calibration
+    linked = len(calibrating._linked(library, lambda _: None))
+    assert calibration.positives == 20
+    drawn = math.ceil((1 + math.sqrt(801)) / 2)  # 15 videos give 210 pairs
+    assert drawn * (drawn - 1) - 2 * linked <= calibration.negatives <= drawn * (drawn - 1)
+    assert {now.stage for now in told} == {"duplicates", "copies", "pairs"}
+    assert sum(of for _, of in report.kinds.values()) == 20
+    assert report.failed == ()
+    # It is used from now on, here and by whoever opens the library next.
+    for score in (-0.2, 0.3, 0.9):
+        for model in (library.model, calibrating.calibrated(eye(), library.store.folder)):  # type: ignore[arg-type]
+            assert model.calibration is not None
+            assert model.calibration.probability(score) == calibration.probability(score)
+    hits = library.search(library.videos()[0].id, k=3).hits
+    assert all(hit.probability is not None for hit in hits)
+    assert all(link.probability is not None for link in library.duplicates(threshold=0.05).links)
+    content = report.to_json()
+    assert content["positives"] == 20
+    assert content["expected"][0]["threshold"] == report.expected[0].threshold
+
+
+def test_expectations_are_counted_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    positive, negative = rng.uniform(0.5, 1, 100), rng.uniform(-0.5, 0.5, 5000)
+    calibration = fit_calibration(positive, negative)
+    found = expectation(calibration, positive, 0.6, database=1001)
+    recall = sum(score >= 0.6 for score in positive.tolist()) / 100
+    wrong = calibration.false_per_million(0.6) / 1e6 * 1000
+    assert found.recall == pytest.approx(recall)
+    assert found.precision == pytest.approx(recall / (recall + wrong))
+    # Law: a larger database is no more precise, a higher threshold finds no more.
+    before = found
+    for database in (10_000, 100_000):
+        now = expectation(calibration, positive, 0.6, database=database)
+        assert now.precision <= before.precision
+        before = now
+    recalls = [expectation(calibration, positive, score, database=10).recall for score in np.linspace(0, 1, 11)]
+    assert recalls == sorted(recalls, reverse=True)
+
+
+def test_a_duplicate_is_no_pair_without_a_match(library: Library) -> None:
+    keys = sorted(library.store.catalogue().keys.tolist())
+    plain = calibrating._negative(library.store, library.model, keys, set(), 10**6, 0, lambda _: None)
+    assert len(plain) == FILMS * (FILMS - 1)
+    pair = frozenset(keys[:2])
+    fewer = calibrating._negative(library.store, library.model, keys, {pair}, 10**6, 0, lambda _: None)
+    one, other = (library.store.features(key).regions for key in keys[:2])
+    left_out = [library.model.similarity.score(one, other).item(), library.model.similarity.score(other, one).item()]
+    assert len(fewer) == len(plain) - 2
+    assert plain.sum() - fewer.sum() == pytest.approx(sum(left_out), abs=0.02)
+    # Slowly: every ordered pair once.
+    regions = [library.store.features(key).regions for key in keys]
+    score = library.model.similarity.score
+    slow = [score(a, b).item() for i, a in enumerate(regions) for j, b in enumerate(regions) if i != j]
+    assert sorted(plain) == pytest.approx(sorted(slow), abs=6e-3)
+
+
+def test_without_files_or_videos_it_refuses(library: Library, tmp_path: Path) -> None:
+    with make(tmp_path / "empty") as empty:
+        empty._model = eye()  # type: ignore[assignment]
+        with pytest.raises(DataError, match="at least 16 different videos"):
+            empty.calibrate()
+    with library.writing("a test") as store:
+        gone = [dataclasses.replace(one, path="/nowhere" + one.path) for one in library.videos()]
+        catalogue = store.catalogue()
+        keys = [int(catalogue.keys[catalogue.row(one.id)]) for one in gone]
+        store.put(list(zip(gone, keys, strict=True)), moved=[one.id for one in gone])
+    with pytest.raises(DataError, match=r"None of the files .* Bring some of them back"):
+        library.calibrate()
+    assert not (library.store.folder / CALIBRATION).exists()
+
+
+def test_files_that_cannot_be_read_are_named(library: Library, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.mp4"
+    bad.write_text("no video")
+    with library.writing("a test") as store:
+        features = library.features("3")
+        store.write([NewVideo(record("bad", "hashbad", len(features), path=str(bad)), store.new_key(), features)])
+    made = list(calibrating._copies([library.get("bad"), library.get("3")], library.model, 2, 0, lambda _: None))
+    assert sorted((copy.record.id, copy.regions is None, copy.error is None) for copy in made) == [
+        ("3", False, True),
+        ("bad", True, False),
+    ]
+
+
+def test_options_that_make_no_sense_are_refused(library: Library) -> None:
+    for options in ({"copies": 3}, {"pairs": 10}, {"seed": -1}, {"copies": 20.5}, {"pairs": True}):
+        with pytest.raises(ConfigError, match=next(iter(options))):
+            calibrate(library, **options)
+
+
+def test_a_damaged_file_is_named_and_a_rebuild_starts_without(library: Library) -> None:
+    rng = np.random.default_rng(0)
+    fitted = fit_calibration(rng.uniform(0.2, 1, 50), rng.uniform(-1, 0.6, 500))
+    with library.writing("a test") as store:
+        path = calibrating.save(store, fitted)
+    assert library.model.calibration is not None
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(StorageError, match=r"calibration\.json' is damaged.*calibrate the library again"):
+        _ = library.model
+    path.write_text('{"slope": 1}')
+    with pytest.raises(StorageError, match="damaged"):
+        _ = library.model
+    path.unlink()
+    assert library.model.calibration is None
+
+
+def test_it_belongs_to_the_model_that_was_there(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that is built anew while the copies are made keeps nothing of it."""
+
+    def slow(*_: Any) -> Any:
+        for one in library.videos() * 2:
+            yield calibrating._Copy(one, "none", library.features(one.id).regions, None)
+        settings = dataclasses.replace(library.settings, rate=2.0)
+        versions.write_settings(library.store.folder, settings)
+        library._store = type(library.store)(library.store.folder)
+
+    monkeypatch.setattr(calibrating, "_copies", slow)
+    with pytest.raises(StorageError, match="built anew meanwhile"):
+        library.calibrate(copies=20, pairs=200)
+    assert not (library.store.folder / CALIBRATION).exists()

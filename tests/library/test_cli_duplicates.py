@@ -1,0 +1,124 @@
+"""`hapvr duplicates` and `hapvr calibrate`, with drawn films, a real decoder and the shipped model."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hapvr.cli import main
+from hapvr.library import Library
+from hapvr.video.clip import Clip
+from hapvr.video.files import write_clip
+from hapvr.video.synth import draw_scene
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    code = end.value.code
+    out = capsys.readouterr()
+    return 0 if code is None else int(code), out.out, out.err
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A film, a darker copy, the same file again, a clip of it, and another film."""
+    folder = tmp_path_factory.mktemp("films")
+    film = draw_scene(3, seconds=6, fps=3, size=(112, 160))
+    write_clip(film, folder / "film.mp4")
+    write_clip(Clip((film.images * 0.7).astype("uint8"), film.fps), folder / "<dark> copy.mp4", crf=32)
+    write_clip(Clip(film.images[5:15], film.fps), folder / "clip.mp4")
+    write_clip(draw_scene(9, seconds=6, fps=3, size=(112, 160)), folder / "other.mp4")
+    shutil.copy(folder / "film.mp4", folder / "same.mp4")
+    path = folder / "library"
+    with Library.open(path, create=True, codec="float16") as opened:
+        assert opened.add([folder]).added == 5
+    return path
+
+
+def test_the_text_names_groups_parts_and_what_to_keep(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "duplicates", library)
+    assert code == 0
+    assert "group 1: 3 copies" in out
+    assert re.search(r"film\.mp4  keep", out)
+    assert "the same bytes" in out
+    assert "they are equally good" in out or "highest bitrate" in out
+    assert re.search(r"clip\.mp4 is 0:0[12]\.\d-0:0[45]\.\d of .*\.mp4  strength", out)
+    assert "other.mp4" not in out
+    assert re.search(r"\d of 6 pairs compared at a threshold of 0.21", err)
+
+
+def test_json_csv_and_page_say_the_same(library: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    table, page = tmp_path / "links.csv", tmp_path / "page.html"
+    code, out, _ = run(capsys, "duplicates", library, "--json", "-", "--csv", table, "--html", page)
+    assert code == 0
+    content = json.loads(out)
+    (group,) = content["groups"]
+    assert len(group["videos"]) == 3
+    kinds = sorted(link["kind"] for link in group["links"] + content["links"])
+    listed = list(csv.DictReader(io.StringIO(table.read_text())))
+    assert sorted(row["kind"] for row in listed) == kinds
+    assert {"identical", "duplicate", "contained"} <= set(kinds)
+    text = page.read_text()
+    assert "Group 1: 3 copies" in text
+    assert "&lt;dark&gt; copy.mp4" in text
+    assert "<dark>" not in text
+    assert text.count("data:image/jpeg;base64,") >= 5 * 6  # three copies, a clip and its whole
+    assert not re.search(r"(src|href)=['\"](?!data:)", text)  # on its own
+    code, out, _ = run(capsys, "duplicates", library, "--csv", "-")
+    assert list(csv.DictReader(io.StringIO(out))) == listed
+
+
+def test_what_is_marked_is_left_out(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = {Path(record.path).stem: record.id for record in Library.open(library).videos()}
+    assert (
+        run(capsys, "duplicates", library, "--distinct", ids["clip"], ids["film"])[1] == "they are marked as distinct\n"
+    )
+    again = run(capsys, "duplicates", library, "--distinct", ids["film"], ids["clip"], "--json", "-")
+    assert json.loads(again[1]) == {"changed": False}
+    try:
+        code, out, _ = run(capsys, "duplicates", library)
+        assert code == 0
+        assert "1 left out that were marked as distinct" in out
+    finally:
+        assert run(capsys, "duplicates", library, "--not-distinct", ids["film"], ids["clip"])[0] == 0
+    assert run(capsys, "duplicates", library, "--distinct", ids["film"], "nobody")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--threshold", "7"], "threshold must be"),
+        (["--json", "-", "--csv", "-"], "Only one of --json and --csv"),
+        (["--html", "nowhere/page.html"], "Make it first"),
+        (["--since", "tuesday"], "Invalid value"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(
+    library: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    code, out, err = run(capsys, "duplicates", library, *arguments)
+    assert code == 2
+    assert message in err
+    assert out == ""
+
+
+def test_since_and_no_library(library: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "duplicates", library, "--since", "2999-01-01")
+    assert code == 0
+    assert "0 groups of copies, 0 other links among 5 videos" in out
+    code, _, err = run(capsys, "duplicates", tmp_path / "nothing")
+    assert code == 2
+    assert "does not exist" in err
+
+
+def test_calibrate_refuses_a_library_that_is_too_small(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "calibrate", library)
+    assert code == 2
+    assert "at least 16 different videos" in err

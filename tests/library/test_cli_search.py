@@ -1,0 +1,101 @@
+"""`hapvr search` with drawn films, a real decoder and the shipped model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from hapvr.cli import main
+from hapvr.library import Library
+from hapvr.video.clip import Clip
+from hapvr.video.files import write_clip
+from hapvr.video.synth import draw_scene
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two films in a folder and in a library, and beside them the mirrored middle of the first, and a picture of it."""
+    folder = tmp_path_factory.mktemp("search")
+    (folder / "films").mkdir()
+    one, other = (draw_scene(seed, seconds=8, fps=4, size=(112, 144)) for seed in (1, 2))
+    write_clip(one, folder / "films" / "one.mp4")
+    write_clip(other, folder / "films" / "<other>.mp4")
+    write_clip(Clip(one.images[8:24, :, ::-1].copy(), one.fps), folder / "middle.mp4")
+    Image.fromarray(other.images[16]).save(folder / "still.png")
+    with Library.open(folder / "library", create=True) as library:
+        assert library.add([folder / "films"], workers=1).added == 2
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    out = capsys.readouterr()
+    return int(end.value.code or 0), out.out, out.err
+
+
+def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "search", films / "library", films / "middle.mp4")
+    assert code == 0
+    assert "one.mp4" in out.splitlines()[0]
+    assert " s of the query is " in out.splitlines()[1]
+    assert "2 of 2 videos compared exactly" in err
+
+    page = films / "page.html"
+    part = ("--from", 1, "--to", 3, "--json", "--html", page, "--exact", "-k", 2)
+    code, out, err = run(capsys, "search", films / "library", films / "middle.mp4", *part)
+    answer = json.loads(out)
+    assert (code, err) == (0, "")
+    assert set(answer) == {"hits", "database", "scored", "seconds"}
+    best = answer["hits"][0]
+    assert set(best) == {"id", "path", "score", "probability", "segments"}
+    assert best["path"].endswith("one.mp4")
+    assert best["segments"][0]["query"] == pytest.approx([1, 3], abs=0.4)
+    assert best["segments"][0]["target"] == pytest.approx([3, 5], abs=0.4)
+    text = page.read_text()
+    assert text.count("<section") == 2
+    assert "from 1 s to 3 s" in text
+    assert "&lt;other&gt;.mp4" in text
+    assert "<other>" not in text
+    assert "http" not in text
+
+
+def test_a_picture_and_an_id_are_queries(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "search", films / "library", films / "still.png", "--json", "-k", 1)
+    found = json.loads(out)["hits"][0]
+    assert found["path"].endswith("<other>.mp4")
+    code, out, _ = run(capsys, "search", films / "library", found["id"], "--json", "--html", films / "id.html")
+    answer = json.loads(out)
+    assert (code, answer["database"]) == (0, 1)
+    assert [hit["path"].endswith("one.mp4") for hit in answer["hits"]] == [True]
+    assert (films / "id.html").is_file()
+
+
+def test_a_hit_whose_file_is_gone_is_named_on_the_page(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = (films / "films" / "one.mp4").rename(films / "away.mp4")
+    try:
+        code, out, _ = run(capsys, "search", films / "library", films / "middle.mp4", "--html", films / "gone.html")
+    finally:
+        gone.rename(films / "films" / "one.mp4")
+    assert code == 0
+    assert "one.mp4" in out.splitlines()[0]
+    assert "cannot be shown" in (films / "gone.html").read_text()
+
+
+def test_what_is_refused_is_one_line(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clip, library = films / "middle.mp4", films / "library"
+    (films / "text.mp4").write_text("no video")
+    for arguments, said in (
+        ((library, films / "none.mp4"), "neither a file nor the id"),
+        ((library, films / "text.mp4"), "text.mp4"),
+        ((library, clip, "--from", 90), "no frame"),
+        ((library, clip, "-k", 0), "k must be"),
+        ((films / "films", clip), "no library"),
+        ((library, clip, "--html", clip), "middle.mp4"),
+    ):
+        code, out, err = run(capsys, "search", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert said in err

@@ -1,0 +1,406 @@
+"""Duplicates: lines in time, links, groups, and which copy to keep; with drawn region vectors instead of films."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hapvr.errors import ConfigError
+from hapvr.features.files import Features
+from hapvr.library import Library, aligning, duplicates
+from hapvr.library.aligning import align
+from hapvr.library.duplicates import (
+    CSV_FIELDS,
+    THRESHOLD,
+    DuplicateProgress,
+    Link,
+    best_first,
+    grouped,
+    rows,
+    strength_of,
+    turned,
+)
+from hapvr.library.marks import pair_of
+from hapvr.library.records import VideoRecord
+from hapvr.library.store import NewVideo
+from hapvr.similarity import Segment, SegmentConfig, SimilarityConfig, VideoSimilarity
+from tests.library.toy import DIMS, REGIONS, make
+
+NOW = datetime(2026, 1, 10, tzinfo=timezone.utc)
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+def slow_share(matrix: Any, times: list[float], others: list[float], speeds: Sequence[float]) -> float:
+    """`Alignment.shares`, one way, as it is defined: every frame may begin a window of shifts."""
+    columns = list(zip(*matrix, strict=True))
+    means = [sum(column) / len(column) for column in columns]
+    spreads = [
+        math.sqrt(sum((value - mean) ** 2 for value in column) / len(column)) + 0.03
+        for column, mean in zip(columns, means, strict=True)
+    ]
+    out = [[(row[j] - means[j]) / spreads[j] for j in range(len(others))] for row in matrix]
+    most = [row.index(max(row)) for row in out]
+    step = max(float(np.median(np.diff(times))), float(np.median(np.diff(others))))
+    best = 0.0
+    for speed in speeds:
+        shifts = [others[most[i]] - speed * times[i] for i in range(len(times))]
+        counted = (0, [0])
+        for start in sorted(shifts):
+            within = [i for i, shift in enumerate(shifts) if start <= shift <= start + 2.5 * step * max(1, abs(speed))]
+            if len(within) > counted[0]:
+                counted = (len(within), within)
+        count = min(counted[0], 2 * len({most[i] for i in counted[1]}))
+        share = max(0, count - 4) / max(len(times), 8) - (0.0 if abs(speed) == 1 else 0.2)
+        best = max(best, share)
+    return best
+
+
+def test_shares_are_those_of_a_slow_loop() -> None:
+    rng = np.random.default_rng(0)
+    speeds = [1.0, -1.0, *aligning._SPEEDS, *-aligning._SPEEDS]
+    for trial in range(12):
+        lengths = rng.integers(4, 30, 2).tolist()
+        a, b = (np.cumsum(rng.uniform(0.4, 0.6, length)) for length in lengths)
+        forth = rng.random((len(a), len(b)))
+        if trial % 2:  # partly in step
+            for i in range(len(a) // 2):
+                forth[i, min(len(b) - 1, i + trial)] += 1
+        back = rng.random((len(b), len(a)))
+        found = align(forth, back, a, b)
+        assert found.shares[0] == pytest.approx(slow_share(forth.tolist(), a.tolist(), b.tolist(), speeds))
+        assert found.shares[1] == pytest.approx(slow_share(back.tolist(), b.tolist(), a.tolist(), speeds))
+
+
+def test_a_clip_lies_on_a_line_by_hand() -> None:
+    # A's frames 0..9 at 1 a second are B's 10..19: ten in step less four by chance of ten, and of B's thirty likewise.
+    matrix = np.zeros((10, 30))
+    matrix[np.arange(10), np.arange(10, 20)] = 1
+    back = matrix.T.copy()
+    back[:10, 9], back[20:, 0] = 1, 1  # what A does not show is like its last or its first frame
+    found = align(matrix, back, np.arange(10.0), np.arange(30.0))
+    assert found.shares[0] == pytest.approx(0.6)
+    assert found.shares[1] <= 0.4
+    assert found.agreement == pytest.approx((2 * 0.6 + found.shares[1]) / 3)
+    assert found.line is not None
+    assert (found.line.speed, found.line.shift) == (1.0, 10.0)
+    assert found.line.query == (0.0, 9.5)
+    assert found.line.target == (10.0, 19.5)
+
+
+@pytest.mark.parametrize(("speed", "backwards"), [(1.0, False), (1.0, True), (1.6, False), (0.6, True)])
+def test_a_line_is_found_at_its_speed_and_turns_with_the_videos(speed: float, backwards: bool) -> None:
+    a, b = np.arange(30) / 2, np.arange(60) / 2
+    shown = 2 + speed * (a[::-1] if backwards else a)
+    matrix = -np.abs(shown[:, None] - b)
+    found, back = align(matrix, matrix.T, a, b), align(matrix.T, matrix, b, a)
+    assert found.line is not None
+    assert back.line is not None
+    assert found.line.speed == pytest.approx(-speed if backwards else speed, rel=0.05)
+    assert found.shares == back.shares[::-1]
+    assert back.line.speed == pytest.approx(1 / found.line.speed)
+    assert back.line.query == pytest.approx(found.line.target, abs=1.0)
+    assert found.agreement == back.agreement > 0.4
+    assert found.line.query == pytest.approx((0, 15), abs=1.0)
+
+
+def test_without_order_nothing_is_in_step() -> None:
+    rng = np.random.default_rng(1)
+    times = np.arange(40) / 2
+    matrix = np.eye(40)[rng.permutation(40)]
+    assert align(matrix, matrix.T, times, times).agreement < 0.1
+    one = np.zeros((40, 40))
+    one[:, 7] = 1  # all like one frame
+    assert align(one, one, times, times).agreement == 0
+    short = align(np.eye(3), np.eye(3), times[:3], times[:3])
+    assert short.line is None
+    assert short.agreement == 0
+
+
+def test_strength_falls_with_either_factor_and_a_still_picture_counts_by_its_score() -> None:
+    values = np.linspace(0, 1, 21)
+    grid = np.array([[strength_of(score, agreement) for agreement in values] for score in values])
+    assert (np.diff(grid, axis=0) >= 0).all()
+    assert (np.diff(grid, axis=1) >= 0).all()
+    assert ((grid >= 0) & (grid <= 1)).all()
+    assert strength_of(-0.5, 1.0) == 0
+    assert strength_of(0.84, 0.0) < THRESHOLD < strength_of(0.88, 0.0)
+
+
+# --- a library of drawn vectors --------------------------------------------------------------------------------------
+
+
+def drawn(seed: int, frames: int = 24) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return F.normalize(torch.randn(frames, REGIONS, DIMS, generator=generator), dim=-1)
+
+
+def noisy(regions: Tensor, amount: float, seed: int = 0) -> Tensor:
+    noise = torch.randn(regions.shape, generator=torch.Generator().manual_seed(1000 + seed))
+    return F.normalize(regions + amount * noise / math.sqrt(DIMS), dim=-1)
+
+
+def record(name: str, hash: str, frames: int, **more: Any) -> VideoRecord:
+    plain = VideoRecord(
+        *(name, f"/films/{name}.mp4", 1000, 5, hash, frames / 2, frames, 64, 48, 800.0, "ready", None, NOW)
+    )
+    return dataclasses.replace(plain, **more)
+
+
+def model() -> Any:
+    config = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, min_frames=1, temporal="chamfer")
+    return SimpleNamespace(
+        name="drawn",
+        similarity=VideoSimilarity(config).eval(),
+        extractor=SimpleNamespace(device=torch.device("cpu")),
+        segments=SegmentConfig(),
+        calibration=None,
+    )
+
+
+def fill(library: Library, videos: dict[str, Tensor], **more: dict[str, Any]) -> None:
+    """Write videos straight into the tables; those of the same tensor are copies of one file."""
+    library._model = model()
+    keys: dict[int, int] = {}
+    with library.writing("a test") as store:
+        for name, regions in videos.items():
+            features = Features(regions, np.arange(len(regions)) / 2, np.zeros(len(regions), np.bool_))
+            known = id(regions) in keys
+            key = keys.setdefault(id(regions), store.new_key() if not known else 0)
+            hashed = record(name, f"{key:x}", len(regions), **more.get(name, {}))
+            store.write([NewVideo(hashed, key, None if known else features)])
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    """A film, a noisy copy, one played backwards, a clip, a compilation with two clips, the same file, and others."""
+    library = make(tmp_path_factory.mktemp("base") / "library")
+    film, second = drawn(1, 30), drawn(2, 30)
+    videos = {
+        "film": film,
+        "copy": noisy(film, 0.8),
+        "backwards": noisy(film, 0.5, 1).flip(0),
+        "clip": noisy(film[8:20], 0.5, 2),
+        "same": film,
+        "second": noisy(second[:12], 0.3, 3),
+        "compilation": torch.cat([drawn(3, 20), second[:12], film[5:25], drawn(4, 20)]),
+    }
+    videos |= {f"other{seed}": drawn(100 + seed) for seed in range(12)}
+    fill(
+        library,
+        videos,
+        copy={"width": 128},
+        other3={"added": NOW + timedelta(days=2)},
+        clip={"added": NOW + timedelta(days=2)},
+    )
+    yield library
+    library.close()
+
+
+def pairs_of(links: Sequence[Link]) -> dict[frozenset[str], Link]:
+    return {frozenset((link.a, link.b)): link for link in links}
+
+
+def test_copies_clips_and_shared_parts_are_told_apart(base: Library) -> None:
+    report = base.duplicates()
+    links = pairs_of(report.links)
+    assert links[frozenset(("film", "same"))].kind == "identical"
+    assert links[frozenset(("film", "copy"))].kind == "duplicate"
+    backwards = links[frozenset(("film", "backwards"))]
+    assert (backwards.kind, round(backwards.speed, 2)) == ("duplicate", -1.0)
+    clip = links[frozenset(("film", "clip"))]
+    assert (clip.a, clip.b, clip.kind) == ("clip", "film", "contained")
+    assert clip.intervals[1] == pytest.approx((4, 10), abs=0.6)
+    assert clip.coverage[0] == 1
+    assert clip.coverage[1] == pytest.approx(12 / 30, abs=0.05)
+    assert clip.segments[0].query == pytest.approx((0, 6), abs=0.5)
+    assert clip.segments[0].target == pytest.approx((4, 10), abs=0.5)
+    part = links[frozenset(("second", "compilation"))]
+    assert (part.a, part.kind) == ("second", "contained")
+    assert part.intervals[1] == pytest.approx((10, 16), abs=0.6)
+    assert links[frozenset(("film", "compilation"))].kind == "shared"
+    assert not [link for link in report.links if "other" in link.a + link.b]
+    # A compilation does not make one of its clips.
+    assert frozenset(("second", "film")) not in links
+    (group,) = report.groups
+    assert {video.id for video in group.videos} == {"film", "same", "copy", "backwards"}
+    assert group.keep.id == "copy"
+    assert "largest picture: 128 x 48" in group.reason
+    assert {frozenset((link.a, link.b)) for link in report.beside} & {frozenset(("film", "same"))} == set()
+    assert all(link.probability is None for link in report.links)
+
+
+def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(base: Library) -> None:
+    report = base.duplicates()
+    assert report.videos == 19
+    assert report.pairs == math.comb(18, 2)
+    few = duplicates.duplicates(base, most=2)
+    assert few.scored <= 2 * 18 < report.pairs
+    assert pairs_of(few.links).keys() <= pairs_of(report.links).keys()
+    link = pairs_of(report.links)[frozenset(("film", "copy"))]
+    one, other = (base.features(id).regions for id in (link.a, link.b))
+    expected = [base.model.similarity.score(one, other).item(), base.model.similarity.score(other, one).item()]
+    assert link.scores == pytest.approx(expected, abs=5e-3)
+    assert link.score == max(link.scores)
+    assert link.strength == pytest.approx(strength_of(link.score, link.agreement))
+
+
+def test_a_higher_threshold_leaves_a_part_of_the_links(base: Library) -> None:
+    before: set[frozenset[str]] | None = None
+    for threshold in (0.05, 0.2, 0.5, 0.9, 1.0):
+        report = base.duplicates(threshold=threshold)
+        links = set(pairs_of(report.links))
+        assert all(link.strength >= threshold for link in report.links)
+        assert before is None or links <= before
+        before = links
+    assert before == {frozenset(("film", "same"))}  # bytes are no matter of degree
+
+
+def test_since_takes_new_videos_against_all(base: Library) -> None:
+    report = base.duplicates(since=NOW + timedelta(days=1))
+    links = pairs_of(report.links)
+    assert set(links) == {pair for pair in pairs_of(base.duplicates().links) if "clip" in pair}
+    assert links[frozenset(("film", "clip"))].kind == "contained"
+    assert report.pairs == math.comb(18, 2) - math.comb(16, 2)
+    assert report.groups == ()
+    assert base.duplicates(since=NOW + timedelta(days=9)).links == ()
+    naive = (NOW + timedelta(days=1)).astimezone().replace(tzinfo=None)  # local time
+    assert set(pairs_of(base.duplicates(since=naive).links)) == set(links)
+
+
+def test_progress_tells_both_stages_and_what_is_left(base: Library) -> None:
+    told: list[DuplicateProgress] = []
+    report = base.duplicates(progress=told.append)
+    stages = [now.stage for now in told]
+    assert stages == sorted(stages)  # candidates, then pairs
+    assert (told[-1].done, told[-1].total, told[-1].left_s) == (report.scored, report.scored, 0)
+    assert dataclasses.replace(told[0], done=2, total=6, seconds=3.0).left_s == 6.0
+    assert dataclasses.replace(told[0], done=0).left_s is None
+
+
+def test_what_makes_no_sense_is_refused(base: Library) -> None:
+    for threshold in (0, -1, 1.5, float("nan"), "high", True):
+        with pytest.raises(ConfigError, match="threshold"):
+            base.duplicates(threshold=threshold)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="since"):
+        base.duplicates(since="yesterday")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="most"):
+        duplicates.duplicates(base, most=0)
+
+
+def test_marks_hide_a_link_and_keep_groups_apart(tmp_path: Path) -> None:
+    library = make(tmp_path / "library")
+    film = drawn(1, 30)
+    fill(library, {"film": film, "copy": noisy(film, 0.4), "third": noisy(film, 0.4, 1), "other": drawn(5)})
+    assert [len(group.videos) for group in library.duplicates().groups] == [3]
+    library.mark_distinct("film", "third")
+    report = library.duplicates()
+    assert report.marked == 1
+    assert frozenset(("film", "third")) not in pairs_of(report.links)
+    (group,) = report.groups  # `copy` may be with one of them only
+    assert len(group.videos) == 2
+    assert "copy" in {video.id for video in group.videos}
+    assert len(report.beside) == 1
+    library.forget_mark("film", "third")
+    assert [len(group.videos) for group in library.duplicates().groups] == [3]
+
+
+def test_still_videos_pictures_and_nothing_at_all(tmp_path: Path) -> None:
+    library = make(tmp_path / "library")
+    assert library.duplicates().links == ()
+    still = drawn(1, 1).expand(12, -1, -1).contiguous()
+    fill(
+        library,
+        {
+            "still": noisy(still, 0.05),
+            "again": noisy(still, 0.05, 1),
+            "alike": noisy(still, 0.9, 2),  # the same scene, not the same picture
+            "picture": drawn(1, 1),
+            "film": torch.cat([drawn(7, 10), drawn(1, 1), drawn(8, 10)]),
+        },
+        picture={"duration": 0.0},
+    )
+    links = pairs_of(library.duplicates().links)
+    assert links[frozenset(("still", "again"))].kind == "duplicate"
+    assert frozenset(("still", "alike")) not in links
+    assert links[frozenset(("picture", "still"))].kind == "duplicate"
+    inside = links[frozenset(("picture", "film"))]
+    assert (inside.a, inside.kind) == ("picture", "contained")
+    assert inside.intervals[1] == pytest.approx((5, 5), abs=0.5)
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+def link(a: str, b: str, kind: Any = "duplicate", strength: float = 0.9) -> Link:
+    return Link(a, b, kind, strength, 0.9, (0.9, 0.8), None, 0.9, (1.0, 0.5), ((0, 1), (2, 3)))
+
+
+def test_groups_are_what_duplicates_connect() -> None:
+    records = {name: record(name, name, 20) for name in "abcdefg"}
+    links = [link("a", "b"), link("b", "c"), link("d", "e", "identical"), link("f", "a", "contained"), link("f", "g")]
+    groups = grouped(links, records)
+    assert [sorted(video.id for video in group.videos) for group in groups] == [["a", "b", "c"], ["d", "e"], ["f", "g"]]
+    # Slowly: whoever can be reached over duplicates.
+    reach = {name: {name} for name in records}
+    for _ in records:
+        for one in links:
+            if one.kind != "contained":
+                joined = reach[one.a] | reach[one.b]
+                reach[one.a], reach[one.b] = joined, joined
+    assert all({video.id for video in group.videos} <= reach[group.keep.id] for group in groups)
+    marks = frozenset({pair_of("a", "c")})
+    assert [len(group.videos) for group in grouped(links, records, marks)] == [2, 2, 2]
+
+
+def test_the_copy_to_keep_and_why() -> None:
+    def kept(*records: VideoRecord) -> tuple[str, str]:
+        ordered, reason = best_first(records)
+        again, _ = best_first(records[::-1])
+        assert [one.id for one in ordered] == [one.id for one in again]
+        return ordered[0].id, reason
+
+    plain = record("plain", "1", 40)
+    assert kept(plain, record("long", "2", 60)) == ("long", "the longest: 30.0 s, the next 20.0 s")
+    large = record("large", "3", 40, width=640, duration=19.8)  # a little shorter is as long
+    assert kept(plain, large) == ("large", "as long as any, the largest picture: 640 x 48, the next 64 x 48")
+    rich = record("rich", "4", 40, bitrate=9000.0)
+    assert kept(plain, rich)[1] == "as long and as large as any, the highest bitrate: 9 kbit/s, the next 1"
+    assert kept(plain, record("old", "5", 40, mtime_ns=1)) == ("old", "they are equally good; it is the oldest file")
+    assert kept(plain, record("again", "6", 40))[0] == "again"  # by name
+    assert kept(plain, record("gone", "7", 90, state="missing"))[0] == "plain"
+
+
+def test_a_link_turned_twice_is_itself() -> None:
+    segment = Segment((0.0, 1.0), (2.0, 3.0), 0.9, True, ((0, 5), (1, 4)))
+    before = dataclasses.replace(link("a", "b"), speed=2.0, segments=(segment,))
+    after = turned(before)
+    assert (after.a, after.scores, after.coverage, after.speed) == ("b", (0.8, 0.9), (0.5, 1.0), 0.5)
+    assert after.segments[0].path == ((4, 1), (5, 0))
+    assert turned(after) == before
+
+
+def test_rows_and_json_hold_every_link(base: Library) -> None:
+    report = base.duplicates()
+    listed = list(rows(report))
+    assert len(listed) == len(report.links)
+    assert all(tuple(row) == CSV_FIELDS for row in listed)
+    numbers = {row["group"] for row in listed}
+    assert numbers == {1, ""}
+    content = report.to_json()
+    inside = [one for group in content["groups"] for one in group["links"]]
+    assert len(inside) + len(content["links"]) == len(report.links)
+    assert set(content["videos"]) == {id for one in content["links"] for id in (one["a"], one["b"])}
+    assert content["groups"][0]["keep"] == "copy"

@@ -1,0 +1,497 @@
+"""A library as a whole: making and opening it, who may write, readers meanwhile, a full disk, rebuilding."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import hapvr
+from hapvr.errors import ConfigError, DataError, StorageError
+from hapvr.features.files import Features
+from hapvr.library import Library, adding, rebuilding, store, versions
+from hapvr.library.locking import BusyError, WriterLock, holder_of
+from hapvr.library.records import printable, shown
+from hapvr.library.store import Store
+from tests.library import toy
+from tests.library.toy import toys  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("toys")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(4):
+        toy.write(tmp_path / "videos", f"{number}.mp4", number, 2 + number)
+    return tmp_path / "videos"
+
+
+@pytest.fixture
+def library(tmp_path: Path, folder: Path) -> Library:
+    made = toy.make(tmp_path / "library")
+    made.add([folder])
+    return made
+
+
+def snapshot(path: Path) -> dict[str, tuple[int, int]]:
+    files = [Path(here) / name for here, _, names in os.walk(path) for name in names]
+    return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
+
+
+# --- opening ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_library_is_made_once_and_opened_again(tmp_path: Path, folder: Path) -> None:
+    assert hapvr.Library is Library
+    with Library.open(tmp_path / "deep" / "library", create=True, model="toy", codec="float16", rate=2.0) as made:
+        assert made.add(folder).added == 4
+        assert made.model.sampling.fps == 2.0
+    with Library.open(tmp_path / "deep" / "library", create=True) as again:
+        info = again.info()
+        assert (info.videos, info.model, info.codec, info.rate, info.frames) == (4, "toy", "float16", 2.0, 14)
+        assert info.bytes_per_minute == pytest.approx(info.bytes / (14 / 60))
+        json.dumps(info.to_json())
+    with pytest.raises(StorageError, match="has been closed"):
+        again.videos()
+
+
+def test_what_was_asked_for_must_be_what_is_there(library: Library) -> None:
+    Library.open(library.path, model="toy", codec="float16", rate=1.0)
+    with pytest.raises(
+        StorageError, match=r"made with the model 'toy', not 'other': they do not mix.*--model other --re"
+    ):
+        Library.open(library.path, model="other")
+    with pytest.raises(StorageError, match=r"made with the codec 'float16', not 'int8'"):
+        Library.open(library.path, codec="int8")
+    with pytest.raises(StorageError, match=r"made with the rate '1', not '3'"):
+        Library.open(library.path, rate=3.0)
+    with pytest.raises(ConfigError, match="no codec 'int9'"):
+        Library.open(library.path, codec="int9")
+
+
+def test_a_model_that_has_changed_is_refused(library: Library, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    from hapvr.library import opening
+
+    monkeypatch.setattr(opening, "model_digest", lambda _: "another")
+    toy.write(folder, "new.mp4", 9)
+    with pytest.raises(StorageError, match="it has changed since"):
+        Library.open(library.path).add([folder])
+    assert library.info().videos == 4
+    assert holder_of(library.path) is None
+
+
+def test_what_is_no_library_is_refused(tmp_path: Path, folder: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for path, what in ((tmp_path / "none", "does not exist"), (file, "is a file"), (folder, "is a folder, but no")):
+        with pytest.raises(StorageError, match=what):
+            Library.open(path)
+    with pytest.raises(StorageError, match="holds other things"):
+        Library.open(folder, create=True)
+    with pytest.raises(StorageError, match="is a file"):
+        Library.open(file, create=True)
+    with pytest.raises(ConfigError, match="rate must be above 0"):
+        Library.open(tmp_path / "new", create=True, rate=-1)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "was not written by hapvr"),
+        ('{"kind": "hapvr library", "format": 9, "version": "0001"}', "format 9; this hapvr reads 1"),
+        ('{"kind": "hapvr library", "format": 1, "version": "0007"}', "cannot be read"),
+    ],
+)
+def test_a_damaged_manifest_is_a_clear_error(library: Library, content: str, message: str) -> None:
+    (library.path / versions.MANIFEST).write_text(content)
+    with pytest.raises(StorageError, match=message):
+        Library.open(library.path)
+
+
+def test_a_folder_left_half_made_becomes_a_library(tmp_path: Path) -> None:
+    versions.write_settings(versions.version_folder(tmp_path / "half", "0001"), toy.SETTINGS)
+    with Library.open(tmp_path / "half", create=True, model="toy") as made:
+        assert made.info().videos == 0
+
+
+def test_a_damaged_table_is_a_clear_error(library: Library) -> None:
+    for file in (library.store.folder / "regions.lance" / "data").iterdir():
+        file.write_bytes(b"nonsense")
+    opened = Library.open(library.path)
+    with pytest.raises(StorageError, match=r"The table 'regions' of .* cannot be read"):
+        opened.features(opened.videos()[0].id)
+
+
+def test_a_damaged_content_is_found_by_its_checksum(library: Library) -> None:
+    stored = next(library.store.stored(library.store.catalogue().keys.tolist()))
+    row = {
+        "key": 1,
+        "frames": stored.frames,
+        "regions": 2,
+        "dims": 32,
+        "times": None,
+        "low": None,
+        "crc32": 5,
+        "data": stored.data,
+    }
+    from hapvr.library.tables import stored_of
+
+    with pytest.raises(StorageError, match="their checksum is another"):
+        stored_of(row)
+
+
+def test_ids_and_states_that_are_not_there_are_refused(library: Library) -> None:
+    id = library.videos()[0].id
+    with pytest.raises(DataError, match=f"has no video '{id[:-1]}'; did you mean '{id}'"):
+        library.get(id[:-1])
+    with pytest.raises(DataError, match="no state 'reddy'; did you mean 'ready'"):
+        library.videos(state="reddy")
+    assert [record.id for record in library.videos(offset=1, limit=2)] == [one.id for one in library.videos()][1:3]
+
+
+def test_paths_are_shown_without_what_cannot_be_printed() -> None:
+    assert shown("caf\udce9\n") == "caf\\xe9\n"
+    assert printable("a\udce9b") == "a\\xe9b"
+    assert printable("café") == "café"
+
+
+# --- one writer, many readers ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def holder(library: Library) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the lock until it is told to go."""
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom hapvr.library.locking import WriterLock\n"
+        "lock = WriterLock(Path(sys.argv[1]))\nlock.acquire('another command', wait_s=0)\nprint('held', flush=True)\n"
+        "sys.stdin.readline()\nlock.release(clean=True)\n"
+    )
+    arguments = [sys.executable, "-c", program, str(library.path)]
+    process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_second_writer_waits_or_is_told_who_holds_the_lock(
+    library: Library, holder: subprocess.Popen[str], folder: Path
+) -> None:
+    library.wait_s = 0.2
+    start = time.monotonic()
+    with pytest.raises(BusyError, match=rf"written by `another command` \(process {holder.pid} on .*\), .* for 0.2 s"):
+        library.add([folder])
+    assert time.monotonic() - start < 5
+    assert f"process {holder.pid}" in (library.info().writer or "")
+    assert library.info().videos == 4  # reading goes on
+    toy.check(library)
+    library.wait_s = 30
+    timer = threading.Timer(0.3, lambda: print("go", file=holder.stdin, flush=True))
+    timer.start()
+    assert library.add([folder]).unchanged == 4
+    timer.join()
+    assert library.info().writer is None
+
+
+def test_a_lock_ends_with_its_holder(library: Library, holder: subprocess.Popen[str]) -> None:
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert library.info().writer is None
+    lock = WriterLock(library.path)
+    lock.acquire("mine", wait_s=5)
+    assert lock.left_behind
+    lock.release(clean=True)
+    lock.acquire("mine", wait_s=0)
+    assert not lock.left_behind
+    lock.release(clean=True)
+
+
+def test_what_a_writer_left_behind_is_removed_by_the_next(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regions and vectors without a record; a record without regions."""
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise RuntimeError("killed")
+
+    toy.write(folder, "late.mp4", 33)
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            library.add([folder])
+    (folder / "late.mp4").unlink()
+    library.refresh()
+    assert len(library.store._keys("regions")) == 5
+    lost = int(library.store.catalogue().keys[0])
+    library.store._tables["regions"].delete(f"key = {lost}")
+    assert len(library.store._keys("regions")) == 4
+    assert library.info().videos == 4
+    report = library.add([folder])
+    assert (report.updated, report.unchanged) == (1, 3)
+    toy.check(library, sorted(folder.iterdir()))
+    assert sorted(library.store._keys("regions")) == sorted(library.store.catalogue().keys)
+
+
+def test_readers_see_a_whole_library_while_it_is_written(library: Library, folder: Path) -> None:
+    reader = Library.open(library.path)
+    assert reader.info().videos == 4
+    toy.write(folder, "new.mp4", 40)
+    old = library.videos()[0]
+    library.add([folder])
+    library.remove([old.id])
+    torch.testing.assert_close(  # the reader's moment still holds
+        reader.features(old.id).regions, toy.features_of(Path(old.path).read_text()).regions
+    )
+    reader.refresh()
+    assert old.id not in [record.id for record in reader.videos()]
+    assert reader.info().videos == 4
+    time.sleep(1.1)
+    library.compact()  # takes away the files that the reader knows
+    toy.check(reader)
+
+
+def test_reading_from_several_threads_while_another_writes(library: Library, folder: Path) -> None:
+    reader = Library.open(library.path)
+    wrong: list[BaseException] = []
+    over = threading.Event()
+
+    def read() -> None:
+        try:
+            while not over.is_set():
+                reader.refresh()
+                for record in reader.videos():
+                    assert len(reader.features(record.id)) == record.frames
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(100, 115):
+        toy.write(folder, f"{number}.mp4", number)
+        library.add([folder])
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_reading_writes_nothing(library: Library) -> None:
+    before = snapshot(library.path)
+    with Library.open(library.path) as reader:
+        reader.info()
+        toy.check(reader)
+        reader.store.vectors()
+    assert snapshot(library.path) == before
+
+
+def test_a_disk_that_is_read_only_can_be_read(library: Library, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    honest = os.open
+
+    def refused(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return honest(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", refused)
+    with Library.open(library.path) as reader:
+        assert reader.info().writer is None
+        toy.check(reader)
+        with pytest.raises(StorageError, match="cannot be written: Read-only file system"):
+            reader.add([folder])
+
+
+# --- a full disk -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["regions", "frames", "videos"])
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    toy.write(folder, "new.mp4", 50)
+    honest = Store._add
+
+    def full(self: Store, name: str, rows: Any) -> None:
+        if name == table:
+            with versions.writing(self.folder):
+                raise RuntimeError("lance error: LanceError(IO): No space left on device (os error 28), file.rs:1")
+        honest(self, name, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "_add", full)
+        with pytest.raises(StorageError, match=r"The disk of .* is full.*Make room, and run the same again"):
+            library.add([folder])
+    with Library.open(library.path) as reader:
+        assert reader.info().videos == 4
+        toy.check(reader)
+    assert library.add([folder]).added == 1
+    assert len(library.store._keys("regions")) == 5
+    toy.check(library)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs limits of a process")
+def test_a_real_limit_on_files_is_a_clear_error_and_loses_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "videos"
+    for number in range(12):
+        toy.write(folder, f"{number}.mp4", number, 20 if number < 6 else 3000)
+    library = toy.make(tmp_path / "library")
+    program = (
+        "import resource, sys\nfrom tests.library import toy\ntoy.install(toy.Forever)\n"
+        "from hapvr.errors import StorageError\nfrom hapvr.library import Library, adding\nadding._BATCH = 2\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "try:\n    Library.open(sys.argv[1]).add([sys.argv[2]])\nexcept StorageError as error:\n    print(error)\n"
+    )
+    arguments = [sys.executable, "-c", program, str(library.path), str(folder)]
+    run = subprocess.run(arguments, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
+    assert "is used up. What was acknowledged before is kept" in run.stdout, run.stderr
+    library.refresh()
+    toy.check(library)
+    assert 0 < (before := library.info().videos) < 12
+    assert library.add([folder]).added == 12 - before
+    toy.check(library)
+
+
+# --- another model ---------------------------------------------------------------------------------------------------
+
+
+def test_another_model_builds_another_version_that_then_takes_over(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "copy.mp4").write_bytes((folder / "0.mp4").read_bytes())
+    (folder / "bad.mp4").write_text("nothing")
+    library.add([folder])
+    ids = {record.path: record.id for record in library.videos()}
+    monkeypatch.setattr(adding, "_BATCH", 1)
+    reader = Library.open(library.path)
+    asked = iter([False] * 4 + [True] * 100)
+    report = library.rebuild(model="other", stop=lambda: next(asked))
+    assert report.stopped
+    assert (reader.info().model, reader.info().building, reader.info().videos) == ("toy", "other", 5)
+    toy.write(folder, "new.mp4", 70)
+    library.add([folder])  # meanwhile, the old version goes on
+    report = library.rebuild(model="other")
+    assert not report.stopped
+    assert 0 < report.added < 6  # the rest was done before
+    info = library.info()
+    assert (info.model, info.videos, info.failed, info.building) == ("other", 6, 1, None)
+    assert ids.items() <= {record.path: record.id for record in library.videos()}.items()
+    toy.check(library)
+    torch.testing.assert_close(  # the old version is still there for whoever has it open
+        reader._store.features(int(reader._store.catalogue().keys[0])).regions,  # type: ignore[union-attr]
+        toy.features_of("video 0 2").regions,
+    )
+    reader.refresh()
+    assert (reader.info().model, reader.model.name) == ("other", "other")
+    library.add([folder])
+    assert versions.other_versions(library.path) == []
+    with pytest.raises(ConfigError, match="nothing to build anew"):
+        library.rebuild(model="other")
+
+
+def test_a_rebuild_loses_no_video_that_cannot_be_read_again(library: Library, folder: Path) -> None:
+    (folder / "0.mp4").unlink()
+    (folder / "1.mp4").write_text("nothing")
+    with pytest.raises(StorageError, match=r"1 videos of .* are not there to be read again, such as '.*0\.mp4'"):
+        library.rebuild(rate=2.0)
+    toy.write(folder, "0.mp4", 0, 2)
+    with pytest.raises(StorageError, match=r"1 videos of .* could not be read again, such as '.*1\.mp4'"):
+        library.rebuild(rate=2.0)
+    assert (library.info().rate, library.info().videos) == (1.0, 4)
+    (folder / "0.mp4").unlink()
+    library.rebuild(rate=2.0, prune=True)
+    assert (library.info().rate, library.info().videos, library.info().failed) == (2.0, 3, 1)
+
+
+def test_another_codec_is_made_from_exact_features_without_reading(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {record.id: library.features(record.id).regions for record in library.videos()}
+    with monkeypatch.context() as patch:
+        patch.setattr(adding, "extracted", lambda *_, **__: pytest.fail("a video was read"))
+        patch.setattr(rebuilding, "_BATCH", 2)
+        report = library.rebuild(codec="int8")
+    assert (report.unchanged, library.info().codec) == (4, "int8")
+    for id, regions in before.items():
+        torch.testing.assert_close(library.features(id).regions, regions, atol=0.03, rtol=0.02)
+    assert library.rebuild(codec="float16").added == 4  # from coarser ones, they are read again
+    toy.check(library)
+
+
+def test_a_rebuild_with_other_settings_drops_the_one_that_was_begun(library: Library) -> None:
+    assert library.rebuild(model="other", stop=lambda: True).stopped
+    library.rebuild(model="third")
+    assert library.info().model == "third"
+    library.compact()
+    assert versions.other_versions(library.path) == []
+
+
+# --- frame vectors ---------------------------------------------------------------------------------------------------
+
+
+def test_frame_vectors_are_those_of_the_regions(library: Library) -> None:
+    from hapvr.library.candidates import frame_vectors
+
+    opened = library.store
+    keys, vectors = opened.vectors()
+    assert len(keys) == len(vectors) == opened.count_vectors()
+    for row, features in toy.contents(library).items():
+        expected = frame_vectors(features.regions, features.low_information)
+        chosen = torch.from_numpy(vectors[keys == opened.catalogue().keys[row]]).float()
+        torch.testing.assert_close(chosen, expected, atol=2e-3, rtol=0)
+
+
+def test_frames_that_are_nearly_all_alike_can_be_indexed(
+    library: Library, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setattr(store, "INDEX_FROM", 1000)
+    regions = torch.randn(4, 2, 32).repeat(500, 1, 1)
+    monkeypatch.setattr(toy, "features_of", lambda _: Features(regions))
+    for number in range(3):
+        toy.write(folder, f"alike{number}.mp4", 60 + number)
+    library.add([folder])
+    opened = library.store
+    assert opened.indexed_vectors() == opened.count_vectors() > 6000
+    _, keys, similar = opened.nearest(opened.vectors()[1][-1:].astype("float32"), k=2, refine=10)
+    assert len(keys) == 2
+    assert similar[0] == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_the_nearest_frames_are_found_with_and_without_an_index(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch, indexed: bool
+) -> None:
+    toy.write(folder, "long.mp4", 90, 1500)
+    if indexed:
+        monkeypatch.setattr(store, "INDEX_FROM", 1000)
+    library.add([folder])
+    opened = library.store
+    keys, vectors = opened.vectors()
+    assert opened.indexed_vectors() == (len(vectors) if indexed else 0)
+    queries = vectors[:5].astype("float32")
+    which, found, similar = opened.nearest(queries, k=3, nprobes=50, refine=20)
+    assert which.tolist() == sorted([0, 1, 2, 3, 4] * 3)
+    exact = queries @ vectors.T.astype("float32")
+    for query in range(5):
+        best = sorted(exact[query].tolist(), reverse=True)[: 1 if indexed else 3]
+        assert similar[which == query].tolist()[: len(best)] == pytest.approx(best, abs=2e-3)
+        assert found[which == query][0] == keys[query]
+    if indexed:
+        toy.write(folder, "more.mp4", 91, 40)
+        library.add([folder])
+        assert 0 < opened.indexed_vectors() < opened.count_vectors()  # few: they are searched one by one
+        library.compact()
+        assert opened.indexed_vectors() == opened.count_vectors()

@@ -1,0 +1,281 @@
+"""Searching a library of drawn features: exact scores, candidates, parts, ids, probabilities, bad questions."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hapvr.errors import ConfigError, DataError, ShapeError
+from hapvr.features.files import Features
+from hapvr.library import Library, SearchResult
+from hapvr.library import search as module
+from hapvr.library.records import VideoRecord
+from hapvr.library.store import NewVideo
+from hapvr.library.versions import Settings
+from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity, find_segments
+from hapvr.similarity.calibration import fit_calibration
+from tests.library import toy
+
+VIDEOS, FRAMES, REGIONS, DIMS = 40, 12, 4, 64
+
+
+def drawn(seed: int, frames: int = FRAMES) -> Features:
+    """A video that changes slowly; frame 3 says nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    steps = torch.randn(frames, REGIONS, DIMS, generator=generator)
+    steps[1:] *= 0.6
+    regions = F.normalize(steps.cumsum(0), dim=-1)
+    low = np.arange(frames) == 3
+    regions[torch.from_numpy(low)] = F.normalize(torch.ones(DIMS), dim=0)  # as in every other video
+    return Features(regions, np.arange(frames) / 2.0, low)
+
+
+def noisy(features: Features, start: int = 0, end: int = FRAMES, *, noise: float = 0.08) -> Features:
+    generator = torch.Generator().manual_seed(1)
+    regions = features.regions[start:end]
+    regions = F.normalize(regions + noise * torch.randn(regions.shape, generator=generator), dim=-1)
+    assert features.timestamps is not None
+    assert features.low_information is not None
+    return Features(regions, features.timestamps[start:end], features.low_information[start:end])
+
+
+def record(number: int, features: Features, **more: Any) -> VideoRecord:
+    plain: dict[str, Any] = {
+        "id": f"video{number:03}",
+        "path": f"/films/{number:03}.mp4",
+        "size": 1,
+        "mtime_ns": 1,
+        "content_hash": f"{number:040x}",
+        "duration": len(features) / 2,
+        "frames": len(features),
+        "width": 64,
+        "height": 48,
+        "bitrate": 1.0,
+        "state": "ready",
+        "error": None,
+        "added": datetime.now(timezone.utc),
+    }
+    return VideoRecord(**(plain | more))
+
+
+def toy_model(config: SimilarityConfig | None = None, **more: Any) -> Any:
+    plain = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, spatial="chamfer", min_frames=1)
+    torch.manual_seed(0)
+    return SimpleNamespace(
+        name="toy",
+        similarity=VideoSimilarity(config or plain).eval(),
+        extractor=SimpleNamespace(device=torch.device("cpu")),
+        segments=SegmentConfig(),
+        calibration=more.get("calibration"),
+    )
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """Forty videos, the last of them a second copy of the first, and one that failed."""
+    made = toy.make(tmp_path_factory.mktemp("search") / "library", Settings("toy", "toy's digest", "int4", 2.0))
+    with made.writing("test") as store:
+        new = [NewVideo(record(number, drawn(number)), store.new_key(), drawn(number)) for number in range(VIDEOS - 1)]
+        new.append(NewVideo(record(VIDEOS - 1, drawn(0)), new[0].key))
+        failed = record(VIDEOS, drawn(0), state="failed", error="it is no video.")
+        store.write([*new, NewVideo(failed)])
+    made._model = toy_model()
+    return made
+
+
+def ids(result: SearchResult) -> list[str]:
+    return [hit.id for hit in result.hits]
+
+
+def loop(library: Library, query: Features) -> dict[str, float]:
+    """The score of every video, one after the other."""
+    model, asked = library.model.similarity, query.informative().regions
+    videos = (video for video in library.videos() if video.state == "ready")
+    return {video.id: model.score(asked, library.features(video.id).informative().regions).item() for video in videos}
+
+
+def test_exact_scores_are_those_of_the_loop(library: Library) -> None:
+    query = noisy(drawn(5))
+    result = library.search(query, k=VIDEOS, exact=True)
+    assert {hit.id: hit.score for hit in result.hits} == pytest.approx(loop(library, query), abs=1e-4)
+    assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
+    assert (result.database, result.scored) == (VIDEOS, VIDEOS - 1)  # two of them have one content
+    assert set(result.seconds) == {"decode", "candidates", "score", "segments"}
+
+
+@pytest.mark.parametrize("comparator", [False, True])
+def test_few_are_compared_and_the_best_hit_is_that_of_the_exact_search(library: Library, comparator: bool) -> None:
+    before = library._model
+    library._model = toy_model(SimilarityConfig(dims=DIMS)) if comparator else before
+    try:
+        for number in range(1, VIDEOS - 1, 18 if comparator else 5):
+            query = noisy(drawn(number), 2, 10)
+            few, everything = library.search(query, k=5), library.search(query, k=5, exact=True)
+            assert few.scored <= 10
+            if not comparator:  # an untrained psi finds nothing
+                assert ids(few)[0] == ids(everything)[0] == f"video{number:03}"
+            scores = {hit.id: hit.score for hit in library.search(query, k=VIDEOS, exact=True).hits}
+            assert {hit.id: hit.score for hit in few.hits} == pytest.approx(
+                {hit.id: scores[hit.id] for hit in few.hits}, abs=1e-5
+            )
+    finally:
+        library._model = before
+
+
+def test_segments_are_those_of_the_frames_that_say_something(library: Library) -> None:
+    query = noisy(drawn(7), 1, 9)
+    hit = library.search(query, k=1).hits[0]
+    asked, stored = query.informative(), library.features(hit.id).informative()
+    assert asked.timestamps is not None
+    assert stored.timestamps is not None
+    matrix = library.model.similarity.frame_matrix(asked.regions, stored.regions).numpy()
+    assert list(hit.segments) == find_segments(matrix, asked.timestamps, stored.timestamps)
+    assert hit.segments[0].query == pytest.approx(hit.segments[0].target, abs=0.6)
+    shown = hit.to_json()
+    assert set(shown) == {"id", "path", "score", "probability", "segments"}
+
+
+def test_no_path_gains_more_than_the_bound() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        matrix = draw.uniform(0, 0.7, (6, 7)).astype(np.float32)
+        config = SegmentConfig(least_gain=0.0, least_frames=1)
+        gains = [sum(float(matrix[cell]) - 0.3 for cell in one.path) for one in
+                 find_segments(matrix, np.arange(6.0), np.arange(7.0), config=config)]  # fmt: skip
+        assert max(gains, default=0.0) <= module.most_gain(matrix, 0.3) + 1e-6
+
+
+def test_a_part_of_the_query_alone_is_looked_for(library: Library) -> None:
+    one, other = drawn(11), drawn(12)
+    both = Features(
+        torch.cat([one.regions, other.regions]),
+        np.arange(24) / 2.0,
+        np.concatenate([one.low_information] * 2),
+    )
+    result = library.search(both, start=6.0, end=12.0, k=1)
+    assert ids(result) == ["video012"]
+    assert result.hits[0].score == pytest.approx(1.0, abs=0.02)
+    low, high = result.hits[0].segments[0].query
+    assert (low, high) == pytest.approx((6.0, 12.0), abs=0.6)  # seconds of the whole query
+    assert ids(library.search(both, end=6.0, k=1)) == ["video011"]
+
+
+def test_an_indexed_video_finds_others_but_not_itself(library: Library) -> None:
+    result = library.search("video007", k=VIDEOS, exact=True)
+    assert "video007" not in ids(result)
+    assert result.database == len(result.hits) == VIDEOS - 1
+    copy = library.search("video000", k=3)
+    assert ids(copy)[0] == f"video{VIDEOS - 1:03}"  # the other file of the same content
+    assert copy.hits[0].score == pytest.approx(1.0, abs=1e-3)
+    assert "video000" not in ids(copy)
+
+
+def test_features_without_times_have_those_of_the_rate(library: Library) -> None:
+    timed = drawn(9)
+    untimed = dataclasses.replace(timed, timestamps=None)
+    assert library.search(untimed, k=2).hits == library.search(timed, k=2).hits
+    assert ids(library.search(untimed, start=2.0, k=1)) == ["video009"]
+
+
+def test_a_still_picture_is_a_query(library: Library) -> None:
+    hit = library.search(Features(drawn(20).regions[6:7]), k=1).hits[0]
+    assert hit.id == "video020"
+    assert hit.segments == ()
+
+
+def test_probabilities_fall_with_the_score_and_can_be_asked_for(library: Library) -> None:
+    draw = np.random.default_rng(0)
+    before = library._model
+    library._model = toy_model(calibration=fit_calibration(draw.uniform(0.6, 1, 200), draw.normal(0.2, 0.1, 5000)))
+    try:
+        hits = library.search(noisy(drawn(5)), k=10).hits
+        chances = [hit.probability for hit in hits]
+        assert None not in chances
+        assert chances == sorted(chances, reverse=True)  # type: ignore[type-var]
+        calibration = library.model.calibration
+        assert calibration is not None
+        assert chances[0] == pytest.approx(calibration.probability(hits[0].score, prior=1 / VIDEOS))
+        few = library.search(noisy(drawn(5)), k=10, min_probability=0.5).hits
+        assert [hit.id for hit in few] == [hit.id for hit in hits if hit.probability >= 0.5] == ["video005"]  # type: ignore[operator]
+    finally:
+        library._model = before
+    with pytest.raises(ConfigError, match="not calibrated"):
+        library.search(drawn(5), min_probability=0.5)
+
+
+def test_memory_is_bounded_and_changes_nothing(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = noisy(drawn(5))
+    expected = library.search(query, k=VIDEOS, exact=True)
+    monkeypatch.setattr(module, "_FRAMES", 20)  # one video at a time
+    monkeypatch.setattr(module, "_IN_ONE_READ", 3)
+    found = library.search(query, k=VIDEOS, exact=True)
+    assert ids(found) == ids(expected)
+    assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in expected.hits], abs=1e-5)
+
+
+@pytest.mark.parametrize("comparator", [False, True])
+def test_a_rough_score_is_that_of_every_third_frame_without_psi(library: Library, comparator: bool) -> None:
+    model, query = toy_model(SimilarityConfig(dims=DIMS) if comparator else None), noisy(drawn(5)).informative()
+    keys = sorted({int(key) for key in library.store.catalogue().keys if key >= 0})
+    rough = module.score(library.store, model, query, keys, every=3)
+    for key in keys[::9]:
+        stored = library.store.features(key).informative().regions[::3]
+        matrix = model.similarity.frame_matrix(query.regions[::3], stored)
+        assert rough[key] == pytest.approx(matrix.amax(1).mean().item(), abs=5e-3)
+    assert set(rough) == set(keys)
+
+
+def test_the_limit_holds_and_rough_scores_choose(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hapvr.library.candidates.LEAST", 1)
+    for number in range(1, VIDEOS - 1, 6):
+        result = library.search(noisy(drawn(number), 2, 10), k=1)
+        assert (result.scored, ids(result)) == (2, [f"video{number:03}"])
+
+
+def test_an_empty_library_has_no_hits(tmp_path: Path) -> None:
+    made = toy.make(tmp_path / "library")
+    made._model = toy_model()
+    for exact in (False, True):
+        result = made.search(drawn(0), exact=exact)
+        assert (result.hits, result.database, result.scored) == ((), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "text"),
+    [
+        ({"k": 0}, ConfigError, "k must be"),
+        ({"k": 300}, ConfigError, "exact=True"),
+        ({"limit": 0}, ConfigError, "limit must be"),
+        ({"start": -1.0}, ConfigError, "start must be"),
+        ({"start": 3.0, "end": 2.0}, ConfigError, "end must come after"),
+        ({"start": float("nan")}, ConfigError, "start must be"),
+        ({"min_probability": 2.0}, ConfigError, "0..1"),
+        ({"start": 99.0}, DataError, "no frame from 99 s to its end"),
+    ],
+)
+def test_questions_that_make_no_sense_are_refused(
+    library: Library, more: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        library.search(drawn(0), **more)
+
+
+def test_what_cannot_be_found_out_is_said(library: Library, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"neither a file nor the id .*did you mean 'video0"):
+        library.search("video01")
+    with pytest.raises(DataError, match="neither a file"):
+        library.search(tmp_path / "gone.mp4")
+    with pytest.raises(DataError, match="it is no video"):
+        library.search(f"video{VIDEOS:03}")
+    with pytest.raises(DataError, match="an id or Features"):
+        library.search(3)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match="different models"):
+        library.search(Features(torch.ones(2, 9, DIMS)))
