@@ -1,0 +1,1 @@
+"""A page and a REST API for a library: `hapvr serve`."""

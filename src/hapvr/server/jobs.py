@@ -1,0 +1,255 @@
+"""Long work as jobs: each waits for a worker, runs, can be watched and cancelled, and is remembered for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from hapvr.server.metrics import Metrics
+from hapvr.server.problems import Problem, busy, not_found
+from hapvr.server.settings import ServerSettings
+from hapvr.server.workers import Worker, WorkerDied
+
+log = logging.getLogger("hapvr.server.jobs")
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+_OVER = ("done", "failed", "cancelled")
+_HEARTBEAT_S = 15.0
+
+
+class Job:
+    """One piece of long work."""
+
+    def __init__(self, kind: str) -> None:
+        self.id = f"j{secrets.token_hex(8)}"
+        self.kind = kind
+        self.state: State = "queued"
+        self.progress: dict[str, Any] = {"done": 0, "total": None, "message": None, "rate": None, "eta_s": None}
+        self.result: Any = None
+        self.error: dict[str, Any] | None = None
+        self.created = _now()
+        self.started: datetime | None = None
+        self.finished: datetime | None = None
+        self.weight = 0  # characters of the result
+        self.task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state in _OVER
+
+    def change(self, **values: Any) -> None:
+        """Set fields, and tell whoever watches."""
+        for name, value in values.items():
+            setattr(self, name, value)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def next_change(self) -> None:
+        """Wait until something has changed."""
+        await self._changed.wait()
+
+    def to_json(self, *, result: bool = True) -> dict[str, Any]:
+        """What clients see; without its result where there are many."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "state": self.state,
+            "progress": self.progress,
+            "result": self.result if result else None,
+            "error": self.error,
+            "created": self.created.isoformat(),
+            "started": None if self.started is None else self.started.isoformat(),
+            "finished": None if self.finished is None else self.finished.isoformat(),
+        }
+
+
+class Jobs:
+    """All jobs, and the two workers that do them: one searches and compares, the other adds."""
+
+    def __init__(self, library: str, settings: ServerSettings, metrics: Metrics) -> None:
+        self._settings, self._metrics = settings, metrics
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        names = ("decode_s", "decode_pixels", "decode_frames", "decode_bytes", "stop_s", "held_bytes")
+        common = {"library": library} | {name: getattr(settings, name) for name in names}
+        slots = settings.search_slots
+        self.searching = Worker("search", common | {"slots": slots}, slots=slots)
+        self.adding = Worker("add", common, cancel_s=60.0)  # time to write what it has described
+        self.stopping = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self.last_duplicates: Any = None
+        self._asking = 0
+
+    def waiting(self) -> int:
+        """Jobs that have not begun."""
+        return sum(job.state == "queued" for job in self._jobs.values())
+
+    def submit(
+        self,
+        kind: str,
+        arguments: Mapping[str, Any],
+        *,
+        over: Callable[[Job], None] | None = None,
+    ) -> Job:
+        """Begin a job; `Problem` if too many wait."""
+        if self.stopping.is_set():
+            raise busy("The server is stopping.", after_s=10)
+        if self.waiting() >= self._settings.queue:
+            raise busy(f"{self._settings.queue} jobs are waiting already.")
+        job = Job(kind)
+        self._jobs[job.id] = job
+        job.task = asyncio.create_task(self._run(job, arguments))
+
+        def ended(_: asyncio.Task[None]) -> None:
+            if not job.over:  # cancelled before it had even begun to wait
+                self._end(job, state="cancelled")
+            if over is not None:
+                over(job)
+
+        job.task.add_done_callback(ended)
+        return job
+
+    async def ask(self, kind: str, arguments: Mapping[str, Any], *, timeout_s: float) -> Any:
+        """The answer to a small question, for which no job is kept."""
+        worker = self._worker(kind)
+        if self.waiting() + self._asking >= self._settings.queue:
+            raise busy(f"{self._settings.queue} jobs are waiting already.")
+        self._asking += 1
+        try:
+            return await worker.run(kind, arguments, timeout_s=timeout_s)
+        except WorkerDied as error:
+            raise Problem(500, f"It could not be done: {error}.", hint="Try again.") from None
+        finally:
+            self._asking -= 1
+
+    def get(self, id: str) -> Job:
+        """A job by its id."""
+        if id not in self._jobs:
+            raise not_found("job", id)
+        return self._jobs[id]
+
+    def all(self) -> list[Job]:
+        """All jobs that are remembered, newest first."""
+        return list(reversed(self._jobs.values()))
+
+    async def cancel(self, job: Job) -> None:
+        """Give a job up; what it has done is kept."""
+        if job.task is not None and not job.over:
+            job.task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([job.task], timeout=5.0)
+
+    async def wait(self, job: Job, seconds: float) -> None:
+        """Wait for the end of a job, for so long."""
+
+        async def over() -> None:
+            while not job.over and not self.stopping.is_set():
+                await job.next_change()
+
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(over(), seconds)
+
+    async def watch(self, job: Job) -> AsyncIterator[str]:
+        """A job as server-sent events: now, and after each change, until it is over."""
+        while True:
+            changed = asyncio.ensure_future(job.next_change())
+            yield f"event: job\ndata: {json.dumps(job.to_json())}\n\n"
+            try:
+                if job.over:
+                    return
+                while not changed.done():
+                    stopping = asyncio.ensure_future(self.stopping.wait())
+                    await asyncio.wait({changed, stopping}, timeout=_HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
+                    stopping.cancel()
+                    if self.stopping.is_set():
+                        return
+                    if not changed.done():
+                        yield ": still here\n\n"
+            finally:
+                changed.cancel()
+
+    def announce_stop(self) -> None:
+        """The server is about to stop: who watches a job may go. Safe within a signal handler."""
+        self._loop.call_soon_threadsafe(self._let_go)
+
+    def _let_go(self) -> None:
+        self.stopping.set()
+        for job in self._jobs.values():
+            job.change()
+
+    async def close(self) -> None:
+        """Give up all jobs and end the workers."""
+        self._let_go()
+        for job in self._jobs.values():
+            if job.task is not None and not job.over:
+                job.task.cancel()
+        tasks = [job.task for job in self._jobs.values() if job.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=5.0)
+        await asyncio.gather(*(worker.stop(self._settings.stop_s + 2) for worker in (self.searching, self.adding)))
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _worker(self, kind: str) -> Worker:
+        return self.searching if kind in ("search", "compare", "matrix", "forget") else self.adding
+
+    async def _run(self, job: Job, arguments: Mapping[str, Any]) -> None:
+        worker = self._worker(job.kind)
+
+        def begin() -> None:
+            if job.started is None:
+                job.change(state="running", started=_now())
+
+        try:
+            result = await worker.run(
+                job.kind,
+                arguments,
+                started=begin,
+                progress=lambda progress: job.change(progress=progress),
+                timeout_s=self._settings.job_s if worker is self.searching else None,
+            )
+        except asyncio.CancelledError:
+            self._end(job, state="cancelled")
+        except Problem as problem:
+            self._end(job, state="failed", error=problem.to_json())
+        except WorkerDied as error:
+            lost = Problem(500, f"It could not be done: {error}.", hint="Try again; the worker is started anew.")
+            self._end(job, state="failed", error=lost.to_json())
+        except Exception as error:  # a fault of this program: the job must not stay "running" for ever
+            log.exception("job failed", extra={"job": job.id})
+            self._end(job, state="failed", error=Problem(500, f"{type(error).__name__}: {error}").to_json())
+        else:
+            if job.kind == "duplicates":
+                self.last_duplicates = result
+            job.weight = len(json.dumps(result)) if job.kind != "search" else 1000 + 500 * len(result["hits"])
+            self._end(job, state="done", result=result)
+
+    def _end(self, job: Job, **values: Any) -> None:
+        job.change(finished=_now(), **values)
+        self._metrics.job(job)
+        took = None if job.started is None or job.finished is None else (job.finished - job.started).total_seconds()
+        log.info(
+            "job", extra={"job": job.id, "kind": job.kind, "state": job.state, "seconds": took, "error": job.error}
+        )
+        self._forget_some()
+
+    def _forget_some(self) -> None:
+        ended = [job for job in self._jobs.values() if job.over]
+        weight = sum(job.weight for job in ended)
+        for job in ended[:-1]:
+            if len(ended) <= self._settings.keep_jobs and weight <= self._settings.keep_results:
+                return
+            del self._jobs[job.id]
+            ended.remove(job)
+            weight -= job.weight
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

@@ -1,0 +1,164 @@
+"""What the worker for pictures does: thumbnails, strips of frames, and previews that every browser plays.
+
+It reads files of strangers, so its memory is limited, and it imports no more than a decoder. What it makes it writes
+into a file, whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from hapvr.errors import NoVideoError
+from hapvr.server.limiting import be_nice, limit_memory
+from hapvr.server.worker import Call, Task
+from hapvr.video.decode import decode, decode_chunks, probe
+from hapvr.video.limits import DecodeLimits
+
+_GRID = 4.0  # instants a second at which thumbnails are taken
+_PREVIEW_FPS, _PREVIEW_SIDE = 10.0, 270
+_TIME_BASE = Fraction(1, 12_800)
+
+
+class PictureDesk:
+    """The desk of the worker for pictures."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        be_nice(5)
+        limit_memory(settings["decode_bytes"])
+
+    def ready(self) -> dict[str, Any]:
+        """Nothing to prepare."""
+        return {}
+
+    def tasks(self) -> dict[str, Task]:
+        """What can be asked for."""
+        return {"thumbnail": self.thumbnail, "strip": self.strip, "preview": self.preview, "probe": self.probe}
+
+    def _limits(self, seconds: float) -> DecodeLimits:
+        return DecodeLimits(self._settings["decode_pixels"], 1_000_000, seconds)
+
+    def probe(self, arguments: dict[str, Any], _: Call) -> dict[str, float]:
+        """Whether there is anything to see, and how long it is."""
+        found = probe(arguments["path"], limits=self._limits(self._settings["picture_s"]))
+        return {"duration": found.duration_s or 0.0}
+
+    def thumbnail(self, arguments: dict[str, Any], _: Call) -> None:
+        """One frame as JPEG, `width` pixels wide."""
+        width = arguments["width"]
+        image = self._frame(arguments["path"], arguments["t"], width)
+        _save(_sized(image, width=width), arguments["out"])
+
+    def strip(self, arguments: dict[str, Any], call: Call) -> None:
+        """Frames spread over the video, side by side as one JPEG, `height` pixels high."""
+        count, height, duration = arguments["count"], arguments["height"], arguments["duration"]
+        times = [(place + 0.5) * duration / count for place in range(count)] if duration > 0 else [0.0]
+        pictures: list[Image.Image] = []
+        for time_s in times:
+            call.check()
+            pictures.append(_sized(self._frame(arguments["path"], time_s, height), height=height))
+        whole = Image.new("RGB", (sum(one.width for one in pictures), height))
+        left = 0
+        for picture in pictures:
+            whole.paste(picture, (left, 0))
+            left += picture.width
+        _save(whole, arguments["out"])
+
+    def _frame(self, path: str, time_s: float, side: int) -> NDArray[np.uint8]:
+        """The frame at a time, or the last before it, upright."""
+        limits = self._limits(self._settings["picture_s"])
+        options: dict[str, Any] = {"fps": _GRID, "short_side": max(16, side), "at_least": 0, "crop_bars": False}
+        first = np.floor(max(0.0, time_s) * _GRID) / _GRID
+        for back in (0.0, 0.5, 2.0, 10.0, np.inf):
+            start = max(0.0, float(first) - back)
+            try:
+                frames = decode(
+                    path,
+                    start_s=start,
+                    end_s=start + 1 / _GRID + (min(back, 10.0)),
+                    threads=1,
+                    limits=limits,
+                    **options,
+                )
+            except NoVideoError:
+                if start == 0:
+                    raise
+                continue
+            image: NDArray[np.uint8] = frames.images[-1 if back else 0]
+            return image
+        raise AssertionError  # the last start is 0
+
+    def preview(self, arguments: dict[str, Any], call: Call) -> None:
+        """A small H.264 file without sound, of as much of the video as time allows."""
+        import av
+
+        end = time.monotonic() + self._settings["preview_s"] * 0.9
+        longest = self._settings["preview_length_s"]
+        with _whole(arguments["out"]) as partial, av.open(partial, "w", format="mp4", options=_FAST_START) as container:
+            stream: Any = None
+            last = -1
+            for frames in decode_chunks(
+                arguments["path"],
+                chunk=64,
+                fps=_PREVIEW_FPS,
+                short_side=_PREVIEW_SIDE,
+                at_least=0,
+                crop_bars=False,
+                threads=1,
+                limits=self._limits(self._settings["preview_s"]),
+            ):
+                call.check()
+                height, width = (side - side % 2 for side in frames.images.shape[1:3])
+                if stream is None:
+                    stream = container.add_stream("libx264", rate=Fraction(_PREVIEW_FPS), options=_QUICK)
+                    stream.width, stream.height, stream.pix_fmt = max(2, width), max(2, height), "yuv420p"
+                    stream.codec_context.time_base = _TIME_BASE
+                for image, time_s in zip(frames.images, frames.timestamps.tolist(), strict=True):
+                    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image[:height, :width]), format="rgb24")
+                    frame.pts = last = max(last + 1, round(time_s / _TIME_BASE))
+                    frame.time_base = _TIME_BASE
+                    container.mux(stream.encode(frame))
+                if frames.timestamps[-1] >= longest or time.monotonic() > end:
+                    break
+            container.mux(stream.encode(None))
+
+
+_FAST_START = {"movflags": "+faststart"}
+_QUICK = {"preset": "veryfast", "crf": "28", "g": "20", "threads": "1"}
+
+
+def _sized(image: NDArray[np.uint8], *, width: int | None = None, height: int | None = None) -> Image.Image:
+    picture = Image.fromarray(image)
+    if width is not None:
+        height = max(1, round(picture.height * width / picture.width))
+    else:
+        assert height is not None
+        width = max(1, round(picture.width * height / picture.height))
+    return picture.resize((width, height), Image.Resampling.BILINEAR)
+
+
+def _save(picture: Image.Image, out: str) -> None:
+    with _whole(out) as partial:
+        picture.save(partial, "JPEG", quality=80)
+
+
+@contextmanager
+def _whole(out: str) -> Iterator[str]:
+    """A name to write to, which becomes `out` if nothing goes wrong."""
+    partial = f"{out}.{os.getpid()}.partial"
+    try:
+        yield partial
+        Path(partial).replace(out)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(partial)

@@ -1,0 +1,250 @@
+"""Who may ask: the Host and Origin of requests, the token, the size of bodies; and the headers of every answer.
+
+It also numbers, counts and logs requests, since it sees each of them, refused ones too.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import logging
+import re
+import secrets
+import socket
+import time
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hapvr.server.metrics import Metrics
+from hapvr.server.problems import Problem
+from hapvr.server.settings import ServerSettings
+
+log = logging.getLogger("hapvr.server.requests")
+COOKIE = "hapvr_session"
+SESSION_S = 7 * 24 * 3600
+_BODY = 64 * 2**10
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_OPEN = ("/login", "/static/")  # without a token
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?")
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+
+
+class JSON(Response):
+    """JSON in ASCII, so that there is no text that cannot be sent."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+def answer(problem: Problem) -> JSON:
+    """A problem as an answer."""
+    return JSON({"error": problem.to_json()}, problem.status, headers=problem.headers)
+
+
+class Sessions:
+    """Login cookies: a time of expiry, signed with the token; nothing is kept, and a new token ends them all."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    def is_token(self, given: str) -> bool:
+        """Whether this is the token; takes the same time for any other."""
+        return hmac.compare_digest(given.encode(errors="replace"), self._token)
+
+    def _sign(self, expiry: str) -> str:
+        return hmac.new(self._token, b"hapvr session " + expiry.encode(), "sha256").hexdigest()
+
+    def new(self) -> str:
+        """The value of a cookie."""
+        expiry = str(int(time.time()) + SESSION_S)
+        return f"{expiry}.{self._sign(expiry)}"
+
+    def is_valid(self, value: str) -> bool:
+        """Whether a cookie was given by this server, and not too long ago."""
+        expiry, _, signature = value.partition(".")
+        if not re.fullmatch(r"\d{1,12}", expiry, re.ASCII) or not signature.isascii():
+            return False
+        return hmac.compare_digest(signature, self._sign(expiry)) and int(expiry) > time.time()
+
+
+class Guard:
+    """ASGI middleware: checks requests before anything else sees them."""
+
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings, metrics: Metrics) -> None:
+        self._app, self._settings, self._metrics = app, settings, metrics
+        self._sessions = None if settings.token is None else Sessions(settings.token)
+        names = {"localhost", "127.0.0.1", "[::1]", *(name.lower() for name in settings.allowed_hosts)}
+        if settings.host not in ("0.0.0.0", "::"):
+            names.add(f"[{settings.host}]" if ":" in settings.host else settings.host.lower())
+        if not settings.is_local:
+            names.add(socket.gethostname().lower())
+        self._hosts = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        number = secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = number
+        status = 0
+        sent = 0
+
+        async def send_on(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+                headers["X-Request-Id"] = number
+            else:
+                sent += len(message.get("body", b""))
+            await send(message)
+
+        headers = Headers(scope=scope)
+        try:
+            refusal = self._refusal(scope, headers)
+            if refusal is not None:
+                await refusal(scope, receive, send_on)
+            else:
+                await self._app(scope, _limited(receive, self._most(scope)), send_on)
+        except Problem as problem:  # raised while a body was read, past the app's own handlers
+            if status == 0:
+                await answer(problem)(scope, receive, send_on)
+        finally:
+            seconds = time.perf_counter() - began
+            route = getattr(scope.get("route"), "path", "other")
+            self._metrics.request(_method(scope), route, status, seconds)
+            client = scope.get("client") or ("?", 0)
+            log.info(
+                "request",
+                extra={
+                    "request": number,
+                    "method": scope["method"][:20],
+                    "path": scope["path"][:300],
+                    "status": status,
+                    "bytes": sent,
+                    "seconds": round(seconds, 4),
+                    "client": client[0],
+                },
+            )
+
+    def _most(self, scope: Scope) -> int:
+        if scope["path"] == "/api/searches":
+            return self._settings.max_upload + 2 * _BODY
+        return _BODY
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        host = headers.get("host", "")
+        if not self.is_allowed_host(host):
+            message = f"This server does not answer to the name '{host[:80]}'."
+            return answer(Problem(421, message, hint="Use its address, or start it with --allow-host NAME."))
+        refused = self._token_refusal(scope, headers)
+        if refused is not None:
+            return refused
+        if scope["method"] not in _SAFE and not self._same_origin(scope, headers):
+            message = "Requests that change something must come from this server's own page."
+            return answer(Problem(403, message))
+        length = headers.get("content-length")
+        if length is not None and (not re.fullmatch(r"\d{1,18}", length, re.ASCII) or int(length) > self._most(scope)):
+            message = "The body of the request is larger than this server takes."
+            return answer(Problem(413, message, headers={"Connection": "close"}))
+        return None
+
+    def is_allowed_host(self, given: str) -> bool:
+        """Whether a Host header names this server: a page of another name that resolves to it must not reach it."""
+        found = _HOST.fullmatch(given)
+        if found is None:
+            return False
+        name = found[1].lower()
+        if name in self._hosts:
+            return True
+        if self._settings.is_local:
+            return False
+        try:  # an address cannot be made to resolve to another
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return False
+        return True
+
+    def _token_refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        sessions, path = self._sessions, scope["path"]
+        if sessions is None or path == _OPEN[0] or path.startswith(_OPEN[1]):
+            return None
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and sessions.is_token(given.strip()):
+            scope["state"]["bearer"] = True
+            return None
+        if sessions.is_valid(_cookie(headers)):
+            return None
+        if path == "/" and scope["method"] == "GET":
+            return RedirectResponse("/login", 303)
+        problem = Problem(
+            401,
+            "This server asks for a token.",
+            hint="Log in at /login, or send 'Authorization: Bearer TOKEN'.",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+        return answer(problem)
+
+    def _same_origin(self, scope: Scope, headers: Headers) -> bool:
+        origin = headers.get("origin")
+        if origin is not None:
+            scheme, _, host = origin.partition("://")
+            if scope["state"].get("bearer"):
+                return True
+            return scheme in ("http", "https") and host.lower() == headers.get("host", "").lower()
+        if scope["state"].get("bearer"):
+            return True
+        # Browsers name the origin of whatever changes something, and most say where a request comes from: without
+        # either it is a program. With a token, a program shows it.
+        return self._sessions is None and headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+
+
+def _cookie(headers: Headers) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value
+
+
+def _method(scope: Scope) -> str:
+    method: str = scope["method"]
+    return method if method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH") else "other"
+
+
+def _limited(receive: Receive, most: int) -> Receive:
+    """Count the bytes of a body that does not say how long it is."""
+    total = 0
+
+    async def receive_on() -> Message:
+        nonlocal total
+        message = await receive()
+        total += len(message.get("body", b""))
+        if total > most:
+            text = "The body of the request is larger than this server takes."
+            raise Problem(413, text, headers={"Connection": "close"})
+        return message
+
+    return receive_on

@@ -1,0 +1,133 @@
+"""What a server is started with; the one home of its defaults."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hapvr.errors import ConfigError
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_LEAST_TOKEN = 16
+_POSITIVE = (
+    "max_upload", "uploads_bytes", "uploads_at_once", "keep_uploads_s", "upload_s", "idle_s", "queue", "search_slots",
+    "held_bytes", "job_s", "keep_jobs", "keep_results", "picture_s", "preview_s", "preview_length_s", "preview_wait_s",
+    "cache_bytes", "decode_s", "decode_pixels", "decode_frames", "decode_bytes", "stop_s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Root:
+    """A folder whose videos may be added; clients know it by its id."""
+
+    id: str
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """How a server listens, whom it answers, and what work may cost.
+
+    Attributes:
+        host: address to listen on.
+        port: likewise; 0 takes a free one.
+        token: what clients must show; needed for any other host than this machine.
+        roots: folders that may be added.
+        allowed_hosts: further names that the Host header may have, such as that of a proxy.
+        secure_cookie: the login cookie is for HTTPS only.
+        max_upload: bytes of one upload.
+        uploads_bytes: bytes of all uploads that are kept.
+        uploads_at_once: uploads that are received at a time.
+        keep_uploads_s: seconds that an upload is kept after it was last used.
+        upload_s: seconds that receiving one may take.
+        idle_s: seconds without a byte after which receiving one is given up.
+        queue: jobs that may wait for a worker.
+        search_slots: searches and comparisons that are worked on at a time.
+        held_bytes: stored videos that the searching worker keeps in memory.
+        job_s: seconds that a search or comparison may take.
+        keep_jobs: finished jobs that are remembered.
+        keep_results: characters of JSON that their results may have together.
+        picture_s: seconds that a thumbnail or strip may take.
+        preview_s: seconds that a preview may take.
+        preview_length_s: seconds of a video that a preview shows at most.
+        preview_wait_s: seconds that a request waits for a preview.
+        cache_bytes: bytes of thumbnails, strips and previews that are kept.
+        decode_s: seconds that decoding a part of an upload may take.
+        decode_pixels: pixels of a frame of an upload.
+        decode_frames: frames of an upload that are described.
+        decode_bytes: memory of the process that decodes an upload.
+        stop_s: seconds that workers have to end when the server stops.
+        eager: start the worker that searches at once, so that the first search need not wait for it.
+        folder: where uploads and pictures are kept; a private temporary folder if None.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8787
+    token: str | None = field(default=None, repr=False)
+    roots: tuple[Path, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    secure_cookie: bool = False
+    max_upload: int = 2 * 2**30
+    uploads_bytes: int = 8 * 2**30
+    uploads_at_once: int = 8
+    keep_uploads_s: float = 3600.0
+    upload_s: float = 3600.0
+    idle_s: float = 30.0
+    queue: int = 64
+    search_slots: int = 2
+    held_bytes: int = 256 * 2**20
+    job_s: float = 900.0
+    keep_jobs: int = 200
+    keep_results: int = 64 * 2**20
+    picture_s: float = 20.0
+    preview_s: float = 180.0
+    preview_length_s: float = 3600.0
+    preview_wait_s: float = 60.0
+    cache_bytes: int = 512 * 2**20
+    decode_s: float = 120.0
+    decode_pixels: int = 2**25
+    decode_frames: int = 14_400
+    decode_bytes: int = 4 * 2**30
+    stop_s: float = 10.0
+    eager: bool = True
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ConfigError(f"{name} must be a positive number, got {value!r}.")
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port must be 0 to 65535, got {self.port}.")
+        if self.token is not None and (len(self.token) < _LEAST_TOKEN or not self.token.isascii()):
+            raise ConfigError(
+                f"A token has at least {_LEAST_TOKEN} characters, all of them ASCII; the one given has "
+                f"{len(self.token)}. Make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            )
+        if self.token is None and not self.is_local:
+            raise ConfigError(
+                f"Listening on '{self.host}' lets other machines in: give a token (--token, or HAPVR_TOKEN), or listen "
+                "on 127.0.0.1."
+            )
+        for root in self.roots:
+            if not Path(root).is_dir():
+                raise ConfigError(f"The root '{root}' is not a folder.")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host in _LOOPBACK or self.host.startswith("127.")
+
+    @property
+    def named_roots(self) -> dict[str, Root]:
+        """The roots by id; the id is of the path, so that it stays when the server starts anew."""
+        found = {}
+        for path in self.roots:
+            real = Path(os.path.realpath(path))
+            id = hashlib.blake2b(os.fsencode(real), digest_size=6).hexdigest()
+            found[id] = Root(id, real.name or str(real), real)
+        return found

@@ -1,0 +1,101 @@
+"""What the server itself reads of a library: records and counts, in threads, never on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from hapvr.errors import HapvrError
+from hapvr.library import Library, LibraryInfo, VideoRecord
+from hapvr.model import CALIBRATION, model_folder
+from hapvr.server.problems import not_found
+from hapvr.weights import CONFIG
+
+Result = TypeVar("Result")
+_INFO_S = 2.0  # how old the counts may be: they look at every file of the library
+
+
+class Shelf:
+    """A library, opened for reading."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = Library.open(path)
+        self.path = self._library.path
+        self._pool = ThreadPoolExecutor(2, "shelf")
+        self._info: tuple[float, LibraryInfo] | None = None
+        self._lock = threading.Lock()
+
+    async def _read(self, read: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+
+    async def info(self) -> LibraryInfo:
+        """Counts, no older than a few seconds."""
+
+        def read() -> LibraryInfo:
+            with self._lock:
+                if self._info is None or time.monotonic() - self._info[0] > _INFO_S:
+                    self._info = (time.monotonic(), self._library.info())
+                return self._info[1]
+
+        return await self._read(read)
+
+    async def is_calibrated(self) -> bool:
+        """Whether the model can say how probable a match is; told from its description, for it takes long to load."""
+
+        def read() -> bool:
+            settings = self._library.settings
+            found = json.loads((model_folder(settings.model) / CONFIG).read_text(encoding="utf-8"))
+            return CALIBRATION in found["parts"]
+
+        try:
+            return await self._read(read)
+        except (HapvrError, OSError, ValueError, KeyError):  # what is wrong with it, the first search will say
+            return False
+
+    async def get(self, id: str) -> VideoRecord:
+        """A record; `Problem` if there is none."""
+
+        def read() -> VideoRecord | None:
+            catalogue = self._library.store.catalogue()
+            return catalogue.record(catalogue.row(id)) if id in catalogue else None
+
+        record = await self._read(read)
+        if record is None:
+            raise not_found("video", id)
+        return record
+
+    async def page(self, *, state: str | None, text: str, offset: int, limit: int) -> tuple[int, list[VideoRecord]]:
+        """Records whose file names hold a text, some of them, and how many there are."""
+
+        def read() -> tuple[int, list[VideoRecord]]:
+            catalogue = self._library.store.catalogue()
+            rows = catalogue.rows(state)
+            if text:
+                wanted = text.casefold()
+                names = catalogue.paths
+                rows = [row for row in rows if wanted in os.path.basename(os.fsdecode(names[row])).casefold()]
+            return len(rows), catalogue.records(rows[offset : offset + limit])
+
+        return await self._read(read)
+
+    async def refresh(self) -> None:
+        """See what has just been written."""
+
+        def read() -> None:
+            with self._lock:
+                self._library.refresh()
+                self._info = None
+
+        await self._read(read)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._pool.shutdown()
+        self._library.close()

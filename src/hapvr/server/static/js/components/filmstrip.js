@@ -1,0 +1,56 @@
+// A video's frames side by side as a bar to seek on, with its matching stretches marked.
+
+import { media } from "../api.js";
+import { h } from "../dom.js";
+import { clock } from "../format.js";
+
+export class Filmstrip {
+  #marks = h("div", { class: "strip-marks", "aria-hidden": "true" });
+  #head = h("div", { class: "strip-head", "aria-hidden": "true" });
+  #time = h("output", { class: "strip-time" });
+  #duration = 1;
+
+  /** `side` as for a screen; `seek(time)` is called when a person moves. */
+  constructor(side, { label, name, seek }) {
+    this.input = h("input", {
+      type: "range",
+      class: "strip-range",
+      min: 0,
+      max: 1,
+      step: 0.1,
+      value: 0,
+      "aria-label": `Position in ${label}`,
+      oninput: () => seek(Number(this.input.value)),
+    });
+    const image = h("img", { class: "strip-image", src: media(side, "strip", { count: 10, height: 54 }), alt: "" });
+    image.addEventListener("error", () => image.remove());
+    this.element = h(
+      "div",
+      { class: "strip" },
+      h("div", { class: "strip-bar" }, image, this.#marks, this.#head, this.input),
+      h("p", { class: "strip-row" }, h("span", { class: "strip-name", title: name }, name), this.#time),
+    );
+  }
+
+  setUp(duration, spans) {
+    this.#duration = duration || 1;
+    this.input.max = this.#duration;
+    this.#marks.replaceChildren(
+      ...spans.map(([start, end]) => {
+        const mark = h("span", { class: "strip-mark" });
+        mark.style.left = `${(100 * start) / this.#duration}%`;
+        mark.style.width = `${Math.max(0.5, (100 * (end - start)) / this.#duration)}%`;
+        return mark;
+      }),
+    );
+    this.show(0);
+  }
+
+  show(time) {
+    this.input.value = time;
+    const text = clock(time, { tenths: true });
+    this.input.setAttribute("aria-valuetext", text);
+    this.#head.style.left = `${Math.min(100, (100 * time) / this.#duration)}%`;
+    this.#time.textContent = `${text} / ${clock(this.#duration)}`;
+  }
+}

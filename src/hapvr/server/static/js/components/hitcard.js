@@ -1,0 +1,60 @@
+// A video that was found: its matching frame, how sure it is, and which part matches which.
+
+import { media } from "../api.js";
+import { h } from "../dom.js";
+import { clock, plural } from "../format.js";
+import { address } from "../router.js";
+import { sureBadge } from "./badge.js";
+import { sentence, timeline } from "./timeline.js";
+
+/** `query` is the side that was searched for: { kind, id, duration }. */
+export function hitCard(hit, query, rank) {
+  const best = strongest(hit.segments);
+  const time = best ? (best.target[0] + best.target[1]) / 2 : hit.duration / 2;
+  const thumbnail = h("img", {
+    class: "thumb",
+    src: media({ kind: "videos", id: hit.id }, "thumbnail", { t: time.toFixed(1), width: 320 }),
+    alt: "",
+    loading: "lazy",
+    width: 320,
+    height: 180,
+  });
+  thumbnail.addEventListener("error", () => thumbnail.classList.add("thumb-none"));
+  const link = h("a", { class: "hit-link", href: matchAddress(query, hit.id) }, hit.name);
+  const more =
+    hit.segments.length > 1 ? ` · and ${plural(hit.segments.length - 1, "more stretch", "more stretches")}` : "";
+  return h(
+    "li",
+    { class: "card hit", dataset: { id: hit.id } },
+    h("div", { class: "hit-picture" }, thumbnail, h("span", { class: "hit-length" }, clock(hit.duration))),
+    h(
+      "div",
+      { class: "hit-body" },
+      h(
+        "div",
+        { class: "hit-head" },
+        h("h3", {}, h("span", { class: "hit-rank" }, `${rank}.`), " ", link),
+        sureBadge(hit),
+      ),
+      hit.segments.length > 0
+        ? timeline(
+            hit.segments,
+            { label: "Query", duration: query.duration },
+            { label: "This video", duration: hit.duration },
+          )
+        : h("p", { class: "muted" }, "Alike as a whole; no single stretch stands out."),
+      best && h("p", { class: "hit-where muted", "aria-hidden": "true" }, sentence(best), more),
+    ),
+  );
+}
+
+/** Where both are shown side by side. */
+export function matchAddress(query, id) {
+  return address(["match", `${query.kind === "queries" ? "q" : "v"}:${query.id}`, id]);
+}
+
+/** The segment with the most similar frames, weighed by its length. */
+export function strongest(segments) {
+  const weight = (one) => one.score * Math.max(0.1, one.query[1] - one.query[0]);
+  return segments.reduce((best, one) => (best === null || weight(one) > weight(best) ? one : best), null);
+}

@@ -1,0 +1,99 @@
+// Which part of a video to search for: a local preview, and a start and end that may be typed or taken from it.
+
+import { h, unique } from "../dom.js";
+import { clock, lasting, parseClock } from "../format.js";
+
+export class PartPicker {
+  #from;
+  #to;
+  #problem = h("p", { class: "field-problem", role: "alert" });
+  #duration = null;
+
+  constructor(file, { signal }) {
+    const url = URL.createObjectURL(file);
+    signal.addEventListener("abort", () => URL.revokeObjectURL(url));
+    const picture = file.type.startsWith("image/");
+    const player = picture
+      ? h("img", { src: url, alt: `The chosen picture, ${file.name}` })
+      : h("video", { src: url, controls: true, muted: true, playsinline: true, preload: "metadata" });
+    this.element = h("div", { class: "picker" }, h("div", { class: "picker-screen" }, player));
+    if (picture) return;
+    player.muted = true;
+    player.addEventListener("loadedmetadata", () => {
+      this.#duration = Number.isFinite(player.duration) ? player.duration : null;
+      this.#to.placeholder = this.#duration ? clock(this.#duration, { tenths: true }) : "end";
+    });
+    player.addEventListener("error", () => {
+      player.replaceWith(
+        h("p", { class: "picker-none muted" }, "This browser cannot show the file; the server will try to read it."),
+      );
+      for (const button of this.element.querySelectorAll("button")) button.remove();
+    });
+    this.#from = this.#field("start", "0:00.0");
+    this.#to = this.#field("end", "end");
+    const take = (input) => {
+      input.value = clock(player.currentTime, { tenths: true });
+      this.#check();
+    };
+    this.element.append(
+      h(
+        "fieldset",
+        { class: "picker-part" },
+        h("legend", {}, "Search for a part only (optional)"),
+        this.#row("From", this.#from, () => take(this.#from), "Start here"),
+        this.#row("To", this.#to, () => take(this.#to), "End here"),
+        this.#problem,
+      ),
+    );
+  }
+
+  #field(name, placeholder) {
+    return h("input", {
+      id: unique(name),
+      type: "text",
+      inputmode: "decimal",
+      autocomplete: "off",
+      placeholder,
+      oninput: () => this.#check(),
+    });
+  }
+
+  #row(label, input, take, takeLabel) {
+    return h(
+      "div",
+      { class: "picker-field" },
+      h("label", { for: input.id }, label),
+      input,
+      h("button", { type: "button", class: "button quiet small", onclick: take }, takeLabel),
+    );
+  }
+
+  #check() {
+    const problem = this.#wrong();
+    this.#problem.textContent = problem;
+    this.#from.setAttribute("aria-invalid", String(Boolean(problem)));
+    this.#to.setAttribute("aria-invalid", String(Boolean(problem)));
+    return !problem;
+  }
+
+  #wrong() {
+    const from = parseClock(this.#from.value);
+    const to = parseClock(this.#to.value);
+    if (Number.isNaN(from) || Number.isNaN(to)) return "Give times as seconds or minutes: 75, 1:15 or 1:15.5.";
+    if (to !== null && to <= (from ?? 0)) return "The part must end after it starts.";
+    if (this.#duration && (from ?? 0) >= this.#duration) return `The video is only ${lasting(this.#duration)} long.`;
+    return "";
+  }
+
+  /** { from, to } as far as given; null if what was typed makes no sense, which the field then says. */
+  value() {
+    if (!this.#from) return {};
+    if (!this.#check()) {
+      this.#from.focus();
+      return null;
+    }
+    const from = parseClock(this.#from.value);
+    const to = parseClock(this.#to.value);
+    return { ...(from === null ? {} : { from }), ...(to === null ? {} : { to }) };
+  }
+}

@@ -1,0 +1,220 @@
+// One video, however it can be shown: the file itself, a transcoded preview where the browser does not know its codec,
+// or single frames where there is no preview either. A picture is a video that stands still.
+
+import { media } from "../api.js";
+import { h } from "../dom.js";
+
+const FRAME_S = 1; // how far apart single frames are shown while "playing" them
+const WAIT_MS = 15_000; // a file that tells nothing about itself by then is not going to
+const AGAIN_MS = 3000;
+const MOST_TRIES = 60; // of a preview that is being made
+
+export class Screen extends EventTarget {
+  kind = "loading"; // "file", "preview", "frames" or "picture"
+  duration = 0;
+  #side;
+  #signal;
+  #video = null;
+  #picture = null;
+  #time = 0;
+  #rate = 1;
+  #timer = null;
+  #wanted = null;
+
+  /** `side` is { kind, id, name, duration }; `still` for a picture. */
+  constructor(side, { label, still = false, signal }) {
+    super();
+    this.#side = side;
+    this.#signal = signal;
+    this.duration = side.duration || 0;
+    this.note = h("p", { class: "screen-note" });
+    this.note.hidden = true;
+    this.frame = h("div", { class: "screen-frame" });
+    this.element = h("figure", { class: "screen" }, this.frame, this.note);
+    this.label = label;
+    this.ready = still ? this.#asPicture() : this.#open();
+    signal.addEventListener("abort", () => this.close());
+  }
+
+  async #open() {
+    try {
+      await this.#load(media(this.#side, "file"));
+      this.kind = "file";
+      return;
+    } catch {
+      // Not a format of this browser's.
+    }
+    await this.#asFrames(
+      "This browser does not play the file's format: single frames are shown while a preview is made.",
+    );
+    this.#toPreview();
+  }
+
+  /** Single frames give way to the preview once there is one. */
+  async #toPreview() {
+    const url = media(this.#side, "preview");
+    try {
+      for (let tries = 0; tries < MOST_TRIES && !this.#signal.aborted; tries += 1) {
+        const answer = await fetch(url, { headers: { Range: "bytes=0-0" }, signal: this.#signal });
+        if (answer.ok) {
+          const time = this.#time;
+          const playing = this.#timer !== null;
+          await this.#load(url);
+          this.pause();
+          this.kind = "preview";
+          this.#say("This browser does not play the file's format: a smaller preview is shown.");
+          this.seek(time);
+          this.setRate(this.#rate);
+          if (playing) this.play();
+          this.dispatchEvent(new Event("upgraded"));
+          return;
+        }
+        if (answer.status !== 503) break; // it is not being made, and will not be
+        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+      }
+    } catch (error) {
+      if (error.name === "AbortError") return;
+    }
+    this.#say("This browser does not play the file's format: single frames are shown.");
+  }
+
+  #load(url) {
+    return new Promise((resolve, reject) => {
+      const video = h("video", { preload: "auto", playsinline: true, "aria-label": this.label });
+      video.muted = true;
+      const timer = setTimeout(() => reject(new Error("no answer")), WAIT_MS);
+      video.addEventListener("error", () => (clearTimeout(timer), reject(new Error("cannot be played"))), {
+        once: true,
+      });
+      video.addEventListener(
+        "loadeddata",
+        () => {
+          clearTimeout(timer);
+          // A file whose sound alone is understood loads as well.
+          if (!video.videoWidth) {
+            reject(new Error("no picture"));
+            return;
+          }
+          if (Number.isFinite(video.duration)) this.duration = video.duration;
+          this.#video = video;
+          video.addEventListener("ended", () => this.dispatchEvent(new Event("ended")));
+          video.addEventListener("seeked", () => this.dispatchEvent(new Event("seeked")));
+          this.frame.replaceChildren(video);
+          resolve();
+        },
+        { once: true },
+      );
+      video.src = url;
+    });
+  }
+
+  async #asFrames(text) {
+    this.kind = "frames";
+    this.#say(text);
+    this.#still(media(this.#side, "thumbnail", { t: 0, width: 640 }));
+  }
+
+  async #asPicture() {
+    this.kind = "picture";
+    this.#still(media(this.#side, "thumbnail", { width: 640 }));
+  }
+
+  #still(url) {
+    this.#picture = h("img", { src: url, alt: this.label });
+    this.#picture.addEventListener("error", () => {
+      this.frame.replaceChildren(h("p", { class: "screen-none" }, "No picture of this moment."));
+    });
+    this.frame.replaceChildren(this.#picture);
+  }
+
+  #say(text) {
+    this.note.textContent = text;
+    this.note.hidden = false;
+  }
+
+  get time() {
+    return this.#video ? this.#video.currentTime : this.#time;
+  }
+
+  get seeking() {
+    return this.#video ? this.#video.seeking : false;
+  }
+
+  get paused() {
+    return this.#video ? this.#video.paused : this.#timer === null;
+  }
+
+  seek(time) {
+    const end = this.duration ? Math.max(0, this.duration - 0.04) : time; // the very end shows nothing in some browsers
+    const place = Math.max(0, Math.min(end, time));
+    this.#time = place;
+    if (this.#video) this.#seekVideo(place);
+    else if (this.kind === "frames") this.#showFrame(place);
+  }
+
+  /** While one seek is under way only the latest of the others is kept: dragging stays quick. */
+  #seekVideo(place) {
+    if (this.#video.seeking) {
+      if (this.#wanted === null) {
+        this.#video.addEventListener(
+          "seeked",
+          () => {
+            const next = this.#wanted;
+            this.#wanted = null;
+            this.#video.currentTime = next;
+          },
+          { once: true },
+        );
+      }
+      this.#wanted = place;
+      return;
+    }
+    this.#video.currentTime = place;
+  }
+
+  #showFrame(place) {
+    const shown = Math.round(place * 2) / 2; // a few different addresses, which the browser keeps
+    this.#picture.src = media(this.#side, "thumbnail", { t: shown, width: 640 });
+  }
+
+  setRate(rate) {
+    this.#rate = rate;
+    if (this.#video) this.#video.playbackRate = Math.max(0.0625, Math.min(16, rate));
+  }
+
+  setMuted(muted) {
+    if (this.#video) this.#video.muted = muted;
+  }
+
+  async play() {
+    if (this.#video) {
+      try {
+        await this.#video.play();
+      } catch {
+        // It was paused again at once, or the browser wants a click first.
+      }
+    } else if (this.kind === "frames" && this.#timer === null) {
+      this.#timer = setInterval(() => {
+        if (this.#time + FRAME_S >= this.duration) {
+          this.pause();
+          this.dispatchEvent(new Event("ended"));
+        } else {
+          this.seek(this.#time + FRAME_S * this.#rate);
+        }
+      }, 1000 * FRAME_S);
+    }
+  }
+
+  pause() {
+    this.#video?.pause();
+    clearInterval(this.#timer);
+    this.#timer = null;
+  }
+
+  close() {
+    this.pause();
+    if (!this.#video) return;
+    this.#video.removeAttribute("src"); // lets go of the connection
+    this.#video.load();
+  }
+}

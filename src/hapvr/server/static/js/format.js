@@ -1,0 +1,105 @@
+// Numbers as people read them. Nothing here touches the page.
+
+/** Seconds as on a player: "0:07", "1:02:03"; with tenths where `tenths`: "0:07.3". */
+export function clock(seconds, { tenths = false } = {}) {
+  if (!Number.isFinite(seconds)) return "–";
+  const unit = tenths ? 10 : 1;
+  // Rounded once, as a whole, so that 59.96 is 1:00.0 and never 0:60.0.
+  const whole = Math.round(Math.max(0, seconds) * unit);
+  const rest = whole / unit;
+  const hours = Math.floor(rest / 3600);
+  const minutes = Math.floor(rest / 60) % 60;
+  const left = (whole - (hours * 60 + minutes) * 60 * unit) / unit;
+  const digits = (tenths ? left.toFixed(1) : String(left)).padStart(tenths ? 4 : 2, "0");
+  return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${digits}` : `${minutes}:${digits}`;
+}
+
+/** "0:03–0:09". */
+export function span([start, end]) {
+  return `${clock(start)}–${clock(end)}`;
+}
+
+/** A time that a person typed: "75", "1:15" or "1:02:03.5" in seconds; null for nothing; NaN for anything else. */
+export function parseClock(text) {
+  const trimmed = text.trim();
+  if (!trimmed) return null;
+  if (!/^(\d+:){0,2}\d+([.,]\d+)?$/.test(trimmed)) return NaN;
+  return trimmed
+    .replace(",", ".")
+    .split(":")
+    .reduce((sum, part) => sum * 60 + Number(part), 0);
+}
+
+/** A length of time in words: "8 s", "3 min", "2 h 5 min". */
+export function lasting(seconds) {
+  if (!Number.isFinite(seconds)) return "–";
+  if (seconds < 1) return "under 1 s";
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 90) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 && minutes % 60 ? `${hours} h ${minutes % 60} min` : `${count(hours)} h`;
+}
+
+/** Bytes: "812 B", "1.4 MB", "12 GB". */
+export function bytes(size) {
+  if (!Number.isFinite(size)) return "–";
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let value = size;
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${unit && value < 9.95 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+/** Bits a second: "2.1 Mbit/s". */
+export function bitrate(bits) {
+  if (!bits) return "–";
+  return bits >= 999_500 ? `${(bits / 1e6).toFixed(1)} Mbit/s` : `${Math.round(bits / 1000)} kbit/s`;
+}
+
+/** A whole number with its thousands apart. */
+export function count(number) {
+  return Math.round(number).toLocaleString("en");
+}
+
+/** "1 video", "2 videos". */
+export function plural(number, one, many = `${one}s`) {
+  return `${count(number)} ${number === 1 ? one : many}`;
+}
+
+/** No more digits than a calibration can bear; never 0 or 100%. */
+export function percent(probability) {
+  if (probability > 0.999) return "over 99.9%";
+  if (probability < 0.001) return "under 0.1%";
+  return `${(probability * 100).toFixed(1)}%`;
+}
+
+/** A day and a time, as the reader's own system writes them. */
+export function when(iso) {
+  const date = new Date(iso);
+  return Number.isNaN(date.getTime())
+    ? "–"
+    : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+}
+
+// The same steps as the server's, whose words come first; these are for the links of duplicates.
+const STEPS = [
+  [0.99, "almost certainly the same", 4],
+  [0.9, "very likely the same", 4],
+  [0.5, "probably the same", 3],
+  [0.1, "possibly the same", 2],
+  [0, "probably not the same", 1],
+];
+
+/** How sure a match is: words, a number and a level from 1 (hardly) to 4 (surely) that colours go by. */
+export function sureness({ probability, score, words }) {
+  if (probability === null || probability === undefined) {
+    const level = score >= 0.6 ? 4 : score >= 0.4 ? 3 : score >= 0.2 ? 2 : 1;
+    return { words: "similarity score", number: score.toFixed(2).replace("-", "−"), level, calibrated: false };
+  }
+  const [, said, level] = STEPS.find(([least]) => probability >= least) ?? STEPS.at(-1);
+  return { words: words || said, number: percent(probability), level, calibrated: true };
+}

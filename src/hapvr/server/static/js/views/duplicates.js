@@ -1,0 +1,208 @@
+// Groups of videos that show the same: which to keep, why, and a way to say that two are not the same after all.
+
+import { get, media, post } from "../api.js";
+import { linkRow } from "../components/linkrow.js";
+import { emptyState, errorState, skeleton } from "../components/notice.js";
+import { jobProgress, ProgressCard } from "../components/progress.js";
+import { announce, h, show } from "../dom.js";
+import { bitrate, bytes, clock, plural } from "../format.js";
+import { icon } from "../icons.js";
+import { cancel, ended, resultOf } from "../jobs.js";
+
+const TITLES = { queued: "Waiting for a free place", running: "Looking for duplicates" };
+
+export async function duplicatesView(place, { signal, title }) {
+  title("Duplicates");
+  const body = h("div", {});
+  const tools = h("div", { class: "row" });
+  show(
+    place,
+    h("div", { class: "row between view-head" }, h("h1", {}, "Duplicates"), tools),
+    h(
+      "p",
+      { class: "lead" },
+      "Videos of the library that show the same, in full or in part. Files are never touched from here.",
+    ),
+    body,
+  );
+  show(body, skeleton(2, "group"));
+  const view = { body, tools, signal };
+  try {
+    const jobs = (await get("jobs", { signal })).filter((job) => job.kind === "duplicates");
+    const running = jobs.find((job) => !ended(job));
+    const done = jobs.filter((job) => job.state === "done").sort((a, b) => (a.finished < b.finished ? 1 : -1))[0];
+    if (running) await watch(view, running.id);
+    else if (done) await showResult(view, done.result ?? (await get(`jobs/${done.id}`, { signal })).result);
+    else await offer(view);
+  } catch (error) {
+    if (error.name !== "AbortError" && error.status !== 401)
+      show(body, errorState(error, { retry: () => duplicatesView(place, { signal, title }) }));
+  }
+}
+
+/** Nothing was looked for yet. */
+async function offer(view) {
+  const library = await get("library", { signal: view.signal });
+  show(view.tools);
+  if (library.videos < 2) {
+    const add = h("a", { class: "button primary", href: "#/library" }, "Add videos");
+    show(
+      view.body,
+      emptyState({
+        picture: "copies",
+        title: "Too few videos to compare",
+        text: "The library needs at least two.",
+        actions: [add],
+      }),
+    );
+    return;
+  }
+  const all = plural(library.videos, "video");
+  const text = `All ${all} are compared with each other. It runs in the background and can be cancelled.`;
+  show(
+    view.body,
+    emptyState({
+      picture: "copies",
+      title: "See what is there twice",
+      text,
+      actions: [lookButton(view, "Look for duplicates")],
+    }),
+  );
+}
+
+function lookButton(view, label, kind = "primary") {
+  return h("button", { type: "button", class: `button ${kind}`, onclick: () => look(view) }, label);
+}
+
+async function look(view) {
+  try {
+    const { job } = await post("duplicates", { threshold: null, since: null }, { signal: view.signal });
+    await watch(view, job.id);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    show(view.body, errorState(error, { title: "The search for duplicates did not finish", retry: () => look(view) }));
+  }
+}
+
+async function watch(view, id) {
+  show(view.tools);
+  const card = new ProgressCard({ title: TITLES.running, stop: () => cancel(id) });
+  card.update({ total: 0 });
+  show(view.body, card.element, skeleton(2, "group"));
+  try {
+    const result = await resultOf(id, (job) => card.update(jobProgress(job, TITLES)), { signal: view.signal });
+    showResult(view, result);
+  } catch (error) {
+    if (error.type !== "Cancelled") throw error;
+    announce("Cancelled.");
+    await offer(view);
+  }
+}
+
+function showResult(view, result) {
+  const { groups, links = [] } = result;
+  const some = groups.length + links.length > 0;
+  show(view.tools, some && exports(result), lookButton(view, "Look again", "quiet"));
+  if (!some) {
+    show(
+      view.body,
+      emptyState({ picture: "check", title: "No duplicates", text: "No two videos of the library show the same." }),
+    );
+    announce("No duplicates.");
+    return;
+  }
+  const spare = groups.flatMap((group) => group.videos).filter((video) => !video.keep);
+  const size = spare.reduce((sum, video) => sum + (video.size || 0), 0);
+  const [found, left] = [plural(groups.length, "group"), plural(spare.length, "video")];
+  const summary = groups.length
+    ? `${found}; ${left} to spare, ${bytes(size)} in all.`
+    : "No whole copies, but shared parts.";
+  show(
+    view.body,
+    h("p", { class: "summary" }, summary),
+    h(
+      "ol",
+      { class: "groups" },
+      groups.map((group, index) => groupCard(group, index + 1)),
+    ),
+    links.length > 0 && parts(links, result),
+  );
+  announce(summary);
+}
+
+/** Videos that are part of others or share a stretch with them: evidence, but nothing to spare. */
+function parts(links, { videos = [] }) {
+  const byId = new Map(Object.values(videos).map((video) => [video.id, video]));
+  return h(
+    "section",
+    { class: "card group parts" },
+    h("h2", {}, "Parts of others"),
+    h(
+      "ul",
+      { class: "links" },
+      links.map((link) => linkRow(link, byId)),
+    ),
+  );
+}
+
+function exports(result) {
+  const file = URL.createObjectURL(new Blob([`${JSON.stringify(result, null, 2)}\n`], { type: "application/json" }));
+  return [
+    h(
+      "a",
+      { class: "button quiet small", href: "api/duplicates.csv", download: "duplicates.csv" },
+      icon("download"),
+      "CSV",
+    ),
+    h("a", { class: "button quiet small", href: file, download: "duplicates.json" }, icon("download"), "JSON"),
+  ];
+}
+
+function groupCard(group, number) {
+  const byId = new Map(group.videos.map((video) => [video.id, video]));
+  const ordered = [...group.videos].sort((a, b) => Number(b.keep) - Number(a.keep));
+  return h(
+    "li",
+    { class: "card group" },
+    h("h2", {}, `Group ${number}`, h("span", { class: "muted" }, ` · ${plural(group.videos.length, "video")}`)),
+    h(
+      "ul",
+      { class: "group-videos" },
+      ordered.map((video) => videoTile(video, group.reason)),
+    ),
+    h("h3", {}, "Evidence"),
+    h(
+      "ul",
+      { class: "links" },
+      group.links.map((link) => linkRow(link, byId)),
+    ),
+  );
+}
+
+function videoTile(video, reason = null) {
+  const why = video.why || (video.keep ? reason : null);
+  const picture = h("img", {
+    class: "thumb",
+    src: media({ kind: "videos", id: video.id }, "thumbnail", {
+      t: ((video.duration || 0) / 2).toFixed(1),
+      width: 320,
+    }),
+    alt: "",
+    loading: "lazy",
+  });
+  picture.addEventListener("error", () => picture.classList.add("thumb-none"));
+  const facts = [
+    video.width && `${video.width} × ${video.height}`,
+    video.duration ? clock(video.duration) : "picture",
+    video.bitrate && bitrate(video.bitrate),
+    bytes(video.size),
+  ].filter(Boolean);
+  return h(
+    "li",
+    { class: `tile ${video.keep ? "tile-keep" : ""}`, dataset: { id: video.id } },
+    h("div", { class: "tile-picture" }, picture, video.keep && h("span", { class: "keep" }, icon("check"), "Keep")),
+    h("p", { class: "tile-name", title: video.name }, video.name),
+    h("p", { class: "muted small-text" }, facts.join(" · ")),
+    why && h("p", { class: "tile-why small-text" }, why),
+  );
+}

@@ -1,0 +1,212 @@
+// Two videos side by side, in step, with the matrix of their frames.
+
+import { get, part, post } from "../api.js";
+import { sureBadge } from "../components/badge.js";
+import { Duet } from "../components/duet.js";
+import { Filmstrip } from "../components/filmstrip.js";
+import { strongest } from "../components/hitcard.js";
+import { decoded, MatrixView } from "../components/matrix.js";
+import { errorState, note } from "../components/notice.js";
+import { jobProgress, ProgressCard } from "../components/progress.js";
+import { Screen } from "../components/screen.js";
+import { transport } from "../components/transport.js";
+import { announce, h, show } from "../dom.js";
+import { span } from "../format.js";
+import { cancel, resultOf } from "../jobs.js";
+import { fitted } from "../timing.js";
+import { sideFromAddress } from "./results.js";
+
+const TITLES = { queued: "Waiting for a free place", running: "Comparing frame by frame" };
+
+export async function matchView(place, { parameters, signal, title }) {
+  title("Side by side");
+  const head = h("div", { class: "match-head" });
+  const body = h("div", { class: "match" });
+  const back = h("button", { type: "button", class: "button quiet small", onclick: () => history.back() }, "‹ Back");
+  show(place, h("div", { class: "row between" }, h("h1", {}, "Side by side"), back), head, body);
+  const card = new ProgressCard({ title: TITLES.running });
+  card.update({ total: 0 });
+  show(body, card.element);
+  try {
+    const [query, video] = await Promise.all([
+      sideFromAddress(parameters.a, signal),
+      get(`videos/${part(parameters.b)}`, { signal }),
+    ]);
+    const target = { kind: "videos", id: video.id, name: video.name, duration: video.duration, still: !video.duration };
+    title(`${query.name} and ${target.name}`);
+    const { job } = await post("compare", { a: query.id, b: target.id }, { signal });
+    signal.addEventListener("abort", () => cancel(job.id).catch(() => {})); // it may have ended, which is as good
+    const result = await resultOf(job.id, (now) => card.update(jobProgress(now, TITLES)), { signal });
+    show(head, sureBadge(result));
+    await play(body, query, target, result, signal);
+  } catch (error) {
+    if (error.name === "AbortError" || signal.aborted) return;
+    show(
+      body,
+      errorState(error, {
+        title: "These two cannot be shown",
+        actions: [h("a", { class: "button", href: "#/" }, "New search")],
+      }),
+    );
+  }
+}
+
+async function play(body, query, target, result, signal) {
+  const segments = inStep(result);
+  const screens = {
+    query: new Screen(query, { label: `Query: ${query.name}`, still: query.still, signal }),
+    target: new Screen(target, { label: `Match: ${target.name}`, still: target.still, signal }),
+  };
+  let duet = null;
+  const strips = {
+    query: new Filmstrip(query, { label: "the query", name: query.name, seek: (time) => duet?.seek("query", time) }),
+    target: new Filmstrip(target, {
+      label: "the match",
+      name: target.name,
+      seek: (time) => duet?.seek("target", time),
+    }),
+  };
+  const controls = h("div", { class: "match-controls" });
+  const matrix = h("section", { class: "card match-matrix", "aria-labelledby": "matrix-title" });
+  show(
+    body,
+    h(
+      "div",
+      { class: "screens" },
+      side("Query", screens.query, strips.query),
+      side("Match", screens.target, strips.target),
+    ),
+    controls,
+    matrix,
+  );
+  await Promise.all([screens.query.ready, screens.target.ready]);
+  if (signal.aborted) return;
+  duet = new Duet(screens.query, screens.target, segments, { signal });
+  strips.query.setUp(
+    screens.query.duration,
+    segments.map((one) => one.query),
+  );
+  strips.target.setUp(
+    screens.target.duration,
+    segments.map((one) => one.target),
+  );
+  show(controls, transport(duet, { signal }), places(segments, duet));
+  const view = heatMap(matrix, result.matrix, segments, duet, signal);
+  duet.addEventListener("change", () => {
+    strips.query.show(screens.query.time);
+    strips.target.show(screens.target.time);
+    view?.position(screens.query.time, screens.target.time);
+  });
+  for (const screen of Object.values(screens)) {
+    screen.addEventListener("seeked", () => duet.dispatchEvent(new Event("change")));
+  }
+  start(duet, segments, result.matrix, view);
+  announce("Both videos are ready.");
+  if (!matchMedia("(prefers-reduced-motion: reduce)").matches) duet.play();
+}
+
+/** The segments, each with the line along which its frames are most alike. */
+function inStep({ segments = [], matrix }) {
+  if (!matrix?.rows || !matrix?.columns) return segments;
+  const values = decoded(matrix.before ?? matrix.values, matrix);
+  return segments.map((segment) => fitted(segment, values, { query: matrix.query_times, target: matrix.target_times }));
+}
+
+function side(name, screen, strip) {
+  return h(
+    "section",
+    { class: "card side", "aria-label": name },
+    h("h2", { class: "side-title" }, name),
+    screen.element,
+    strip.element,
+  );
+}
+
+/** At the best match, or else at the most similar frames. */
+function start(duet, segments, matrix, view) {
+  const best = strongest(segments);
+  if (best) duet.choose(best);
+  else if (matrix) duet.jump(...mostSimilar(matrix));
+  view?.start(duet.query.time, duet.target.time);
+}
+
+function mostSimilar(matrix) {
+  const { values } = decoded(matrix.before ?? matrix.values, matrix);
+  const at = values.reduce((best, value, index) => (value > values[best] ? index : best), 0);
+  return [matrix.query_times[Math.floor(at / matrix.columns)], matrix.target_times[at % matrix.columns]];
+}
+
+/** The matching stretches, to jump to. */
+function places(segments, duet) {
+  if (!segments.length) return note("No single stretch stands out; the players start at the most similar frames.");
+  const items = segments.map((segment) =>
+    h(
+      "li",
+      {},
+      h(
+        "button",
+        { type: "button", class: "chip", onclick: () => duet.choose(segment) },
+        `${span(segment.query)} → ${span(segment.target)}${segment.backwards ? ", backwards" : ""}`,
+      ),
+    ),
+  );
+  return h(
+    "div",
+    { class: "places" },
+    h("h2", { class: "places-title" }, "Matching stretches"),
+    h("ul", { class: "chips" }, items),
+  );
+}
+
+function heatMap(place, matrix, segments, duet, signal) {
+  const heading = h("h2", { id: "matrix-title" }, "Frame matrix");
+  if (!matrix?.rows || !matrix?.columns) {
+    show(place, heading, h("p", { class: "muted" }, "There is no matrix of these two."));
+    return null;
+  }
+  const times = { query: matrix.query_times, target: matrix.target_times };
+  const stages = {
+    after: decoded(matrix.values, matrix),
+    before: matrix.before ? decoded(matrix.before, matrix) : null,
+  };
+  const view = new MatrixView({ times, segments, signal, jump: (query, target) => duet.jump(query, target) });
+  const toggle = (name, label) =>
+    h(
+      "label",
+      { class: "segmented-item" },
+      h("input", {
+        type: "radio",
+        name: "stage",
+        value: name,
+        checked: name === "after",
+        onchange: () => view.show(stages[name]),
+      }),
+      h("span", {}, label),
+    );
+  show(
+    place,
+    h(
+      "div",
+      { class: "row between" },
+      heading,
+      stages.before &&
+        h(
+          "fieldset",
+          { class: "segmented" },
+          h("legend", { class: "visually-hidden" }, "Stage of the matrix"),
+          toggle("before", "Frames as they are"),
+          toggle("after", "Refined"),
+        ),
+    ),
+    h(
+      "p",
+      { class: "muted small-text" },
+      "Down: the query. Across: the match. The stronger the colour, the more alike two frames are; ",
+      "outlined is what counts as a match. ",
+      "Click a cell, or move with the arrow keys, to see its two frames.",
+    ),
+    view.element,
+  );
+  view.show(stages.after);
+  return view;
+}

@@ -1,0 +1,146 @@
+// What a search found: its progress first, then the hits.
+
+import { get, media, part, post } from "../api.js";
+import { hitCard } from "../components/hitcard.js";
+import { emptyState, errorState, note, skeleton, toast } from "../components/notice.js";
+import { jobProgress, ProgressCard } from "../components/progress.js";
+import { announce, h, show } from "../dom.js";
+import { clock, count, percent, plural } from "../format.js";
+import { cancel, resultOf } from "../jobs.js";
+import { recall, remember } from "../memory.js";
+import { go } from "../router.js";
+import { searchFields, settings } from "../settings.js";
+
+const TITLES = { queued: "Waiting for a free place", running: "Searching" };
+
+export async function resultsView(place, { parameters, signal, title }) {
+  title("Search results");
+  const body = h("div", {});
+  const heading = h("h1", {}, "Results");
+  show(place, heading, body);
+  const card = new ProgressCard({ title: TITLES.running, stop: () => cancel(parameters.job) });
+  card.update({ total: 0, message: "" });
+  show(body, card.element, skeleton(3, "hit"));
+  try {
+    const result = await resultOf(parameters.job, (job) => card.update(jobProgress(job, TITLES)), { signal });
+    showResult(body, heading, result, title);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    const again = h("a", { class: "button primary", href: "#/" }, "Search again");
+    if (error.type === "Cancelled") {
+      show(body, emptyState({ picture: "cross", title: "The search was cancelled", actions: [again] }));
+      return;
+    }
+    show(body, errorState(error, { title: "The search did not finish", actions: [again] }));
+  }
+}
+
+function showResult(body, heading, result, title) {
+  const query = sideOf(result.query);
+  const likely = result.hits.filter(isLikely);
+  const rest = result.hits.filter((hit) => !isLikely(hit));
+  heading.textContent = likely.length
+    ? plural(likely.length, "match", "matches")
+    : rest.length
+      ? "No clear match"
+      : "No match";
+  title(`${heading.textContent} for ${query.name}`);
+  announce(`${heading.textContent} for ${query.name}`);
+  const list = (hits, from) =>
+    h(
+      "ol",
+      { class: "hits", start: from },
+      hits.map((hit, index) => hitCard(hit, query, from + index)),
+    );
+  show(
+    body,
+    about(query, result),
+    result.hits.some((hit) => hit.probability === null) &&
+      note("This model has no calibration: a similarity score from −1 to 1 is shown in place of a probability."),
+    likely.length > 0 && [h("h2", { class: "visually-hidden" }, "Matches"), list(likely, 1)],
+    rest.length > 0 && [h("h2", { class: "hits-rest" }, "Less likely"), list(rest, likely.length + 1)],
+    !result.hits.length && nothing(query),
+  );
+}
+
+/** Rather the same than not; where no probability is known, whatever has a stretch in common. */
+const isLikely = (hit) => (hit.probability === null ? hit.segments.length > 0 : hit.probability >= 0.5);
+
+/** Uploads have ids that begin with "q"; those of videos are hexadecimal. */
+const kindOf = (id) => (id.startsWith("q") ? "queries" : "videos");
+
+/** A query as a side: one of this tab's uploads, or a video of the library. */
+function sideOf({ id, name, duration }) {
+  const known = recall(id) ?? { kind: kindOf(id), id };
+  const side = { ...known, name: name ?? known.name, duration: duration ?? 0, still: known.still ?? !duration };
+  remember(id, side);
+  if (side.id !== id) remember(side.id, side);
+  return side;
+}
+
+function about(query, result) {
+  const seconds = Object.values(result.seconds ?? {}).reduce((sum, one) => sum + one, 0);
+  const strip = h("img", { class: "query-strip", alt: "", src: media(query, "strip", { count: 8, height: 72 }) });
+  if (query.still) strip.src = media(query, "thumbnail", { width: 240 });
+  strip.addEventListener("error", () => strip.remove());
+  const facts = [
+    query.still ? "a picture" : clock(query.duration),
+    `${plural(result.database, "video")} searched`,
+    result.scored < result.database && `${count(result.scored)} compared in full`,
+    seconds > 0 && `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`,
+  ].filter(Boolean);
+  return h(
+    "section",
+    { class: "card query", "aria-label": "What was searched for" },
+    strip,
+    h(
+      "div",
+      { class: "query-text" },
+      h("p", { class: "query-name" }, query.name),
+      h("p", { class: "muted small-text" }, facts.join(" · ")),
+    ),
+    h("a", { class: "button quiet small", href: "#/" }, "New search"),
+  );
+}
+
+function nothing(query) {
+  const { least, exact } = settings();
+  const tips = [
+    least > 0 && `Only matches from ${percent(least)} on were asked for: a lower threshold may show more.`,
+    !exact && "An exact search compares with every video; it takes longer.",
+  ].filter(Boolean);
+  return emptyState({
+    picture: "search",
+    title: "Nothing in the library matches",
+    text: tips.join(" ") || `No video shows what ${query.name} shows.`,
+    actions: [
+      h("a", { class: "button", href: "#/settings" }, "Search settings"),
+      h("a", { class: "button primary", href: "#/" }, "New search"),
+    ],
+  });
+}
+
+/** Search for a video of the library, and go to where its results will be. */
+export async function searchById(video) {
+  try {
+    const { job, query } = await post("searches", { id: video.id, ...searchFields() });
+    const side = { kind: "videos", id: video.id, name: video.name, still: !video.duration };
+    remember(query, side);
+    remember(video.id, side);
+    go(["results", job.id]);
+  } catch (error) {
+    toast(error.message, { kind: "error" });
+  }
+}
+
+/** The side that an address names as "q:..." or "v:...": what is remembered of it, or what the server says. */
+export async function sideFromAddress(text, signal) {
+  const [kind, id] = [text.startsWith("q:") ? "queries" : "videos", text.replace(/^[qv]:/, "")];
+  const known = recall(id);
+  if (known && known.kind === kind && known.duration !== undefined) return known;
+  if (kind === "videos") {
+    const video = await get(`videos/${part(id)}`, { signal });
+    return { kind, id, name: video.name, duration: video.duration, still: !video.duration };
+  }
+  return { kind, id, name: known?.name ?? "Query", duration: known?.duration ?? 0, still: known?.still ?? false };
+}

@@ -1,0 +1,382 @@
+"""What the workers do with a library: search, compare, add, look for duplicates, forget."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hapvr.errors import HapvrError
+from hapvr.features.files import Features, joined
+from hapvr.library import AddProgress
+from hapvr.library.duplicates import DuplicateProgress, Link
+from hapvr.library.search import read_query
+from hapvr.plotting import RAMP
+from hapvr.server.decoding import Sampled, decoded
+from hapvr.server.holding import Held, HoldingLibrary
+from hapvr.server.limiting import be_nice
+from hapvr.server.problems import Problem, status_of
+from hapvr.server.wording import in_words, name_of, video_json, without_place
+from hapvr.server.worker import Call, Task
+from hapvr.similarity import Segment, find_segments
+from hapvr.similarity.comparator import DOWNSAMPLING
+from hapvr.video.limits import DecodeLimits
+
+_REMEMBERED = 256 * 2**20  # bytes of described uploads
+_MOST_CELLS = 640  # rows and columns of a matrix that is sent
+_LOWEST, _HIGHEST = -0.1, 1.0  # similarities at the ends of the scale 0..255
+
+
+class LibraryDesk:
+    """The desk of a worker with a library: one searches, the other writes."""
+
+    def __init__(self, kind: str, settings: dict[str, Any]) -> None:
+        self._kind, self._settings = kind, settings
+        if kind == "add":
+            be_nice(10)  # searches are waited for, adding is not
+        # Several small tasks side by side are done sooner by one thread each than by all threads one after the other.
+        slots = int(settings.get("slots", 1))
+        if slots > 1:
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // slots))
+        self._library = HoldingLibrary.open(Path(settings["library"]), wait_s=2.0)
+        if kind == "search" and isinstance(self._library, HoldingLibrary):
+            self._library.held = Held(settings["held_bytes"])
+        self._described: OrderedDict[tuple[str, float | None, float | None], tuple[Features, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def ready(self) -> dict[str, Any]:
+        """Load the model, for whoever searches."""
+        if self._kind == "search":
+            model = self._library.model
+            return {"model": model.name, "calibrated": model.calibration is not None}
+        return {}
+
+    def tasks(self) -> dict[str, Task]:
+        """What can be asked for."""
+        found: list[Task] = [self.search, self.compare, self.matrix, self.forget]
+        if self._kind == "add":
+            found = [self.add, self.duplicates, self.remove, self.distinct, self.not_distinct]
+        return {task.__name__: self._placeless(task) for task in found}
+
+    def _placeless(self, task: Task) -> Task:
+        """The task, whose errors do not say where the library lies."""
+
+        def done(arguments: dict[str, Any], call: Call) -> Any:
+            try:
+                return task(arguments, call)
+            except HapvrError as error:
+                raise Problem(status_of(error), without_place(str(error), str(self._library.path))) from error
+
+        return done
+
+    # --- searching ---------------------------------------------------------------------------------------------------
+
+    def search(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """The videos that show what the query shows."""
+        began = time.perf_counter()
+        query = arguments["query"]
+        start, end = arguments["from"], arguments["to"]
+        options = {name: arguments[name] for name in ("k", "min_probability", "exact")}
+        if "upload" in query:
+            features, duration = self._upload(query, start, end, call)
+            told = {"id": query["id"], "name": query["name"], "duration": duration}
+            reading = time.perf_counter() - began
+            result = self._library.search(features, **options)
+            result = dataclasses.replace(result, seconds=result.seconds | {"decode": reading})
+        else:
+            record = self._library.get(query["id"])
+            told = {"id": record.id, "name": name_of(record.path), "duration": record.duration}
+            result = self._library.search(record.id, start=start, end=end, **options)
+        catalogue = self._library.store.catalogue()
+        durations = {}
+        for record in catalogue.records([catalogue.row(hit.id) for hit in result.hits if hit.id in catalogue]):
+            durations[record.id] = record.duration
+        return {
+            "query": told,
+            "database": result.database,
+            "scored": result.scored,
+            "seconds": result.seconds,
+            "hits": [
+                _hit(hit.id, hit.path, hit.score, hit.probability, hit.segments, durations.get(hit.id, 0.0))
+                for hit in result.hits
+            ],
+        }
+
+    def _upload(
+        self, query: dict[str, Any], start: float | None, end: float | None, call: Call
+    ) -> tuple[Features, float]:
+        """The features of an upload, or of a part of it, described once; and how long it is."""
+        key = (query["id"], start, end)
+        with self._lock:
+            if key in self._described:
+                self._described.move_to_end(key)
+                return self._described[key]
+        model = self._library.model
+        settings, sampling = self._settings, model.sampling
+        wish = Sampled(
+            path=query["upload"],
+            fps=sampling.fps,
+            short_side=sampling.short_side,
+            at_least=sampling.at_least,
+            start=start,
+            end=end,
+            limits=DecodeLimits(settings["decode_pixels"], settings["decode_frames"], settings["decode_s"]),
+            bytes=settings["decode_bytes"],
+        )
+        parts: list[Features] = []
+        duration, count = 0.0, 0
+        call.progress(message="reading the video")
+        try:
+            for frames in decoded(wish, check=call.check):
+                parts.append(model.extractor.features(frames))
+                duration, count = frames.duration_s or 0.0, count + len(frames)
+                expected = max(float(count), min(duration, end or duration) * sampling.fps) if duration else None
+                call.progress(count, expected, "reading the video")
+        except HapvrError as error:
+            name = query["name"] or "the upload"
+            message = str(error).replace(query["upload"], name)
+            raise Problem(status_of(error), message) from error
+        if not parts:
+            raise Problem(400, f"'{query['name']}' has no frame in that part.")
+        features = joined(parts)
+        self._remember(key, features, duration)
+        call.progress(count, count, "searching")
+        return features, duration
+
+    def _remember(self, key: tuple[str, float | None, float | None], features: Features, duration: float) -> None:
+        with self._lock:
+            self._described[key] = (features, duration)
+            while (
+                len(self._described) > 1
+                and sum(one.regions.nbytes for one, _ in self._described.values()) > _REMEMBERED
+            ):
+                self._described.popitem(last=False)
+
+    def forget(self, arguments: dict[str, Any], _: Call) -> None:
+        """Forget an upload."""
+        with self._lock:
+            for key in [key for key in self._described if key[0] == arguments["id"]]:
+                del self._described[key]
+
+    # --- comparing ---------------------------------------------------------------------------------------------------
+
+    def _side(self, side: dict[str, Any], call: Call) -> tuple[Features, str, float]:
+        """The frames of a video that are compared, its name and duration."""
+        if "upload" in side:
+            features, duration = self._upload(side, side.get("from"), side.get("to"), call)
+            asked = read_query(self._library, features)
+            return asked.features, side["name"], duration
+        record = self._library.get(side["id"])
+        return read_query(self._library, record.id).features, name_of(record.path), record.duration
+
+    def _matched(
+        self, a: Features, b: Features
+    ) -> tuple[float, NDArray[np.float32], NDArray[np.float32] | None, list[Segment]]:
+        model = self._library.model
+        with torch.no_grad():
+            device = model.extractor.device
+            query, target = (model.similarity.describe(one.regions.to(device)) for one in (a, b))
+            found = model.similarity(query[None], target[None])
+        before = found.frame_matrices[0, 0].float().cpu().numpy()
+        after = None
+        if found.raw is not None and min(before.shape) >= DOWNSAMPLING:
+            height, width = (length // DOWNSAMPLING for length in before.shape)
+            after = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
+        assert a.timestamps is not None
+        assert b.timestamps is not None
+        segments = find_segments(before, a.timestamps, b.timestamps, config=model.segments)
+        return float(found.scores.item()), before, after, segments
+
+    def compare(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Two videos in full: the score, where they match, and the matrix of their frames."""
+        (a, _, _), (b, name, duration) = (self._side(arguments[one], call) for one in ("a", "b"))
+        call.check()
+        score, before, after, segments = self._matched(a, b)
+        calibration = self._library.model.calibration
+        probability = None if calibration is None else calibration.probability(score)
+        assert a.timestamps is not None
+        assert b.timestamps is not None
+        small, rows, columns = _pooled(before)
+        matrix: dict[str, Any] = {
+            "rows": len(rows),
+            "columns": len(columns),
+            "query_times": a.timestamps[rows].round(3).tolist(),
+            "target_times": b.timestamps[columns].round(3).tolist(),
+            "before": _encoded(small),
+        }
+        refined = small if after is None else _pooled(_enlarged(after, before.shape))[0]
+        matrix["values"] = _encoded(refined)
+        return _hit(arguments["b"]["id"], name, score, probability, segments, duration) | {"matrix": matrix}
+
+    def matrix(self, arguments: dict[str, Any], call: Call) -> str:
+        """The matrix of two videos as a PNG, base64."""
+        from PIL import Image
+
+        (a, _, _), (b, _, _) = (self._side(arguments[one], call) for one in ("a", "b"))
+        _, before, after, _ = self._matched(a, b)
+        values = before if arguments["stage"] == "before" or after is None else after
+        values = _pooled(values)[0]
+        picture = Image.fromarray(_coloured(values))
+        scale = max(1, 480 // max(picture.size))
+        picture = picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
+        stream = io.BytesIO()
+        picture.save(stream, "PNG")
+        return base64.b64encode(stream.getvalue()).decode()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def add(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Bring the library in step with a folder."""
+
+        def tell(now: AddProgress) -> None:
+            if call.stopped():  # it ends by itself, and keeps what is done
+                return
+            rate = now.frames / now.seconds if now.seconds > 0 else None
+            pace = now.seconds / max(1, now.done - now.unchanged)
+            message = None if now.current is None else name_of(now.current)
+            call.progress(now.done, now.total, message, rate=rate, eta_s=pace * (now.total - now.done))
+
+        call.progress(message="looking for videos")
+        with _placeless(arguments["paths"]):
+            report = self._library.add(
+                [Path(path) for path in arguments["paths"]],
+                prune=arguments["prune"],
+                retry=arguments["retry"],
+                progress=tell,
+                stop=call.stopped,
+            )
+        return dataclasses.asdict(report) | {
+            "failed": [{"name": name_of(path), "error": without_place(why, path)} for path, why in report.failed],
+            "warnings": [{"name": name_of(path), "warning": without_place(why, path)} for path, why in report.warnings],
+        }
+
+    def remove(self, arguments: dict[str, Any], _: Call) -> int:
+        """Forget videos."""
+        return self._library.remove(arguments["ids"])
+
+    def duplicates(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Groups of videos that show the same."""
+        since = None if arguments["since"] is None else datetime.fromisoformat(arguments["since"])
+
+        def tell(now: DuplicateProgress) -> None:
+            message = "looking for candidates" if now.stage == "candidates" else "comparing videos"
+            call.progress(now.done, now.total, message, eta_s=now.left_s)
+
+        report = self._library.duplicates(threshold=arguments["threshold"], since=since, progress=tell)
+        groups = [
+            {
+                "videos": [
+                    video_json(one) | {"keep": one is group.keep, "why": group.reason if one is group.keep else None}
+                    for one in group.videos
+                ],
+                "reason": group.reason,
+                "links": [_link(link) for link in group.links],
+            }
+            for group in report.groups
+        ]
+        beside = report.beside
+        named = {id: video_json(report.records[id]) for link in beside for id in (link.a, link.b)}
+        told = {name: getattr(report, name) for name in ("scored", "pairs", "marked", "threshold", "seconds")}
+        return {"groups": groups, "links": [_link(link) for link in beside], "videos": named, **told}
+
+    def distinct(self, arguments: dict[str, Any], _: Call) -> None:
+        """Mark two videos as no duplicates."""
+        self._library.mark_distinct(arguments["a"], arguments["b"])
+
+    def not_distinct(self, arguments: dict[str, Any], _: Call) -> None:
+        """Take the mark back."""
+        self._library.forget_mark(arguments["a"], arguments["b"])
+
+
+class _placeless:  # noqa: N801 - used as a statement
+    """Within, errors do not say where files lie."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self._paths = paths
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, HapvrError):
+            message = str(error)
+            for path in self._paths:
+                message = without_place(message, path)
+            raise Problem(status_of(error), message) from error
+
+
+def _link(link: Link) -> dict[str, Any]:
+    """Two videos that show the same; segments as those of hits: the query is a, the target b."""
+    return link.to_json() | {"segments": _segments(link.segments), "words": in_words(link.probability, link.score)}
+
+
+def _segments(segments: Sequence[Segment]) -> list[dict[str, Any]]:
+    return [
+        {"query": list(one.query), "target": list(one.target), "score": one.score, "backwards": one.backwards}
+        for one in segments
+    ]
+
+
+def _hit(
+    id: str,
+    path: str,
+    score: float,
+    probability: float | None,
+    segments: Sequence[Segment],
+    duration: float,
+) -> dict[str, Any]:
+    return {
+        "id": id,
+        "name": name_of(path),
+        "score": score,
+        "probability": probability,
+        "words": in_words(probability, score),
+        "duration": duration,
+        "segments": _segments(segments),
+    }
+
+
+def _pooled(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.intp], NDArray[np.intp]]:
+    """A matrix that is not too large to send, each cell the largest of those it stands for; and the frames it shows."""
+    starts = []
+    for axis, length in enumerate(matrix.shape):
+        first = np.unique(np.linspace(0, length, min(length, _MOST_CELLS), endpoint=False).astype(np.intp))
+        matrix = np.maximum.reduceat(matrix, first, axis=axis)
+        starts.append(first)
+    return matrix, starts[0], starts[1]
+
+
+def _enlarged(matrix: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Each cell in the place of those it was made of: psi's output is a quarter as long either way."""
+    rows, columns = (np.minimum(np.arange(n) // DOWNSAMPLING, m - 1) for n, m in zip(shape, matrix.shape, strict=True))
+    enlarged: NDArray[np.float32] = matrix[rows][:, columns]
+    return enlarged
+
+
+def _scaled(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    scaled: NDArray[np.float32] = np.clip((matrix - _LOWEST) / (_HIGHEST - _LOWEST), 0, 1)
+    return scaled
+
+
+def _encoded(matrix: NDArray[np.float32]) -> str:
+    return base64.b64encode((_scaled(matrix) * 255).round().astype(np.uint8).tobytes()).decode()
+
+
+def _coloured(matrix: NDArray[np.float32]) -> NDArray[np.uint8]:
+    place = _scaled(matrix) * (len(RAMP) - 1)
+    low = np.minimum(place.astype(int), len(RAMP) - 2)
+    share = (place - low)[..., None]
+    colours: NDArray[np.uint8] = (RAMP[low] * (1 - share) + RAMP[low + 1] * share).round().astype(np.uint8)
+    return colours

@@ -1,0 +1,281 @@
+"""Uploads: streamed to a private folder under names of their own, within limits, and removed in every case."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from hapvr.server.problems import Problem, busy, not_found
+from hapvr.server.settings import ServerSettings
+
+log = logging.getLogger("hapvr.server.uploads")
+_AT_ONCE = 2**20  # bytes that are written at a time
+_FIELD = 256  # bytes of a field of the form
+_FIELDS = 20
+_OVERHEAD = 64 * 2**10  # bytes of a form beside its file
+_HEADER = 4096
+_NAME = 200
+
+
+@dataclass(eq=False)
+class Query:
+    """An upload that is kept."""
+
+    id: str
+    name: str  # as the client calls it: only ever shown
+    path: Path
+    size: int
+    part: tuple[float | None, float | None] = (None, None)  # seconds that were last searched
+    duration: float = 0.0
+    used: float = field(default_factory=time.monotonic)
+    jobs: int = 0  # that need it
+
+
+class Uploads:
+    """The uploads that are kept, and those that come in."""
+
+    def __init__(self, folder: Path, settings: ServerSettings, *, forgotten: Callable[[str], None]) -> None:
+        self._folder, self._settings, self._forgotten = folder, settings, forgotten
+        self._queries: dict[str, Query] = {}
+        self._receiving: dict[str, int] = {}  # bytes so far
+        self.received = 0  # bytes in all
+
+    def get(self, id: str) -> Query:
+        """An upload by its id."""
+        if id not in self._queries:
+            raise not_found("query", id)
+        query = self._queries[id]
+        query.used = time.monotonic()
+        return query
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._queries
+
+    @property
+    def stored(self) -> int:
+        """Bytes that they take."""
+        return sum(query.size for query in self._queries.values()) + sum(self._receiving.values())
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def remove(self, id: str) -> None:
+        """Remove an upload."""
+        query = self._queries.pop(id)
+        with suppress(FileNotFoundError):
+            query.path.unlink()
+        self._forgotten(id)
+
+    def expire(self) -> None:
+        """Remove those that were not used for long."""
+        now = time.monotonic()
+        for query in list(self._queries.values()):
+            if not query.jobs and now - query.used > self._settings.keep_uploads_s:
+                self.remove(query.id)
+
+    def _make_room(self, count: int) -> None:
+        """Remove the oldest that nobody needs until so many bytes fit; `Problem` if they do not."""
+        for query in sorted(self._queries.values(), key=lambda one: one.used):
+            if self.stored + count <= self._settings.uploads_bytes:
+                return
+            if not query.jobs and time.monotonic() - query.used > 60:
+                self.remove(query.id)
+        if self.stored + count > self._settings.uploads_bytes:
+            raise busy("There is no room for another upload at the moment.", after_s=60)
+
+    async def receive(
+        self, content_type: str, length: int | None, chunks: AsyncIterator[bytes]
+    ) -> tuple[Query, dict[str, str]]:
+        """Receive a form with a file: the upload, and the other fields. Nothing is left of one that fails."""
+        most = self._settings.max_upload
+        if length is not None and length > most + _OVERHEAD:
+            raise self._too_large()
+        if len(self._receiving) >= self._settings.uploads_at_once:
+            raise busy(f"{len(self._receiving)} uploads are being received already.")
+        self.expire()
+        self._make_room(min(length or 0, most))
+        id = f"q{secrets.token_hex(12)}"
+        path = self._folder / id
+        form = _Form(content_type)
+        self._receiving[id] = 0
+        kept = False
+        try:
+            with path.open("xb", buffering=0) as file:
+                await asyncio.wait_for(self._stream(id, form, file, chunks), self._settings.upload_s)
+            form.require_whole()
+            size = self._receiving[id]
+            if size == 0:
+                raise Problem(400, f"'{form.name}' is empty.", hint="Choose a video or a picture.")
+            query = Query(id, form.name, path, size)
+            self._queries[id] = query
+            kept = True
+            return query, form.fields
+        except asyncio.TimeoutError:
+            raise Problem(408, "The upload took too long.", hint="Try again, or a smaller file.") from None
+        except OSError as error:
+            log.error("upload", extra={"error": str(error)})
+            raise Problem(507, "The upload could not be stored: the server has no room.") from None
+        finally:
+            del self._receiving[id]
+            if not kept:
+                with suppress(FileNotFoundError):
+                    path.unlink()
+
+    async def _stream(self, id: str, form: _Form, file: Any, chunks: AsyncIterator[bytes]) -> None:
+        total = 0
+        loop = asyncio.get_running_loop()
+
+        async def write() -> None:
+            data = form.taken()
+            self._receiving[id] += len(data)
+            if self._receiving[id] > self._settings.max_upload:
+                raise self._too_large()
+            if data:
+                await loop.run_in_executor(None, _write_all, file, data)
+
+        iterator = chunks.__aiter__()
+        while True:
+            try:
+                chunk = await asyncio.wait_for(iterator.__anext__(), self._settings.idle_s)
+            except StopAsyncIteration:
+                break
+            total += len(chunk)
+            self.received += len(chunk)
+            if total > self._settings.max_upload + _OVERHEAD:
+                raise self._too_large()
+            form.feed(chunk)
+            if form.waiting >= _AT_ONCE:
+                await write()
+                self._make_room(0)
+        await write()
+
+    def _too_large(self) -> Problem:
+        most = self._settings.max_upload / 2**20
+        return Problem(
+            413,
+            f"The upload is larger than {most:,.0f} MB, the most that this server takes.",
+            hint="Upload a shorter part of the video, or a copy of a lower resolution.",
+            headers={"Connection": "close"},
+        )
+
+
+class _Form:
+    """A multipart form as it comes in: one file, and a few short fields."""
+
+    def __init__(self, content_type: str) -> None:
+        kind, options = parse_options_header(content_type)
+        boundary = options.get(b"boundary", b"")
+        if kind != b"multipart/form-data" or not 1 <= len(boundary) <= 200:
+            raise Problem(415, "An upload is a form of type multipart/form-data, with a boundary.")
+        self.fields: dict[str, str] = {}
+        self.name = ""
+        self._has_file = self._ended = False
+        self._data: list[bytes] = []
+        self.waiting = 0
+        self._header = [b"", b""]
+        self._headers: dict[bytes, bytes] = {}
+        self._part: str | None = None  # the name of the field that is being read; None for the file
+        self._value = b""
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begin,
+                "on_header_field": lambda data, start, end: self._head(0, data[start:end]),
+                "on_header_value": lambda data, start, end: self._head(1, data[start:end]),
+                "on_header_end": self._head_end,
+                "on_headers_finished": self._open,
+                "on_part_data": lambda data, start, end: self._take(data[start:end]),
+                "on_part_end": self._close,
+                "on_end": self._end,
+            },
+        )
+
+    def feed(self, chunk: bytes) -> None:
+        """The next bytes of the body."""
+        try:
+            self._parser.write(chunk)
+        except MultipartParseError as error:
+            raise Problem(400, f"The form cannot be read: {error}.") from None
+
+    def taken(self) -> bytes:
+        """What of the file has come in since."""
+        data = b"".join(self._data)
+        self._data, self.waiting = [], 0
+        return data
+
+    def require_whole(self) -> None:
+        """Raise `Problem` unless the form has ended and held a file."""
+        if not self._ended:
+            raise Problem(400, "The upload was cut off before its end.", hint="Try again.")
+        if not self._has_file:
+            raise Problem(400, "The form holds no file.", hint="Send the video as the field 'file'.")
+
+    def _begin(self) -> None:
+        self._headers, self._header = {}, [b"", b""]
+
+    def _head(self, which: int, data: bytes) -> None:
+        self._header[which] += data
+        if len(self._header[which]) > _HEADER or len(self._headers) > _FIELDS:
+            raise Problem(400, "The form has headers that are too long.")
+
+    def _head_end(self) -> None:
+        self._headers[self._header[0].lower()] = self._header[1]
+        self._header = [b"", b""]
+
+    def _open(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        name = options.get(b"name", b"").decode(errors="replace")
+        if name == "file" and b"filename" in options:
+            if self._has_file:
+                raise Problem(400, "One file at a time.")
+            self._has_file = True
+            self.name = shown_name(options[b"filename"].decode(errors="replace"))
+            self._part = None
+        else:
+            if len(self.fields) >= _FIELDS:
+                raise Problem(400, "The form has too many fields.")
+            self._part, self._value = name, b""
+
+    def _take(self, data: bytes) -> None:
+        if self._part is None:
+            self._data.append(data)
+            self.waiting += len(data)
+            return
+        self._value += data
+        if len(self._value) > _FIELD:
+            raise Problem(400, f"The field '{self._part[:50]}' is too long.")
+
+    def _close(self) -> None:
+        if self._part is not None:
+            self.fields[self._part] = self._value.decode(errors="replace")
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def shown_name(given: str) -> str:
+    r"""A name that a client gave, fit to be shown: no folders, nothing that does not print, not too long.
+
+    >>> shown_name("C:\\films\\a\nb.mp4"), shown_name("../../etc/passwd"), shown_name("")
+    ('ab.mp4', 'passwd', 'upload')
+    """
+    name = os.path.basename(given.replace("\\", "/"))
+    name = "".join(letter for letter in name if letter.isprintable()).strip()[:_NAME]
+    return name if name.strip(".") else "upload"
+
+
+def _write_all(file: Any, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]

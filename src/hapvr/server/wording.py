@@ -1,0 +1,62 @@
+"""The words of answers: how sure a match is, and messages without the places of files on the server."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hapvr.library.records import VideoRecord, printable, shown
+
+_SURE = ((0.99, "almost certainly the same"), (0.9, "very likely the same"), (0.5, "probably the same"),
+         (0.1, "possibly the same"), (0.0, "probably not the same"))  # fmt: skip
+
+
+def in_words(probability: float | None, score: float) -> str:
+    """How sure a match is.
+
+    >>> in_words(0.97, 0.8), in_words(None, 0.8)
+    ('very likely the same', 'similarity 0.80')
+    """
+    if probability is None:
+        return f"similarity {score:.2f}"
+    return next(words for least, words in _SURE if probability >= least)
+
+
+def name_of(path: str) -> str:
+    """The name of a file as it can be shown; nothing of where it lies.
+
+    >>> name_of("/home/ann/films/a.mp4")
+    'a.mp4'
+    """
+    return shown(os.path.basename(path))
+
+
+def without_place(text: str, path: str) -> str:
+    """A message about a file, without where it lies.
+
+    >>> without_place("'/home/ann/a.mp4' holds no video.", "/home/ann/a.mp4")
+    "'a.mp4' holds no video."
+    """
+    for form in (path, shown(path)):
+        folder = os.path.dirname(form)
+        text = text.replace(form, os.path.basename(form))
+        if len(folder) > 1:
+            text = text.replace(folder + os.sep, "").replace(folder, "its folder")
+    return printable(text)
+
+
+def video_json(record: VideoRecord) -> dict[str, Any]:
+    """A video as clients see it: its name, never its path."""
+    return {
+        "id": record.id,
+        "name": name_of(record.path),
+        "duration": record.duration,
+        "frames": record.frames,
+        "width": record.width,
+        "height": record.height,
+        "bitrate": record.bitrate,
+        "size": record.size,
+        "state": record.state,
+        "error": None if record.error is None else without_place(record.error, record.path),
+        "added": record.added.isoformat(),
+    }

@@ -1,0 +1,61 @@
+"""One library of drawn films, made once with the shipped model, and a server of it in this process."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from hapvr.library import Library
+from hapvr.server.app import create_app
+from hapvr.server.settings import ServerSettings
+from hapvr.video.clip import Clip
+from hapvr.video.files import write_clip
+from hapvr.video.synth import draw_scene
+
+from .driving import BASE, Place
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with films, a library of them, and a clip of one."""
+    folder = tmp_path_factory.mktemp("served")
+    films = folder / "films"
+    films.mkdir()
+    scenes = [draw_scene(seed, seconds=4, fps=8, size=(96, 128)) for seed in range(3)]
+    for seed, scene in enumerate(scenes):
+        write_clip(scene, films / f"film {seed}.mp4")
+    (films / "broken.mp4").write_bytes(b"this is no video")
+    write_clip(Clip(scenes[1].images[8:28], scenes[1].fps), folder / "clip.mp4")
+    with Library.open(folder / "library", create=True) as library:
+        library.add([films], workers=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def place(made: Path) -> Iterator[Place]:
+    """A server of the library; tests leave the library as it is."""
+    settings = ServerSettings(roots=(made / "films",), max_upload=2 * 2**20, search_slots=1)
+    app = create_app(made / "library", settings=settings)
+    with TestClient(app, base_url=BASE) as client:
+        yield Place(client, made)
+
+
+@pytest.fixture
+def own(made: Path, tmp_path: Path) -> Iterator[Place]:
+    """A server of a copy, for tests that change it."""
+    for name in ("films", "library", "clip.mp4"):
+        copy = shutil.copytree if (made / name).is_dir() else shutil.copy2
+        copy(made / name, tmp_path / name)
+    with Library.open(tmp_path / "library") as library, library.writing("tests") as store:
+        catalogue = store.catalogue()
+        records = catalogue.records(catalogue.rows())
+        moved = [replace(one, path=str(tmp_path / "films" / Path(one.path).name)) for one in records]
+        store.put(list(zip(moved, catalogue.keys.tolist(), strict=True)), moved=[one.id for one in records])
+    settings = ServerSettings(roots=(tmp_path / "films",), search_slots=1, eager=False)
+    with TestClient(create_app(tmp_path / "library", settings=settings), base_url=BASE) as client:
+        yield Place(client, tmp_path)

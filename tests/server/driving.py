@@ -1,0 +1,81 @@
+"""What tests of the server share: asking, uploading, waiting for jobs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from httpx2 import Response
+from starlette.testclient import TestClient
+
+from hapvr.server.state import State
+
+BASE = "http://127.0.0.1:8787"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server, and the folder it was made of."""
+
+    client: TestClient
+    folder: Path
+
+    @property
+    def state(self) -> State:
+        state: State = self.client.app.state.server  # type: ignore[attr-defined]
+        return state
+
+    def get(self, path: str, status: int = 200, **options: Any) -> Response:
+        answer = self.client.get(path, **options)
+        assert answer.status_code == status, answer.text
+        return answer
+
+    def ids(self) -> dict[str, str]:
+        return {video["name"]: video["id"] for video in self.get("/api/videos").json()["videos"]}
+
+    def upload(self, data: bytes, name: str = "clip.mp4", status: int = 202, **fields: Any) -> dict[str, Any]:
+        answer = self.client.post("/api/searches", files={"file": (name, data)}, data=fields)
+        assert answer.status_code == status, answer.text
+        return dict(answer.json())
+
+    def begin(self, path: str, body: Any, status: int = 202) -> dict[str, Any]:
+        answer = self.client.post(path, json=body)
+        assert answer.status_code == status, answer.text
+        return dict(answer.json())
+
+    def ended(self, begun: dict[str, Any], state: str = "done") -> dict[str, Any]:
+        """A job when it is over."""
+        job: dict[str, Any] = begun["job"]
+        for _ in range(20):
+            job = self.get(f"/api/jobs/{job['id']}?wait=10").json()
+            if job["state"] not in ("queued", "running"):
+                break
+        assert job["state"] == state, job
+        return job
+
+    def kept(self) -> list[Path]:
+        """The uploads on disk."""
+        return list((self.state.folder / "uploads").iterdir())
+
+
+def error_of(answer: Response, kind: str) -> str:
+    """The message of an error, whose shape is checked."""
+    body = answer.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"type", "message", "hint"}
+    assert body["error"]["type"] == kind
+    return str(body["error"]["message"])
+
+
+def events_of(text: str) -> list[dict[str, Any]]:
+    """The jobs in a stream of events."""
+    found = []
+    for block in text.strip().split("\n\n"):
+        if block.startswith(":"):
+            continue
+        name, data = block.split("\n")
+        assert name == "event: job"
+        found.append(json.loads(data.removeprefix("data: ")))
+    return found

@@ -1,0 +1,291 @@
+"""Every endpoint, with a real library, real files and real workers."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from .driving import Place, error_of, events_of
+
+
+def test_says_what_it_serves(place: Place) -> None:
+    health = place.get("/api/health").json()
+    assert health["status"] == "ok"
+    assert health["library"] == {"videos": 3, "failed": 1}
+    about = place.get("/api/library").json()
+    assert (about["path"], about["videos"], about["failed"], about["model"]) == ("library", 3, 1, "lite")
+    assert [root["name"] for root in about["roots"]] == ["films"]
+
+
+def test_lists_videos_by_name_and_state_and_never_says_where_they_lie(place: Place) -> None:
+    page = place.get("/api/videos?limit=2&offset=1").json()
+    assert page["total"] == 4
+    assert [video["name"] for video in page["videos"]] == ["film 0.mp4", "film 1.mp4"]
+    assert [video["name"] for video in place.get("/api/videos?q=FILM%202").json()["videos"]] == ["film 2.mp4"]
+    (failed,) = place.get("/api/videos?state=failed").json()["videos"]
+    assert (failed["name"], failed["frames"]) == ("broken.mp4", 0)
+    (failure,) = place.get("/api/failures").json()
+    assert failure["name"] == "broken.mp4"
+    assert failure["error"].startswith("'broken.mp4' cannot be decoded")
+    for path in ("/api/videos", "/api/failures", "/api/library"):
+        assert str(place.folder) not in place.get(path).text
+    id = place.ids()["film 0.mp4"]
+    assert place.get(f"/api/videos/{id}").json()["duration"] == pytest.approx(4, abs=0.2)
+    error_of(place.get("/api/videos/000000000000", 404), "NotFound")
+    error_of(place.get("/api/videos?state=lost", 422), "BadInput")
+    error_of(place.get("/api/videos?limit=-1", 422), "BadInput")
+
+
+def test_serves_ranges_of_indexed_files(place: Place) -> None:
+    data = (place.folder / "films" / "film 0.mp4").read_bytes()
+    path = f"/api/videos/{place.ids()['film 0.mp4']}/file"
+    whole = place.get(path)
+    assert whole.content == data
+    assert whole.headers["accept-ranges"] == "bytes"
+    assert whole.headers["content-type"] == "video/mp4"
+    for asked, expected in (("bytes=5-9", data[5:10]), ("bytes=-7", data[-7:]), (f"bytes=10-{10**9}", data[10:])):
+        part = place.get(path, 206, headers={"Range": asked})
+        assert part.content == expected
+        assert part.headers["content-range"].endswith(f"/{len(data)}")
+    beyond = place.get(path, 416, headers={"Range": f"bytes={len(data)}-"})
+    assert beyond.headers["content-range"] == f"bytes */{len(data)}"
+    for odd in ("bytes=1-2,4-5", "lines=1-2", "bytes=9-5", "bytes=-"):
+        assert place.get(path, headers={"Range": odd}).content == data
+    etag = whole.headers["etag"]
+    place.get(path, 304, headers={"If-None-Match": etag})
+    assert place.get(path, 206, headers={"Range": "bytes=0-0", "If-Range": etag}).content == data[:1]
+    assert place.get(path, headers={"Range": "bytes=0-0", "If-Range": '"other"'}).content == data
+    error_of(place.get(f"/api/videos/{place.ids()['broken.mp4']}/file", 409), "Conflict")
+    for escape in ("..%2f..%2fetc%2fpasswd", "%2e%2e", "/etc/passwd"):
+        assert place.client.get(f"/api/videos/{escape}/file").status_code in (404, 405)
+
+
+def test_refuses_files_that_changed_vanished_or_lead_elsewhere(own: Place) -> None:
+    films, ids = own.folder / "films", own.ids()
+    with (films / "film 0.mp4").open("ab") as file:
+        file.write(b"more")
+    assert "changed" in error_of(own.get(f"/api/videos/{ids['film 0.mp4']}/file", 409), "Conflict")
+    (films / "film 1.mp4").unlink()
+    assert "not there" in error_of(own.get(f"/api/videos/{ids['film 1.mp4']}/thumbnail", 409), "Conflict")
+    target = films / "film 2.mp4"
+    outside = own.folder / "outside.mp4"
+    target.rename(outside)
+    target.symlink_to(outside)
+    assert "leads out" in error_of(own.get(f"/api/videos/{ids['film 2.mp4']}/file", 403), "Forbidden")
+    assert "leads out" in error_of(own.get(f"/api/videos/{ids['film 2.mp4']}/preview", 403), "Forbidden")
+    # A file that was replaced by something one would wait for.
+    target.unlink()
+    os.mkfifo(target)
+    error_of(own.get(f"/api/videos/{ids['film 2.mp4']}/file", 409), "Conflict")
+
+
+def test_draws_thumbnails_and_strips_and_keeps_them(place: Place) -> None:
+    id = place.ids()["film 1.mp4"]
+    first = place.get(f"/api/videos/{id}/thumbnail?t=1&width=160")
+    assert first.headers["content-type"] == "image/jpeg"
+    assert Image.open(io.BytesIO(first.content)).size == (160, 120)
+    other = place.get(f"/api/videos/{id}/thumbnail?t=3&width=160").content
+    assert other != first.content
+    assert place.get(f"/api/videos/{id}/thumbnail?t=1&width=160").content == first.content
+    beyond = place.get(f"/api/videos/{id}/thumbnail?t=1000&width=160").content  # the last frame
+    assert np.asarray(Image.open(io.BytesIO(beyond))).std() > 5
+    strip = place.get(f"/api/videos/{id}/strip?count=4&height=60")
+    assert Image.open(io.BytesIO(strip.content)).size == (4 * 80, 60)
+    for bad in ("thumbnail?width=5", "thumbnail?t=nan", "thumbnail?t=-1", "strip?count=0", "strip?height=9999"):
+        error_of(place.get(f"/api/videos/{id}/{bad}", 422), "BadInput")
+
+
+def test_makes_previews_that_keep_the_time(place: Place) -> None:
+    path = f"/api/videos/{place.ids()['film 1.mp4']}/preview"
+    preview = place.get(path)
+    assert preview.headers["content-type"] == "video/mp4"
+    with av.open(io.BytesIO(preview.content), "r") as container:
+        assert container.streams.video[0].codec_context.name == "h264"
+        times = [float(frame.time or 0.0) for frame in container.decode(video=0)]
+    assert times[0] == pytest.approx(0, abs=0.01)
+    assert times[-1] == pytest.approx(4, abs=0.3)
+    assert place.get(path, 206, headers={"Range": "bytes=0-3"}).content == preview.content[:4]
+
+
+def test_finds_the_film_that_a_clip_was_cut_from(place: Place) -> None:
+    begun = place.upload((place.folder / "clip.mp4").read_bytes(), name="../my clip.mp4", k=2)
+    result = place.ended(begun)["result"]
+    assert result["query"] == {"id": begun["query"], "name": "my clip.mp4", "duration": pytest.approx(2.5, abs=0.2)}
+    assert result["database"] == 3
+    assert len(result["hits"]) == 2
+    best = result["hits"][0]
+    assert (best["id"], best["name"]) == (place.ids()["film 1.mp4"], "film 1.mp4")
+    assert best["score"] > result["hits"][1]["score"]
+    assert best["words"]
+    (segment,) = best["segments"]
+    assert segment["target"][0] - segment["query"][0] == pytest.approx(1.0, abs=0.3)
+    query = f"/api/queries/{begun['query']}"
+    assert place.get(f"{query}/file").content == (place.folder / "clip.mp4").read_bytes()
+    for kind in ("thumbnail", "strip"):
+        assert place.get(f"{query}/{kind}").headers["content-type"] == "image/jpeg"
+    assert place.get(f"{query}/preview").headers["content-type"] == "video/mp4"
+    # The same upload again, a part of it, and its comparison with the film.
+    part = place.ended(place.begin("/api/searches", {"id": begun["query"], "from": 0.5, "to": 1.5, "k": 1}))["result"]
+    assert part["hits"][0]["id"] == best["id"]
+    assert all(0.4 <= time <= 1.6 for segment in part["hits"][0]["segments"] for time in segment["query"])
+    compared = place.ended(place.begin("/api/compare", {"a": begun["query"], "b": best["id"]}))["result"]
+    assert compared["matrix"]["query_times"][0] >= 0.5
+    assert place.client.delete(query).json() == {"removed": 1}
+    error_of(place.get(f"{query}/file", 404), "NotFound")
+    assert place.kept() == []
+
+
+def test_finds_the_film_of_a_picture(place: Place) -> None:
+    picture = place.get(f"/api/videos/{place.ids()['film 2.mp4']}/thumbnail?t=2&width=256").content
+    begun = place.upload(picture, name="still.jpg", k=1, exact="true")
+    result = place.ended(begun)["result"]
+    assert result["hits"][0]["name"] == "film 2.mp4"
+    assert result["query"]["duration"] == 0
+    assert place.get(f"/api/queries/{begun['query']}/strip").status_code == 200
+    place.client.delete(f"/api/queries/{begun['query']}")
+
+
+def test_searches_by_id_and_by_part(place: Place) -> None:
+    id = place.ids()["film 0.mp4"]
+    result = place.ended(place.begin("/api/searches", {"id": id}))["result"]
+    assert (result["query"]["id"], result["database"], len(result["hits"])) == (id, 2, 2)
+    assert place.ended(place.begin("/api/searches", {"id": id, "from": 1, "to": 3}))["result"]["scored"] == 2
+    job = place.ended(place.begin("/api/searches", {"id": id, "from": 900}), "failed")
+    assert job["error"]["type"] == "BadInput"
+    assert "has no frame from 900 s" in job["error"]["message"]
+    error_of(place.client.post("/api/searches", json={"id": "000000000000"}), "NotFound")
+    error_of(place.client.post("/api/searches", json={"id": place.ids()["broken.mp4"]}), "Conflict")
+    error_of(place.client.post("/api/searches", json={"id": id, "from": 3, "to": 1}), "BadInput")
+    wrong: list[Any] = [{"id": id, "k": 0}, {"id": id, "K": 1}, {}, [], {"id": id, "from": "NaN"}, {"id": "\ud800"}]
+    for bad in wrong:
+        headers = {"Content-Type": "application/json"}
+        answer = place.client.post("/api/searches", content=json.dumps(bad), headers=headers)
+        assert answer.status_code in (404, 422)
+        assert set(answer.json()) == {"error"}
+    assert place.client.post("/api/searches", content=b"x", headers={"Content-Type": "text/plain"}).status_code == 415
+
+
+def test_compares_frame_by_frame(place: Place) -> None:
+    ids = place.ids()
+    a, b = ids["film 0.mp4"], ids["film 1.mp4"]
+    same = place.ended(place.begin("/api/compare", {"a": a, "b": a}))["result"]
+    assert same["score"] == pytest.approx(1, abs=0.05)
+    matrix = same["matrix"]
+    values = np.frombuffer(base64.b64decode(matrix["values"]), np.uint8).reshape(matrix["rows"], matrix["columns"])
+    assert len(matrix["query_times"]) == matrix["rows"]
+    assert (values.argmax(1) == np.arange(len(values))).mean() > 0.9
+    assert (np.diagonal(values) > 200).all()
+    assert len(base64.b64decode(matrix["before"])) == values.size
+    other = place.ended(place.begin("/api/compare", {"a": a, "b": b}))["result"]
+    assert other["score"] < same["score"]
+    for stage in ("before", "after"):
+        answer = place.get(f"/api/matrix.png?a={a}&b={b}&stage={stage}")
+        assert answer.headers["content-type"] == "image/png"
+        assert min(Image.open(io.BytesIO(answer.content)).size) > 10
+    error_of(place.get(f"/api/matrix.png?a={a}&b=000000000000", 404), "NotFound")
+    error_of(place.client.post("/api/compare", json={"a": a, "b": ids["broken.mp4"]}), "Conflict")
+
+
+def test_tells_jobs_as_they_change(place: Place) -> None:
+    begun = place.begin("/api/searches", {"id": place.ids()["film 0.mp4"]})
+    answer = place.get(f"/api/jobs/{begun['job']['id']}/events")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    seen = events_of(answer.text)
+    assert seen[-1]["state"] == "done"
+    assert seen[-1]["result"]["hits"]
+    (listed,) = [job for job in place.get("/api/jobs").json() if job["id"] == begun["job"]["id"]]
+    assert (listed["state"], listed["result"]) == ("done", None)
+    assert place.client.delete(f"/api/jobs/{listed['id']}").json()["state"] == "done"  # it is over: it stays so
+    for path in ("", "/events"):
+        error_of(place.get(f"/api/jobs/j0{path}", 404), "NotFound")
+
+
+def test_adds_what_is_in_a_root_and_nothing_else(own: Place, made: Path) -> None:
+    films = own.folder / "films"
+    new = films / "new"
+    new.mkdir()
+    (new / "copy.mp4").write_bytes((made / "clip.mp4").read_bytes())
+    (new / "bad.mp4").write_bytes(b"nothing to see")
+    (own.folder / "secret").mkdir()
+    (films / "way out").symlink_to(own.folder / "secret")
+    root = own.get("/api/library").json()["roots"][0]["id"]
+    for path in ("..", "../secret", "new/../../secret", "/etc", "\\\\host\\share", "C:\\films", "way out", "a\0b"):
+        answer = own.client.post("/api/jobs/add", json={"root": root, "path": path})
+        assert answer.status_code == 403, path
+        assert str(own.folder) not in answer.text
+    error_of(own.client.post("/api/jobs/add", json={"root": root, "path": "nowhere"}), "NotFound")
+    error_of(own.client.post("/api/jobs/add", json={"root": "films"}), "NotFound")
+    job = own.ended(own.begin("/api/jobs/add", {"root": root, "path": "new"}))
+    assert job["result"]["added"] == 1
+    ((failure),) = job["result"]["failed"]
+    assert failure["name"] == "bad.mp4"
+    assert str(own.folder) not in str(job)
+    assert job["progress"]["done"] == job["progress"]["total"] == 2
+    assert own.get("/api/library").json()["videos"] == 4
+    # And one is forgotten; its file stays.
+    id = own.ids()["copy.mp4"]
+    assert own.client.delete(f"/api/videos/{id}").json() == {"removed": 1}
+    error_of(own.get(f"/api/videos/{id}", 404), "NotFound")
+    error_of(own.client.delete(f"/api/videos/{id}"), "NotFound")
+    assert (new / "copy.mp4").exists()
+
+
+def test_describes_itself(place: Place) -> None:
+    document = place.get("/api/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            assert {"401", "403", "422", "500"} <= set(operation["responses"]), (method, path)
+            for status, answer in operation["responses"].items():
+                if int(status) >= 400:
+                    schema = answer["content"]["application/json"]["schema"]
+                    assert schema == {"$ref": "#/components/schemas/Error"}, (method, path, status)
+    assert "example" in str(document["components"]["schemas"]["Job"])
+    for path in ("/docs", "/redoc"):
+        error_of(place.get(path, 404), "NotFound")
+    place.get("/api/health")
+    text = place.get("/metrics").text
+    assert 'hapvr_requests_total{method="GET",route="/api/health",status="200"} ' in text
+    assert "hapvr_videos 3\n" in text
+
+
+def test_finds_what_is_there_twice_and_believes_those_who_know_better(own: Place) -> None:
+    error_of(own.get("/api/duplicates.csv", 404), "NotFound")
+    films = own.folder / "films"
+    (films / "=copy of 0.mp4").write_bytes((films / "film 0.mp4").read_bytes())
+    (films / "clip.mp4").write_bytes((own.folder / "clip.mp4").read_bytes())
+    root = own.get("/api/library").json()["roots"][0]["id"]
+    assert own.ended(own.begin("/api/jobs/add", {"root": root}))["result"]["added"] == 2
+    ids = own.ids()
+    result = own.ended(own.begin("/api/duplicates", {"threshold": None}))["result"]
+    (group,) = [one for one in result["groups"] if ids["film 0.mp4"] in [video["id"] for video in one["videos"]]]
+    assert {video["id"] for video in group["videos"]} == {ids["film 0.mp4"], ids["=copy of 0.mp4"]}
+    assert sum(video["keep"] for video in group["videos"]) == 1
+    assert group["links"][0]["kind"] == "identical"
+    rest = result["links"] + [link for one in result["groups"] for link in one["links"] if one is not group]
+    (link,) = [one for one in rest if {one["a"], one["b"]} == {ids["clip.mp4"], ids["film 1.mp4"]}]
+    assert {"query", "target"} <= set(link["segments"][0])
+    assert str(own.folder) not in str(result)
+    table = own.get("/api/duplicates.csv").text
+    assert "'=copy of 0.mp4" in table  # no formula
+    pair = {"a": ids["clip.mp4"], "b": ids["film 1.mp4"]}
+    assert own.begin("/api/duplicates/distinct", pair, 200) == {"distinct": True}
+    again = own.ended(own.begin("/api/duplicates", {}))["result"]
+    assert pair["a"] not in str(again)
+    answer = own.client.request("DELETE", "/api/duplicates/distinct", json=pair)
+    assert answer.json() == {"distinct": False}
+    for bad, kind in (({"a": "0", "b": ids["clip.mp4"]}, "NotFound"), ({"a": "0", "b": "0"}, "BadInput")):
+        error_of(own.client.post("/api/duplicates/distinct", json=bad), kind)
+    same = {"a": ids["film 0.mp4"], "b": ids["=copy of 0.mp4"]}
+    assert "byte for byte" in error_of(own.client.post("/api/duplicates/distinct", json=same), "BadInput")
+    error_of(own.client.post("/api/duplicates", json={"since": "yesterday"}), "BadInput")
+    failed = own.ended(own.begin("/api/duplicates", {"threshold": 0.0}), "failed")
+    assert failed["error"]["type"] == "BadInput"

@@ -1,0 +1,630 @@
+"""The page in a real browser, at the widths of a desktop and of a phone, against a server of its own.
+
+Any error on the browser's console, any script that fails and any request to another host fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hapvr.library import Library
+from hapvr.video.clip import Clip
+from hapvr.video.files import write_clip
+from hapvr.video.synth import draw_scene
+from tests.video.media import write
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="the page is not tested: playwright is missing (pip install -e '.[dev]')"
+)
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="the page is not tested: there is no Chromium here (apt-get install chromium)"
+)
+
+FPS, SECONDS = 10.0, 10.0
+CLIP = (2.0, 8.0)  # what the query shows of the film "harbour"
+HOSTILE = "copy <img src=x onerror=alert(1)> & 'more'.mp4"
+SIZES = {"desktop": {"width": 1280, "height": 860}, "phone": {"width": 390, "height": 844}}
+WAIT_MS = 60_000
+Page = Any
+
+
+# --- the server ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder "films" that is indexed, one "new" that is not yet, and a clip to search for; empty until `draw`."""
+    root = tmp_path_factory.mktemp("videos")
+    for name in ("films", "new"):
+        (root / name).mkdir()
+    return root
+
+
+def draw(root: Path) -> None:
+    harbour = draw_scene(10, seconds=SECONDS, fps=FPS, size=(144, 256))
+    market = draw_scene(11, seconds=SECONDS, fps=FPS, size=(144, 256))
+    write_clip(harbour, root / "films" / "harbour.mp4")
+    part = np.ascontiguousarray(harbour.images[10:90, :, ::-1])
+    write_clip(Clip(part, FPS), root / "films" / HOSTILE, crf=30)
+    write(root / "films" / "old codec.mp4", list(market.images), rate=int(FPS), codec="mpeg4")
+    write_clip(draw_scene(12, seconds=3, fps=FPS, size=(144, 256)), root / "new" / "regatta.mp4")
+    (root / "new" / "cut off.mp4").write_bytes((root / "films" / "harbour.mp4").read_bytes()[:20_000])
+    first, last = (round(at * FPS) for at in CLIP)
+    write_clip(Clip(np.ascontiguousarray(harbour.images[first:last]), FPS), root / "clip.mp4")
+
+
+@pytest.fixture(scope="module")
+def address(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with these films in its library. It starts while they are drawn."""
+    library = tmp_path_factory.mktemp("library") / "library"
+    Library.open(library, create=True).close()
+    log = library.parent / "log"
+    roots = ["--root", str(films / "new"), "--root", str(films / "films")]
+    program = "import sys; from hapvr.cli import main; sys.exit(main())"
+    with log.open("wb") as out:
+        arguments = [sys.executable, "-c", program, "serve", str(library), "--port", "0", *roots]
+        serving = subprocess.Popen(arguments, stderr=out, stdout=out)
+    try:
+        draw(films)
+        end = time.monotonic() + 60
+        while not (found := re.search(r"http://\S+/", log.read_text())):
+            assert serving.poll() is None, log.read_text()
+            assert time.monotonic() < end, "the server does not say where it is"
+            time.sleep(0.05)
+        index(found[0])
+        yield found[0]
+    finally:
+        serving.terminate()
+        try:
+            serving.wait(20)
+        except subprocess.TimeoutExpired:
+            serving.kill()
+            serving.wait()
+
+
+def index(address: str) -> None:
+    """Have the server add the folder "films"."""
+    root = next(one["id"] for one in asked(f"{address}api/library")["roots"] if one["name"] == "films")
+    job = asked(f"{address}api/jobs/add", {"root": root})["job"]
+    for _ in range(3):  # whoever adds makes way for everybody else on a machine that is busy
+        if job["state"] in ("queued", "running"):
+            job = asked(f"{address}api/jobs/{job['id']}?wait=60")
+    assert job["state"] == "done", job
+    assert job["result"]["added"] == 3
+
+
+def asked(url: str, body: Any = None) -> Any:
+    """What the server answers to a program."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    for _ in range(200):  # the address is said a moment before it is listened to
+        try:
+            with urllib.request.urlopen(request, timeout=90) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError:
+            raise
+        except urllib.error.URLError:
+            time.sleep(0.1)
+    raise AssertionError(f"no answer from {url}")
+
+
+# --- the browser -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    options = ["--disable-dev-shm-usage", "--disable-gpu", "--mute-audio"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        options.append("--no-sandbox")  # Chromium has none for root
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield chromium
+        chromium.close()
+
+
+@contextmanager
+def opened(browser: Any, address: str, size: str = "desktop", *, expected: str = "", **options: Any) -> Iterator[Page]:
+    """A page that may not complain; `expected` is a pattern of the one complaint that the test brings about."""
+    phone = {"is_mobile": True, "has_touch": True} if size == "phone" else {}
+    still = {"reduced_motion": "reduce"}  # nothing plays by itself
+    context = browser.new_context(viewport=SIZES[size], **(still | phone | options))
+    context.set_default_timeout(WAIT_MS)
+    page = context.new_page()
+    complaints: list[str] = []
+
+    def heard(message: Any) -> None:
+        if message.type in ("error", "warning") and not (expected and re.search(expected, message.text)):
+            complaints.append(f"{message.type}: {message.text} at {message.location.get('url')}")
+
+    def requested(request: Any) -> None:
+        if not request.url.startswith((address, "blob:", "data:")):
+            complaints.append(f"a request to {request.url}")
+
+    page.on("console", heard)
+    page.on("pageerror", lambda error: complaints.append(f"script: {error}"))
+    page.on("request", requested)
+    page.goto(address)
+    try:
+        yield page
+        assert complaints == []
+    finally:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def bare(browser: Any, address: str) -> Iterator[Page]:
+    """A page whose modules are called one by one."""
+    with opened(browser, address) as page:
+        yield page
+
+
+def module(page: Page, name: str, body: str, *arguments: Any) -> Any:
+    """What JavaScript gives in which `m` is one of the page's modules and `a` are the arguments."""
+    program = f"async ([name, a]) => {{ const m = await import(`./static/js/${{name}}`); {body} }}"
+    return page.evaluate(program, [name, list(arguments)])
+
+
+def fits(page: Page) -> None:
+    """Nothing is wider than the window."""
+    widths = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert widths[0] <= widths[1], f"{page.url} is {widths[0]} wide in a window of {widths[1]}"
+
+
+def search(page: Page, file: Path) -> None:
+    page.set_input_files("input[type=file]", str(file))
+    page.get_by_role("button", name="Search", exact=True).click()
+    page.wait_for_selector(".hit, .state")
+
+
+def until(page: Page, condition: str, argument: Any = None) -> None:
+    """Wait until JavaScript says so. (playwright's own way needs eval, which the page's policy forbids.)"""
+    end = time.monotonic() + WAIT_MS / 1000
+    while not page.evaluate(condition, argument):
+        assert time.monotonic() < end, f"this did not come about: {condition}"
+        page.wait_for_timeout(40)
+
+
+def times(page: Page) -> list[float]:
+    """Where both players are, in seconds."""
+    found: list[float] = page.evaluate("[...document.querySelectorAll('video')].map((video) => video.currentTime)")
+    return found
+
+
+def wait_for_times(page: Page, query: float, target: float, within: float = 0.3) -> None:
+    program = """([query, target, within]) => {
+      const videos = [...document.querySelectorAll('video')];
+      return videos.length === 2 && videos.every((video) => !video.seeking)
+        && Math.abs(videos[0].currentTime - query) <= within && Math.abs(videos[1].currentTime - target) <= within;
+    }"""
+    until(page, program, [query, target, within])
+
+
+def pixel(page: Page, row: float, column: float) -> dict[str, float]:
+    """Where on the page the heat map shows a share of its rows and columns."""
+    box = page.locator(".matrix").bounding_box()
+    left, top, right, bottom = 46, 6, 8, 22  # what its axes take
+    return {
+        "x": box["x"] + left + column * (box["width"] - left - right),
+        "y": box["y"] + top + row * (box["height"] - top - bottom),
+    }
+
+
+# --- the walk --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_from_an_upload_to_two_players_in_step(browser: Any, address: str, films: Path, size: str) -> None:
+    with opened(browser, address, size, reduced_motion="no-preference") as page:
+        fits(page)
+        search(page, films / "clip.mp4")
+        assert "/results/" in page.url
+        best = page.locator(".hit").first
+        assert "harbour.mp4" in best.inner_text()
+        assert page.locator(".hit", has_text=HOSTILE).count() == 1  # as text, not as markup
+        assert best.locator("svg path").count() >= 1
+        assert re.search(r"of the query is \d:\d\d–\d:\d\d of this video", best.inner_text())
+        assert best.locator(".sure-number").inner_text()
+        fits(page)
+
+        best.click()  # anywhere on it
+        page.wait_for_selector(".play[data-playing=true]")
+        assert page.evaluate("document.activeElement.tagName") == "H1"  # a screen reader goes on from there
+        until(page, "[...document.querySelectorAll('video')].every((video) => video.currentTime > 1)")
+        page.locator(".play").click()
+        query, target = times(page)
+        assert target - query == pytest.approx(CLIP[0], abs=0.35)
+        fits(page)
+
+        # Any cell moves both players, whether it is part of the match or not.
+        if size == "phone":
+            page.locator(".matrix").scroll_into_view_if_needed()
+            spot = pixel(page, 0.76, 0.13)
+            page.touchscreen.tap(spot["x"], spot["y"])
+        else:
+            page.locator(".matrix").scroll_into_view_if_needed()
+            spot = pixel(page, 0.76, 0.13)
+            page.mouse.click(spot["x"], spot["y"])
+        wait_for_times(page, 0.76 * (CLIP[1] - CLIP[0]), 0.13 * SECONDS, within=0.6)
+        said = page.locator(".matrix-readout").inner_text()
+        assert re.fullmatch(r"Query 0:0\d\.\d · video 0:0\d\.\d · similarity −?\d\.\d\d", said)
+        before = times(page)
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        until(page, "was => document.querySelectorAll('video')[1].currentTime > was + 0.5", before[1])
+        assert times(page)[0] == pytest.approx(before[0], abs=0.1)
+        page.keyboard.press("Home")
+        until(page, "document.querySelectorAll('video')[1].currentTime < 0.6")
+
+        # A seek bar moves both to what matches; so does a stretch.
+        page.locator(".chip").first.click()
+        strip = page.get_by_role("slider", name="Position in the query")
+        strip.fill("3")
+        wait_for_times(page, 3.0, 3.0 + CLIP[0])
+        page.get_by_label("Frames as they are").check(force=True)
+        page.go_back()
+        page.wait_for_selector(".hit")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_folder_is_added_and_what_failed_is_shown(browser: Any, address: str, films: Path, size: str) -> None:
+    regatta = films / "new" / "regatta.mp4"
+    os.utime(regatta, ns=(time.time_ns(), time.time_ns()))
+    with opened(browser, address, size) as page:
+        page.get_by_role("link", name="Library").click()
+        page.wait_for_selector(".row-item")
+        assert page.title() == "Library – hapvr"
+        page.get_by_label("Root").select_option(label="new")
+        page.get_by_role("button", name="Add", exact=True).click()
+        page.wait_for_selector("#add progress")
+        page.wait_for_selector(".outcome-done")
+        failures = page.locator("#failures")
+        failures.wait_for()
+        assert "cut off.mp4" in failures.inner_text()
+        assert "cannot be decoded" in failures.inner_text()
+        assert str(films) not in page.content()  # a name, never a place
+        page.get_by_label("Search by name").fill("regat")
+        until(page, "document.querySelectorAll('.row-item').length === 1")
+        assert "regatta.mp4" in page.locator(".row-item").inner_text()
+        assert "q=regat" in page.url
+        page.get_by_label("Search by name").fill("")
+        page.get_by_label("Failed", exact=True).check(force=True)
+        until(page, "document.querySelectorAll('.row-item').length === 1")
+        fits(page)
+        page.get_by_role("button", name="Try these again").click()
+        until(page, "document.querySelectorAll('.outcome-done').length === 3")  # one for each root
+        assert any("1 failed" in text for text in page.locator(".outcome-done").all_inner_texts()[:2])
+
+
+def test_a_folder_outside_the_root_is_refused_in_words(browser: Any, address: str) -> None:
+    with opened(browser, f"{address}", expected="status of 403") as page:
+        page.goto(f"{address}#/library")
+        page.get_by_label("Folder within it").fill("../..")
+        page.get_by_role("button", name="Add", exact=True).click()
+        page.wait_for_selector(".add-form .field-problem:not(:empty)")
+        assert "root" in page.locator(".add-form .field-problem").inner_text()
+
+
+# --- duplicates ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_duplicates_are_shown_marked_and_unmarked(browser: Any, address: str, size: str) -> None:
+    """The groups are given here, so that each part of them is known; their videos are the library's."""
+    with opened(browser, address, size) as page:
+        videos = page.evaluate("fetch('api/videos').then((answer) => answer.json())")["videos"]
+        by_name = {video["name"]: video for video in videos}
+        a, b = by_name["harbour.mp4"], by_name[HOSTILE]
+        segment = {"query": [1.0, 9.0], "target": [0.0, 8.0], "score": 0.8, "backwards": False}
+        link = {
+            "a": a["id"],
+            "b": b["id"],
+            "kind": "duplicate",
+            "score": 0.8,
+            "probability": 0.97,
+            "segments": [segment],
+        }
+        group = {
+            "videos": [b | {"keep": False, "why": "2.0 s shorter"}, a | {"keep": True, "why": "the longest"}],
+            "links": [link],
+        }
+        old = by_name["old codec.mp4"]
+        beside = {"a": old["id"], "b": a["id"], "kind": "shared", "score": 0.4, "probability": None, "segments": []}
+        beside |= {"intervals": [[0.0, 2.0], [5.0, 7.0]], "speed": -1.0}
+        result = {"groups": [group], "links": [beside], "videos": {one["id"]: one for one in (a, old)}}
+        job: dict[str, Any] = {"id": "jd", "kind": "duplicates", "state": "done", "error": None, "result": result}
+        job |= {"progress": {"done": 3, "total": 3, "message": "", "rate": None, "eta_s": None}}
+        job |= {"created": "2026-01-01", "started": "2026-01-01", "finished": "2026-01-01"}
+        marks: list[tuple[str, Any]] = []
+
+        def marked(route: Any) -> None:
+            marks.append((route.request.method, route.request.post_data_json))
+            route.fulfill(json={"distinct": route.request.method == "POST"})
+
+        page.route("**/api/jobs", lambda route: route.fulfill(json=[]))
+        page.route(
+            "**/api/duplicates", lambda route: route.fulfill(status=202, json={"job": job | {"state": "running"}})
+        )
+        events = f"event: job\ndata: {json.dumps(job)}\n\n"
+        page.route("**/api/jobs/jd/events", lambda route: route.fulfill(body=events, content_type="text/event-stream"))
+        page.route("**/api/duplicates/distinct", marked)
+
+        page.get_by_role("link", name="Duplicates").click()
+        page.get_by_role("button", name="Look for duplicates").click()
+        page.wait_for_selector(".group")
+        assert "1 video to spare" in page.locator(".summary").inner_text()
+        tiles = page.locator(".tile")
+        assert "Keep" in tiles.nth(0).inner_text()
+        assert "the longest" in tiles.nth(0).inner_text()
+        assert "2.0 s shorter" in tiles.nth(1).inner_text()
+        assert "is the same as" in page.locator(".link").nth(0).inner_text()
+        assert "Very likely the same" in page.locator(".link").nth(0).inner_text()
+        assert "97.0%" in page.locator(".link").nth(0).inner_text()
+        part = page.locator(".parts .link")
+        assert "old codec.mp4 shares a stretch with harbour.mp4" in part.inner_text()
+        assert "0:00–0:02 of the query is 0:05–0:07 of this video, backwards" in part.text_content()
+        fits(page)
+
+        page.get_by_role("button", name="Not a duplicate").first.click()
+        page.get_by_text("Marked as not a duplicate", exact=True).wait_for()
+        page.get_by_role("button", name="Undo").click()
+        page.get_by_role("button", name=f"Not a duplicate: {a['name']}").wait_for()
+        pair = {"a": a["id"], "b": b["id"]}
+        assert marks == [("POST", pair), ("DELETE", pair)]
+        assert page.get_by_role("link", name="CSV").get_attribute("href") == "api/duplicates.csv"
+        with page.expect_download() as download:
+            page.get_by_role("link", name="JSON").click()
+        assert json.loads(Path(download.value.path()).read_text()) == result
+
+        page.get_by_role("link", name="Compare").first.click()
+        page.wait_for_selector(".play")
+
+
+def test_what_the_library_holds_twice_is_found_marked_and_unmarked(browser: Any, address: str) -> None:
+    with opened(browser, address) as page:
+        page.get_by_role("link", name="Duplicates").click()
+        page.get_by_role("button", name="Look for duplicates").click()
+        page.wait_for_selector(".link")
+        link = page.locator(".link", has_text="harbour.mp4").filter(has_text=HOSTILE)
+        assert re.search("is the same as|is part of", link.inner_text())
+        link.get_by_role("button", name="Not a duplicate").click()
+        link.get_by_role("button", name="Undo").click()
+        link.get_by_role("button", name="Not a duplicate").wait_for()
+        with page.expect_download() as download:
+            page.get_by_role("link", name="CSV").click()
+        assert Path(download.value.path()).read_text().startswith("group,id,name")
+        page.reload()  # what was found last is still there
+        page.wait_for_selector(".link")
+
+
+# --- what the server or the browser cannot do ------------------------------------------------------------------------
+
+
+def test_a_codec_the_browser_does_not_know_is_shown_as_a_preview(browser: Any, address: str) -> None:
+    with opened(browser, address) as page:
+        videos = page.evaluate("fetch('api/videos').then((answer) => answer.json())")["videos"]
+        ids = {video["name"]: video["id"] for video in videos}
+        page.goto(f"{address}#/match/v:{ids['harbour.mp4']}/{ids['old codec.mp4']}")
+        page.get_by_text("a smaller preview is shown").wait_for()
+        until(page, "document.querySelectorAll('video').length === 2")
+        assert page.locator("video").nth(1).get_attribute("src").endswith("/preview")
+
+
+def test_progress_is_asked_for_where_events_do_not_come(browser: Any, address: str, films: Path) -> None:
+    with opened(browser, address, expected="ERR_FAILED") as page:
+        page.route("**/events", lambda route: route.abort())
+        search(page, films / "clip.mp4")
+        assert page.locator(".hit").count() >= 2
+
+
+def test_a_file_that_is_no_video_is_refused_in_words(browser: Any, address: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.mp4").write_text("not a video at all " * 100)
+    with opened(browser, address, expected="status of 4|ERR_|DEMUXER") as page:
+        search(page, tmp_path / "notes.mp4")
+        assert "notes.mp4" in page.locator(".state-error").inner_text()
+
+
+def test_a_part_that_makes_no_sense_is_not_sent(browser: Any, address: str, films: Path) -> None:
+    with opened(browser, address) as page:
+        page.set_input_files("input[type=file]", str(films / "clip.mp4"))
+        page.get_by_label("From").fill("4")
+        page.get_by_label("To").fill("2")
+        page.get_by_role("button", name="Search", exact=True).click()
+        assert page.get_by_text("The part must end after it starts.").is_visible()
+        page.get_by_label("To").fill("0:05.5")
+        page.evaluate(  # a browser does not show the body of an upload
+            """() => {
+              window.sent = {};
+              const append = FormData.prototype.append;
+              FormData.prototype.append = function (name, value, ...rest) {
+                window.sent[name] = String(value);
+                append.call(this, name, value, ...rest);
+              };
+            }"""
+        )
+        page.get_by_role("button", name="Search", exact=True).click()
+        page.wait_for_selector(".hit, .state")
+        sent = page.evaluate("window.sent")
+        assert sent == {"k": "10", "exact": "false", "from": "4", "to": "5.5", "file": "[object File]"}
+
+
+def test_a_token_is_asked_for_and_the_view_goes_on(browser: Any, address: str) -> None:
+    inside = False
+
+    def login(route: Any) -> None:
+        nonlocal inside
+        inside = "token=right" in (route.request.post_data or "")
+        route.fulfill(status=200 if inside else 403, body="")
+
+    def api(route: Any) -> None:
+        error = {"error": {"type": "Forbidden", "message": "This server asks for a token.", "hint": None}}
+        route.continue_() if inside else route.fulfill(status=401, json=error)
+
+    with opened(browser, address, expected="status of 40[13]") as page:
+        page.route("**/login", login)
+        page.route("**/api/**", api)
+        page.goto(f"{address}#/library")
+        page.get_by_label("Token").fill("wrong")
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_text("That is not the token").wait_for()
+        page.get_by_label("Token").fill("right")
+        page.get_by_role("button", name="Continue").click()
+        page.wait_for_selector(".row-item")
+
+
+def test_a_server_that_is_gone_is_said(browser: Any, address: str) -> None:
+    with opened(browser, address, expected="ERR_") as page:
+        page.route("**/api/**", lambda route: route.abort())
+        page.get_by_role("link", name="Library").click()
+        page.get_by_text("The server does not answer.").wait_for()
+        page.unroute("**/api/**")
+        page.get_by_role("button", name="Try again").click()
+        page.wait_for_selector(".row-item")
+
+
+# --- looks and settings ----------------------------------------------------------------------------------------------
+
+
+def test_colours_follow_the_system_until_they_are_chosen(browser: Any, address: str) -> None:
+    def ground(page: Page) -> str:
+        colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return colour
+
+    with opened(browser, address, color_scheme="dark") as page:
+        dark = ground(page)
+        page.get_by_role("button", name="Use light colours").click()
+        assert ground(page) != dark
+        page.reload()
+        assert ground(page) != dark
+        page.emulate_media(color_scheme="light")
+        page.get_by_role("button", name="Use dark colours").click()
+        assert ground(page) == dark
+
+
+def test_settings_are_kept_and_sent(browser: Any, address: str) -> None:
+    with opened(browser, address) as page:
+        page.get_by_role("link", name="Settings").click()
+        page.get_by_label("Matches shown at most").fill("1")
+        page.get_by_label("Exact search").check()
+        page.get_by_label("Matches shown at most").blur()
+        page.reload()
+        assert page.get_by_label("Matches shown at most").input_value() == "1"
+        page.get_by_role("link", name="Library").click()
+        with page.expect_request(lambda request: request.method == "POST") as sent:
+            page.get_by_role("button", name="Find similar to harbour.mp4").click()
+        assert sent.value.post_data_json.items() >= {"k": 1, "exact": True}.items()
+        page.wait_for_selector(".hit")
+        assert page.locator(".hit").count() == 1
+
+
+# Each view, and what shows that it is complete.
+VIEWS = {"duplicates": ".state, .summary", "library": ".row-item", "settings": ".setting", "nowhere": ".state",
+         "results/none": ".state-error", "match/v:none/none": ".state-error", "": ".search-about p"}  # fmt: skip
+
+
+def test_every_view_can_be_read_aloud_and_fits_a_phone(browser: Any, address: str) -> None:
+    with opened(browser, address, "phone", expected="status of 404") as page:
+        for view, complete in VIEWS.items():
+            page.goto(f"{address}#/{view}")
+            page.wait_for_selector(complete)
+            assert page.locator("h1").count() == 1
+            assert page.evaluate("document.activeElement.tagName") == "H1"
+            assert page.locator("main, nav[aria-label=Main], header").count() >= 3
+            nameless = page.evaluate(
+                """[...document.querySelectorAll('button, a, input, select')].filter((element) => {
+                  const labels = [...(element.labels ?? [])].map((label) => label.textContent).join('');
+                  return !(element.getAttribute('aria-label') || element.textContent.trim() || labels.trim());
+                }).map((element) => element.outerHTML)"""
+            )
+            assert nameless == [], view
+            assert page.locator("img:not([alt])").count() == 0
+            fits(page)
+
+
+# --- its modules -----------------------------------------------------------------------------------------------------
+
+
+def test_times_and_sizes_are_written_as_people_read_them(bare: Page) -> None:
+    written = module(bare, "format.js", "return a.map((one) => m.clock(one))", 0, 7.4, 59.6, 3599.6, 3723)
+    assert written == ["0:00", "0:07", "1:00", "1:00:00", "1:02:03"]
+    assert module(bare, "format.js", "return m.clock(59.96, { tenths: true })") == "1:00.0"
+    read = module(bare, "format.js", "return a.map((one) => m.parseClock(one))", "75", "1:15,5", "1:02:03", "")
+    assert read == [75, 75.5, 3723, None]
+    wrong = module(
+        bare, "format.js", "return a.map((one) => Number.isNaN(m.parseClock(one)))", "x", "1:2:3:4", "-1", "1:"
+    )
+    assert wrong == [True] * 4
+    assert module(bare, "format.js", "return a.map(m.bytes)", 0, 999, 1400, 999_600, 12e9) == [
+        "0 B", "999 B", "1.4 kB", "1.0 MB", "12 GB"]  # fmt: skip
+    assert module(bare, "format.js", "return a.map(m.percent)", 0.98765, 0.99999, 1e-7) == [
+        "98.8%", "over 99.9%", "under 0.1%"]  # fmt: skip
+
+
+def test_a_time_is_read_back_as_it_was_written(bare: Page) -> None:
+    program = "return a.map((one) => m.parseClock(m.clock(one, { tenths: true })))"
+    seconds = [round(tenth / 10, 1) for tenth in range(0, 90_000, 337)]
+    assert module(bare, "format.js", program, *seconds) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("segment", "query", "target"),
+    [
+        ({"query": [0, 10], "target": [20, 30]}, 4, 24),
+        ({"query": [2, 12], "target": [0, 5]}, 4, 1),  # the target runs at half the speed
+        ({"query": [0, 10], "target": [20, 30], "backwards": True}, 4, 26),
+        ({"query": [3, 3], "target": [7, 7]}, 5, 9),  # an instant: both run on from there
+        ({"query": [0, 10], "target": [20, 30], "line": {"query": 5, "target": 26, "speed": 2}}, 6, 28),
+    ],
+)
+def test_a_moment_of_one_video_is_found_in_the_other(bare: Page, segment: Any, query: float, target: float) -> None:
+    assert module(bare, "timing.js", "return m.toTarget(a[0], a[1])", segment, query) == pytest.approx(target)
+    assert module(bare, "timing.js", "return m.toQuery(a[0], a[1])", segment, target) == pytest.approx(query)
+    back = module(bare, "timing.js", "return m.toQuery(a[0], m.toTarget(a[0], a[1]))", segment, 3.21)
+    assert back == pytest.approx(3.21)
+
+
+def test_the_nearest_frame_is_that_of_a_slow_search(bare: Page) -> None:
+    rng = np.random.default_rng(0)
+    frames = np.cumsum(rng.uniform(0.1, 1, 40)).tolist()
+    asked = rng.uniform(-1, 25, 200).tolist()
+    found = module(bare, "timing.js", "return a[1].map((time) => m.nearest(a[0], time))", frames, asked)
+    assert found == [min(range(len(frames)), key=lambda index: abs(frames[index] - time)) for time in asked]
+
+
+@pytest.mark.parametrize(("speed", "offset"), [(1.0, 4.8), (0.5, 1.3), (2.0, 3.0), (-1.0, 18.0)])
+def test_the_line_through_a_matrix_corrects_ends_that_are_a_frame_off(bare: Page, speed: float, offset: float) -> None:
+    """Frames are as alike as their moments are near; the ends are off by a frame on either side."""
+    query, target = np.arange(0, 10, 0.5), np.arange(0, 24, 0.5)
+    distance = np.abs(target[None] - (offset + speed * query[:, None]))
+    values = np.round(255 * np.exp(-(distance**2))).astype(int)
+    ends = sorted((offset + speed * query[0] - 0.5, offset + speed * query[-1] + 0.5))
+    segment = {"query": [0, 9.5], "target": ends, "backwards": speed < 0}
+    matrix = {"rows": len(query), "columns": len(target), "values": values.ravel().tolist()}
+    moments = {"query": query.tolist(), "target": target.tolist()}
+    program = "const one = m.fitted(...a); return [0, 5, 9.5].map((time) => m.toTarget(one, time))"
+    found = module(bare, "timing.js", program, segment, matrix, moments)
+    assert found == pytest.approx([offset + speed * time for time in (0, 5, 9.5)], abs=0.2)
+
+
+def test_a_follower_is_nudged_the_right_way_or_moved(bare: Page) -> None:
+    program = "return a.map((drift) => m.correction(drift, 2))"
+    ahead, behind, near, far = module(bare, "timing.js", program, 0.2, -0.2, 0.01, -0.9)
+    assert ahead < 2 < behind
+    assert near == 2
+    assert far == "seek"
+    assert ahead + behind == pytest.approx(4)  # as much either way

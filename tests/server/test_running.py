@@ -1,0 +1,156 @@
+"""`hapvr serve` as a process: it starts, survives broken connections and killed workers, and stops when told."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .driving import events_of
+from .test_uploads import FILE, TYPE, form
+
+PROGRAM = "from hapvr.cli import main; main()"
+
+
+class Running:
+    def __init__(self, library: Path, folder: Path, *options: str) -> None:
+        self.folder, self.log = folder, folder / "log"
+        command = [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            "serve",
+            str(library),
+            "--port",
+            "0",
+            "--folder",
+            str(folder),
+            *options,
+        ]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stderr=log)
+        self.port = int(self.said(r"serving at http://127\.0\.0\.1:(\d+)/"))
+
+    def said(self, pattern: str) -> str:
+        """Wait until the log says something."""
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            if found := re.search(pattern, self.log.read_text()):
+                return found[1]
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.05)
+        raise AssertionError(self.log.read_text())
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {} if data is None else {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.loads(answer.read())
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+
+    def kept(self) -> list[Path]:
+        return list(self.folder.glob("hapvr-serve-*/uploads/*"))
+
+
+@pytest.fixture(scope="module")
+def running(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("running")
+    server = Running(made / "library", folder, "--max-upload", "1", "--search-slots", "1")
+    while True:
+        try:
+            server.ask("/api/health")
+            break
+        except urllib.error.URLError:
+            time.sleep(0.05)
+    yield server
+    if server.process.poll() is None:
+        server.process.kill()
+        server.process.wait()
+
+
+HEAD = f"POST /api/searches HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {TYPE}\r\n"
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(running: Running) -> None:
+    body = form((FILE, bytes(200_000)))
+    with running.connect() as connection:
+        connection.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body[:150_000])
+        while not running.kept():
+            time.sleep(0.01)
+    end = time.monotonic() + 10
+    while running.kept() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert running.kept() == []
+
+
+def test_an_endless_upload_is_ended_and_leaves_nothing(running: Running) -> None:
+    with running.connect() as connection:
+        connection.sendall(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode())
+        piece = form((FILE, b""), end=False)[:-2]
+        sent = 0
+        try:
+            while sent < 50_000_000:
+                connection.sendall(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+                sent += len(piece)
+                piece = bytes(60_000)
+        except OSError:
+            pass  # the server has had enough
+        assert sent < 20_000_000
+    assert running.ask("/api/health")["status"] == "ok"
+    assert running.kept() == []
+
+
+def test_a_killed_worker_is_replaced(running: Running) -> None:
+    video = next(one for one in running.ask("/api/videos")["videos"] if one["state"] == "ready")
+    found = re.findall(r'"worker started", "worker": "search", "pid": (\d+)', running.log.read_text())
+    os.kill(int(found[-1]), signal.SIGKILL)
+    running.said(r"(worker ended)")
+    job = running.ask("/api/searches", {"id": video["id"]})["job"]
+    while job["state"] in ("queued", "running"):
+        job = running.ask(f"/api/jobs/{job['id']}?wait=30")
+    assert job["state"] == "done"
+    with urllib.request.urlopen(f"http://127.0.0.1:{running.port}/api/jobs/{job['id']}/events") as answer:
+        assert events_of(answer.read().decode())[-1]["state"] == "done"
+
+
+def test_stops_when_told_and_leaves_nothing(running: Running, made: Path) -> None:
+    body = form((FILE, (made / "clip.mp4").read_bytes()))
+    with running.connect() as connection:
+        connection.sendall(f"{HEAD}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 202 ")
+    job = re.search(rb'"id":"(j\w+)"', answer)
+    assert job is not None
+    assert len(running.kept()) == 1
+    with running.connect() as watching:  # somebody still watches a job
+        watching.sendall(f"GET /api/jobs/{job[1].decode()}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert watching.recv(20).startswith(b"HTTP/1.1 200")
+        began = time.monotonic()
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(60)
+    assert time.monotonic() - began < 20
+    assert list(running.folder.glob("hapvr-serve-*")) == []
+    lines = [json.loads(line) for line in running.log.read_text().splitlines() if line.startswith("{")]
+    requests = [line for line in lines if line["event"] == "request"]
+    assert {"time", "level", "request", "method", "path", "status", "seconds", "client"} <= set(requests[0])
+    pids = {line["pid"] for line in lines if line["event"] == "worker started"}
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

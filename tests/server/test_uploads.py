@@ -1,0 +1,173 @@
+"""Uploads that are wrong in every way: each gets a clear answer, and nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hapvr.server.problems import Problem
+from hapvr.server.settings import ServerSettings
+from hapvr.server.uploads import Uploads
+
+from .driving import Place, error_of
+
+BOUNDARY = "frontier"
+TYPE = f"multipart/form-data; boundary={BOUNDARY}"
+
+
+def form(*parts: tuple[str, bytes], end: bool = True) -> bytes:
+    """A form of parts: what follows `form-data;` in the header, and the content."""
+    body = b"".join(
+        f"--{BOUNDARY}\r\nContent-Disposition: form-data; {head}\r\n\r\n".encode() + content + b"\r\n"
+        for head, content in parts
+    )
+    return body + f"--{BOUNDARY}--\r\n".encode() if end else body
+
+
+FILE = 'name="file"; filename="a.mp4"'
+
+
+def post(place: Place, body: bytes, kind: str = TYPE) -> Any:
+    return place.client.post("/api/searches", content=body, headers={"Content-Type": kind})
+
+
+def test_what_is_no_video_is_refused_and_removed(place: Place) -> None:
+    answer = post(place, form((FILE, b"just some text, of no kind that shows anything")))
+    assert answer.status_code == 415
+    assert error_of(answer, "BadInput").startswith("'a.mp4' cannot be decoded")
+    assert str(place.state.folder) not in answer.text
+    cut = (place.folder / "clip.mp4").read_bytes()[:3000]  # the index of the file is missing
+    assert post(place, form((FILE, cut))).status_code == 415
+    assert place.kept() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "text"),
+    [
+        (form((FILE, b"")), TYPE, 400, "is empty"),
+        (b"", TYPE, 400, "cut off"),
+        (form((FILE, b"abc"), end=False), TYPE, 400, "cut off"),
+        (form((FILE, b"abc"))[:-20], TYPE, 400, "cut off"),
+        (form(('name="k"', b"3")), TYPE, 400, "no file"),
+        (form(('name="file"', b"abc")), TYPE, 400, "no file"),
+        (form((FILE, b"abc"), (FILE, b"def")), TYPE, 400, "One file"),
+        (form((FILE, b"abc"), ('name="k"', b"many")), TYPE, 422, "k:"),
+        (form((FILE, b"abc"), ('name="color"', b"red")), TYPE, 422, "color"),
+        (form((FILE, b"abc"), ('name="from"', b"nan")), TYPE, 422, "from"),
+        (form((FILE, b"abc"), ('name="from"', b"5"), ('name="to"', b"2")), TYPE, 400, "'to' must come after"),
+        (form((FILE, b"abc"), ('name="k"', b"1" * 1000)), TYPE, 400, "too long"),
+        (form(*[(f'name="a{n}"', b"1") for n in range(40)]), TYPE, 400, "too many"),
+        (form((f'name="file"; filename="{"x" * 9000}"', b"abc")), TYPE, 400, "header"),
+        (b"garbage that is no form", TYPE, 400, "form"),
+        (form((FILE, b"abc")), "multipart/form-data", 415, "boundary"),
+        (form((FILE, b"abc")), "multipart/mixed; boundary=frontier", 415, "form"),
+    ],
+)
+def test_forms_that_are_wrong(place: Place, body: bytes, kind: str, status: int, text: str) -> None:
+    answer = post(place, body, kind)
+    assert answer.status_code == status, answer.text
+    assert text in error_of(answer, "BadInput")
+    assert place.kept() == []
+
+
+def test_what_is_too_large_is_refused_before_and_while_it_comes(place: Place) -> None:
+    most = place.state.settings.max_upload
+    answer = place.client.post("/api/searches", content=b"", headers={"Content-Type": TYPE, "Content-Length": "9" * 12})
+    assert answer.status_code == 413
+    error_of(answer, "TooLarge")
+    assert post(place, form((FILE, bytes(most + 1)))).status_code == 413
+    assert place.kept() == []
+
+
+# --- the streaming itself --------------------------------------------------------------------------------------------
+
+
+async def _pieces(*pieces: bytes | BaseException | float) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        if isinstance(piece, BaseException):
+            raise piece
+        if isinstance(piece, float):
+            await asyncio.sleep(piece)
+        else:
+            yield piece
+
+
+async def _endless(seen: list[int]) -> AsyncIterator[bytes]:
+    yield form((FILE, b""), end=False)[:-2]
+    while True:
+        seen.append(1)
+        yield bytes(100_000)
+
+
+def receive(folder: Path, chunks: AsyncIterator[bytes], **settings: Any) -> tuple[Any, Uploads]:
+    uploads = Uploads(folder, ServerSettings(**settings), forgotten=lambda _: None)
+    return asyncio.run(uploads.receive(TYPE, None, chunks)), uploads
+
+
+def refusal(folder: Path, chunks: AsyncIterator[bytes], **settings: Any) -> int:
+    with pytest.raises(Problem) as refused:
+        receive(folder, chunks, **settings)
+    assert list(folder.iterdir()) == []
+    return refused.value.status
+
+
+def test_an_upload_arrives_as_it_was_sent_however_it_is_cut(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 5000 + b"\r\n--frontie" + b"\r\n--"
+    body = form((FILE, content), ('name="k"', b"7"))
+    for size in (1009, 65_536, len(body)):
+        pieces = [body[at : at + size] for at in range(0, len(body), size)]
+        (query, fields), _ = receive(tmp_path, _pieces(*pieces))
+        assert query.path.read_bytes() == content
+        assert (query.name, query.size, fields) == ("a.mp4", len(content), {"k": "7"})
+        assert query.path.parent == tmp_path
+        assert query.path.name == query.id
+
+
+def test_an_endless_upload_is_ended(tmp_path: Path) -> None:
+    seen: list[int] = []
+    assert refusal(tmp_path, _endless(seen), max_upload=1_000_000) == 413
+    assert len(seen) < 15
+
+
+def test_an_upload_that_stalls_or_breaks_off_is_removed(tmp_path: Path) -> None:
+    begun = form((FILE, b"abc"), end=False)
+    assert refusal(tmp_path, _pieces(begun, 1.0), idle_s=0.05) == 408
+    assert refusal(tmp_path, _pieces(begun, 0.04, b"a", 0.04, b"a", 0.04, b"a", 0.04), upload_s=0.1) == 408
+    with pytest.raises(KeyError):
+        receive(tmp_path, _pieces(begun, KeyError()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_are_never_places(tmp_path: Path) -> None:
+    body = form(('name="file"; filename="../../../etc/cron.d/x"', b"abc"))
+    (query, _), _ = receive(tmp_path, _pieces(body))
+    assert query.name == "x"
+    assert [path.name for path in tmp_path.iterdir()] == [query.id]
+
+
+def test_uploads_are_removed_when_they_are_old_or_room_is_needed(tmp_path: Path) -> None:
+    body = form((FILE, bytes(1000)))
+    settings = ServerSettings(keep_uploads_s=1000, uploads_bytes=2500, uploads_at_once=1)
+    gone: list[str] = []
+    uploads = Uploads(tmp_path, settings, forgotten=gone.append)
+
+    def another() -> str:
+        query, _ = asyncio.run(uploads.receive(TYPE, len(body), _pieces(body)))
+        return str(query.id)
+
+    first, second = another(), another()
+    with pytest.raises(Problem, match="no room"):  # both were used just now
+        another()
+    uploads.get(first).used -= 500
+    third = another()
+    assert gone == [first]
+    uploads.get(second).used -= 2000
+    uploads.get(third).used -= 2000
+    uploads.get(third).jobs = 1
+    uploads.expire()
+    assert gone == [first, second]
+    assert [path.name for path in tmp_path.iterdir()] == [third]

@@ -1,0 +1,207 @@
+"""Workers that are killed, hang, crash or are given up: whoever waits is told, and the next task is done."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from hapvr.server.jobs import Jobs
+from hapvr.server.metrics import Metrics
+from hapvr.server.problems import Problem
+from hapvr.server.settings import ServerSettings
+from hapvr.server.workers import Worker, WorkerDied
+
+
+class Slow(Worker):
+    module = "tests.server.slow_worker"
+
+
+def with_worker(use: Callable[[Worker], Awaitable[None]], **options: Any) -> None:
+    async def run() -> None:
+        settings = options.pop("settings", {})
+        worker = Slow("slow", settings | {"slots": options.get("slots", 1)}, **options)
+        try:
+            await asyncio.wait_for(use(worker), 60)
+        finally:
+            await worker.stop(5.0)
+        assert worker.pid is None
+
+    asyncio.run(run())
+
+
+def test_answers_problems_and_progress_come_back() -> None:
+    async def use(worker: Worker) -> None:
+        assert await worker.run("echo", {"text": "ü\ud800 \n"}) == "ü\ud800 \n"
+        seen: list[Any] = []
+        assert await worker.run("steps", {}, progress=seen.append) == "done"
+        assert [(one["done"], one["total"], one["message"]) for one in seen] == [
+            (step, 3, f"step {step}") for step in range(3)
+        ]
+        for task, status, text in (("refuse", 409, "Not now."), ("fail", 500, "oh"), ("limit", 413, "pixels")):
+            with pytest.raises(Problem, match=text) as refused:
+                await worker.run(task, {})
+            assert refused.value.status == status
+        with pytest.raises(Problem, match="KeyError"):
+            await worker.run("unheard of", {})
+        assert worker.started == 1
+
+    with_worker(use)
+
+
+def test_a_worker_that_dies_fails_its_task_and_is_started_anew() -> None:
+    async def use(worker: Worker) -> None:
+        with pytest.raises(WorkerDied, match="ended with code 3"):
+            await worker.run("crash", {})
+        waiting = asyncio.create_task(worker.run("hang", {}))
+        while worker.pid is None or not worker._doing:
+            await asyncio.sleep(0.01)
+        os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(WorkerDied, match="ended by SIGKILL"):
+            await waiting
+        assert await worker.run("echo", {"text": "again"}) == "again"
+        assert worker.started == 3
+
+    with_worker(use)
+
+
+def test_a_worker_that_cannot_start_says_why() -> None:
+    async def use(worker: Worker) -> None:
+        for _ in range(2):
+            with pytest.raises(Problem, match=r"could not be started.*nothing to work with"):
+                await worker.run("echo", {"text": ""})
+        assert not worker.busy
+
+    with_worker(use, settings={"die": True})
+
+
+def test_what_is_cancelled_ends_at_once_and_its_place_is_free() -> None:
+    async def use(worker: Worker) -> None:
+        await worker.start()
+        first = asyncio.create_task(worker.run("wait", {"seconds": 60}))
+        second = asyncio.create_task(worker.run("wait", {"seconds": 60}))
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        for task in (second, first):  # one that waits, then one that runs
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await worker.run("echo", {"text": "next"}) == "next"
+        assert time.monotonic() - began < 3
+        assert worker.started == 1
+
+    with_worker(use)
+
+
+def test_what_does_not_give_up_is_killed_and_others_are_done_again() -> None:
+    async def use(worker: Worker) -> None:
+        await worker.start()
+        hanging = asyncio.create_task(worker.run("hang", {}))
+        beside = asyncio.create_task(worker.run("wait", {"seconds": 0.6}))
+        await asyncio.sleep(0.1)
+        hanging.cancel()
+        assert await beside == "waited"
+        assert worker.started == 2
+
+    with_worker(use, slots=2, cancel_s=0.1)
+
+
+def test_what_takes_too_long_is_ended() -> None:
+    async def use(worker: Worker) -> None:
+        await worker.start()
+        with pytest.raises(Problem, match="given up after") as refused:
+            await worker.run("hang", {}, timeout_s=0.2)
+        assert refused.value.status == 503
+        assert await worker.run("echo", {"text": "next"}) == "next"
+
+    with_worker(use)
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def with_jobs(use: Callable[[Jobs], Awaitable[None]], **settings: Any) -> None:
+    async def run() -> None:
+        jobs = Jobs("nowhere", ServerSettings(**settings), Metrics())
+        jobs.searching = jobs.adding = Slow("slow", {})
+        jobs._worker = lambda kind: jobs.searching  # type: ignore[method-assign] # noqa: ARG005
+        try:
+            await asyncio.wait_for(use(jobs), 60)
+        finally:
+            await jobs.close()
+
+    asyncio.run(run())
+
+
+def test_jobs_are_watched_cancelled_and_counted() -> None:
+    async def use(jobs: Jobs) -> None:
+        ended: list[str] = []
+        running = jobs.submit("wait", {"seconds": 60}, over=lambda job: ended.append(job.id))
+        waiting = jobs.submit("echo", {"text": "later"}, over=lambda job: ended.append(job.id))
+        with pytest.raises(Problem, match="2 jobs are waiting") as refused:
+            jobs.submit("echo", {"text": ""})
+        assert refused.value.status == 503
+        seen = [event async for event in _until_running(jobs, running)]
+        assert '"state": "queued"' in seen[0]
+        assert '"state": "running"' in seen[-1]
+        never = jobs.get(waiting.id)
+        await jobs.cancel(never)
+        assert never.state == "cancelled"
+        await jobs.cancel(running)
+        assert running.state == "cancelled"
+        assert running.finished is not None
+        assert ended == [waiting.id, running.id]
+        killed = jobs.submit("hang", {})
+        while killed.state != "running":
+            await asyncio.sleep(0.01)
+        assert jobs.searching.pid is not None
+        os.kill(jobs.searching.pid, signal.SIGKILL)
+        await jobs.wait(killed, 10)
+        assert killed.to_json()["state"] == "failed"
+        assert killed.error is not None
+        assert "ended by SIGKILL" in killed.error["message"]
+        again = jobs.submit("echo", {"text": "fine"})
+        await jobs.wait(again, 30)
+        assert again.result == "fine"
+        left = jobs.submit("hang", {})
+        await asyncio.sleep(0.05)
+        watcher = asyncio.create_task(_all(jobs, left))
+        await asyncio.sleep(0.05)
+        jobs.announce_stop()
+        await asyncio.wait_for(watcher, 5)  # who watches is let go
+        with pytest.raises(Problem, match="stopping"):
+            jobs.submit("echo", {"text": ""})
+
+    with_jobs(use, queue=2)
+
+
+async def _until_running(jobs: Jobs, job: Any) -> Any:
+    async for event in jobs.watch(job):
+        yield event
+        if job.state == "running":
+            return
+
+
+async def _all(jobs: Jobs, job: Any) -> list[str]:
+    return [event async for event in jobs.watch(job)]
+
+
+def test_only_so_many_jobs_and_so_much_of_their_results_is_remembered() -> None:
+    async def use(jobs: Jobs) -> None:
+        ids = []
+        for size in (10, 10, 10, 900):
+            job = jobs.submit("echo", {"text": "x" * size})
+            await jobs.wait(job, 30)
+            ids.append(job.id)
+            assert job.id in [one.id for one in jobs.all()]
+        assert [job.id for job in jobs.all()] == ids[3:]  # the last one is heavy, and is kept all the same
+        for _ in range(4):
+            await jobs.wait(jobs.submit("echo", {"text": ""}), 30)
+        assert len(jobs.all()) == 3
+
+    with_jobs(use, keep_jobs=3, keep_results=500)
