@@ -12,7 +12,8 @@ from typer.main import get_command
 
 from hapvr.cli.app import app
 
-LAYERS = ["backbones", "features", "similarity", "losses", "evaluation", "training", "conversion"]
+LAYERS = ["backbones", "features", "similarity", "losses", "evaluation", "training", "conversion", "library"]
+OPENED = ["Library"]  # classes whose methods are listed too
 HERE = Path(__file__).parent
 
 
@@ -46,6 +47,12 @@ def api() -> str:
                 lines += [f"- `{name}`: {value}."]
                 continue
             lines += [f"- `{signature(name, thing)}`: {first_paragraph(thing)}"]
+            if name in OPENED:
+                own = {key: value for key, value in vars(thing).items() if not key.startswith("_")}
+                lines += [
+                    f"  - `{signature(key, getattr(thing, key))}`: {first_paragraph(getattr(thing, key))}"
+                    for key in own
+                ]
         lines += [""]
     return "\n".join(lines)
 

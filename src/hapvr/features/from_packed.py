@@ -188,7 +188,7 @@ class _Run:
             elif video.wrong is None:
                 if video.regions is None:
                     video.regions = torch.empty((video.length, *result.shape[1:]), dtype=self.dtype)
-                # By numpy: torch would spread so small a copy over all cores, which are busy unpacking, and wait for them.
+                # By numpy: torch would spread so small a copy over all cores, which are busy unpacking, and wait.
                 video.regions.numpy()[span.first : span.first + span.count] = result.numpy()[at : at + span.count]
             video.got += span.count
             at += span.count
@@ -266,7 +266,7 @@ class _Describe:
 
 
 def _on_the_host(values: Tensor) -> Tensor:
-    """A copy on the host. The thread sleeps until it is there: waiting as CUDA does it takes a core from the workers."""
+    """A copy on the host. The thread sleeps until it is there: waiting as CUDA does it takes a core."""
     if values.device.type != "cuda":
         return values.cpu()
     host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
