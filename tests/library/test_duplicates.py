@@ -124,6 +124,10 @@ def test_without_order_nothing_is_in_step() -> None:
     one = np.zeros((40, 40))
     one[:, 7] = 1  # all like one frame
     assert align(one, one, times, times).agreement == 0
+    # Frames in quick succession that are all like one of a slower video: they span no time of it.
+    quick = np.zeros((30, 10))
+    quick[1:, 3] = 1
+    assert align(quick, quick.T, np.arange(30) / 10, np.arange(10.0)).shares[0] == 0
     short = align(np.eye(3), np.eye(3), times[:3], times[:3])
     assert short.line is None
     assert short.agreement == 0
@@ -136,7 +140,7 @@ def test_strength_falls_with_either_factor_and_a_still_picture_counts_by_its_sco
     assert (np.diff(grid, axis=1) >= 0).all()
     assert ((grid >= 0) & (grid <= 1)).all()
     assert strength_of(-0.5, 1.0) == 0
-    assert strength_of(0.84, 0.0) < THRESHOLD < strength_of(0.88, 0.0)
+    assert strength_of(0.84, 0.0) < THRESHOLD < strength_of(0.9, 0.0)
 
 
 # --- a library of drawn vectors --------------------------------------------------------------------------------------
@@ -259,7 +263,7 @@ def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(base: 
 
 def test_a_higher_threshold_leaves_a_part_of_the_links(base: Library) -> None:
     before: set[frozenset[str]] | None = None
-    for threshold in (0.05, 0.2, 0.5, 0.9, 1.0):
+    for threshold in (0.05, 0.25, 0.9, 1.0):
         report = base.duplicates(threshold=threshold)
         links = set(pairs_of(report.links))
         assert all(link.strength >= threshold for link in report.links)

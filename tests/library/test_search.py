@@ -160,6 +160,9 @@ def test_a_part_of_the_query_alone_is_looked_for(library: Library) -> None:
         np.arange(24) / 2.0,
         np.concatenate([one.low_information] * 2),
     )
+    times = module.read_query(library, both, start=6.0, end=11.5).features.timestamps
+    assert times is not None
+    assert times.tolist() == [6.0, 6.5, 7.0, *np.arange(8.0, 11.5, 0.5)]  # at 7.5 s it says nothing; 11.5 s is outside
     result = library.search(both, start=6.0, end=12.0, k=1)
     assert ids(result) == ["video012"]
     assert result.hits[0].score == pytest.approx(1.0, abs=0.02)

@@ -111,7 +111,7 @@ def _in_step(matrix: NDArray[np.floating], times: Floats, others: Floats) -> _St
         first = int(counts.argmax())
         chosen = order[first : first + int(counts[first])]
         # Many frames that are all like one are not in step.
-        count = min(len(chosen), 9 * len(np.unique(most[chosen])))
+        count = min(len(chosen), 2 * len(np.unique(most[chosen])))
         share = max(0, count - _BY_CHANCE) / max(len(times), _LEAST_FRAMES)
         share = share if abs(speed) == 1 else share - _OTHER_SPEED
         if share > best.share:

@@ -160,7 +160,7 @@ def calibrate(
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     begun = time.monotonic()
     tell = progress or (lambda _: None)
-    store, model = library.store, library.model
+    store = library.store
     records = _different(library)
     if len(records) < _LEAST_VIDEOS:
         raise DataError(
@@ -173,7 +173,7 @@ def calibrate(
             f"None of the files of '{shown(library.path)}' is there: edited copies of them are what a calibration is "
             "fitted on. Bring some of them back."
         )
-    linked = _linked(library, tell)
+    linked, model = _linked(library, tell), library.model
     made = list(_copies(here, model, copies, seed, tell))
     good = [one for one in made if one.regions is not None]
     failed = {one.record.path: one.error for one in made if one.error is not None}
