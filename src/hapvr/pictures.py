@@ -60,7 +60,7 @@ def save_plot(match: Match, path: str | os.PathLike[str]) -> Path:
 
 def save_html(match: Match, path: str | os.PathLike[str]) -> Path:
     """Write the explanation of a match as one self-contained page."""
-    return _written(_page(match), Path(path))
+    return written(_page(match), Path(path))
 
 
 def save_matches(
@@ -90,7 +90,7 @@ def save_matches(
 <p class="lead">{html.escape(summary)}</p>
 <ol>{listed}</ol>{f"<ul>{said}</ul>" if said else ""}
 {sections}"""
-    return _written(_document(title, body), Path(path))
+    return written(document(title, body), Path(path))
 
 
 def save_report(
@@ -122,10 +122,11 @@ dashed ones the truth.</p>
 <h2>All scores</h2>
 <p class="note">Each row is a query, each column a target; the best of a row is framed.</p>
 {_score_table(entries, targets, scores)}"""
-    return _written(_document(title, body), Path(path))
+    return written(document(title, body), Path(path))
 
 
-def _written(page: str, path: Path) -> Path:
+def written(page: str, path: Path) -> Path:
+    """Write a page; `ConfigError` where that cannot be."""
     require_outputs([path])
     try:
         path.write_text(page, encoding="utf-8")
@@ -161,8 +162,7 @@ def _where(match: Match, target: str) -> str:
     if not segments:
         return f"<p>{_headline(match, target)}.</p>"
     rows = [
-        f"<tr><td>{_stretch(s.query)}</td><td>{_stretch(s.target)}</td>"
-        f"<td>{'backwards' if s.backwards else ''}</td></tr>"
+        f"<tr><td>{stretch(s.query)}</td><td>{stretch(s.target)}</td><td>{'backwards' if s.backwards else ''}</td></tr>"
         for s in segments[:_PLACES]
     ]
     if len(segments) > _PLACES:
@@ -199,13 +199,13 @@ def _score_table(entries: Sequence[Entry], targets: Sequence[Side], scores: NDAr
 
 
 def _page(match: Match) -> str:
-    return _document(" and ".join(Path(side.path).name for side in (match.query, match.target)), _explained(match))
+    return document(" and ".join(Path(side.path).name for side in (match.query, match.target)), _explained(match))
 
 
 def _explained(match: Match) -> str:
     names = [html.escape(Path(side.path).name) for side in (match.query, match.target)]
     rows = "".join(
-        f"<tr><td>{_stretch(s.query)}</td><td>{_stretch(s.target)}</td>"
+        f"<tr><td>{stretch(s.query)}</td><td>{stretch(s.target)}</td>"
         f"<td>{s.score:.3f}</td><td>{'backwards' if s.backwards else ''}</td></tr>"
         for s in match.segments
     )
@@ -268,7 +268,8 @@ figcaption, .note { font-size: .85rem; opacity: .75; } .note { margin: .2rem 0; 
 """
 
 
-def _document(title: str, body: str) -> str:
+def document(title: str, body: str) -> str:
+    """A whole page, with its style, that needs nothing from elsewhere."""
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{html.escape(title)}</title>
@@ -308,7 +309,8 @@ def _in_words(match: Match) -> str:
     return "1 match" if len(match.segments) == 1 else f"{len(match.segments)} matches"
 
 
-def _stretch(seconds: tuple[float, float]) -> str:
+def stretch(seconds: tuple[float, float]) -> str:
+    """A stretch of time as minutes and seconds."""
     clock = [f"{int(time // 60)}:{time % 60:04.1f}" for time in seconds]
     return f"{clock[0]} to {clock[1]}"
 
@@ -353,7 +355,7 @@ def _paths(match: Match, truth: Sequence[tuple[float, float, float, float]] = ()
 
 
 def _heat_map(matrix: NDArray[np.float32]) -> str:
-    return _png(_coloured(matrix))
+    return png(_coloured(matrix))
 
 
 def _coloured(values: NDArray[np.floating]) -> NDArray[np.uint8]:
@@ -372,10 +374,10 @@ def _thumbnail(side: Side, frame: int, height: int = 128) -> str:
     image = Image.fromarray(np.ascontiguousarray(side.frames.images[side.used[frame]]))
     tall = min(2 * height, image.height)
     image = image.resize((max(1, round(image.width * tall / image.height)), tall), Image.Resampling.BILINEAR)
-    return _png(np.asarray(image), quality=80)
+    return png(np.asarray(image), quality=80)
 
 
-def _png(image: NDArray[np.uint8], quality: int | None = None) -> str:
+def png(image: NDArray[np.uint8], quality: int | None = None) -> str:
     """An image as a data address: PNG, or JPEG of a quality."""
     from PIL import Image
 

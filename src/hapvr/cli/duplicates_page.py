@@ -14,7 +14,7 @@ from PIL import Image
 from hapvr.errors import HapvrError
 from hapvr.library.duplicates import DuplicateReport, Group, Link
 from hapvr.library.records import VideoRecord, shown
-from hapvr.pictures import _document, _png, _stretch, _written
+from hapvr.pictures import document, png, stretch, written
 
 _FRAMES = 6  # of a strip
 _MOST = 200  # groups on a page, and as many links beside them
@@ -51,7 +51,7 @@ def save_page(report: DuplicateReport, path: str | os.PathLike[str], library: st
 {f"<h2>Parts of others</h2>{others}" if others else ""}
 <p class="note">{report.scored:,} of {report.pairs:,} pairs were compared, links are of a strength of at least
 {report.threshold:g}. To say that two are no duplicates: hapvr duplicates LIBRARY --distinct ID ID</p>"""
-    return _written(_document("Duplicates", body), Path(path))
+    return written(document("Duplicates", body), Path(path))
 
 
 def _group(number: int, group: Group) -> str:
@@ -72,7 +72,7 @@ def _group(number: int, group: Group) -> str:
 
 def _beside(link: Link, report: DuplicateReport) -> str:
     a, b = report.records[link.a], report.records[link.b]
-    where = [_stretch(part) for part in link.intervals]
+    where = [stretch(part) for part in link.intervals]
     notes = {
         "contained": (f"is {where[1]} of the one below", "the whole"),
         "shared": (f"{where[0]} of it is {where[1]} of the one below", "shares that part"),
@@ -110,7 +110,7 @@ def _spread(part: tuple[float, float]) -> list[float]:
 
 
 def _copy(video: VideoRecord, times: Sequence[float], word: str, mark: str, note: str) -> str:
-    length = f"{_stretch((0.0, video.duration)).split(' to ')[1]}, " if video.duration else ""
+    length = f"{stretch((0.0, video.duration)).split(' to ')[1]}, " if video.duration else ""
     facts = f"{length}{video.width} x {video.height}, {video.bitrate / 1000:,.0f} kbit/s, {video.size / 1e6:.1f} MB"
     gone = "" if video.state == "ready" else f" ({video.state})"
     return f"""<div class="copy">{_strip(video, times)}
@@ -153,7 +153,7 @@ def _small(image: NDArray[np.uint8]) -> str:
     picture = Image.fromarray(np.ascontiguousarray(image))
     tall = min(2 * _HEIGHT, picture.height)
     wide = max(1, round(picture.width * tall / picture.height))
-    return _png(np.asarray(picture.resize((wide, tall), Image.Resampling.BILINEAR)), quality=80)
+    return png(np.asarray(picture.resize((wide, tall), Image.Resampling.BILINEAR)), quality=80)
 
 
 def _evidence(link: Link) -> str:

@@ -2,26 +2,49 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("LANCEDB_LOG", "error")  # the storage engine's warnings are of no use to whoever uses hapvr
 
 if TYPE_CHECKING:
+    from hapvr.library.calibrating import CalibrationReport
+    from hapvr.library.duplicates import DuplicateReport, Group, Link
     from hapvr.library.library import Library
     from hapvr.library.records import AddProgress, AddReport, Hit, LibraryInfo, SearchResult, VideoRecord
 
-__all__ = ["AddProgress", "AddReport", "Hit", "Library", "LibraryInfo", "SearchResult", "VideoRecord"]
+_HOMES = {
+    "AddProgress": "records",
+    "AddReport": "records",
+    "CalibrationReport": "calibrating",
+    "DuplicateReport": "duplicates",
+    "Group": "duplicates",
+    "Hit": "records",
+    "Library": "library",
+    "LibraryInfo": "records",
+    "Link": "duplicates",
+    "SearchResult": "records",
+    "VideoRecord": "records",
+}
+
+__all__ = [
+    "AddProgress",
+    "AddReport",
+    "CalibrationReport",
+    "DuplicateReport",
+    "Group",
+    "Hit",
+    "Library",
+    "LibraryInfo",
+    "Link",
+    "SearchResult",
+    "VideoRecord",
+]
 
 
 def __getattr__(name: str) -> Any:
     # Brought when asked for: the storage engine takes its time to load.
-    if name == "Library":
-        from hapvr.library.library import Library
-
-        return Library
-    if name in __all__:
-        from hapvr.library import records
-
-        return getattr(records, name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"hapvr.library.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'hapvr.library' has no attribute {name!r}")

@@ -28,8 +28,7 @@ from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, Weigh
 from hapvr.features.extractor import half_pays
 from hapvr.library.records import VideoRecord, shown
 from hapvr.library.tables import NO_KEY
-from hapvr.library.versions import _replace as replace_file
-from hapvr.library.versions import writing
+from hapvr.library.versions import replace_file, writing
 from hapvr.similarity import pairwise
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.weights import Part

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from hapvr.errors import DataError, StorageError
 from hapvr.library.records import VideoRecord, shown
-from hapvr.library.versions import _replace as replace_file
-from hapvr.library.versions import writing
+from hapvr.library.versions import replace_file, writing
 
 if TYPE_CHECKING:
     from hapvr.library.library import Library

@@ -103,13 +103,13 @@ def write_settings(folder: Path, settings: Settings) -> None:
     """Make the folder of a version."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / SETTINGS, dataclasses.asdict(settings))
+        replace_file(folder / SETTINGS, dataclasses.asdict(settings))
 
 
 def switch(path: Path, version: str) -> None:
     """Put a version to use, in one step."""
     with writing(path):
-        _replace(path / MANIFEST, {"kind": _KIND, "format": FORMAT, "version": version})
+        replace_file(path / MANIFEST, {"kind": _KIND, "format": FORMAT, "version": version})
 
 
 def version_folder(path: Path, version: str) -> Path:
@@ -174,7 +174,7 @@ def _short(text: str) -> str:
     return text.splitlines()[0][:300].rstrip(".") if text else "for no reason given"
 
 
-def _replace(path: Path, content: dict[str, Any]) -> None:
+def replace_file(path: Path, content: dict[str, Any]) -> None:
     """Write a small file in one step; after a power failure it is the old one or the new one."""
     partial = path.with_name(path.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
