@@ -10,13 +10,23 @@ from types import ModuleType
 
 import pytest
 
+from hapvr.video.files import write_clip
+from hapvr.video.synth import draw_scene
+
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "docs/method.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_code_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """All Python blocks of a page run in order, and a `print(x)  # y` prints y."""
+def test_the_code_of_a_page_runs(
+    page: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All Python blocks of a page run in order, where there are videos, and a `print(x)  # y` prints y."""
+    film = draw_scene(3, seconds=3, fps=8, size=(64, 96))
+    (tmp_path / "Videos").mkdir()
+    write_clip(film, tmp_path / "Videos" / "film.mp4")
+    write_clip(film, tmp_path / "clip.mp4")
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks
     program = "\n".join(blocks)
