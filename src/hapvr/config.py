@@ -13,6 +13,9 @@ from hapvr.errors import ConfigError
 Config = TypeVar("Config")
 
 
+_NAMED, _LOOKED_AT = 40, 20_000  # known words that a message names, and among which it looks for a near one
+
+
 def suggest(word: str, known: list[str]) -> str:
     """The end of an error message: the nearest known word, or all of them.
 
@@ -21,8 +24,11 @@ def suggest(word: str, known: list[str]) -> str:
     >>> suggest("zzz", ["keep_rate", "kind"])
     'known: keep_rate, kind.'
     """
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}."
+    near = difflib.get_close_matches(word, known[:_LOOKED_AT], n=1)
+    if near:
+        return f"did you mean '{near[0]}'?"
+    more = f" and {len(known) - _NAMED:,} more" if len(known) > _NAMED else ""
+    return f"known: {', '.join(known[:_NAMED])}{more}."
 
 
 def from_mapping(cls: type[Config], mapping: Mapping[str, Any]) -> Config:

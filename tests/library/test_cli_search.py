@@ -95,6 +95,7 @@ def test_what_is_refused_is_one_line(films: Path, capsys: pytest.CaptureFixture[
         ((library, clip, "-k", 0), "k must be"),
         ((films / "films", clip), "no library"),
         ((library, clip, "--html", clip), "middle.mp4"),
+        ((library, clip, "--html", films / "films" / "one.mp4"), "would overwrite"),  # it is in the library
     ):
         code, out, err = run(capsys, "search", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)

@@ -408,3 +408,16 @@ def test_rows_and_json_hold_every_link(base: Library) -> None:
     assert len(inside) + len(content["links"]) == len(report.links)
     assert set(content["videos"]) == {id for one in content["links"] for id in (one["a"], one["b"])}
     assert content["groups"][0]["keep"] == "copy"
+
+
+def test_a_link_is_no_copy_and_never_the_one_to_keep(tmp_path: Path) -> None:
+    (tmp_path / "film.mp4").write_bytes(b"film")
+    (tmp_path / "copy.mp4").write_bytes(b"film")
+    (tmp_path / "a link.mp4").symlink_to(tmp_path / "film.mp4")
+    link, film, copy = (
+        record(name, "h", 10, path=str(tmp_path / name)) for name in ("a link.mp4", "film.mp4", "copy.mp4")
+    )
+    assert [one.path for one in duplicates._apart_on_disk([link, film, copy])] == [film.path, copy.path]
+    assert [one.path for one in duplicates._apart_on_disk([link])] == [link.path]
+    ordered, reason = best_first([link, film])
+    assert (ordered[0].path, reason) == (film.path, "a file, and the next is a link")

@@ -49,6 +49,20 @@ def snapshot(path: Path) -> dict[str, tuple[int, int]]:
     return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
 
 
+def test_a_folder_that_may_not_be_looked_into_is_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    assert not versions.is_library(tmp_path)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan")])
+def test_waiting_takes_a_time(library: Library, seconds: float) -> None:
+    with pytest.raises(ConfigError, match="must be 0 or more"):
+        Library.open(library.path, wait_s=seconds).compact()
+
+
 # --- opening ---------------------------------------------------------------------------------------------------------
 
 

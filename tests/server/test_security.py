@@ -133,6 +133,8 @@ def test_a_login_gives_a_cookie_for_the_page(locked: TestClient) -> None:
     [
         ({"host": "0.0.0.0"}, "give a token"),
         ({"host": "192.168.1.5"}, "give a token"),
+        ({"host": "127.evil.example"}, "give a token"),
+        ({"folder": Path("/does/not/exist")}, "no folder to keep uploads"),
         ({"token": "short"}, "at least 16"),
         ({"max_upload": 0}, "max_upload must be a positive"),
         ({"port": 70000}, "port"),

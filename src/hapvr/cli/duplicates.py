@@ -63,7 +63,7 @@ def duplicates(
                 _say(opened.forget_mark(*not_distinct), "no longer marked", "were not marked", as_json)
             return
         files = [out for out in (as_json, table, page) if out is not None and str(out) != "-"]
-        require_outputs(files)
+        require_outputs(files, inputs=[path for file in files for path in opened.files_named(file)])
         with progress_bar(0, quiet=bool(printed), unit="comparing") as (_, reach):
             report = opened.duplicates(
                 threshold=threshold, since=since, progress=lambda now: reach(now.done, now.total)

@@ -35,6 +35,8 @@ def search(
     if page is not None:
         require_outputs([page], inputs=(Path(query),) if os.path.lexists(query) else ())
     with Library.open(library) as opened:
+        if page is not None:
+            require_outputs([page], inputs=opened.files_named(page))
         result = opened.search(query, start=start, end=end, k=k, min_probability=min_probability, exact=exact)
         # The answer comes first, so that a page that cannot be written does not lose it.
         if as_json:

@@ -35,9 +35,12 @@ def serve(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Serve a page and a REST API for a library: hapvr serve library --root ~/Videos."""
+    from hapvr.errors import ConfigError
     from hapvr.server.running import run
     from hapvr.server.settings import ServerSettings
 
+    if not 0 < max_upload < 2**40:
+        raise ConfigError(f"--max-upload must be a number of MiB above 0, got {max_upload:g}.")
     settings = ServerSettings(
         host=host,
         port=port,

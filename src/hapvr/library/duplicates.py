@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -273,10 +274,23 @@ def _identical(catalogue: Catalogue, new: Iterable[int]) -> Iterator[Link]:
         rows = catalogue.with_key(key)
         if len(rows) < 2:
             continue
-        first, *others = catalogue.records(rows)
+        first, *others = _apart_on_disk(catalogue.records(rows))
         whole = ((0.0, first.duration), (0.0, first.duration))
         for other in others:
             yield Link(first.id, other.id, "identical", 1.0, 1.0, (1.0, 1.0), None, 1.0, (1.0, 1.0), whole)
+
+
+def _apart_on_disk(records: Sequence[VideoRecord]) -> list[VideoRecord]:
+    """The records without those that are another name of a file that is there already: a link is no copy."""
+    kept: dict[Any, VideoRecord] = {}
+    for record in sorted(records, key=lambda record: os.path.islink(record.path)):  # a file before links to it
+        try:
+            status = os.stat(record.path)
+            file: Any = (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(record.path)
+        except (OSError, ValueError):
+            file = record.path
+        kept.setdefault(file, record)
+    return list(kept.values())
 
 
 class _Clock:
@@ -610,8 +624,8 @@ def _apart(
 def best_first(records: Sequence[VideoRecord]) -> tuple[list[VideoRecord], str]:
     """Copies in the order in which they are worth keeping, and why the first is.
 
-    One that is there comes before one that is missing; then the longest (half a second, or a hundredth, is no
-    difference), the largest picture, the highest bitrate, the oldest file, and the first path.
+    One that is there comes before one that is missing, a file before a link; then the longest (half a second, or a
+    hundredth, is no difference), the largest picture, the highest bitrate, the oldest file, and the first path.
     """
     longest = max(record.duration for record in records)
     enough = longest - max(0.5, longest / 100)
@@ -619,7 +633,8 @@ def best_first(records: Sequence[VideoRecord]) -> tuple[list[VideoRecord], str]:
     def worth(record: VideoRecord) -> tuple[Any, ...]:
         length = min(record.duration, enough)
         return (
-            *(record.state != "ready", -length, -record.width * record.height, -record.bitrate),
+            *((record.state != "ready", os.path.islink(record.path)), -length, -record.width * record.height),
+            -record.bitrate,
             *(record.mtime_ns, record.path),
         )
 
@@ -627,6 +642,8 @@ def best_first(records: Sequence[VideoRecord]) -> tuple[list[VideoRecord], str]:
     first, second = ordered[0], ordered[1]
     if first.state == "ready" != second.state:
         return ordered, "the only one whose file is there"
+    if worth(first)[0] != worth(second)[0]:
+        return ordered, "a file, and the next is a link"
     if worth(first)[1] != worth(second)[1]:
         return ordered, f"the longest: {first.duration:.1f} s, the next {second.duration:.1f} s"
     if first.width * first.height != second.width * second.height:

@@ -147,6 +147,11 @@ class Library:
         catalogue = self.store.catalogue()
         return catalogue.record(catalogue.row(id))
 
+    def files_named(self, path: str | os.PathLike[str]) -> list[str]:
+        """The files of the library that have the name of this one, in whatever folder: what a report may overwrite."""
+        names = {os.path.basename(path), os.path.basename(os.path.realpath(path))}
+        return [record.path for record in self.videos() if os.path.basename(record.path) in names]
+
     def features(self, id: str) -> Features:
         """The stored features of a video: region vectors, times, and which frames say nothing."""
         store = self.store

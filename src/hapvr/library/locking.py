@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hapvr.errors import StorageError
+from hapvr.errors import ConfigError, StorageError
 from hapvr.library.records import shown
 
 if sys.platform == "win32":
@@ -50,6 +50,9 @@ class WriterLock:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise StorageError(f"'{shown(self.path.parent)}' cannot be written: {error.strerror}.") from error
+        if not wait_s >= 0:
+            os.close(descriptor)
+            raise ConfigError(f"The seconds to wait for another writer must be 0 or more, got {wait_s!r}.")
         end = time.monotonic() + wait_s
         try:
             while not _locked(descriptor):

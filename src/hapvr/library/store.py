@@ -268,6 +268,9 @@ class Store:
                 if thoroughly or self._scattered(table):
                     keep = timedelta(seconds=1) if thoroughly else _KEEP_VERSIONS
                     table.optimize(cleanup_older_than=keep, delete_unverified=True)
+                    if thoroughly:  # what was just put together has a version before it, which is of no use now
+                        time.sleep(1.1)
+                        table.optimize(cleanup_older_than=keep, delete_unverified=True)
         self._index(thoroughly)
 
     # --- inside ------------------------------------------------------------------------------------------------------

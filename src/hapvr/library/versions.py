@@ -44,8 +44,11 @@ class Settings:
 
 
 def is_library(path: Path) -> bool:
-    """Whether there is a library in this folder."""
-    return (path / MANIFEST).is_file()
+    """Whether there is a library in this folder; one that may not be looked into is none."""
+    try:
+        return (path / MANIFEST).is_file()
+    except OSError:
+        return False
 
 
 def current_version(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import math
 import os
 from dataclasses import dataclass, field
@@ -113,6 +114,8 @@ class ServerSettings:
                 f"Listening on '{self.host}' lets other machines in: give a token (--token, or HAPVR_TOKEN), or listen "
                 "on 127.0.0.1."
             )
+        if self.folder is not None and not Path(self.folder).is_dir():
+            raise ConfigError(f"'{self.folder}' is no folder to keep uploads and pictures in. Make it first.")
         for root in self.roots:
             if not Path(root).is_dir():
                 raise ConfigError(f"The root '{root}' is not a folder.")
@@ -120,7 +123,10 @@ class ServerSettings:
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach it."""
-        return self.host in _LOOPBACK or self.host.startswith("127.")
+        try:
+            return self.host in _LOOPBACK or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:  # a name
+            return False
 
     @property
     def named_roots(self) -> dict[str, Root]:

@@ -114,7 +114,7 @@ def find_segments(
             Segment(
                 query=query,
                 target=target,
-                score=float(np.mean([values[cell] for cell in cells])),
+                score=min(1.0, float(np.mean([values[cell] for cell in cells]))),  # rounding goes beyond 1
                 backwards=turned and right > left,
                 path=tuple(cells),
             )
