@@ -143,9 +143,7 @@ def test_ctrl_c_leaves_a_file_to_go_on_with(
             time.sleep(0.02)
         for _ in range(10):
             os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to all processes of the command
-            with contextlib.suppress(
-                subprocess.TimeoutExpired
-            ):  # Python drops one that meets a destructor: again, then
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one was lost once, and why is not known: again, then
                 child.wait(2)
                 break
         assert child.wait(30) == 130
