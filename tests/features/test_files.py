@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import errno
 import itertools
+import signal
 import subprocess
 import sys
 import zlib
@@ -407,6 +408,32 @@ def test_readers_and_writers_keep_out_of_each_others_way(tmp_path: Path) -> None
             h5py.File(path, "r")
     with FeatureFile.open(path) as file:
         assert len(file) == 5
+
+
+@pytest.mark.parametrize("call", [1, 3, 8])
+@pytest.mark.parametrize("name", ["seek", "write"])
+def test_ctrl_c_within_hdf5_waits_until_the_video_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, call: int
+) -> None:
+    calls = itertools.count(1)
+    plain = getattr(_transaction.Transaction, name)
+
+    def interrupted(self: Any, *args: Any) -> Any:
+        if next(calls) == call:
+            signal.raise_signal(signal.SIGINT)
+        return plain(self, *args)
+
+    with FeatureWriter(tmp_path / "x.h5", sync=False) as writer:
+        writer.add("before", VIDEOS["one"])
+        with monkeypatch.context() as patch:
+            patch.setattr(_transaction.Transaction, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                writer.add("a/two", VIDEOS["a/two"])
+        writer.add("after", VIDEOS["one"])
+    assert next(calls) > call
+    with FeatureFile.open(tmp_path / "x.h5") as file:
+        assert set(file) == {"before", "a/two", "after"}
+        assert_same(file["a/two"], VIDEOS["a/two"])
 
 
 DAMAGE = """

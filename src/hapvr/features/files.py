@@ -32,7 +32,7 @@ from hapvr.checks import require_finite, require_tensor, shape_of
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError
 from hapvr.features import _layout as layout
 from hapvr.features._layout import Setting
-from hapvr.features._transaction import Transaction, recover
+from hapvr.features._transaction import Transaction, recover, uninterrupted
 
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("f4"), "float16": np.dtype("f2")}
 _LONGEST_ID = 8192  # HDF5 takes 64 KiB of UTF-8
@@ -380,7 +380,13 @@ class FeatureWriter:
         if (largest := _largest(features.regions)) > (most := float(np.finfo(self._dtype).max)):
             raise DataError(f"The regions of '{id}' hold {largest:g}; {self._dtype.name} ends at {most:g}.")
         values = features.regions.detach().cpu().to(torch.promote_types(features.regions.dtype, torch.float32)).numpy()
-        values = values.astype(self._dtype, copy=False)
+        with uninterrupted():
+            self._store(id, values.astype(self._dtype, copy=False), features)
+            self.dims = dims
+            self._done.add(id)
+            self._groups.update(layout.groups_of(id))
+
+    def _store(self, id: str, values: NDArray[Any], features: Features) -> None:
         try:
             layout.store(
                 self._h5, id, values, features.timestamps, gzip=self._gzip, low_information=features.low_information
@@ -395,9 +401,6 @@ class FeatureWriter:
                     "had. Is the disk full? Then make room, and open another `FeatureWriter` on it."
                 ) from error
             raise
-        self.dims = dims
-        self._done.add(id)
-        self._groups.update(layout.groups_of(id))
 
     def _check_id(self, id: str) -> None:
         if not isinstance(id, str):
@@ -425,12 +428,13 @@ class FeatureWriter:
 
     def close(self) -> None:
         """Release the file. Everything that was added is in it already."""
-        self._file.abandon()
-        try:
-            if hasattr(self, "_h5"):
-                self._h5.close()
-        finally:
-            self._file.close()
+        with uninterrupted():
+            self._file.abandon()
+            try:
+                if hasattr(self, "_h5"):
+                    self._h5.close()
+            finally:
+                self._file.close()
 
     def __enter__(self) -> FeatureWriter:
         return self
