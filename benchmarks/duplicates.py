@@ -4,9 +4,18 @@
     python benchmarks/duplicates.py --videos FOLDER --distractors OTHERS --groups 100 --known known.json --out WORK
 
 Bases are the videos of FOLDER, and then of OTHERS until there are enough; each gives one edited copy, kinds in turn.
-All of it is indexed into one library. --known is JSON, a list of groups of file names that are known to show the same,
-listed by a person: links among them are right. Every other link between videos of different origin is wrong. A copy is
-found if it is linked with its base, or in one group with it. WORK is kept, and gone on with when called again.
+All of it is indexed into one library. A link between a base and its copy is right; every other link between videos of
+different origin is wrong, unless --known says otherwise. A copy is found if it is linked with its base, or in one group
+with it. WORK is kept, and gone on with when called again.
+
+Real collections hold duplicates of their own. --known names them, as far as a person who looked through FOLDER and
+OTHERS found them: a JSON file, one list of groups, each group a list of two or more file names without folders, such as
+
+    [["beach.mp4", "beach (1).mp4", "beach_small.webm"], ["talk.mp4", "talk_720p.mp4"]]
+
+All videos of a group, and their copies, then count as of one origin: links among them are right, and of the pairs
+within a group it is told how many were found. A video is in one group at most; suffixes do not count, so names must
+differ without them. What is not in the file counts as different: a duplicate that nobody listed is a wrong link.
 """
 
 from __future__ import annotations
@@ -52,13 +61,13 @@ def main() -> None:
 
 def run(arguments: argparse.Namespace, out: Path) -> None:
     truth = plant(arguments, out)
+    known = [] if arguments.known is None else read_known(arguments.known, set(truth["database"]))
     start = time.perf_counter()
     with Library.open(out / "library", create=True, model=arguments.model) as library:
         added = library.add([out / "made" / "database", out / "made" / "queries"], workers=arguments.workers)
         print(f"{added.added} videos added, {added.unchanged} were there, {len(added.failed)} failed; "
               f"{added.frames} frames in {time.perf_counter() - start:.0f} s")  # fmt: skip
         report = library.duplicates(threshold=arguments.threshold)
-    known = [] if arguments.known is None else json.loads(arguments.known.read_text())
     figures = judge(report, truth, known)
     show(report, figures)
     if arguments.json is not None:
@@ -92,6 +101,21 @@ def draw(folder: Path, seeds: range) -> Path:
         if not (path := folder / f"{seed}.mp4").exists():
             write_clip(draw_scene(seed, seconds=8 + seed % 7, fps=8, size=(112, 160)), path)
     return folder
+
+
+def read_known(file: Path, stems: set[str]) -> list[list[str]]:
+    """The groups of --known, checked; names that are none of the videos' are counted on stdout, and do not matter."""
+    groups = json.loads(file.read_text())
+    if not isinstance(groups, list) or not all(
+        isinstance(group, list) and len(group) > 1 and all(isinstance(one, str) for one in group) for group in groups
+    ):
+        raise SystemExit(f"{file} must hold a list of groups, each a list of two or more file names.")
+    names = Counter(stem_of(one) for group in groups for one in group)
+    if twice := [one for one, count in names.items() if count > 1]:
+        raise SystemExit(f"{file} names '{twice[0]}' more than once: a video is in one group at most.")
+    if strange := names.keys() - stems:
+        print(f"{len(strange)} names of {file.name} are none of these videos', such as '{min(strange)}'")
+    return groups
 
 
 def judge(report: DuplicateReport, truth: dict[str, Any], known: list[list[str]]) -> dict[str, Any]:

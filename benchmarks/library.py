@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -45,13 +45,12 @@ from hapvr.evaluation import mean_average_precision, micro_average_precision
 from hapvr.features import FeatureFile, Features
 from hapvr.library import Library, VideoRecord
 from hapvr.library.codecs import DEFAULT, codecs, get_codec
-from hapvr.library.store import NewVideo
+from hapvr.library.store import NewVideo, Store
 from hapvr.similarity import pairwise
 from measure import machine
 
 FRAMES, REGIONS, DIMS = 30, 9, 512
 POOL, RELATIVES, TURNED = 400, 10, 0.15
-BATCH = 500  # videos written at a time
 WARM_UP = 3
 
 
@@ -130,23 +129,15 @@ def build(arguments: argparse.Namespace, size: int) -> dict[str, float]:
         return {}
     shutil.rmtree(folder, ignore_errors=True)
     pool, needles, _ = material(arguments)
-    torch.set_num_threads(1)  # the pieces are too small to be divided
+    torch.set_num_threads(1)  # the videos that are drawn are too small to be divided
     start = time.perf_counter()
     with Library.open(folder, create=True, codec=arguments.codec, rate=1.0) as library:
         with library.writing("benchmark") as store:
-            for first in range(0, size, BATCH):
-                store.write(
-                    [
-                        NewVideo(record(number, video), store.new_key(), video)
-                        for number, video in stored_videos(pool, needles, range(first, min(first + BATCH, size)))
-                    ]
-                )
+            fill(store, stored_videos(pool, needles, range(size)))
             written = time.perf_counter() - start
             store.maintain()
             took = time.perf_counter() - start
-            for _ in range(2):
-                time.sleep(2)  # what was replaced within the last second is kept for readers
-                store.maintain(thoroughly=True)
+            store.maintain(thoroughly=True)
         info = library.info()
         return {
             "build s": took,
@@ -278,6 +269,11 @@ def stored_videos(pool: list[Tensor], needles: list[Tensor], numbers: range) -> 
         yield number, Features(pool[family % len(pool)] * signs, times, low)
 
 
+def fill(store: Store, videos: Iterable[tuple[int, Features]]) -> None:
+    """Write videos by their numbers, as the library's own commands do."""
+    store.write_all(NewVideo(record(number, video), store.new_key(), video) for number, video in videos)
+
+
 def name(number: int) -> str:
     return f"{number:09d}"
 
@@ -387,8 +383,7 @@ def by_library(made: Made) -> dict[str, Any]:
             library.model.features(path)
         described = 1e3 * (time.perf_counter() - start) / len(sample)
         with library.writing("benchmark") as store:
-            pairs = list(enumerate(made.database))
-            store.write([NewVideo(record(number, video), store.new_key(), video) for number, video in pairs])
+            fill(store, enumerate(made.database))
         start = time.perf_counter()
         for row, query in enumerate(made.queries):
             for hit in library.search(query).hits:

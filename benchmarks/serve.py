@@ -11,7 +11,7 @@ meanwhile are drawn films of 10 s, so many that the job outlasts the searches.
 Printed as JSON: searches a second, the median and the 99th percentile in seconds, errors, and how much memory the
 server and its workers took at the end over what they took after the warm-up, and the processor time of a search in the
 searching worker, which says more than the clock on a machine that others use. Exit code 1 if there was an error, memory
-grew by more than 5%, or the 99th percentile beside the add job is above 3 s.
+grew by more than 5%, or the 99th percentile is above 3 s, without or beside the add job.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _FRAMES = 30  # of a video, one a second
 _MOST_GROWTH, _MOST_P99_S = 0.05, 3.0
 
 
-def make_library(path: Path, count: int) -> list[str]:
+def make_library(path: Path, count: int, model: str | None) -> list[str]:
     """A library of drawn videos; returns their ids."""
     torch.manual_seed(0)
     ids = []
-    with Library.open(path, create=True, rate=1.0) as library, library.writing("benchmark") as store:
+    with Library.open(path, create=True, rate=1.0, model=model) as library, library.writing("benchmark") as store:
         last: torch.Tensor | None = None
         rate = library.settings.rate
         for first in range(0, count, _BATCH):
@@ -241,6 +241,7 @@ async def measured(port: int, pid: int, ids: list[str], arguments: argparse.Name
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--videos", type=int, default=1000)
+    parser.add_argument("--model", help="of the library; the shipped one by default")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--warm-up", type=float, default=10.0)
@@ -256,7 +257,7 @@ def main() -> None:
                 ids = [record.id for record in opened.videos() if "/drawn/" in record.path]
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            ids = make_library(library, arguments.videos)
+            ids = make_library(library, arguments.videos, arguments.model)
         make_films(films, arguments.films)
         server, port = start(library, films, Path(temporary) / "log", arguments.slots)
         try:
@@ -270,7 +271,7 @@ def main() -> None:
     print(json.dumps(result, indent=1))
     alone, beside = result["alone"], result["while_adding"]
     fine = not alone["errors"] and not beside["errors"] and alone["growth"] <= _MOST_GROWTH
-    raise SystemExit(0 if fine and beside["p99_s"] <= _MOST_P99_S else 1)
+    raise SystemExit(0 if fine and max(alone["p99_s"], beside["p99_s"]) <= _MOST_P99_S else 1)
 
 
 if __name__ == "__main__":

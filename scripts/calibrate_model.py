@@ -1,16 +1,20 @@
 """Fit what a model's scores mean, on benchmarks made of videos that nothing is measured on, and keep it with the model.
 
     hapvr make-benchmark VIDEOS made --distractors OTHERS
-    python scripts/calibrate_model.py MODEL --benchmark made [--benchmark made2] [--check held] [--dry]
+    python scripts/calibrate_model.py MODEL --benchmark made [--benchmark made2] [--origins FILE] [--check held] [--dry]
 
 Pairs are scored as `hapvr compare` and `hapvr evaluate` do. A pair that the benchmark names as a positive matches,
-every other does not. With --check the calibration is held against pairs of other benchmarks; with --dry it is not
-written. MODEL is a name or a folder. Features are kept in each benchmark's `.features`.
+every other does not. Videos of one origin may share footage that nobody has named: with --origins, a CSV file with the
+columns `file` and `origin`, such pairs are left out. With --check the calibration is held against pairs of other
+benchmarks; with --dry it is not written. MODEL is a name or a folder. Features are kept in each benchmark's
+`.features`.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +24,6 @@ from rich.progress import Progress
 
 from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks import open_benchmark
-from hapvr.evaluation.curves import pooled_pairs
 from hapvr.evaluation.scoring import score_benchmark
 from hapvr.evaluation.videos import extract_videos
 from hapvr.model import SHIPPED, Model, load, save_calibration, shipped_models
@@ -33,28 +36,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a model's name or folder")
     parser.add_argument("--benchmark", type=Path, action="append", required=True, help="a made folder to fit on")
+    parser.add_argument("--origins", type=Path, help="CSV: file, origin; pairs of one origin do not count")
     parser.add_argument("--check", type=Path, action="append", default=[], help="a made folder to hold it against")
     parser.add_argument("--prior", type=float, default=0.5, help="how likely a match is where nobody says otherwise")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dry", action="store_true", help="print, but do not write into the model")
     arguments = parser.parse_args()
     model = load(arguments.model, device=arguments.device)
-    calibration = fit_calibration(*pairs(model, arguments.benchmark), prior=arguments.prior)
+    origins: dict[str, str] = {}
+    if arguments.origins:
+        with arguments.origins.open(newline="", encoding="utf-8") as file:
+            origins = {Path(row["file"]).stem: row["origin"] for row in csv.DictReader(file)}
+    calibration = fit_calibration(*pairs(model, arguments.benchmark, origins), prior=arguments.prior)
     describe(calibration)
     if arguments.check:
-        check(calibration, *pairs(model, arguments.check))
+        check(calibration, *pairs(model, arguments.check, origins))
     if not arguments.dry:
         folder = SHIPPED / arguments.model if arguments.model in shipped_models() else Path(arguments.model)
         print(f"written to {save_calibration(folder, calibration)}")
 
 
-def pairs(model: Model, folders: list[Path]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def pairs(
+    model: Model, folders: list[Path], origins: Mapping[str, str]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The scores of all pairs that match, and of all that do not."""
-    scored = [_pairs(model, folder) for folder in folders]
+    scored = [_pairs(model, folder, origins) for folder in folders]
     return np.concatenate([one for one, _ in scored]), np.concatenate([other for _, other in scored])
 
 
-def _pairs(model: Model, folder: Path) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _pairs(model: Model, folder: Path, origins: Mapping[str, str]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     truth = open_benchmark(str(folder))
     if truth.files is None:
         raise DataError(f"'{folder}' comes without videos: give a folder that `hapvr make-benchmark` made.")
@@ -71,8 +81,13 @@ def _pairs(model: Model, folder: Path) -> tuple[NDArray[np.float32], NDArray[np.
     scores = score_benchmark(model.similarity, truth, out, dtype=torch.float32).scores
     if scores is None:
         raise DataError(f"'{folder}' was not scored.")
-    pool = pooled_pairs(truth, scores, truth.tasks[0])  # all tasks of a made folder have the same positives
-    return pool.scores[pool.relevant], pool.scores[~pool.relevant]
+    labels = truth.labels
+    relevant = np.array([[target in labels.get(query, {}) for target in scores.targets] for query in scores.queries])
+    # A query is called after the video it was made of.
+    asked = np.array([origins.get(query.partition("--")[0], query) for query in scores.queries])
+    there = np.array([origins.get(target, target) for target in scores.targets])
+    strange = ~relevant & (asked[:, None] != there)
+    return scores.values[relevant], scores.values[strange]
 
 
 def describe(calibration: Calibration) -> None:

@@ -268,3 +268,14 @@ def test_a_missing_folder_is_a_usage_error(tmp_path: Path, capsys: pytest.Captur
     code, _, words = run(capsys, "extract", tmp_path / "nowhere", "-o", tmp_path / "f.h5")
     assert code == 2
     assert "is not there" in words
+
+
+def test_features_go_into_a_folder_that_is_there_and_over_no_video(
+    videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (videos / "0.mp4").read_bytes()
+    for out, told in ((tmp_path / "deep" / "f.h5", "Make it first"), (videos / "0.mp4", "would overwrite")):
+        code, _, words = run(capsys, "extract", videos, "-o", out)
+        assert (code, told in words) == (2, True)
+    assert not (tmp_path / "deep").exists()
+    assert (videos / "0.mp4").read_bytes() == before

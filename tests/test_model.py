@@ -1,7 +1,8 @@
-"""Models whose backbone is not shipped: brought once, by npm or from a file, and checked."""
+"""Models: a backbone that is not shipped is brought once and checked; trained and untrained forms."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -24,9 +25,23 @@ from hapvr.errors import ConfigError, WeightsError
 from hapvr.features.extractor import SamplingConfig
 from hapvr.features.whitening import Whitening
 from hapvr.fetching import RESNET50, Origin, cache_folder, digest, fetch, halved
-from hapvr.model import SHIPPED, get_model, load, model_info, save_model, shipped_models
+from hapvr.model import (
+    SHIPPED,
+    base_parts,
+    get_model,
+    is_calibrated,
+    load,
+    load_network,
+    load_segments,
+    model_folder,
+    model_info,
+    save_calibration,
+    save_model,
+    shipped_models,
+)
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
-from hapvr.weights import Part
+from hapvr.similarity.calibration import fit_calibration
+from hapvr.weights import Part, load_parts, save_parts
 
 PACKAGE, VERSION = "tiny_imagenet", "1.2.3"
 
@@ -343,6 +358,73 @@ def test_where_the_cache_is(
     assert cache_folder() == Path(expected.replace("~", str(tmp_path)))
 
 
+# --- trained and untrained -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trained(place: Place) -> Path:
+    """The tiny model with its backbone, and a network with a projection in place of its own."""
+    folder = place.save(place.root / "plain", None)
+    network = VideoSimilarity(SimilarityConfig(dims=4, projection=True, comparator=False, min_frames=1))
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    part = Part(dataclasses.asdict(network.config), network.state_dict())
+    return save_parts(place.root / "trained", base_parts(folder) | {"similarity": part})
+
+
+def test_a_learnt_projection_is_loaded_as_part_of_the_whitening(place: Place, trained: Path) -> None:
+    plain, model = load(f"{trained}-untrained"), load(trained)
+    pictures = torch.randint(256, (5, 128, 128, 3), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
+    before, after = (one.extractor(pictures) for one in (plain, model))
+    network = VideoSimilarity.from_pretrained(trained)
+    assert network.projection is not None
+    assert torch.allclose(network.projection(before), after, atol=1e-5)
+    assert not torch.allclose(before, after, atol=0.1)
+    for loaded in (model.similarity, load_network(trained)):
+        assert loaded.projection is None
+        score = loaded.score(after[:2], after[2:])
+        assert score.item() == pytest.approx(network.score(before[:2], before[2:]).item(), abs=1e-5)
+    assert place.root / "plain" == model_folder(place.root / "plain")
+
+
+def test_an_untrained_form_is_the_model_that_was_trained_on(place: Place, trained: Path) -> None:
+    plain, before = load(place.root / "plain"), load(f"{trained}-untrained")
+    assert (before.name, before.calibration) == ("trained-untrained", None)
+    assert before.similarity.config == plain.similarity.config == load_network(f"{trained}-untrained").config
+    assert before.segments == plain.segments == load_segments(f"{trained}-untrained")
+    assert before.extractor.whitening is not None
+    assert plain.extractor.whitening is not None
+    assert torch.equal(before.extractor.whitening.projection, plain.extractor.whitening.projection)
+    with pytest.raises(WeightsError, match="holds no untrained form"):
+        load(f"{place.root / 'plain'}-untrained")
+    with pytest.raises(WeightsError, match="did you mean 'lite-untrained'"):
+        load("lite-untraine")
+
+
+def test_who_trains_on_a_trained_model_takes_over_what_it_has_learnt(trained: Path) -> None:
+    parts = base_parts(trained)
+    whitening = load(trained).extractor.whitening
+    assert whitening is not None
+    assert torch.equal(parts["whitening"].tensors["projection"], whitening.projection)
+    assert {"similarity", "untrained", "calibration"}.isdisjoint(parts)
+    again = base_parts(f"{trained}-untrained")
+    assert "untrained" in again
+    assert torch.equal(again["whitening"].tensors["projection"], load_parts(trained)["whitening"].tensors["projection"])
+
+
+def test_only_the_trained_form_is_calibrated(trained: Path) -> None:
+    assert not is_calibrated(trained)
+    generator = np.random.default_rng(0)
+    save_calibration(trained, fit_calibration(generator.uniform(0.5, 1, 300), generator.uniform(-1, 0.6, 3000)))
+    assert is_calibrated(trained)
+    assert load(trained).calibration is not None
+    assert not is_calibrated(f"{trained}-untrained")
+    assert load(f"{trained}-untrained").calibration is None
+    assert "calibration" not in base_parts(trained)
+
+
 # --- what is shipped -------------------------------------------------------------------------------------------------
 
 
@@ -361,7 +443,7 @@ def test_the_list_says_what_is_there(shipped: Place, capsys: pytest.CaptureFixtu
     code, out, _ = run(capsys, "model", "list")
     assert code == 0
     lite, tiny = out.splitlines()
-    assert lite.split() == ["lite", "10.9", "MB", "complete", "(default)"]
+    assert lite.split() == ["lite", "11.6", "MB", "complete", "(default)"]
     assert tiny.split(maxsplit=3)[3] == "backbone missing: run `hapvr model get tiny`"
     with pytest.raises(WeightsError, match=r"run `hapvr model get tiny`\.$"):
         load("tiny")

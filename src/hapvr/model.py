@@ -26,6 +26,8 @@ SHIPPED = Path(__file__).parent / "models"  # package data
 DEFAULT = "lite"
 PARTS = ("backbone", "whitening", "similarity", "sampling", "segments")
 CALIBRATION = "calibration"  # a part that a model may lack
+BEFORE = "untrained"  # likewise: the network and the segments of the model before anything was learnt
+UNTRAINED = f"-{BEFORE}"  # behind a name: that model, with the same backbone and whitening
 HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
 
@@ -66,6 +68,17 @@ def shipped_models() -> list[str]:
     return sorted(path.name for path in SHIPPED.iterdir() if (path / weights.CONFIG).is_file())
 
 
+def is_shipped(name_or_folder: str | os.PathLike[str]) -> bool:
+    """Whether it is the name of a model that is shipped, trained or untrained, and no folder."""
+    return os.fspath(name_or_folder).removesuffix(UNTRAINED) in shipped_models()
+
+
+def is_calibrated(name_or_folder: str | os.PathLike[str]) -> bool:
+    """Whether a model's scores come with probabilities; told from its description, without loading it."""
+    folder, trained = _named(name_or_folder)
+    return trained and CALIBRATION in weights.part_names(folder)
+
+
 def model_info(name_or_folder: str | os.PathLike[str] = DEFAULT) -> ModelInfo:
     """Whether a model is complete and what it takes; a damaged backbone in the cache counts as missing."""
     folder = model_folder(name_or_folder)
@@ -101,26 +114,89 @@ def get_model(
 def load(name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torch.device = "cpu") -> Model:
     """A model by name, or from a folder that `save_model` wrote; checksums verified, nothing unpickled.
 
+    `load("lite-untrained")` is what "lite" was before it was trained. A projection that was learnt becomes part of the
+    whitening here: it costs nothing, and what is stored are its outputs.
+
     >>> load("light")
     Traceback (most recent call last):
     hapvr.errors.WeightsError: There is no model 'light' here; did you mean 'lite'?
     """
-    folder = model_folder(name_or_folder)
+    folder, trained = _named(name_or_folder)
     parts = _whole_parts(folder)
+    if not trained:
+        parts = _before_training(parts, folder)
     backbone = empty_backbone(str(parts["backbone"].config["name"]))
     tensors, source = _backbone_tensors(parts, name_or_folder)
     weights.load_strict(backbone, tensors, source=source or f"'{folder}'")
-    similarity = VideoSimilarity(from_mapping(SimilarityConfig, parts["similarity"].config))
-    weights.load_strict(similarity, parts["similarity"].tensors, source=f"'{folder}'")
+    whitening = Whitening.from_part(_widened(parts["whitening"]))
+    similarity = _network(parts["similarity"], folder)
+    if similarity.projection is not None:
+        whitening = whitening.followed_by(similarity.projection.matrix().detach())
+        similarity = similarity.without_projection()
     extractor = RegionExtractor(
-        backbone,
-        Whitening.from_part(_widened(parts["whitening"])),
-        sampling=from_mapping(SamplingConfig, parts["sampling"].config),
-        device=device,
+        backbone, whitening, sampling=from_mapping(SamplingConfig, parts["sampling"].config), device=device
     )
     segments = from_mapping(SegmentConfig, parts["segments"].config)
     calibration = Calibration.from_part(parts[CALIBRATION]) if CALIBRATION in parts else None
-    return Model(folder.name, extractor, similarity.to(device).eval(), segments, calibration)
+    name = folder.name if trained else folder.name + UNTRAINED
+    return Model(name, extractor, similarity.to(device).eval(), segments, calibration)
+
+
+def load_network(
+    name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torch.device = "cpu"
+) -> VideoSimilarity:
+    """The similarity network alone, for features that the model made; the folder may hold nothing else."""
+    folder, trained = _named(name_or_folder)
+    if trained:
+        network = _network(weights.load_part(folder, "similarity"), folder)
+    else:
+        network = _network(_before_training(weights.load_parts(folder), folder)["similarity"], folder)
+    if network.projection is not None:
+        network = network.without_projection()
+    return network.to(device).eval()
+
+
+def load_segments(name_or_folder: str | os.PathLike[str] = DEFAULT) -> SegmentConfig:
+    """How a model finds matching stretches."""
+    folder, trained = _named(name_or_folder)
+    parts = _whole_parts(folder)
+    return from_mapping(SegmentConfig, (parts if trained else _before_training(parts, folder))["segments"].config)
+
+
+def _network(part: weights.Part, folder: Path) -> VideoSimilarity:
+    network = VideoSimilarity(from_mapping(SimilarityConfig, part.config))
+    weights.load_strict(network, _widened(part).tensors, source=f"'{folder}'")
+    return network
+
+
+def _before_training(parts: Mapping[str, weights.Part], folder: Path) -> dict[str, weights.Part]:
+    """The parts of the model before anything was learnt: nothing that has tensors of its own."""
+    if BEFORE not in parts:
+        raise WeightsError(f"'{folder}' holds no untrained form of its model. Take it without '{UNTRAINED}'.")
+    before = parts[BEFORE].config
+    kept = {name: part for name, part in parts.items() if name not in (BEFORE, CALIBRATION)}
+    return kept | {name: weights.Part(dict(before[name]), {}) for name in ("similarity", "segments")}
+
+
+def base_parts(name_or_folder: str | os.PathLike[str]) -> dict[str, weights.Part]:
+    """What a model that is trained on this one takes over: all but its network and its calibration.
+
+    A projection that the base has learnt is within its whitening then, and there is no untrained form any more.
+    """
+    folder, trained = _named(name_or_folder)
+    parts = _whole_parts(folder)
+    own = parts["similarity"]
+    if not trained:
+        parts = _before_training(parts, folder) | {BEFORE: parts[BEFORE]}
+    elif not own.tensors:
+        both = {name: dict(parts[name].config) for name in ("similarity", "segments")}
+        parts[BEFORE] = weights.Part(both, {})
+    elif _network(own, folder).projection is not None:
+        whitening = load(name_or_folder).extractor.whitening
+        assert whitening is not None  # a whole model has one
+        parts["whitening"] = whitening.to_part()
+        parts.pop(BEFORE, None)
+    return {name: part for name, part in parts.items() if name not in ("similarity", CALIBRATION)}
 
 
 def save_calibration(folder: str | os.PathLike[str], calibration: Calibration) -> Path:
@@ -130,12 +206,20 @@ def save_calibration(folder: str | os.PathLike[str], calibration: Calibration) -
 
 def model_folder(name_or_folder: str | os.PathLike[str]) -> Path:
     """Where a model lies: by its name, if it is a shipped one, or the folder itself."""
-    folder = SHIPPED / name_or_folder if str(name_or_folder) in shipped_models() else Path(name_or_folder)
-    if not folder.is_dir():
-        raise WeightsError(
-            f"There is no model '{name_or_folder}' here; {suggest(str(name_or_folder), shipped_models())}"
-        )
-    return folder
+    return _named(name_or_folder)[0]
+
+
+def _named(name_or_folder: str | os.PathLike[str]) -> tuple[Path, bool]:
+    """The folder of a model, and whether it is meant as it was trained."""
+    name = os.fspath(name_or_folder)
+    for known, trained in ((name, True), (name.removesuffix(UNTRAINED), False)):
+        folder = SHIPPED / known if known in shipped_models() else Path(known)
+        if folder.is_dir():
+            return folder, trained
+    names = shipped_models()
+    raise WeightsError(
+        f"There is no model '{name}' here; {suggest(name, [*names, *(name + UNTRAINED for name in names)])}"
+    )
 
 
 def _whole_parts(folder: Path) -> dict[str, weights.Part]:

@@ -87,6 +87,11 @@ def load_parts(folder: str | os.PathLike[str]) -> dict[str, Part]:
     return {part: Part(settings, tensors[part]) for part, settings in config["parts"].items()}
 
 
+def part_names(folder: str | os.PathLike[str]) -> list[str]:
+    """What a folder holds, told from its description alone."""
+    return list(_read_config(Path(folder))["parts"])
+
+
 def load_part(folder: str | os.PathLike[str], name: str) -> Part:
     """Read one part of a folder; the error says which parts it has instead."""
     parts = load_parts(folder)

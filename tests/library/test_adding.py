@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,10 @@ import torch
 
 from hapvr.errors import ConfigError, DataError, DecodeError, StorageError
 from hapvr.features.files import Features
-from hapvr.library import AddProgress, Library, adding, store
+from hapvr.features.folders import Extracted
+from hapvr.library import AddProgress, Library, adding, candidates, store, upkeep
+from hapvr.library.interrupts import uninterrupted
+from hapvr.library.store import NewVideo, Store
 from hapvr.video import crew_files
 from hapvr.video.crew_work import VideoEnd, VideoTask
 from tests.library import toy
@@ -113,7 +118,7 @@ def test_files_that_move_up_one_place_keep_their_ids(library: Library, folder: P
 def test_two_files_that_change_names_lose_nothing(
     library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    monkeypatch.setattr(adding, "_BATCH", batch)
+    monkeypatch.setattr(store, "BATCH", batch)
     a, b = toy.write(folder, "a.mp4", 1, 3), toy.write(folder, "b.mp4", 2, 4)
     library.add([folder])
     a.rename(folder / "c")
@@ -159,6 +164,127 @@ def test_failures_are_kept_and_tried_again_only_on_request(library: Library, fol
     assert library.add([folder]).updated == 1
     with pytest.raises(StorageError, match="not there"):
         library.features(library.videos(state="failed")[0].id)
+
+
+def test_a_file_that_could_not_be_opened_is_tried_again_every_time(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of permissions changes neither size nor time."""
+    path, bad = toy.write(folder, "a.mp4", 1), folder / "bad.mp4"
+    bad.write_text("nothing")
+    before = path.stat()
+
+    def refused(name: str) -> str:
+        if name == str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return honest(name)
+
+    honest = crew_files.content_hash
+    with monkeypatch.context() as patch:
+        patch.setattr(crew_files, "content_hash", refused)
+        assert len(library.add([folder]).failed) == 2
+        again = library.add([folder])
+        assert [Path(name).name for name, _ in again.failed] == ["a.mp4"]
+        assert "Permission denied" in again.failed[0][1]
+        assert again.still_failed == 1
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    report = library.add([folder])
+    assert (report.updated, report.still_failed, report.failed) == (1, 1, ())
+    assert library.add([folder]).unchanged == 2
+    assert library.info().failed == 1
+
+
+def test_a_file_that_kills_its_reader_is_not_tried_again_unasked(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no hash either, but it could be opened; to try it may take minutes."""
+    toy.write(folder, "a.mp4", 1)
+
+    def died(_: Any, tasks: Any, **__: Any) -> Any:
+        for id, _task in tasks:
+            yield Extracted(id, None, None, "the process that read it died.")
+
+    monkeypatch.setattr(adding, "extracted", died)
+    assert len(library.add([folder]).failed) == 1
+    assert library.add([folder]).still_failed == 1
+
+
+def test_a_failure_of_what_is_a_folder_by_now_is_forgotten(library: Library, folder: Path) -> None:
+    toy.write(folder, "good.mp4", 1)
+    for name in ("a.mp4", "b.mp4", "c.mp4"):
+        (folder / name).write_text("nothing")
+    assert len(library.add([folder]).failed) == 3
+    for name in ("a.mp4", "b.mp4", "c.mp4"):
+        (folder / name).unlink()
+        (folder / name).mkdir()
+    assert library.add([folder / "a.mp4"]).forgotten == 1  # the place itself
+    assert library.add([folder / "b.mp4"], prune=True).forgotten == 1
+    assert library.add([folder]).forgotten == 1  # the folder above
+    assert library.info().failed == 0
+    assert library.add([folder]).forgotten == 0
+
+
+def test_a_folder_that_could_not_be_entered_fails_until_it_can(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy.write(folder, "deep/a.mp4", 1)
+    toy.write(folder, "b.mp4", 2)
+    honest = os.scandir
+
+    def refused(path: Any = ".") -> Any:
+        if os.fspath(path) == str(folder / "deep"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return honest(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refused)
+        report = library.add([folder])
+        assert [name for name, _ in report.failed] == [str(folder / "deep")]
+        report = library.add([folder])
+        assert report.still_failed + len(report.failed) == 1
+        assert report.forgotten == 0
+    report = library.add([folder])
+    assert (report.added, report.forgotten, library.info().failed) == (1, 1, 0)
+
+
+def test_a_video_in_whose_place_a_folder_is_has_gone(library: Library, folder: Path) -> None:
+    path = toy.write(folder, "a.mp4", 1)
+    toy.write(folder, "b.mp4", 2)
+    library.add([folder])
+    path.unlink()
+    path.mkdir()
+    assert library.add([folder]).missing == 1
+    assert library.add([folder], prune=True).forgotten == 1
+    toy.check(library, [folder / "b.mp4"])
+
+
+def test_links_to_folders_are_followed_only_where_they_are_named(
+    library: Library, folder: Path, tmp_path: Path
+) -> None:
+    elsewhere = toy.write(tmp_path / "elsewhere", "a.mp4", 1).parent
+    toy.write(folder, "deep/b.mp4", 2)
+    (folder / "out").symlink_to(elsewhere)
+    (folder / "deep" / "round").symlink_to(folder)
+    (folder / "file.mp4").symlink_to(elsewhere / "a.mp4")
+    report = library.add([folder])
+    assert (report.added, report.linked, report.failed) == (2, 2, ())
+    assert report.to_json()["linked"] == 2
+    assert [Path(record.path).name for record in library.videos()] == ["b.mp4", "file.mp4"]
+    report = library.add([folder / "out"])
+    assert (report.added, report.linked) == (1, 0)
+    assert str(folder / "out" / "a.mp4") in [record.path for record in library.videos()]
+    (elsewhere / "round").symlink_to(folder / "out")  # a circle below what is named
+    assert library.add([folder / "out", folder]).unchanged == 3
+
+
+def test_a_link_to_a_folder_that_was_taken_for_a_failure_is_forgotten(library: Library, folder: Path) -> None:
+    toy.write(folder, "a.mp4", 1)
+    path = folder / "link.mp4"
+    path.symlink_to(folder / "nowhere")
+    assert len(library.add([folder]).failed) == 1
+    (folder / "nowhere").mkdir()
+    report = library.add([folder])
+    assert (report.forgotten, report.linked, library.info().failed) == (1, 1, 0)
 
 
 def test_what_is_gone_is_missing_until_it_is_pruned(library: Library, folder: Path, tmp_path: Path) -> None:
@@ -256,14 +382,14 @@ def test_ten_thousand_tiny_files_take_little(library: Library, folder: Path) -> 
     report = library.add([folder])
     assert (report.added, len(report.failed)) == (5000, 5000)
     assert library.info().contents == 50
-    assert library.store._tables["videos"].version <= 10_000 // adding._BATCH + 2  # commits, not files
+    assert library.store._tables["videos"].version <= 10_000 // store.BATCH + 2  # commits, not files
     assert library.add([folder]).unchanged == 10_000
 
 
 def test_many_commits_are_put_together(library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adding, "_BATCH", 1)
+    monkeypatch.setattr(store, "BATCH", 1)
     monkeypatch.setattr(adding, "_MAINTAIN_EVERY", 8)
-    monkeypatch.setattr(store, "_FRAGMENTS", 8)
+    monkeypatch.setattr(upkeep, "_FRAGMENTS", 8)
     for number in range(40):
         toy.write(folder, f"{number}.mp4", number, 1)
     library.add([folder])
@@ -272,6 +398,18 @@ def test_many_commits_are_put_together(library: Library, folder: Path, monkeypat
     time.sleep(1.1)
     library.compact()
     assert library.info().bytes < size / 2
+    toy.check(library)
+
+
+def test_compacting_does_not_double_what_is_compact(library: Library, folder: Path) -> None:
+    """What was put together leaves the version before it, which is taken away as well."""
+    for number in range(2):
+        toy.write(folder, f"{number}.mp4", number, 1500)
+        library.add([folder])
+    before = library.info().bytes
+    assert before > 2 * 1500 * 2 * 32 * 2  # most of it are the features
+    library.compact()
+    assert library.info().bytes < 1.1 * before
     toy.check(library)
 
 
@@ -316,6 +454,101 @@ def test_an_interrupt_keeps_what_is_described(library: Library, folder: Path) ->
     assert library.info().videos == 3
     assert library.add([folder]).added == 1
     toy.check(library)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_comes_while_a_batch_is_written_waits_until_it_is(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    toy.write(folder, "a.mp4", 1)
+    honest, order = Store.write, []
+
+    def interrupted(self: Store, videos: Any, **options: Any) -> list[int]:
+        signal.raise_signal(number)
+        order.append("written")
+        return honest(self, videos, **options)
+
+    def handler(_: int, __: Any) -> None:
+        order.append("heard")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "write", interrupted)
+    before = signal.signal(number, handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            library.add([folder])
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)
+    assert order == ["written", "heard"]
+    assert library.info().videos == 1
+
+
+def test_signals_that_are_ignored_stay_so_and_other_threads_hold_nothing_back() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with uninterrupted():
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    handlers: list[object] = []
+
+    def elsewhere() -> None:
+        with uninterrupted():
+            handlers.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.getsignal(signal.SIGINT)]
+
+
+def test_torch_keeps_to_one_thread_while_it_writes(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy.write(folder, "a.mp4", 1)
+    seen: list[int] = []
+    honest = candidates.frame_vectors
+
+    def counted(*given: Any, **options: Any) -> torch.Tensor:
+        seen.append(torch.get_num_threads())
+        return honest(*given, **options)
+
+    monkeypatch.setattr(candidates, "frame_vectors", counted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        library.add([folder])
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("most", "bytes", "calls"), [(2, 10**9, [2, 2, 1]), (100, 2 * 3 * 2 * 32 * 4, [2, 2, 1])])
+def test_any_number_of_videos_is_written_in_batches(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch, most: int, bytes: int, calls: list[int]
+) -> None:
+    monkeypatch.setattr(store, "BATCH", most)
+    monkeypatch.setattr(store, "BATCH_BYTES", bytes)
+    for number in range(5):
+        toy.write(folder, f"{number}.mp4", number)
+    library.add([folder])
+    records = library.videos()
+    library.remove([record.id for record in records])
+    sizes: list[int] = []
+    honest = Store.write
+
+    def counted(self: Store, videos: Any, **options: Any) -> list[int]:
+        sizes.append(len(videos))
+        return honest(self, videos, **options)
+
+    monkeypatch.setattr(Store, "write", counted)
+    with library.writing("a test") as opened:
+        texts = [Path(record.path).read_text() for record in records]
+        new = [NewVideo(one, opened.new_key(), toy.features_of(text)) for one, text in zip(records, texts, strict=True)]
+        opened.write_all(iter(new))
+    assert sizes == calls
+    toy.check(library, [Path(record.path) for record in records])
 
 
 def test_the_library_and_others_below_a_folder_are_not_searched_for_videos(folder: Path) -> None:

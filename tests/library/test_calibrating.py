@@ -141,6 +141,62 @@ def test_a_duplicate_is_no_pair_without_a_match(library: Library) -> None:
     assert sorted(plain) == pytest.approx(sorted(slow), abs=6e-3)
 
 
+def drawn_scores(
+    monkeypatch: pytest.MonkeyPatch, library: Library, positive: Any, negative: Any, videos: int | None = None
+) -> None:
+    """Calibrating with these scores, and without editing videos; in a library of so many, as it seems."""
+    one = library.videos()[0]
+    copies = [calibrating._Copy(one, "none", library.features(one.id).regions, None)] * len(positive)
+    monkeypatch.setattr(calibrating, "_copies", lambda *_: copies)
+    monkeypatch.setattr(calibrating, "_linked", lambda *_: set())
+    monkeypatch.setattr(calibrating, "_positive", lambda *_: np.array(positive))
+    monkeypatch.setattr(calibrating, "_negative", lambda *_: np.array(negative))
+    if videos is not None:
+        monkeypatch.setattr(calibrating, "_different", lambda _: dict.fromkeys(range(videos), one))
+
+
+def test_too_few_pairs_without_a_match_are_refused(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    drawn_scores(monkeypatch, library, rng.uniform(0.6, 1, 40), rng.uniform(0, 0.4, 199))
+    with pytest.raises(DataError, match=r"Only 199 pairs of the 18 videos of .* are without a match; 200 are needed"):
+        library.calibrate()
+    assert not (library.store.folder / CALIBRATION).exists()
+
+
+def test_a_fit_that_means_nothing_is_refused_and_the_old_one_stays(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    drawn_scores(monkeypatch, library, rng.beta(5, 2, 100), rng.beta(1.2, 8, 10_000))
+    assert library.calibrate().warnings == ()
+    kept = (library.store.folder / CALIBRATION).read_bytes()
+    alike = rng.uniform(0, 0.4, 2000)
+    drawn_scores(monkeypatch, library, alike[:40], alike)  # copies score as everything does
+    with pytest.raises(DataError, match=r"Scores do not tell copies from other videos .* probability of 0\.\d\d only"):
+        library.calibrate()
+    assert (library.store.folder / CALIBRATION).read_bytes() == kept
+
+
+def test_what_pairs_are_too_few_for_is_said(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    drawn_scores(monkeypatch, library, rng.uniform(0.6, 1, 40), rng.uniform(0, 0.4, 300), videos=1000)
+    report = library.calibrate()
+    # By hand: 300 pairs show odds of 600 to 1 at most, against 999 to 1 for one of a thousand videos.
+    assert report.at_best <= 600 / (600 + 999) + 1e-9
+    (warning,) = report.warnings
+    assert f"among 1,000 videos even a hit that scores 1 has a probability of {report.at_best:.2f} only" in warning
+    assert warning.endswith("fit on more of them (--copies 80 --pairs 4496).")  # 2 N / 999 >= 9
+    assert report.to_json()["warnings"] == [warning]
+    assert report.to_json()["at_best"] == report.at_best
+    for count in (20_000, 200_000):  # law: it warns below 0.9, and only there
+        drawn_scores(monkeypatch, library, rng.beta(5, 2, 500), rng.beta(1.2, 8, count), videos=1000)
+        report = library.calibrate()
+        best = report.calibration.probability(1.0, prior=1 / 1000)
+        assert report.at_best == best
+        assert bool(report.warnings) == (best < 0.9)
+    assert report.warnings == ()
+
+
 def test_without_files_or_videos_it_refuses(library: Library, tmp_path: Path) -> None:
     with make(tmp_path / "empty") as empty:
         empty._model = eye()  # type: ignore[assignment]

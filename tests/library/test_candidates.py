@@ -152,6 +152,22 @@ def test_the_original_of_a_noisy_part_is_the_first_candidate() -> None:
         assert len(found) == 3
 
 
+def test_vectors_are_widened_once_and_again_when_there_are_others() -> None:
+    videos = [walk(20, step=0.5, seed=seed) for seed in range(3)]
+    store = Memory(videos[:2])
+    _, first = held = store.vectors()
+    store.vectors = lambda: held  # type: ignore[method-assign]
+    keys, wide = module._vectors(store)  # type: ignore[arg-type]
+    assert (wide.dtype, wide.tolist()) == (torch.float32, first.tolist())
+    assert module._vectors(store)[1] is wide  # type: ignore[arg-type]
+    other = Memory(videos).vectors()
+    store.vectors = lambda: other  # type: ignore[method-assign]
+    keys, wider = module._vectors(store)  # type: ignore[arg-type]
+    assert len(keys) == len(wider) == len(other[1])
+    query, weights = runs(videos[2][4:12])
+    assert candidates(store, query, weights, most=1).tolist() == [2]  # type: ignore[arg-type]
+
+
 def test_a_query_that_says_nothing_is_refused() -> None:
     with pytest.raises(DataError, match="exact=True"):
         candidates(Memory([walk(3, step=1.0)]), *runs(torch.zeros(2, 2, 8)), most=3)  # type: ignore[arg-type]

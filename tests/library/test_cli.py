@@ -15,19 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from hapvr.cli import main
 from hapvr.library import Library
 from hapvr.model import load
 from hapvr.video.files import write_clip
 from hapvr.video.synth import draw_scene
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    code = end.value.code
-    out = capsys.readouterr()
-    return 0 if code is None else int(code), out.out, out.err
+from tests.library.conftest import Run
 
 
 @pytest.fixture(scope="module")
@@ -76,36 +68,38 @@ def test_films_are_described_as_the_model_describes_them(made: tuple[Path, dict[
 
 
 def test_the_commands_tell_what_there_is(
-    made: tuple[Path, dict[str, Any]], films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: tuple[Path, dict[str, Any]], films: Path, tmp_path: Path, run: Run
 ) -> None:
     library, _ = made
-    code, out, _ = run(capsys, "info", library)
+    code, out, _ = run("info", library)
     assert code == 0
     assert "2 videos (2 different)" in out
     assert "model lite, codec float16, 2 frames a second" in out
-    assert json.loads(run(capsys, "info", library, "--json")[1])["videos"] == 2
-    code, out, _ = run(capsys, "status", library)
+    assert json.loads(run("info", library, "--json")[1])["videos"] == 2
+    code, out, _ = run("status", library)
     assert code == 0
     assert "caf\\xe9.mp4  failed: " in out
-    listed = json.loads(run(capsys, "status", library, "--state", "ready", "--limit", 1, "--json")[1])["listed"]
+    listed = json.loads(run("status", library, "--state", "ready", "--limit", 1, "--json")[1])["listed"]
     assert [Path(one["path"]).name for one in listed] == ["0.mp4"]
-    code, out, _ = run(capsys, "add", library, films)
-    assert (code, out.splitlines()[0]) == (0, "5 unchanged")
-    assert "3 failed before and were not tried again" in out
-    code, out, _ = run(capsys, "compact", library)
+    code, out, _ = run("add", library, films)
+    assert (code, out.splitlines()[0]) == (1, "5 unchanged")  # of which some are still not in the library
+    assert f"3 failed before and were not tried again: --retry does that, `hapvr status {library}` lists " in out
+    code, out, _ = run("add", library, films / "0.mp4", "--json")
+    assert (code, json.loads(out)["still_failed"]) == (0, 0)
+    code, out, _ = run("compact", library)
     assert (code, " MB now" in out) == (0, True)
-    code, out, _ = run(capsys, "export", library, "-o", tmp_path / "f.h5")
+    code, out, _ = run("export", library, "-o", tmp_path / "f.h5")
     assert (code, out.split(" written")[0]) == (0, "2 videos")
-    code, out, _ = run(capsys, "import", tmp_path / "other", tmp_path / "f.h5", "--json")
+    code, out, _ = run("import", tmp_path / "other", tmp_path / "f.h5", "--json")
     assert (code, json.loads(out)["added"]) == (0, 2)
-    code, out, _ = run(capsys, "remove", tmp_path / "other", listed[0]["id"])
+    code, out, _ = run("remove", tmp_path / "other", listed[0]["id"])
     assert (code, out) == (0, "1 forgotten\n")
     with Library.open(tmp_path / "other") as other:
         assert [Path(record.path).name for record in other.videos()] == ["1.mp4"]
 
 
 def test_wrong_use_is_one_line_and_code_2(
-    made: tuple[Path, dict[str, Any]], films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: tuple[Path, dict[str, Any]], films: Path, tmp_path: Path, run: Run
 ) -> None:
     library, _ = made
     for arguments, message in (
@@ -115,8 +109,9 @@ def test_wrong_use_is_one_line_and_code_2(
         (("add", library, films, "--codec", "int8"), "made with the codec 'float16', not 'int8'"),
         (("remove", library, "zzz"), "has no video 'zzz'"),
         (("status", library, "--state", "lost"), "no state 'lost'"),
+        (("export", library, "-o", tmp_path / "deep" / "f.h5"), "Make it first"),
     ):
-        code, _, err = run(capsys, *arguments)
+        code, _, err = run(*arguments)
         assert (code, message in err) == (2, True), err
 
 

@@ -9,21 +9,15 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from hapvr.cli import main
-from hapvr.library import Library
+from hapvr.library import CalibrationReport, Library
+from hapvr.similarity.calibration import fit_calibration
 from hapvr.video.clip import Clip
 from hapvr.video.files import write_clip
 from hapvr.video.synth import draw_scene
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    code = end.value.code
-    out = capsys.readouterr()
-    return 0 if code is None else int(code), out.out, out.err
+from tests.library.conftest import Run
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +36,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_text_names_groups_parts_and_what_to_keep(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "duplicates", library)
+def test_the_text_names_groups_parts_and_what_to_keep(library: Path, run: Run) -> None:
+    code, out, err = run("duplicates", library)
     assert code == 0
     assert "group 1: 3 copies" in out
     assert re.search(r"film\.mp4  keep", out)
@@ -54,9 +48,9 @@ def test_the_text_names_groups_parts_and_what_to_keep(library: Path, capsys: pyt
     assert re.search(r"\d of 6 pairs compared at a threshold of 0.25", err)
 
 
-def test_json_csv_and_page_say_the_same(library: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_json_csv_and_page_say_the_same(library: Path, run: Run, tmp_path: Path) -> None:
     table, page = tmp_path / "links.csv", tmp_path / "page.html"
-    code, out, _ = run(capsys, "duplicates", library, "--json", "-", "--csv", table, "--html", page)
+    code, out, _ = run("duplicates", library, "--json", "-", "--csv", table, "--html", page)
     assert code == 0
     content = json.loads(out)
     (group,) = content["groups"]
@@ -71,24 +65,22 @@ def test_json_csv_and_page_say_the_same(library: Path, capsys: pytest.CaptureFix
     assert "<dark>" not in text
     assert text.count("data:image/jpeg;base64,") >= 5 * 6  # three copies, a clip and its whole
     assert not re.search(r"(src|href)=['\"](?!data:)", text)  # on its own
-    code, out, _ = run(capsys, "duplicates", library, "--csv", "-")
+    code, out, _ = run("duplicates", library, "--csv", "-")
     assert list(csv.DictReader(io.StringIO(out))) == listed
 
 
-def test_what_is_marked_is_left_out(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_marked_is_left_out(library: Path, run: Run) -> None:
     ids = {Path(record.path).stem: record.id for record in Library.open(library).videos()}
-    assert (
-        run(capsys, "duplicates", library, "--distinct", ids["clip"], ids["film"])[1] == "they are marked as distinct\n"
-    )
-    again = run(capsys, "duplicates", library, "--distinct", ids["film"], ids["clip"], "--json", "-")
+    assert run("duplicates", library, "--distinct", ids["clip"], ids["film"])[1] == "they are marked as distinct\n"
+    again = run("duplicates", library, "--distinct", ids["film"], ids["clip"], "--json", "-")
     assert json.loads(again[1]) == {"changed": False}
     try:
-        code, out, _ = run(capsys, "duplicates", library)
+        code, out, _ = run("duplicates", library)
         assert code == 0
         assert "1 left out that were marked as distinct" in out
     finally:
-        assert run(capsys, "duplicates", library, "--not-distinct", ids["film"], ids["clip"])[0] == 0
-    assert run(capsys, "duplicates", library, "--distinct", ids["film"], "nobody")[0] == 2
+        assert run("duplicates", library, "--not-distinct", ids["film"], ids["clip"])[0] == 0
+    assert run("duplicates", library, "--distinct", ids["film"], "nobody")[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -100,25 +92,35 @@ def test_what_is_marked_is_left_out(library: Path, capsys: pytest.CaptureFixture
         (["--since", "tuesday"], "Invalid value"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(
-    library: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    code, out, err = run(capsys, "duplicates", library, *arguments)
+def test_what_makes_no_sense_is_one_line(library: Path, run: Run, arguments: list[str], message: str) -> None:
+    code, out, err = run("duplicates", library, *arguments)
     assert code == 2
     assert message in err
     assert out == ""
 
 
-def test_since_and_no_library(library: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, out, _ = run(capsys, "duplicates", library, "--since", "2999-01-01")
+def test_since_and_no_library(library: Path, run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("duplicates", library, "--since", "2999-01-01")
     assert code == 0
     assert "0 groups of copies, 0 other links among 5 videos" in out
-    code, _, err = run(capsys, "duplicates", tmp_path / "nothing")
+    code, _, err = run("duplicates", tmp_path / "nothing")
     assert code == 2
     assert "does not exist" in err
 
 
-def test_calibrate_refuses_a_library_that_is_too_small(library: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, "calibrate", library)
+def test_calibrate_refuses_a_library_that_is_too_small(library: Path, run: Run) -> None:
+    code, _, err = run("calibrate", library)
     assert code == 2
     assert "at least 16 different videos" in err
+
+
+def test_calibrate_prints_what_it_is_too_weak_for(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    fitted = fit_calibration(rng.uniform(0.6, 1, 40), rng.uniform(0, 0.4, 300))
+    report = CalibrationReport(fitted, (), {}, (), 1000, 1.0, ("among 1,000 videos it is weak.",))
+    monkeypatch.setattr(Library, "calibrate", lambda *_, **__: report)
+    code, out, err = run("calibrate", library)
+    assert code == 0
+    assert out.startswith("fitted on 40 edited copies and 300 pairs without a match\n")
+    assert "warning: among 1,000 videos it is weak." in err
+    assert json.loads(run("calibrate", library, "--json")[1])["warnings"] == ["among 1,000 videos it is weak."]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from hapvr.cli import main
 from hapvr.library import Library
+from hapvr.model import load
 from hapvr.video.clip import Clip
 from hapvr.video.files import write_clip
 from hapvr.video.synth import draw_scene
+from tests.library.conftest import Run
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +32,8 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    out = capsys.readouterr()
-    return int(end.value.code or 0), out.out, out.err
-
-
-def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "search", films / "library", films / "middle.mp4")
+def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, run: Run) -> None:
+    code, out, err = run("search", films / "library", films / "middle.mp4")
     assert code == 0
     assert "one.mp4" in out.splitlines()[0]
     assert " s of the query is " in out.splitlines()[1]
@@ -46,10 +41,10 @@ def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, capsys: pytest.
 
     page = films / "page.html"
     part = ("--from", 1, "--to", 3, "--json", "--html", page, "--exact", "-k", 2)
-    code, out, err = run(capsys, "search", films / "library", films / "middle.mp4", *part)
+    code, out, err = run("search", films / "library", films / "middle.mp4", *part)
     answer = json.loads(out)
     assert (code, err) == (0, "")
-    assert set(answer) == {"hits", "database", "scored", "seconds"}
+    assert set(answer) == {"hits", "database", "scored", "seconds", "note"}
     best = answer["hits"][0]
     assert set(best) == {"id", "path", "score", "probability", "segments"}
     assert best["path"].endswith("one.mp4")
@@ -63,21 +58,31 @@ def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, capsys: pytest.
     assert "http" not in text
 
 
-def test_a_picture_and_an_id_are_queries(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = run(capsys, "search", films / "library", films / "still.png", "--json", "-k", 1)
+def test_a_black_picture_finds_nothing_and_says_why(films: Path, run: Run) -> None:
+    Image.new("RGB", (160, 120)).save(films / "black.png")
+    code, out, _ = run("search", films / "library", films / "black.png")
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert "no informative frames" in out
+    code, out, _ = run("search", films / "library", films / "black.png", "--json", "--exact")
+    answer = json.loads(out)
+    assert (code, answer["hits"], "no informative frames" in answer["note"]) == (0, [], True)
+
+
+def test_a_picture_and_an_id_are_queries(films: Path, run: Run) -> None:
+    _, out, _ = run("search", films / "library", films / "still.png", "--json", "-k", 1)
     found = json.loads(out)["hits"][0]
     assert found["path"].endswith("<other>.mp4")
-    code, out, _ = run(capsys, "search", films / "library", found["id"], "--json", "--html", films / "id.html")
+    code, out, _ = run("search", films / "library", found["id"], "--json", "--html", films / "id.html")
     answer = json.loads(out)
     assert (code, answer["database"]) == (0, 1)
     assert [hit["path"].endswith("one.mp4") for hit in answer["hits"]] == [True]
     assert (films / "id.html").is_file()
 
 
-def test_a_hit_whose_file_is_gone_is_named_on_the_page(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hit_whose_file_is_gone_is_named_on_the_page(films: Path, run: Run) -> None:
     gone = (films / "films" / "one.mp4").rename(films / "away.mp4")
     try:
-        code, out, _ = run(capsys, "search", films / "library", films / "middle.mp4", "--html", films / "gone.html")
+        code, out, _ = run("search", films / "library", films / "middle.mp4", "--html", films / "gone.html")
     finally:
         gone.rename(films / "films" / "one.mp4")
     assert code == 0
@@ -85,7 +90,7 @@ def test_a_hit_whose_file_is_gone_is_named_on_the_page(films: Path, capsys: pyte
     assert "cannot be shown" in (films / "gone.html").read_text()
 
 
-def test_what_is_refused_is_one_line(films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused_is_one_line(films: Path, run: Run) -> None:
     clip, library = films / "middle.mp4", films / "library"
     (films / "text.mp4").write_text("no video")
     for arguments, said in (
@@ -97,6 +102,14 @@ def test_what_is_refused_is_one_line(films: Path, capsys: pytest.CaptureFixture[
         ((library, clip, "--html", clip), "middle.mp4"),
         ((library, clip, "--html", films / "films" / "one.mp4"), "would overwrite"),  # it is in the library
     ):
-        code, out, err = run(capsys, "search", *arguments)
+        code, out, err = run("search", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
         assert said in err
+
+
+def test_without_a_calibration_the_way_to_one_is_named(films: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = dataclasses.replace(load(), calibration=None)
+    monkeypatch.setattr(Library, "model", property(lambda _: model))
+    code, out, err = run("search", films / "library", films / "middle.mp4", "--min-probability", 0.5)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"hapvr calibrate {films / 'library'}" in err

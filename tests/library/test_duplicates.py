@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError
 from hapvr.features.files import Features
-from hapvr.library import Library, aligning, duplicates
+from hapvr.library import Library, aligning
 from hapvr.library.aligning import align
 from hapvr.library.duplicates import (
     CSV_FIELDS,
@@ -26,7 +26,9 @@ from hapvr.library.duplicates import (
     DuplicateProgress,
     Link,
     best_first,
+    duplicates,
     grouped,
+    pairs,
     rows,
     strength_of,
     turned,
@@ -250,7 +252,7 @@ def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(base: 
     report = base.duplicates()
     assert report.videos == 19
     assert report.pairs == math.comb(18, 2)
-    few = duplicates.duplicates(base, most=2)
+    few = duplicates(base, most=2)
     assert few.scored <= 2 * 18 < report.pairs
     assert pairs_of(few.links).keys() <= pairs_of(report.links).keys()
     link = pairs_of(report.links)[frozenset(("film", "copy"))]
@@ -301,7 +303,7 @@ def test_what_makes_no_sense_is_refused(base: Library) -> None:
     with pytest.raises(ConfigError, match="since"):
         base.duplicates(since="yesterday")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="most"):
-        duplicates.duplicates(base, most=0)
+        duplicates(base, most=0)
 
 
 def test_marks_hide_a_link_and_keep_groups_apart(tmp_path: Path) -> None:
@@ -417,7 +419,7 @@ def test_a_link_is_no_copy_and_never_the_one_to_keep(tmp_path: Path) -> None:
     link, film, copy = (
         record(name, "h", 10, path=str(tmp_path / name)) for name in ("a link.mp4", "film.mp4", "copy.mp4")
     )
-    assert [one.path for one in duplicates._apart_on_disk([link, film, copy])] == [film.path, copy.path]
-    assert [one.path for one in duplicates._apart_on_disk([link])] == [link.path]
+    assert [one.path for one in pairs._apart_on_disk([link, film, copy])] == [film.path, copy.path]
+    assert [one.path for one in pairs._apart_on_disk([link])] == [link.path]
     ordered, reason = best_first([link, film])
     assert (ordered[0].path, reason) == (film.path, "a file, and the next is a link")

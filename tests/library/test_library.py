@@ -20,7 +20,7 @@ import torch
 import hapvr
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.features.files import Features
-from hapvr.library import Library, adding, rebuilding, store, versions
+from hapvr.library import Library, adding, store, versions
 from hapvr.library.locking import BusyError, WriterLock, holder_of
 from hapvr.library.records import printable, shown
 from hapvr.library.store import Store
@@ -365,7 +365,7 @@ def test_a_real_limit_on_files_is_a_clear_error_and_loses_nothing(tmp_path: Path
     library = toy.make(tmp_path / "library")
     program = (
         "import resource, sys\nfrom tests.library import toy\ntoy.install(toy.Forever)\n"
-        "from hapvr.errors import StorageError\nfrom hapvr.library import Library, adding\nadding._BATCH = 2\n"
+        "from hapvr.errors import StorageError\nfrom hapvr.library import Library, store\nstore.BATCH = 2\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         "try:\n    Library.open(sys.argv[1]).add([sys.argv[2]])\nexcept StorageError as error:\n    print(error)\n"
     )
@@ -389,7 +389,7 @@ def test_another_model_builds_another_version_that_then_takes_over(
     (folder / "bad.mp4").write_text("nothing")
     library.add([folder])
     ids = {record.path: record.id for record in library.videos()}
-    monkeypatch.setattr(adding, "_BATCH", 1)
+    monkeypatch.setattr(store, "BATCH", 1)
     reader = Library.open(library.path)
     asked = iter([False] * 4 + [True] * 100)
     report = library.rebuild(model="other", stop=lambda: next(asked))
@@ -436,7 +436,7 @@ def test_another_codec_is_made_from_exact_features_without_reading(
     before = {record.id: library.features(record.id).regions for record in library.videos()}
     with monkeypatch.context() as patch:
         patch.setattr(adding, "extracted", lambda *_, **__: pytest.fail("a video was read"))
-        patch.setattr(rebuilding, "_BATCH", 2)
+        patch.setattr(store, "BATCH", 2)
         report = library.rebuild(codec="int8")
     assert (report.unchanged, library.info().codec) == (4, "int8")
     for id, regions in before.items():

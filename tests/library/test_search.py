@@ -17,6 +17,7 @@ from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.features.files import Features
 from hapvr.library import Library, SearchResult
 from hapvr.library import search as module
+from hapvr.library.holding import Held
 from hapvr.library.records import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.library.versions import Settings
@@ -128,6 +129,104 @@ def test_few_are_compared_and_the_best_hit_is_that_of_the_exact_search(library: 
             )
     finally:
         library._model = before
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SimilarityConfig(dims=DIMS, weighting="none", comparator=False, spatial="chamfer", min_frames=1),
+        SimilarityConfig(dims=DIMS, comparator=False, symmetry="levels", temporal_keep_rate=0.4, min_frames=1),
+        SimilarityConfig(dims=DIMS, projection=True, comparator=False, symmetry="average", min_frames=1),
+        SimilarityConfig(dims=DIMS, projection=True, residual=True, negative_slope=0.5),
+        SimilarityConfig(dims=DIMS, weighting="binary", bits=32, comparator=False, min_frames=1),
+    ],
+    ids=lambda config: config.symmetry if not config.projection else f"projection {config.comparator}",
+)
+def test_hits_are_the_same_from_what_is_held(library: Library, config: SimilarityConfig) -> None:
+    before, held = library._model, Held(2**24)
+    library._model = model = toy_model(config)
+    with torch.no_grad():
+        for parameter in model.similarity.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
+    try:
+        for number in (1, 5, 5, 9):
+            for query in (noisy(drawn(number), 2, 10), f"video{number:03}"):
+                plain = library.search(query, k=5)
+                found = module.search(library, query, k=5, held=held)
+                assert ids(found) == ids(plain)
+                assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in plain.hits], abs=1e-6)
+                assert [hit.segments for hit in found.hits] == [hit.segments for hit in plain.hits]
+                assert (found.database, found.scored) == (plain.database, plain.scored)
+                asked = module.read_query(library, query).features.regions
+                for hit in found.hits:  # and they are what they should be
+                    expected = model.similarity.score(asked, library.features(hit.id).informative().regions).item()
+                    assert hit.score == pytest.approx(expected, abs=1e-5)
+        assert held.bytes > 0
+    finally:
+        library._model = before
+
+
+@pytest.mark.parametrize("symmetry", ["none", "levels"])
+@pytest.mark.parametrize("temporal", ["topk", "chamfer", "max", "average"])
+@pytest.mark.parametrize("comparator", [False, True])
+def test_scores_of_a_matrix_are_those_of_each_pair(temporal: Any, symmetry: Any, comparator: bool) -> None:
+    torch.manual_seed(0)
+    config = SimilarityConfig(
+        dims=DIMS, weighting="none", comparator=comparator, temporal=temporal, temporal_keep_rate=0.4,
+        symmetry=symmetry, min_frames=4 if comparator else 1,
+    )  # fmt: skip
+    similarity = VideoSimilarity(config).eval()
+    videos = [drawn(seed, frames).regions for seed, frames in ((1, 7), (2, 4), (3, 12), (4, 7), (5, 9))]
+    query = drawn(6, 10).regions
+    assert module._in_one_matrix(similarity, query, videos)
+    with torch.no_grad():
+        matrix = similarity.frame_matrix(query, torch.cat(videos))
+        found = module._scores_of_matrix(similarity, matrix, [len(video) for video in videos])
+        expected = [similarity.score(query, video).item() for video in videos]
+    assert found.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_cannot_be_read_off_a_matrix_is_left_to_pairwise() -> None:
+    plain = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, min_frames=4)
+    query, videos = torch.zeros(9, 1, DIMS), [torch.zeros(frames, 1, DIMS) for frames in (4, 9)]
+    assert module._in_one_matrix(VideoSimilarity(plain), query, videos)
+    short = torch.zeros(3, 1, DIMS)
+    assert not module._in_one_matrix(VideoSimilarity(plain), short, videos)
+    assert not module._in_one_matrix(VideoSimilarity(plain), query, [*videos, short])
+    both_ways = VideoSimilarity(dataclasses.replace(plain, symmetry="average"))
+    assert not module._in_one_matrix(both_ways, query, videos)
+    long = torch.zeros(1, 1, 1).expand(module._PSI_CELLS // 9 + 1, 1, DIMS)
+    assert module._in_one_matrix(VideoSimilarity(plain), query, [long])
+    assert not module._in_one_matrix(VideoSimilarity(SimilarityConfig(dims=DIMS)), query, [long])
+
+
+def test_a_query_that_says_nothing_has_no_hits_and_a_note(library: Library) -> None:
+    black = dataclasses.replace(drawn(5), low_information=np.ones(FRAMES, np.bool_))
+    for exact in (False, True):
+        result = library.search(black, exact=exact)
+        assert (result.hits, result.scored, result.database) == ((), 0, VIDEOS)
+        assert result.note is not None
+        assert "no informative frames" in result.note
+        assert result.to_json()["note"] == result.note
+        assert set(result.seconds) == {"decode", "candidates", "score", "segments"}
+    assert library.search(drawn(5)).note is None
+    assert library.search(dataclasses.replace(black, low_information=None)).hits
+
+
+def test_a_part_of_a_still_scene_is_looked_for_and_a_part_of_black_is_not(library: Library) -> None:
+    """Frames 0 to 7 show one picture, which frames 1 to 7 repeat; the rest is black."""
+    shown = drawn(20).regions[6]
+    black = F.normalize(torch.ones(REGIONS, DIMS), dim=-1)
+    regions = torch.stack([shown] * 8 + [black] * 4)
+    video = Features(regions, np.arange(12) / 2.0, np.arange(12) > 0)
+    part = module.read_query(library, video, start=2.0, end=5.0)  # frames 4 to 7, and 8 and 9, which are black
+    assert part.features.timestamps is not None
+    assert part.features.timestamps.tolist() == [2.0]
+    assert library.search(video, start=2.0, end=5.0, k=1).hits[0].id == "video020"
+    for start in (4.0, 4.5):
+        assert library.search(video, start=start).note is not None
+    later = dataclasses.replace(video, low_information=np.arange(12) != 11)  # what comes after the part does not count
+    assert library.search(later, start=2.0, end=5.0).note is not None
 
 
 def test_segments_are_those_of_the_frames_that_say_something(library: Library) -> None:
@@ -280,5 +379,6 @@ def test_what_cannot_be_found_out_is_said(library: Library, tmp_path: Path) -> N
         library.search(f"video{VIDEOS:03}")
     with pytest.raises(DataError, match="an id or Features"):
         library.search(3)  # type: ignore[arg-type]
-    with pytest.raises(ShapeError, match="different models"):
-        library.search(Features(torch.ones(2, 9, DIMS)))
+    for regions, dims in ((9, DIMS), (REGIONS, 2 * DIMS)):
+        with pytest.raises(ShapeError, match="different models"):
+            library.search(Features(torch.ones(2, regions, dims)))

@@ -58,6 +58,14 @@ def test_what_goes_out_comes_in_again(library: Library, tmp_path: Path, folder: 
         library.export(tmp_path / "f.h5")
 
 
+def test_a_folder_that_is_not_there_is_not_made(library: Library, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"cannot be written: '.*deep' is no folder\. Make it first"):
+        library.export(tmp_path / "deep" / "f.h5")
+    with pytest.raises(StorageError, match="is no folder"):
+        library.export(tmp_path / "videos" / "0.mp4" / "f.h5")
+    assert not (tmp_path / "deep").exists()
+
+
 def test_videos_whose_files_are_elsewhere_are_found_when_they_are_added(
     library: Library, tmp_path: Path, folder: Path
 ) -> None:

@@ -174,9 +174,9 @@ def nursery() -> None:
 def _write(
     library: str, folder: str, out: str, *, batch: int, fragments: int = 64, compact: bool = False, model: str = ""
 ) -> None:
-    from hapvr.library import store
+    from hapvr.library import store, upkeep
 
-    adding._BATCH, store._FRAGMENTS = batch, fragments
+    store.BATCH, upkeep._FRAGMENTS = batch, fragments
     adding._MAINTAIN_EVERY = 4
     written = store.Store.write
     file = open(out, "a")  # noqa: SIM115 - as long as the process lives

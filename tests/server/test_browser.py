@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hapvr.library import Library
 from hapvr.video.clip import Clip
@@ -437,6 +438,16 @@ def test_a_file_that_is_no_video_is_refused_in_words(browser: Any, address: str,
     with opened(browser, address, expected="status of 4|ERR_|DEMUXER") as page:
         search(page, tmp_path / "notes.mp4")
         assert "notes.mp4" in page.locator(".state-error").inner_text()
+
+
+def test_a_picture_that_shows_nothing_is_said_to(browser: Any, address: str, tmp_path: Path) -> None:
+    Image.new("RGB", (160, 120)).save(tmp_path / "black.png")
+    with opened(browser, address) as page:
+        search(page, tmp_path / "black.png")
+        assert page.locator("h1").inner_text() == "No match"
+        text = page.locator(".state").inner_text()
+        assert "Nothing to look for" in text
+        assert "no informative frames" in text
 
 
 def test_a_part_that_makes_no_sense_is_not_sent(browser: Any, address: str, films: Path) -> None:

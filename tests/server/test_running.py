@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 
+from hapvr.cli import main
+from hapvr.server.workplace import Workplace
+
 from .driving import events_of
 from .test_uploads import FILE, TYPE, form
 
@@ -126,6 +129,45 @@ def test_a_killed_worker_is_replaced(running: Running) -> None:
     assert job["state"] == "done"
     with urllib.request.urlopen(f"http://127.0.0.1:{running.port}/api/jobs/{job['id']}/events") as answer:
         assert events_of(answer.read().decode())[-1]["state"] == "done"
+
+
+def test_what_a_killed_server_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    hold = "import sys, time; from pathlib import Path; from hapvr.server.workplace import Workplace\n"
+    hold += "place = Workplace(Path(sys.argv[1])); (place.part('uploads') / 'film').touch()\n"
+    hold += "print(place.folder, flush=True); time.sleep(60)"
+    servers = [subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE) for _ in range(2)]
+    folders = []
+    for server in servers:
+        assert server.stdout is not None
+        folders.append(Path(server.stdout.readline().decode().strip()))
+    (tmp_path / "hapvr-serve-of-somebody").mkdir()  # without a lock: whose it is cannot be told
+    (tmp_path / "hapvr-serve-link").symlink_to(folders[0])
+    servers[0].kill()
+    servers[0].wait()
+    try:
+        place = Workplace(tmp_path)
+        assert not folders[0].exists()
+        assert (folders[1] / "uploads" / "film").exists()  # its server runs
+        assert {path.name for path in tmp_path.iterdir()} == {
+            folders[1].name, place.folder.name, "hapvr-serve-of-somebody", "hapvr-serve-link"
+        }  # fmt: skip
+        assert place.folder.stat().st_mode & 0o777 == 0o700
+        place.close()
+        assert not place.folder.exists()
+    finally:
+        for server in servers:
+            server.kill()
+            server.communicate()
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "0", "-1", "1e300"])
+def test_an_upload_limit_that_is_no_number_of_megabytes_is_refused(
+    given: str, made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", str(made / "library"), f"--max-upload={given}", "--port", "0"])
+    assert ended.value.code == 2
+    assert "--max-upload must be a number of MiB above 0" in capsys.readouterr().err
 
 
 def test_stops_when_told_and_leaves_nothing(running: Running, made: Path) -> None:

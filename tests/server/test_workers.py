@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hapvr.library.versions import MANIFEST
 from hapvr.server.jobs import Jobs
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem
@@ -126,8 +129,8 @@ def test_what_takes_too_long_is_ended() -> None:
 
 
 def with_jobs(use: Callable[[Jobs], Awaitable[None]], **settings: Any) -> None:
-    async def run() -> None:
-        jobs = Jobs("nowhere", ServerSettings(**settings), Metrics())
+    async def run(library: Path) -> None:
+        jobs = Jobs(library, ServerSettings(**settings), Metrics())
         jobs.searching = jobs.adding = Slow("slow", {})
         jobs._worker = lambda kind: jobs.searching  # type: ignore[method-assign] # noqa: ARG005
         try:
@@ -135,7 +138,9 @@ def with_jobs(use: Callable[[Jobs], Awaitable[None]], **settings: Any) -> None:
         finally:
             await jobs.close()
 
-    asyncio.run(run())
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / MANIFEST).touch()
+        asyncio.run(run(Path(folder)))
 
 
 def test_jobs_are_watched_cancelled_and_counted() -> None:

@@ -114,5 +114,12 @@ def doubled(video: Video, min_frames: int) -> list[Sequence[Row]]:
     return frames
 
 
-def hardtanh(matrix: Matrix, floor: float = -1.0) -> list[list[float]]:
-    return [[min(1.0, max(floor, value)) for value in row] for row in matrix]
+def hardtanh(matrix: Matrix, negative_slope: float = 1.0) -> list[list[float]]:
+    cut = [[min(1.0, max(-1.0, value)) for value in row] for row in matrix]
+    return [[value if value > 0 else negative_slope * value for value in row] for row in cut]
+
+
+def projected(x: Row, change: Matrix) -> list[float]:
+    mapped = [a + sum(c * b for c, b in zip(row, x, strict=True)) for a, row in zip(x, change, strict=True)]
+    norm = sum(a * a for a in mapped) ** 0.5
+    return [a / norm for a in mapped]

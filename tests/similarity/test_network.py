@@ -40,7 +40,14 @@ def loop(model: VideoSimilarity, query: Tensor, target: Tensor) -> float:
             def one(x: list[float]) -> list[float]:
                 return reference.binarize(x, projection, soft=False)
 
-        return [[one(x) for x in frame] for frame in regions.tolist()]
+        first: Any = list
+        if model.projection is not None:
+            change = model.projection.change.weight.tolist()
+
+            def first(x: list[float]) -> list[float]:
+                return reference.projected(x, change)
+
+        return [[one(first(x)) for x in frame] for frame in regions.tolist()]
 
     def matrix(a: Any, b: Any) -> list[list[float]]:
         cells = reference.frame_matrix(a, b, config.spatial, config.spatial_keep_rate)
@@ -55,7 +62,7 @@ def loop(model: VideoSimilarity, query: Tensor, target: Tensor) -> float:
             raw = reference.psi(cells, layers(model.comparator))
             if config.residual:
                 raw = reference.added(raw, reference.coarse(cells))
-            cells = reference.hardtanh(raw, config.floor)
+            cells = reference.hardtanh(raw, config.negative_slope)
         score = reference.aggregate(cells, config.temporal, config.temporal_keep_rate)
         if config.symmetry == "levels":
             turned = [list(column) for column in zip(*cells, strict=True)]
@@ -244,8 +251,9 @@ def test_a_folder_of_another_shape_is_refused(tmp_path: Path) -> None:
         ({"min_frames": 3}, "min_frames must be a whole number of at least 4 .psi pools"),
         ({"min_frames": 9.0}, "min_frames must be a whole number"),
         ({"comparator": False, "min_frames": 0}, "min_frames must be a whole number of at least 1, got 0"),
-        ({"floor": 1.0}, "floor must lie from -1 to below 1, got 1.0"),
-        ({"comparator": False, "floor": 0.0}, "floor is a setting of psi"),
+        ({"negative_slope": 1.1}, "negative_slope must lie in 0..1, got 1.1"),
+        ({"comparator": False, "negative_slope": 0.0}, "negative_slope is a setting of psi"),
+        ({"projection": 1}, "projection must be true or false"),
         ({"comparator": "no"}, "comparator must be true or false"),
         ({"symmetry": True}, "symmetry must be one of"),
     ],

@@ -25,6 +25,8 @@ from hapvr.cli import (
     table,
     train,
 )
+from hapvr.cli.interrupts import code_of
+from hapvr.cli.printing import printed
 from hapvr.errors import HapvrError
 
 # What goes on where it stopped if it is called again.
@@ -32,15 +34,15 @@ _RESUMED = {"ablate", "add", "evaluate", "extract", "frames", "make-benchmark", 
 
 
 class _Interruptible(TyperGroup):
-    """Ctrl-C is one line on stderr and exit code 130."""
+    """Ctrl-C is one line on stderr and exit code 130; SIGTERM, where a command heeds it, is 143."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             again = "; run the same command again to go on" if ctx.invoked_subcommand in _RESUMED else ""
             typer.echo(f"interrupted{again}", err=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(code_of(interrupt)) from None
 
 
 app = typer.Typer(
@@ -95,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=None if arguments is None else list(arguments), prog_name="hapvr")
     except HapvrError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printed(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:  # before or after a command
+    except KeyboardInterrupt as interrupt:  # before or after a command
         print("interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
+        raise SystemExit(code_of(interrupt)) from None

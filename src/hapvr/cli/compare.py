@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapvr.cli.printing import printed
+
 if TYPE_CHECKING:
     from hapvr.comparing import Match
 
@@ -54,4 +56,4 @@ def _print(match: Match) -> None:
         typer.echo(f"  {instant if match.too_short else 'no stretch of the two matches'}")
     for name, side in (("A", match.query), ("B", match.target)):
         for warning in side.warnings:
-            typer.echo(f"  {name}: {warning}", err=True)
+            typer.echo(printed(f"  {name}: {warning}"), err=True)

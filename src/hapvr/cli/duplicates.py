@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hapvr.cli.library import Place, Wait
+from hapvr.cli.printing import printed
 
 if TYPE_CHECKING:
     from hapvr.library.calibrating import CalibrationReport
@@ -122,8 +123,6 @@ def _say(changed: bool, done: str, otherwise: str, as_json: Path | None) -> None
 
 
 def _print(report: DuplicateReport) -> None:
-    from hapvr.library.records import shown
-
     for number, group in enumerate(report.groups, 1):
         strongest = {id: link for link in reversed(group.links) for id in (link.a, link.b)}
         typer.echo(f"group {number}: {len(group.videos)} copies")
@@ -132,7 +131,7 @@ def _print(report: DuplicateReport) -> None:
             size = f"{_clock(video.duration)} {video.width}x{video.height} {video.bitrate / 1000:,.0f} kbit/s"
             what = "keep" if video is group.keep else f"{link.kind}, {_evidence(link)}"
             gone = "" if video.state == "ready" else f" ({video.state})"
-            typer.echo(f"  {video.id:14} {size:32} {shown(video.path)}{gone}  {what}")
+            typer.echo(f"  {video.id:14} {size:32} {printed(video.path)}{gone}  {what}")
         typer.echo(f"  keep {group.keep.id}: {group.reason}")
     beside = report.beside
     if beside:
@@ -142,12 +141,12 @@ def _print(report: DuplicateReport) -> None:
         (a_from, a_to), (b_from, b_to) = link.intervals
         where = f"{_clock(b_from)}-{_clock(b_to)}"
         if link.kind == "contained":
-            typer.echo(f"  {shown(a.path)} is {where} of {shown(b.path)}  {_evidence(link)}")
+            typer.echo(f"  {printed(a.path)} is {where} of {printed(b.path)}  {_evidence(link)}")
         elif link.kind == "shared":
             own = f"{_clock(a_from)}-{_clock(a_to)}"
-            typer.echo(f"  {own} of {shown(a.path)} is {where} of {shown(b.path)}  {_evidence(link)}")
+            typer.echo(f"  {own} of {printed(a.path)} is {where} of {printed(b.path)}  {_evidence(link)}")
         else:
-            typer.echo(f"  {shown(a.path)} is a copy of {shown(b.path)}  {_evidence(link)}")
+            typer.echo(f"  {printed(a.path)} is a copy of {printed(b.path)}  {_evidence(link)}")
     count = len(report.groups)
     typer.echo(
         f"{count:,} {'group' if count == 1 else 'groups'} of copies, {len(beside):,} other links among "
@@ -172,8 +171,6 @@ def _evidence(link: Link) -> str:
 
 
 def _print_calibration(report: CalibrationReport) -> None:
-    from hapvr.library.records import shown
-
     calibration = report.calibration
     typer.echo(f"fitted on {calibration.positives:,} edited copies and {calibration.negatives:,} pairs without a match")
     typer.echo("threshold  false per million  copies found  precision of a search")
@@ -184,8 +181,10 @@ def _print_calibration(report: CalibrationReport) -> None:
         listed = ", ".join(f"{kind} ({found} of {of})" for kind, (found, of) in missed.items())
         typer.echo(f"at 100 false matches per million not all copies are found of: {listed}")
     typer.echo("kept with the library; its searches use it from now on")
+    for warning in report.warnings:
+        typer.echo(f"warning: {warning}", err=True)
     for path, reason in report.failed:
-        typer.echo(f"  {shown(path)}: {reason}", err=True)
+        typer.echo(printed(f"  {path}: {reason}"), err=True)
 
 
 def _clock(seconds: float) -> str:

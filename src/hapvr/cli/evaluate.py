@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from hapvr.cli.printing import printed
 from hapvr.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def _score(
         similarity, features, failed = _extracted(files, features, settings)
         record["failed"] = [{"id": one.id, "path": one.path, "error": one.error} for one in failed]
         for failure in failed:
-            typer.echo(f"  {failure.path}: {failure.error}", err=True)
+            typer.echo(printed(f"  {failure.path}: {failure.error}"), err=True)
     with _progress("scoring", quiet=settings.quiet, pairs=len(truth.queries)) as advance:
         scoring = score_benchmark(
             similarity,
@@ -201,14 +202,11 @@ def _score(
 
 def _segments(truth: Benchmark, features: Path, settings: _Settings) -> dict[str, dict[str, float | int | None]]:
     """How well matching stretches are found, overall ("") and by group."""
-    from hapvr.config import from_mapping
     from hapvr.evaluation.localising import localise
-    from hapvr.model import DEFAULT, model_folder
-    from hapvr.similarity import SegmentConfig
-    from hapvr.weights import load_part
+    from hapvr.model import DEFAULT, load_segments
 
     # Features are there by now: network and settings are enough, and the backbone is not read again.
-    config = from_mapping(SegmentConfig, load_part(model_folder(settings.model or DEFAULT), "segments").config)
+    config = load_segments(settings.model or DEFAULT)
     network = _similarity(settings.model, settings.device)
     with _progress("segments", quiet=settings.quiet) as advance:
         figures = localise(network, truth, features, config=config, progress=advance)
@@ -237,10 +235,9 @@ def _extracted(files: dict[str, Path], out: Path, settings: _Settings) -> tuple[
 
 def _similarity(model: str | None, device: torch.device) -> VideoSimilarity:
     """The similarity network alone: features are there already, and published ones come without a backbone."""
-    from hapvr.model import DEFAULT, model_folder
-    from hapvr.similarity import VideoSimilarity
+    from hapvr.model import DEFAULT, load_network
 
-    return VideoSimilarity.from_pretrained(model_folder(model or DEFAULT), device=device)
+    return load_network(model or DEFAULT, device=device)
 
 
 # --- options ---------------------------------------------------------------------------------------------------------

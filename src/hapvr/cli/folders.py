@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapvr.cli.printing import printed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -34,9 +36,12 @@ def extract(
     from hapvr.features import FeatureWriter
     from hapvr.features.folders import extract_files, find_videos
     from hapvr.model import load
+    from hapvr.plotting import require_outputs
 
     others: list[Path] = []
-    chosen, files = load() if model is None else load(model), find_videos(videos, passed_over=others)
+    files = find_videos(videos, passed_over=others)
+    require_outputs([out], inputs=files.values())
+    chosen = load() if model is None else load(model)
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps}
     with (
         FeatureWriter(out, dtype="float16" if half else "float32", attributes=settings) as writer,
@@ -181,8 +186,8 @@ def _print(report: ExtractionReport, as_json: bool, *, passed_over: int) -> None
         )
         _print_passed_over(passed_over)
         for failure in report.failed:
-            typer.echo(f"  {failure.path}: {failure.error}", err=True)
+            typer.echo(printed(f"  {failure.path}: {failure.error}"), err=True)
         for id, warnings in report.warnings.items():
             for warning in warnings:
-                typer.echo(f"  {id}: {warning}", err=True)
+                typer.echo(printed(f"  {id}: {warning}"), err=True)
     raise typer.Exit(1 if report.failed else 0)

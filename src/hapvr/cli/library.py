@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from hapvr.cli.interrupts import stopped_by_signals, termination_interrupts
+from hapvr.cli.printing import printed
 
 if TYPE_CHECKING:
     from hapvr.library import AddProgress, AddReport, VideoRecord
@@ -43,7 +44,10 @@ def add(
     wait: Wait = 10.0,
     as_json: Json = False,
 ) -> None:
-    """Index videos into a library, made if need be, resumably: hapvr add library ~/Videos."""
+    """Index videos into a library, made if need be, resumably: hapvr add library ~/Videos.
+
+    Exit code 1 if some of them failed, now or before; Ctrl-C and SIGTERM keep what is done.
+    """
     from hapvr.errors import ConfigError
     from hapvr.library import Library
 
@@ -53,22 +57,24 @@ def add(
             if rebuild
             else "Give the videos to add: files, and folders of them."
         )
-    if rebuild:
-        with Library.open(library, wait_s=wait) as opened, _bar(quiet=as_json) as progress:
-            report = opened.rebuild(
-                model=model, codec=codec, rate=rate, prune=prune, workers=workers, progress=progress
-            )
-    else:
-        with (
-            Library.open(library, create=True, model=model, codec=codec, rate=rate, wait_s=wait) as opened,
-            _bar(quiet=as_json) as progress,
-        ):
-            report = opened.add(videos or [], prune=prune, retry=retry, workers=workers, progress=progress)
+    with termination_interrupts():
+        if rebuild:
+            with Library.open(library, wait_s=wait) as opened, _bar(quiet=as_json) as progress:
+                report = opened.rebuild(
+                    model=model, codec=codec, rate=rate, prune=prune, workers=workers, progress=progress
+                )
+        else:
+            _require_files(library, videos or [])
+            with (
+                Library.open(library, create=True, model=model, codec=codec, rate=rate, wait_s=wait) as opened,
+                _bar(quiet=as_json) as progress,
+            ):
+                report = opened.add(videos or [], prune=prune, retry=retry, workers=workers, progress=progress)
     if as_json:
         typer.echo(json.dumps(report.to_json()))
     else:
-        _print(report)
-    raise typer.Exit(1 if report.failed else 0)
+        _print(report, library)
+    raise typer.Exit(1 if report.failed or report.still_failed else 0)
 
 
 def watch(
@@ -89,9 +95,10 @@ def watch(
         if as_json:
             typer.echo(json.dumps(report.to_json()))
         elif _changes(report):
-            _print(report)
+            _print(report, library)
 
-    with _stopped_by_signals() as stop:
+    _require_files(library, videos)
+    with stopped_by_signals() as stop:
         with Library.open(library, create=True, model=model, codec=codec, rate=rate) as opened:
             if not as_json:
                 typer.echo("watching; Ctrl-C ends it", err=True)
@@ -101,7 +108,7 @@ def watch(
                 prune=prune,
                 workers=workers,
                 report=tell,
-                say=lambda text: typer.echo(text, err=True),
+                say=lambda text: typer.echo(printed(text), err=True),
                 stop=stop,
             )
         if not as_json:
@@ -131,9 +138,9 @@ def status(
         return
     typer.echo(f"{info.videos:,} videos, {info.missing:,} of them missing; {info.failed:,} failed")
     if info.writer is not None:
-        typer.echo(f"being written by {info.writer}")
+        typer.echo(f"being written by {printed(info.writer)}")
     if info.building is not None:
-        typer.echo(f"a rebuild with the model '{info.building}' has begun; run it again to go on")
+        typer.echo(f"a rebuild with the model '{printed(info.building)}' has begun; run it again to go on")
     for record in records:
         typer.echo(_line(record))
 
@@ -151,13 +158,13 @@ def info(library: Place, as_json: Json = False) -> None:
     hours = found.duration / 3600
     typer.echo(f"{found.videos:,} videos ({found.contents:,} different), {hours:.2f} hours, {found.frames:,} frames")
     typer.echo(f"{found.missing:,} missing, {found.failed:,} failed")
-    typer.echo(f"model {found.model}, codec {found.codec}, {found.rate:g} frames a second")
+    typer.echo(f"model {printed(found.model)}, codec {found.codec}, {found.rate:g} frames a second")
     typer.echo(f"{found.bytes / 1e6:.1f} MB on disk, {found.bytes_per_minute / 1e6:.3f} MB a minute of video")
     typer.echo(f"{found.vectors:,} frame vectors, {index}")
     if found.building is not None:
-        typer.echo(f"a rebuild with the model '{found.building}' has begun")
+        typer.echo(f"a rebuild with the model '{printed(found.building)}' has begun")
     if found.writer is not None:
-        typer.echo(f"being written by {found.writer}")
+        typer.echo(f"being written by {printed(found.writer)}")
 
 
 def remove(
@@ -196,12 +203,12 @@ def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="The HDF5 file to write.")],
     as_json: Json = False,
 ) -> None:
-    """Write all features and records into one HDF5 file: hapvr export library -o features.h5."""
+    """Write all features and records into one new HDF5 file: hapvr export library -o features.h5."""
     from hapvr.library import Library
 
     with Library.open(library) as opened, _steps(quiet=as_json) as reach:
         count = opened.export(out, progress=reach)
-    typer.echo(json.dumps({"videos": count}) if as_json else f"{count} videos written to {out}")
+    typer.echo(json.dumps({"videos": count}) if as_json else f"{count} videos written to {printed(out)}")
 
 
 def import_features(
@@ -215,8 +222,14 @@ def import_features(
 ) -> None:
     """Take features of an HDF5 file into a library, made if need be: hapvr import library features.h5."""
     from hapvr.library import Library
+    from hapvr.library.opening import wanted_settings
+    from hapvr.library.transfer import require_importable
+    from hapvr.library.versions import is_library
 
+    if not is_library(library):  # a file that is refused leaves no empty library behind
+        require_importable(library, wanted_settings(model=model, codec=codec, rate=rate)[0], file)
     with (
+        termination_interrupts(),
         Library.open(library, create=True, model=model, codec=codec, rate=rate, wait_s=wait) as opened,
         _steps(quiet=as_json) as reach,
     ):
@@ -224,8 +237,17 @@ def import_features(
     if as_json:
         typer.echo(json.dumps(report.to_json()))
     else:
-        _print(report)
+        _print(report, library)
     raise typer.Exit(1 if report.failed else 0)
+
+
+def _require_files(library: Path, videos: Sequence[Path]) -> None:
+    """Refuse files that are not there before a library is made; one that is there may know them from before."""
+    from hapvr.library.finding import require_files
+    from hapvr.library.versions import is_library
+
+    if not is_library(library):
+        require_files(videos)
 
 
 # --- printing --------------------------------------------------------------------------------------------------------
@@ -235,9 +257,7 @@ def _changes(report: AddReport) -> bool:
     return any((report.added, report.updated, report.moved, report.forgotten, report.failed))
 
 
-def _print(report: AddReport) -> None:
-    from hapvr.library.records import shown
-
+def _print(report: AddReport, library: Path) -> None:
     counts = {
         "added": report.added,
         "updated": report.updated,
@@ -249,19 +269,26 @@ def _print(report: AddReport) -> None:
     }
     rate = f" ({report.frames:,} frames, {report.frames / report.seconds:.0f} a second)" if report.frames else ""
     typer.echo(", ".join(f"{count:,} {name}" for name, count in counts.items() if count) + rate or "nothing to do")
-    if report.still_failed:
-        typer.echo(f"{report.still_failed:,} failed before and were not tried again (--retry does)")
-    if report.passed_over:
-        typer.echo(f"{report.passed_over:,} files that are no videos by their names were passed over")
+    if count := report.still_failed:
+        typer.echo(
+            f"{count:,} failed before and {'was' if count == 1 else 'were'} not tried again: --retry does that, "
+            f"`hapvr status {printed(library)}` lists what failed"
+        )
+    if count := report.passed_over:
+        files = (
+            "file that is no video by its name was" if count == 1 else "files that are no videos by their names were"
+        )
+        typer.echo(f"{count:,} {files} passed over")
+    if count := report.linked:
+        links = "link to a folder was" if count == 1 else "links to folders were"
+        typer.echo(f"{count:,} {links} not followed: name what is to be added")
     for path, reason in (*report.failed, *report.warnings):
-        typer.echo(f"  {shown(path)}: {reason}", err=True)
+        typer.echo(printed(f"  {path}: {reason}"), err=True)
 
 
 def _line(record: VideoRecord) -> str:
-    from hapvr.library.records import shown
-
     what = record.state if record.error is None else f"{record.state}: {record.error}"
-    return f"{record.id:16} {shown(record.path)}  {what}"
+    return printed(f"{record.id:16} {record.path}  {what}")
 
 
 @contextmanager
@@ -279,21 +306,3 @@ def _steps(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
     with progress_bar(0, quiet=quiet) as (_, reach):
         yield reach
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C or SIGTERM has come; a second one ends the program as usual."""
-    stopped = threading.Event()
-
-    def stop(number: int, _: Any) -> None:
-        stopped.set()
-        signal.signal(number, before[number])
-
-    numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield stopped.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapvr.cli.printing import printed
+
 if TYPE_CHECKING:
     from hapvr.library import Library, SearchResult
 
@@ -32,11 +34,10 @@ def search(
     from hapvr.library import Library
     from hapvr.plotting import require_outputs
 
-    if page is not None:
-        require_outputs([page], inputs=(Path(query),) if os.path.lexists(query) else ())
     with Library.open(library) as opened:
         if page is not None:
-            require_outputs([page], inputs=opened.files_named(page))
+            own = [query] if os.path.lexists(query) else []
+            require_outputs([page], inputs=[*own, *opened.files_named(page)])
         result = opened.search(query, start=start, end=end, k=k, min_probability=min_probability, exact=exact)
         # The answer comes first, so that a page that cannot be written does not lose it.
         if as_json:
@@ -48,11 +49,9 @@ def search(
 
 
 def _print(result: SearchResult) -> None:
-    from hapvr.library.records import shown
-
     for number, hit in enumerate(result.hits, 1):
         sure = "" if hit.probability is None else f", probability {hit.probability:.3f}"
-        typer.echo(f"{number:3}. {hit.score:.3f}{sure}  {hit.id}  {shown(hit.path)}")
+        typer.echo(f"{number:3}. {hit.score:.3f}{sure}  {hit.id}  {printed(hit.path)}")
         for segment in hit.segments:
             (a, b), (c, d) = segment.query, segment.target
             way = ", backwards" if segment.backwards else ""
@@ -60,7 +59,7 @@ def _print(result: SearchResult) -> None:
                 f"       {a:.1f}-{b:.1f} s of the query is {c:.1f}-{d:.1f} s (similarity {segment.score:.2f}{way})"
             )
     if not result.hits:
-        typer.echo("nothing found")
+        typer.echo("nothing found" if result.note is None else result.note)
     seconds = sum(value for name, value in result.seconds.items() if name != "decode")
     typer.echo(
         f"{result.scored:,} of {result.database:,} videos compared exactly; {result.seconds['decode']:.2f} s to read "

@@ -38,8 +38,8 @@ _RECORD = struct.Struct(f"<Q{_PAGE}s{_PAGE}s")  # number of the page, its bytes 
 def uninterrupted() -> Iterator[None]:
     """Hold Ctrl-C back until the block is over.
 
-    h5py calls a `Transaction` from within HDF5. A KeyboardInterrupt that is raised there is printed and dropped, and what
-    was being written is missing from the file without an error. In other threads there is nothing to hold back.
+    h5py calls a `Transaction` from within HDF5. A KeyboardInterrupt that is raised there is printed and dropped, and
+    what was being written is missing from the file without an error. In other threads there is nothing to hold back.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

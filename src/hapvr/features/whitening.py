@@ -68,6 +68,15 @@ class Whitening(nn.Module):
         """Whitened vectors [..., D_out] of unit length."""
         return F.normalize(self.project(vectors), dim=-1)
 
+    def followed_by(self, matrix: Tensor) -> Whitening:
+        """This whitening and then a linear map y -> M y, [D, D_out], as one: lengths do not matter in between.
+
+        >>> turned = Whitening(torch.zeros(2), torch.eye(2)).followed_by(torch.tensor([[0.0, 2.0], [1.0, 0.0]]))
+        >>> turned(torch.tensor([1.0, 0.0])).tolist()
+        [0.0, 1.0]
+        """
+        return Whitening(self.mean, self.projection @ matrix.to(self.projection).mT)
+
     def to_part(self) -> Part:
         """This whitening as the part "whitening" of a model folder (see `hapvr.weights`)."""
         return Part(asdict(self.config), dict(self.state_dict()))

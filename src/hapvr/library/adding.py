@@ -9,29 +9,27 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hapvr.errors import ConfigError, StorageError
+from hapvr.errors import StorageError
 from hapvr.features.files import Features
-from hapvr.features.folders import Extracted, extracted, usual_workers, videos_below
-from hapvr.library.records import AddProgress, AddReport, VideoRecord, printable, shown
-from hapvr.library.store import NewVideo, Store
+from hapvr.features.folders import Extracted, extracted, usual_workers
+from hapvr.library.finding import Found, is_below, is_gone
+from hapvr.library.interrupts import uninterrupted
+from hapvr.library.records import AddProgress, AddReport, VideoRecord, printable
+from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
-from hapvr.library.versions import is_library
-from hapvr.video.crew_files import HASH_BYTES, FileEnd, FileTask, read_file, signature
+from hapvr.video.crew_files import HASH_BYTES, FileEnd, FileTask, is_regular, read_file, signature
 from hapvr.video.crew_work import VideoTask
 
 if TYPE_CHECKING:
     from hapvr.features.extractor import RegionExtractor
 
 ID_DIGITS = 12  # of the content hash
-_BATCH = 256  # videos that are written at once
-_BATCH_BYTES = 64 * 2**20  # of features in memory
-_BATCH_S = 15.0  # after which what is there is written
+_BATCH_S = 15.0  # after which what is described is written, however little
 _MAINTAIN_EVERY = 64  # batches
 
 Progress = Callable[[AddProgress], None]
@@ -39,57 +37,22 @@ Stop = Callable[[], bool]
 
 
 @dataclass(frozen=True)
-class Found:
-    """Files and folders as they were given, and what lies there now."""
+class How:
+    """What a caller wants of `add`, `rebuild` and `watch`; see `Library.add`."""
 
-    files: list[bytes]  # absolute paths, each once
-    roots: list[bytes]  # the absolute paths that were given
-    empty: list[bytes]  # folders among them that are empty, or not there
-    passed_over: int = 0
-
-
-def find_files(paths: Iterable[str | os.PathLike[str]], *, known: Collection[bytes] = ()) -> Found:
-    """The files named and those below the folders named; other libraries on the way are not entered.
-
-    `ConfigError` for a path that is not there, unless it is `known` to have been.
-    """
-    files: dict[bytes, None] = {}
-    roots: list[bytes] = []
-    empty: list[bytes] = []
-    others: set[Path] = set()
-    for given in paths:
-        root = Path(os.path.abspath(given))
-        name = os.fsencode(root)
-        roots.append(name)
-        if root.is_dir():
-            if is_library(root):
-                raise ConfigError(f"'{shown(given)}' is a library, not a folder of videos.")
-            below = sorted(os.fsencode(path) for path in videos_below(root, others=others, leave=is_library))
-            files |= dict.fromkeys(below)
-            if not below:
-                empty.append(name)
-        elif os.path.lexists(root):
-            files[name] = None
-        elif any(_below(path, name) for path in known):
-            empty.append(name)
-        elif name not in known:
-            raise ConfigError(f"'{shown(given)}' is not there.")
-    return Found(list(files), roots, empty, len(others))
-
-
-_SEPARATOR = os.fsencode(os.sep)
+    prune: bool = False
+    retry: bool = False
+    workers: int | None = None
+    progress: Progress | None = None
+    stop: Stop | None = None
 
 
 def add_files(
     store: Store,
     extractor: Callable[[], RegionExtractor],
     found: Found,
+    how: How,
     *,
-    prune: bool = False,
-    retry: bool = False,
-    workers: int | None = None,
-    progress: Progress | None = None,
-    stop: Stop | None = None,
     ids: Mapping[bytes, str] | None = None,
 ) -> AddReport:
     """Bring a store in step with files, with the lock held; see `Library.add`.
@@ -98,25 +61,21 @@ def add_files(
         store: where to write; `Store.begin` has been called.
         extractor: gives what describes them; called if there is anything to describe.
         found: the files.
-        prune: see `Library.add`, as for the next four.
-        retry: ...
-        workers: ...
-        progress: ...
-        stop: ...
+        how: what the caller wants.
         ids: what videos were called before, by path; kept where the content is still the same.
     """
-    run = _Run(store, found, retry=retry, progress=progress, ids=ids or {})
-    workers = usual_workers(workers)
+    run = _Run(store, found, how, ids or {})
+    workers = usual_workers(how.workers)
     try:
         run.look()
         if run.todo:
-            run.describe(extractor(), workers, stop)
-    except KeyboardInterrupt:
+            run.describe(extractor(), workers)
+    except KeyboardInterrupt:  # Ctrl-C, or SIGTERM where the command line made it one
         run.flush()  # what is described need not be described again
         raise
     run.flush()
     if not run.stopped:
-        run.vanished(prune=prune)
+        run.vanished()
     store.forget(run.replaced)
     store.maintain()
     return run.report()
@@ -125,13 +84,10 @@ def add_files(
 class _Run:
     """The files of one `add`, and what becomes of them."""
 
-    def __init__(
-        self, store: Store, found: Found, *, retry: bool, progress: Progress | None, ids: Mapping[bytes, str]
-    ) -> None:
-        self._store, self._found, self._retry = store, found, retry
-        self._progress, self._ids = progress, ids
+    def __init__(self, store: Store, found: Found, how: How, ids: Mapping[bytes, str]) -> None:
+        self._store, self._found, self._how, self._ids = store, found, how, ids
         self._start = time.monotonic()
-        self._report = AddReport(passed_over=found.passed_over)
+        self._report = AddReport(passed_over=found.passed_over, linked=found.linked)
         self.todo: list[bytes] = []
         self.stopped = False
         catalogue = store.catalogue()
@@ -172,7 +128,7 @@ class _Run:
         for path in self._found.files:
             row = self._row.get(path)
             failed = row is not None and self._states[row] == "failed"
-            if row is None or self._signatures[row] != signature(path) or (failed and self._retry):
+            if row is None or self._signatures[row] != signature(path) or (failed and self._how.retry):
                 self.todo.append(path)
             else:
                 self._count(unchanged=1, still_failed=int(failed))
@@ -193,9 +149,9 @@ class _Run:
 
     # --- describing --------------------------------------------------------------------------------------------------
 
-    def describe(self, extractor: RegionExtractor, workers: int, stop: Stop | None) -> None:
+    def describe(self, extractor: RegionExtractor, workers: int) -> None:
         """Read the files and keep what comes of them."""
-        asked = stop or (lambda: False)
+        asked = self._how.stop or (lambda: False)
         count = 0
         tasks = self._tasks(extractor, workers)
         for video in extracted(extractor, tasks, workers=workers, work=read_file, stop=asked):
@@ -219,6 +175,9 @@ class _Run:
         elif reason is None and video.features is not None and end.video is not None and end.content_hash is not None:
             self._take_new(path, end, end.content_hash, video.features)
         else:
+            # A file that could not even be opened does not look different when it can be: it is tried every time.
+            if video.note is not None and end.content_hash is None and is_regular(os.fsdecode(path)):
+                end = replace(end, mtime_ns=-1)
             self._take_failed(path, end, reason or "it has no frames.")
 
     def _take_new(self, path: bytes, end: FileEnd, hash: str, features: Features) -> None:
@@ -329,7 +288,7 @@ class _Run:
 
     def _flush_if_due(self) -> None:
         due = time.monotonic() - self._pending_since > _BATCH_S
-        if self._pending and (due or len(self._pending) >= _BATCH or self._pending_bytes >= _BATCH_BYTES):
+        if self._pending and (due or is_batch(len(self._pending), self._pending_bytes)):
             self.flush()
 
     def flush(self) -> None:
@@ -338,13 +297,14 @@ class _Run:
         self._pending, self._moved, self._pending_bytes = [], [], 0  # before: what fails half-way is not written twice
         if not pending:
             return
-        self.replaced += self._store.write(pending, moved=moved)
+        with uninterrupted():
+            self.replaced += self._store.write(pending, moved=moved)
         self._batches += 1
         if self._batches % _MAINTAIN_EVERY == 0:
             self._store.maintain()
 
-    def vanished(self, *, prune: bool) -> None:
-        """Mark the records of files below the roots that are no longer there, or forget them."""
+    def vanished(self) -> None:
+        """Mark the records of files below the roots that are no longer there, or forget them: failed ones always."""
         here = set(self._found.files)
         catalogue = self._store.catalogue()
         states = catalogue.states
@@ -352,7 +312,8 @@ class _Run:
             row for row, path in enumerate(catalogue.paths) if path not in here and self._given(path) and is_gone(path)
         ]
         # A folder that is empty or not there is more often a disk that is not mounted than a wish to forget.
-        kept = [row for row in gone if not prune or any(_below(catalogue.paths[row], one) for one in self._found.empty)]
+        prune, empty = self._how.prune, self._found.empty
+        kept = [row for row in gone if not prune or any(is_below(catalogue.paths[row], one) for one in empty)]
         forgotten = sorted(set(gone).difference(kept))
         failed = [row for row in kept if states[row] == "failed"]
         missing = [row for row in kept if states[row] != "failed"]
@@ -365,7 +326,7 @@ class _Run:
         self._count(missing=len(missing), forgotten=len(forgotten))
 
     def _given(self, path: bytes) -> bool:
-        return any(path == root or _below(path, root) for root in self._found.roots)
+        return any(path == root or is_below(path, root) for root in self._found.roots)
 
     # --- telling -----------------------------------------------------------------------------------------------------
 
@@ -375,11 +336,11 @@ class _Run:
         )
 
     def _tell(self, path: bytes | None) -> None:
-        if self._progress is None:
+        if self._how.progress is None:
             return
         now, failed = self._report, len(self._failed)
         described = now.added + now.updated
-        self._progress(
+        self._how.progress(
             AddProgress(
                 done=described + now.moved + now.unchanged + failed,
                 total=len(self._found.files),
@@ -403,25 +364,5 @@ class _Run:
         )
 
 
-def is_gone(path: bytes) -> bool:
-    """Whether a file is known not to be there; one that cannot be looked at may be."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _below(path: bytes, root: bytes) -> bool:
-    return path.startswith(root.rstrip(_SEPARATOR) + _SEPARATOR)
-
-
 def _now() -> datetime:
     return datetime.now(timezone.utc)
-
-
-def known_paths(store: Store) -> Sequence[bytes]:
-    """The paths of all records."""
-    return store.catalogue().paths

@@ -42,7 +42,9 @@ CALIBRATION = "calibration.json"
 RATES = (10_000, 1000, 100, 10, 1)
 """False matches per million comparisons that thresholds are told for."""
 _LEAST_VIDEOS = 16  # different ones: they give 240 pairs
-_LEAST_COPIES = 20
+_LEAST_COPIES, _LEAST_PAIRS = 20, 200
+SURE = 0.9
+"""The probability that a score of 1 must mean; else a calibration is of no use."""
 _MAX_SECONDS, _MAX_FPS, _MAX_SHORT_SIDE = 30.0, 12.5, 256  # of what is edited
 
 
@@ -66,6 +68,12 @@ class CalibrationReport:
     failed: tuple[tuple[str, str], ...]  # files that no copy could be made of, and why
     videos: int  # in the library
     seconds: float
+    warnings: tuple[str, ...] = ()  # what it is too weak for, and what to do about it
+
+    @property
+    def at_best(self) -> float:
+        """The probability of a hit whose score is 1, in a search of this library."""
+        return _at_best(self.calibration, self.videos)
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr calibrate --json` prints."""
@@ -76,6 +84,8 @@ class CalibrationReport:
             "expected": [dataclasses.asdict(one) for one in self.expected],
             "kinds": {kind: {"found": found, "of": of} for kind, (found, of) in self.kinds.items()},
             "failed": [{"path": shown(path), "error": reason} for path, reason in self.failed],
+            "at_best": self.at_best,
+            "warnings": list(self.warnings),
             "seconds": self.seconds,
         }
 
@@ -152,9 +162,10 @@ def calibrate(
         progress: called now and then.
 
     Raises:
-        DataError: there are too few videos, or too few of their files can be read.
+        DataError: there are too few videos, too few of their files can be read, too few pairs are without a match, or
+            copies do not score higher than such pairs. Nothing is kept then.
     """
-    for name, value, least in (("copies", copies, _LEAST_COPIES), ("pairs", pairs, 200), ("seed", seed, 0)):
+    for name, value, least in (("copies", copies, _LEAST_COPIES), ("pairs", pairs, _LEAST_PAIRS), ("seed", seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     begun = time.monotonic()
@@ -182,7 +193,9 @@ def calibrate(
     keys = {record.id: key for key, record in records.items()}
     positive = _positive(store, model, good, keys)
     negative = _negative(store, model, list(records), linked, pairs, seed, tell)
+    _require_pairs(library, len(negative), len(records))
     calibration = fit_calibration(positive, negative)
+    _require_meaning(calibration, positive, negative)
     with library.writing("hapvr calibrate") as now:
         if now.settings != store.settings:
             raise StorageError(f"'{shown(library.path)}' was built anew meanwhile. Calibrate it again.")
@@ -194,8 +207,59 @@ def calibrate(
     )
     return CalibrationReport(
         calibration, expected, _by_kind(good, positive, calibration), tuple(failed.items()), len(records),
-        time.monotonic() - begun,
+        time.monotonic() - begun, tuple(_weaknesses(calibration, len(records))),
     )  # fmt: skip
+
+
+def require_calibration(model: Model, place: Path) -> None:
+    """Raise `ConfigError` unless the hits of a library have probabilities to choose by."""
+    if model.calibration is None:
+        raise ConfigError(
+            f"The model '{shown(model.name)}' is not calibrated: its hits have no probability to choose by. Fit one on "
+            f"the library's own videos: hapvr calibrate {shown(place)}"
+        )
+
+
+def _at_best(calibration: Calibration, videos: int) -> float:
+    return calibration.probability(1.0, prior=1 / max(2, videos))
+
+
+def _require_pairs(library: Library, found: int, videos: int) -> None:
+    if found < _LEAST_PAIRS:
+        raise DataError(
+            f"Only {found} pairs of the {videos} videos of '{shown(library.path)}' are without a match; {_LEAST_PAIRS} "
+            "are needed. Nothing was changed. Add videos that show something else, and calibrate again."
+        )
+
+
+def _require_meaning(calibration: Calibration, positive: NDArray[np.floating], negative: NDArray[np.floating]) -> None:
+    """Raise `DataError` if not even the highest score would speak for a match, at equal odds."""
+    if (best := calibration.probability(1.0, prior=0.5)) < SURE:
+        middle = float(np.median(positive))
+        raise DataError(
+            f"Scores do not tell copies from other videos here: a score of 1 would mean a match with a probability of "
+            f"{best:.2f} only. Half of the {len(positive)} copies score {middle:.2f} or more, and so do "
+            f"{(negative >= middle).mean():.0%} of the {len(negative):,} pairs without a match. Nothing was changed. "
+            "Make more copies (--copies), or add videos that are unlike each other."
+        )
+
+
+def _weaknesses(calibration: Calibration, videos: int) -> Iterator[str]:
+    """What a calibration cannot do in a library of so many videos, in words."""
+    best = _at_best(calibration, videos)
+    if best >= SURE:
+        return
+    # N pairs can show odds of 2 N to 1 at most (see `Calibration.log_odds`), against those of one among all videos.
+    least = math.ceil(SURE / (1 - SURE) * (videos - 1) / 2)
+    pairs = min(max(least, 2 * calibration.negatives), videos * (videos - 1))
+    more = f"--copies {2 * calibration.positives}"
+    if pairs > 1.1 * calibration.negatives:
+        more += f" --pairs {pairs}"
+    yield (
+        f"among {videos:,} videos even a hit that scores 1 has a probability of {best:.2f} only, so that a search with "
+        f"a higher --min-probability finds nothing. {calibration.positives:,} copies and {calibration.negatives:,} "
+        f"pairs without a match speak for no more: fit on more of them ({more})."
+    )
 
 
 def expectation(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -144,19 +145,31 @@ def candidates(store: Store, vectors: Tensor, weights: Tensor, *, most: int) -> 
     if len(vectors) == 0:
         raise DataError("The query has no frame that says anything: every region vector is zero. Use exact=True.")
     if store.count_vectors() < INDEX_FROM:
-        found = _nearest_of_all(*store.vectors(), vectors)
+        found = _nearest_of_all(*_vectors(store), vectors)
     else:
         found = store.nearest(vectors.numpy(), k=NEIGHBOURS, nprobes=_PROBES)
     return votes(*found, weights.numpy())[0][:most]
 
 
+_WIDE: WeakKeyDictionary[Store, tuple[NDArray[np.float16], Tensor]] = WeakKeyDictionary()
+
+
+def _vectors(store: Store) -> tuple[NDArray[np.int64], Tensor]:
+    """The keys [N] and vectors [N, C] of all frames, as they are multiplied: float32, made once for all searches."""
+    keys, vectors = store.vectors()
+    known = _WIDE.get(store)
+    if known is None or known[0] is not vectors:
+        known = _WIDE[store] = (vectors, torch.from_numpy(vectors.astype(np.float32)))
+    return keys, known[1]
+
+
 def _nearest_of_all(
-    keys: NDArray[np.int64], vectors: NDArray[np.float16], queries: Tensor
+    keys: NDArray[np.int64], vectors: Tensor, queries: Tensor
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
     """`Store.nearest` without an index, over all vectors [N, C]."""
     if len(keys) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)
-    similarities = queries @ torch.from_numpy(vectors.astype(np.float32)).T  # [Q, N]
+    similarities = queries @ vectors.T  # [Q, N]
     best = similarities.topk(min(NEIGHBOURS, len(keys)), dim=1)
     which = np.repeat(np.arange(len(queries)), best.values.shape[1])
     return which, keys[best.indices.numpy().ravel()], best.values.numpy().ravel()

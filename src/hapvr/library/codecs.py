@@ -158,7 +158,7 @@ def get_codec(name: str) -> Codec:
 #     int8             0.278   92.71   65.39   0.001
 #     int4             0.139   92.71   65.38   0.010
 #     int3             0.105   93.02   65.40   0.021
-#     int2             0.070   92.55   65.25   0.059
+#     int2             0.070   92.56   65.25   0.060
 #     binary           0.036   92.75   65.09   0.202
 # int3 is the smallest that loses nothing and leaves scores what they mean, to thresholds and calibrations.
 DEFAULT = "int3"

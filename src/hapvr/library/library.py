@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 from hapvr.errors import StorageError
 from hapvr.features.files import Features
-from hapvr.library import adding, calibrating, marks, opening, rebuilding, transfer, watching
-from hapvr.library.locking import WriterLock, holder_of
+from hapvr.library import adding, calibrating, finding, marks, measuring, opening, rebuilding, transfer, watching
+from hapvr.library.adding import How
+from hapvr.library.locking import WriterLock
 from hapvr.library.records import AddProgress, AddReport, LibraryInfo, SearchResult, VideoRecord
-from hapvr.library.store import Store, bytes_below, summed
-from hapvr.library.tables import NO_KEY
-from hapvr.library.versions import Settings, current_version, read_settings, unfinished_version, version_folder
+from hapvr.library.store import Store
+from hapvr.library.versions import Settings, current_version, version_folder
 
 if TYPE_CHECKING:
+    from hapvr.comparing import Match
     from hapvr.library.calibrating import CalibrationProgress, CalibrationReport
     from hapvr.library.duplicates import DuplicateProgress, DuplicateReport
     from hapvr.model import Model
@@ -111,30 +112,8 @@ class Library:
 
     def info(self) -> LibraryInfo:
         """What it is made of, and what it takes."""
-        store, settings = self.store, self.settings
-        catalogue = store.catalogue()
-        states = catalogue.states
-        building = unfinished_version(self.path)
-        totals = summed(catalogue)
-        return LibraryInfo(
-            path=str(self.path),
-            version=self._version,
-            model=settings.model,
-            model_digest=settings.model_digest,
-            codec=settings.codec,
-            rate=settings.rate,
-            videos=int((catalogue.keys != NO_KEY).sum()),
-            failed=int((states == "failed").sum()),
-            missing=int((states == "missing").sum()),
-            contents=int(totals["contents"]),
-            frames=int(totals["frames"]),
-            duration=totals["duration"],
-            bytes=bytes_below(store.folder),
-            indexed=store.indexed_vectors(),
-            vectors=store.count_vectors(),
-            building=None if building is None else read_settings(version_folder(self.path, building)).model,
-            writer=holder_of(self.path),
-        )
+        store = self.store  # first: it may be another version than a moment ago
+        return measuring.info(self.path, self._version, store)
 
     def videos(self, *, state: str | None = None, offset: int = 0, limit: int | None = None) -> list[VideoRecord]:
         """The records of all videos, or of those in a state, sorted by path."""
@@ -173,6 +152,12 @@ class Library:
         from hapvr.library.search import search
 
         return search(self, query, start=start, end=end, k=k, min_probability=min_probability, exact=exact, limit=limit)
+
+    def compare(self, a: str | os.PathLike[str] | Features, b: str | os.PathLike[str] | Features) -> Match:
+        """How much of `a` is found in `b`, and where: ids, paths or features; see `hapvr.library.comparing.compare`."""
+        from hapvr.library.comparing import compare
+
+        return compare(self, a, b)
 
     def duplicates(
         self,
@@ -239,46 +224,24 @@ class Library:
         Interrupted at any moment, it goes on where it was when called again.
 
         Args:
-            paths: files, and folders with all that is below them.
-            prune: forget videos of these folders whose files are gone; else they are kept as "missing".
-            retry: try those again that failed before and have not changed.
+            paths: files, and folders with all that is below them. Links to files are files; links to folders are
+                followed where they are named here, and not where they lie in a folder.
+            prune: forget videos of these folders whose files are gone; else they are kept as "missing". Of those that
+                failed nothing is kept in either case.
+            retry: try those again that failed before and have not changed. One that could not be opened, as for want of
+                permission, is tried again every time.
             workers: decoding processes; by default as many as cores, four at most.
             progress: called after each file.
             stop: asked all the time; True ends it, and what is done by then is kept.
         """
         given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-        known = self.store.catalogue().paths
-        return self.add_found(
-            adding.find_files(given, known=known),
-            prune=prune,
-            retry=retry,
-            workers=workers,
-            progress=progress,
-            stop=stop,
-        )
+        found = finding.find_files(given, known=self.store.catalogue().paths)
+        return self.add_found(found, How(prune, retry, workers, progress, stop))
 
-    def add_found(
-        self,
-        found: adding.Found,
-        *,
-        prune: bool = False,
-        retry: bool = False,
-        workers: int | None = None,
-        progress: Callable[[AddProgress], None] | None = None,
-        stop: Callable[[], bool] | None = None,
-    ) -> AddReport:
+    def add_found(self, found: finding.Found, how: How) -> AddReport:
         """`add`, of files that were found before."""
         with self.writing("hapvr add") as store:
-            return adding.add_files(
-                store,
-                lambda: self.model.extractor,
-                found,
-                prune=prune,
-                retry=retry,
-                workers=workers,
-                progress=progress,
-                stop=stop,
-            )
+            return adding.add_files(store, lambda: self.model.extractor, found, how)
 
     def rebuild(
         self,
@@ -306,17 +269,8 @@ class Library:
             stop: ...
         """
         with self.writing("hapvr add --rebuild") as store:
-            report = rebuilding.rebuild(
-                self.path,
-                store,
-                model=model,
-                codec=codec,
-                rate=rate,
-                prune=prune,
-                workers=workers,
-                progress=progress,
-                stop=stop,
-            )
+            how = How(prune=prune, workers=workers, progress=progress, stop=stop)
+            report = rebuilding.rebuild(self.path, store, how, model=model, codec=codec, rate=rate)
         self.refresh()
         return report
 
@@ -344,17 +298,8 @@ class Library:
             say: called with what is in the way for the moment, such as another writer.
             stop: asked all the time.
         """
-        watching.watch(
-            self,
-            paths,
-            interval_s=interval_s,
-            prune=prune,
-            workers=workers,
-            progress=progress,
-            report=report,
-            say=say,
-            stop=stop,
-        )
+        how = How(prune=prune, workers=workers, progress=progress, stop=stop)
+        watching.watch(self, paths, how, interval_s=interval_s, report=report, say=say)
 
     def remove(self, ids: Sequence[str]) -> int:
         """Forget videos; their files stay. Returns how many there were; `DataError` if one is not there."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapvr.errors import ConfigError, StorageError, WeightsError
+from hapvr.library.codecs import DEFAULT as DEFAULT_CODEC
 from hapvr.library.codecs import get_codec
 from hapvr.library.locking import WriterLock
 from hapvr.library.records import shown
@@ -28,8 +29,6 @@ from hapvr.library.versions import (
 
 if TYPE_CHECKING:
     from hapvr.model import Model
-
-DEFAULT_CODEC = "int3"  # 0.13 MB a minute at one frame a second, index included; scores as good (docs/results.md)
 
 
 @dataclass(frozen=True)
@@ -85,9 +84,10 @@ def wanted_settings(*, model: str | Path | None, codec: str | None, rate: float 
 
 def model_name(model: str | Path) -> str:
     """How a model is recorded: by its name if it is shipped, else by its absolute folder."""
-    from hapvr.model import model_folder, shipped_models
+    from hapvr.model import is_shipped, model_folder
 
-    return str(model) if str(model) in shipped_models() else os.path.abspath(model_folder(model))
+    model_folder(model)  # refuses what is no model
+    return str(model) if is_shipped(model) else os.path.abspath(model)
 
 
 def _loaded(name: str, rate: float | None) -> Model:

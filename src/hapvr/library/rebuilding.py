@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapvr.errors import ConfigError, StorageError
 from hapvr.library import adding, opening
-from hapvr.library.adding import Found, is_gone
-from hapvr.library.records import AddProgress, AddReport, shown
+from hapvr.library.adding import How
+from hapvr.library.finding import Found, is_gone
+from hapvr.library.records import AddReport, shown
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import (
@@ -27,21 +29,17 @@ from hapvr.library.versions import (
 if TYPE_CHECKING:
     from hapvr.model import Model
 
-_BATCH = 128  # contents that are encoded anew at once
 _EXACT = "float16"  # what other codecs can be made from without reading the videos again
 
 
 def rebuild(
     path: Path,
     old: Store,
+    how: How,
     *,
     model: str | Path | None = None,
     codec: str | None = None,
     rate: float | None = None,
-    prune: bool = False,
-    workers: int | None = None,
-    progress: Callable[[AddProgress], None] | None = None,
-    stop: Callable[[], bool] | None = None,
 ) -> AddReport:
     """Build another version and put it to use, with the lock held; see `Library.rebuild`."""
     wanted, loaded = _wanted(path, old.settings, model=model, codec=codec, rate=rate)
@@ -50,7 +48,7 @@ def rebuild(
     new.begin(recover=True)
     if _same_features(old.settings, wanted):
         _encode_anew(old, new)
-    report = _read_anew(path, old, new, loaded, prune=prune, workers=workers, progress=progress, stop=stop)
+    report = _read_anew(path, old, new, loaded, how)
     if not report.stopped:
         switch(path, version)
     return report
@@ -93,48 +91,30 @@ def _encode_anew(old: Store, new: Store) -> None:
     """Take over what need not be read again."""
     catalogue, done = old.catalogue(), set(new.catalogue().paths)
     keys = {int(catalogue.keys[row]) for row, path in enumerate(catalogue.paths) if path not in done} - {NO_KEY}
-    batch: list[NewVideo] = []
-    for stored in old.stored(sorted(keys)):
-        key, features = new.new_key(), stored.features(old.codec)
-        for number, row in enumerate(catalogue.with_key(stored.key)):
-            batch.append(NewVideo(catalogue.record(row), key, None if number else features))
-        if len(batch) >= _BATCH:
-            new.write(batch)
-            batch = []
-    new.write(batch)
+
+    def taken() -> Iterator[NewVideo]:
+        for stored in old.stored(sorted(keys)):
+            key, features = new.new_key(), stored.features(old.codec)
+            for number, row in enumerate(catalogue.with_key(stored.key)):
+                yield NewVideo(catalogue.record(row), key, None if number else features)
+
+    new.write_all(taken())
     new.maintain()
 
 
-def _read_anew(
-    path: Path,
-    old: Store,
-    new: Store,
-    model: Model,
-    *,
-    prune: bool,
-    workers: int | None,
-    progress: Callable[[AddProgress], None] | None,
-    stop: Callable[[], bool] | None,
-) -> AddReport:
+def _read_anew(path: Path, old: Store, new: Store, model: Model, how: How) -> AddReport:
     before, done = old.catalogue(), set(new.catalogue().paths)
     described = {name for name, key in zip(before.paths, before.keys.tolist(), strict=True) if key != NO_KEY}
     gone = [name for name in before.paths if name not in done and is_gone(name)]
-    _require_none(path, [name for name in gone if name in described], "are not there to be read again", prune)
+    _require_none(path, [name for name in gone if name in described], "are not there to be read again", how.prune)
     built, here, lost = new.catalogue(), set(before.paths), set(gone)
     new.remove([id for id, name in zip(built.ids, built.paths, strict=True) if name not in here])
     files = [name for name in before.paths if name not in lost]
-    report = adding.add_files(
-        new,
-        lambda: model.extractor,
-        Found(files, [], []),
-        workers=workers,
-        progress=progress,
-        stop=stop,
-        ids=dict(zip(before.paths, before.ids, strict=True)),
-    )
+    ids = dict(zip(before.paths, before.ids, strict=True))
+    report = adding.add_files(new, lambda: model.extractor, Found(files, [], []), replace(how, prune=False), ids=ids)
     if not report.stopped:
         failed = {os.fsencode(record.path) for record in new.catalogue().records(new.catalogue().rows("failed"))}
-        _require_none(path, sorted(failed & described), "could not be read again", prune)
+        _require_none(path, sorted(failed & described), "could not be read again", how.prune)
     return report
 
 

@@ -89,6 +89,7 @@ class SearchResult:
     database: int  # videos that were searched
     scored: int  # of them, how many were compared exactly
     seconds: dict[str, float]  # decode, candidates, score, segments
+    note: str | None = None  # why there are no hits, if it is because of the query
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr search --json` prints."""
@@ -97,6 +98,7 @@ class SearchResult:
             "database": self.database,
             "scored": self.scored,
             "seconds": dict(self.seconds),
+            "note": self.note,
         }
 
 
@@ -126,6 +128,7 @@ class AddReport:
     missing: int = 0  # vanished ones that are kept
     failed: tuple[tuple[str, str], ...] = ()  # path and reason
     passed_over: int = 0  # files in folders that are no videos by their names
+    linked: int = 0  # links to folders below those that were given: they are not followed
     still_failed: int = 0  # of those unchanged: failed before, and not tried again
     warnings: tuple[tuple[str, str], ...] = ()  # path and what was wrong, of files that were added all the same
     stopped: bool = False  # before the end, because it was asked to

@@ -8,11 +8,14 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,10 +25,13 @@ from hapvr.errors import ConfigError, DataError, DecodeError, ShapeError
 from hapvr.features._threads import side_by_side
 from hapvr.features.extractor import decode_parts, half_pays
 from hapvr.features.files import Features, joined
-from hapvr.library.candidates import candidates, most_candidates, runs
+from hapvr.library.calibrating import require_calibration
+from hapvr.library.candidates import ALIKE, candidates, most_candidates, runs
+from hapvr.library.holding import Held
 from hapvr.library.records import Hit, SearchResult, printable, shown
 from hapvr.library.tables import NO_KEY, Stored
-from hapvr.similarity import Segment, VideoSimilarity, find_segments, pairwise
+from hapvr.similarity import Segment, SimilarityConfig, VideoSimilarity, find_segments, pairwise
+from hapvr.similarity.comparator import pool_mask
 from hapvr.similarity.network import Descriptors
 
 if TYPE_CHECKING:
@@ -41,6 +47,12 @@ EVERY = 3  # frames, of which one counts in it
 _FRAMES = 1_024  # of stored videos decoded together, by each thread: some 10 MB
 _AT_ONCE = 32  # groups of so many frames, not yet decoded
 _IN_ONE_READ = 256  # contents
+_IN_ONE_SEARCH = 64 * 2**20  # bytes of stored videos that are kept from the rough score to the exact one
+_PSI_CELLS = 1 << 18  # of frame matrices that psi sees at a time: some 50 MB
+_PSI = "comparator"  # the part of a network that does not look at single frames
+NOTHING_TO_LOOK_FOR = (
+    "The query has no informative frames: all of them are flat (black, or of one colour). There is nothing to look for."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +61,12 @@ class Query:
 
     features: Features
     id: str | None = None
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether all its frames are of low information."""
+        low = self.features.low_information
+        return low is not None and bool(low.all())
 
 
 def search(
@@ -61,13 +79,14 @@ def search(
     min_probability: float | None = None,
     exact: bool = False,
     limit: int = LIMIT,
+    held: Held | None = None,
 ) -> SearchResult:
     """The videos of a library that show what the query shows, best first.
 
     Candidates are found by their frames' vectors; those with the best rough scores are compared exactly with the stored
     regions, at most 5% of the library (10 at least) and `limit` videos; only what was compared can be a hit. Frames of
-    low information neither vote nor count. The probability of a hit takes it for one of the N videos of the library of
-    which one is wanted: its prior is 1 / N.
+    low information neither vote nor count; a query of nothing else has no hits, and a note that says so. The
+    probability of a hit takes it for one of the N videos of the library of which one is wanted: its prior is 1 / N.
 
     Args:
         library: an open one.
@@ -78,6 +97,7 @@ def search(
         min_probability: hits that match less likely are left out.
         exact: compare with everything. The work then grows with the library, the memory it takes does not.
         limit: videos that are compared exactly at most, unless `exact`.
+        held: what is kept in memory from one search to the next; the hits are the same without it.
 
     Raises:
         DecodeError: the query's file cannot be read.
@@ -86,13 +106,19 @@ def search(
     _check(start, end, k=k, min_probability=min_probability, limit=limit, exact=exact)
     clock = _Clock()
     store, model = library.store, library.model
-    if min_probability is not None and model.calibration is None:
-        raise ConfigError(f"The model '{model.name}' is not calibrated: its hits have no probability to choose by.")
-    asked = read_query(library, query, start=start, end=end)
+    if min_probability is not None:
+        require_calibration(model, library.path)
+    held = held or Held(_IN_ONE_SEARCH, only_stored=True)
+    asked = read_query(library, query, start=start, end=end, held=held)
     clock.lap("decode")
     catalogue = store.catalogue()
     everything: NDArray[np.int64] = np.unique(catalogue.keys[catalogue.keys != NO_KEY])
     database = int((catalogue.keys != NO_KEY).sum()) - (asked.id is not None)
+    if asked.says_nothing:
+        for name in ("candidates", "score", "segments"):
+            clock.lap(name)
+        return SearchResult((), database, 0, clock.seconds, NOTHING_TO_LOOK_FOR)
+    _require_dims(asked.features, store)
     most = most_candidates(database, k=k, limit=limit)
     if exact or len(everything) <= most:
         keys = everything
@@ -104,14 +130,15 @@ def search(
         own = int(catalogue.keys[catalogue.row(asked.id)])
         keys = keys if len(catalogue.with_key(own)) > 1 else keys[keys != own]
     if not exact and len(keys) > most:
-        rough = score(store, model, asked.features, keys.tolist(), every=EVERY)
+        rough = score(store, model, asked.features, keys.tolist(), every=EVERY, held=held)
         keys = np.array(sorted(rough, key=lambda key: (-rough[key], key))[:most], np.int64)
     clock.lap("candidates")
-    scores = score(store, model, asked.features, keys.tolist())
+    scores = score(store, model, asked.features, keys.tolist(), held=held)
     clock.lap("score")
     rows = [row for key in scores for row in catalogue.with_key(key) if catalogue.ids[row] != asked.id]
     rows.sort(key=lambda row: (-scores[int(catalogue.keys[row])], catalogue.paths[row]))
-    found = compared(store, model, asked.features, list(dict.fromkeys(int(catalogue.keys[row]) for row in rows[:k])))
+    best = list(dict.fromkeys(int(catalogue.keys[row]) for row in rows[:k]))
+    found = compared(store, model, asked.features, best, held=held)
     hits = []
     for record, row in zip(catalogue.records(rows[:k]), rows[:k], strict=True):
         key = int(catalogue.keys[row])
@@ -209,20 +236,26 @@ def read_query(
     *,
     start: float | None = None,
     end: float | None = None,
+    held: Held | None = None,
 ) -> Query:
     """The frames of a query that are compared, with the times they have in the whole of it."""
     if isinstance(query, Features):
-        return Query(_part(_timed(query, library.settings.rate), start, end, name="The query").informative())
+        return Query(_part(timed(query, library.settings.rate), start, end, name="The query").informative())
     if not isinstance(query, str | os.PathLike):
         raise DataError(f"A query is a path, an id or Features, got a {type(query).__name__}.")
-    catalogue = library.store.catalogue()
+    store = library.store
+    catalogue = store.catalogue()
     if isinstance(query, str) and query in catalogue:
-        record = catalogue.record(catalogue.row(query))
+        row = catalogue.row(query)
+        record = catalogue.record(row)
         if record.state == "failed":
             raise DataError(
                 f"'{shown(record.path)}' could not be described, so nothing can be looked for: {record.error}"
             )
-        stored = _timed(library.features(query), library.settings.rate)
+        key = int(catalogue.keys[row])
+        found = next((held or Held(0)).stored(store, [key]), None)
+        features = store.features(key) if found is None else found.features(store.codec)
+        stored = timed(features, store.settings.rate)
         return Query(_part(stored, start, end, name=f"'{query}'").informative(), query)
     if not os.path.lexists(query):
         near = suggest(os.fspath(query), catalogue.ids[:20_000]) if isinstance(query, str) else ""
@@ -247,13 +280,15 @@ def _read(path: str | os.PathLike[str], model: Model, start: float | None, end: 
     return _part(model.extractor.features(frames), start, end, name=f"'{shown(path)}'")
 
 
-def _timed(features: Features, rate: float) -> Features:
+def timed(features: Features, rate: float) -> Features:
+    """The same features with times, of a rate if they have none."""
     if features.timestamps is not None:
         return features
     return dataclasses.replace(features, timestamps=np.arange(len(features)) / rate)
 
 
-def _times(features: Features) -> NDArray[np.float64]:
+def times_of(features: Features) -> NDArray[np.float64]:
+    """The times of features that have them."""
     assert features.timestamps is not None, "timed before"
     return features.timestamps
 
@@ -262,20 +297,29 @@ def _part(features: Features, start: float | None, end: float | None, *, name: s
     """The frames in [start, end)."""
     if start is None and end is None:
         return features
-    times = _times(features)
+    times = times_of(features)
     kept = (times >= (start or 0.0)) & (times < (math.inf if end is None else end))
     if not kept.any():
         until = "its end" if end is None else f"{end:g} s"
         raise DataError(f"{name} has no frame from {start or 0.0:g} s to {until}: its frames are of {times[0]:g} to "
                         f"{times[-1]:g} s.")  # fmt: skip
-    low = None if features.low_information is None else features.low_information[kept]
-    return Features(features.regions[torch.from_numpy(kept)], times[kept], low)
+    regions, low = features.regions[torch.from_numpy(kept)], None
+    if features.low_information is not None:
+        low = features.low_information[kept]
+        before = np.flatnonzero(~features.low_information[: int(kept.argmax())])
+        if low.all() and len(before):
+            # Frames that repeat one before the part are the first to show it here; flat ones show nothing anywhere.
+            alike = F.cosine_similarity(regions, features.regions[before[-1]], dim=-1).mean(1).cpu().numpy() >= ALIKE
+            low[int(alike.argmax())] = not alike.any()
+    return Features(regions, times[kept], low)
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
 
 
-def score(store: Store, model: Model, query: Features, keys: Sequence[int], *, every: int = 1) -> dict[int, float]:
+def score(
+    store: Store, model: Model, query: Features, keys: Sequence[int], *, every: int = 1, held: Held | None = None
+) -> dict[int, float]:
     """The score of each content that is there, in memory that does not grow with their number.
 
     On CPUs that multiply bfloat16 and on GPUs it is used: scores are within 5e-3 of those of `compared`.
@@ -286,23 +330,34 @@ def score(store: Store, model: Model, query: Features, keys: Sequence[int], *, e
         query: the frames that are compared.
         keys: of the contents.
         every: with 3, a rough score of every third frame of both, without psi, for a ninth of the work.
+        held: what is kept in memory.
     """
     similarity = model.similarity if every == 1 else _without_psi(model.similarity)
     device = model.extractor.device
     dtype = torch.bfloat16 if device.type == "cuda" or half_pays() else torch.float32
+    keeping, here = held or Held(0), device.type == "cpu"
+    weighed = any(name != _PSI for name, _ in similarity.named_children())  # else regions are compared as they are
     _require_dims(query, store)
     with torch.no_grad():
         described = similarity.describe_unchecked(query.regions[::every].to(device))
-    plain = similarity.attention is None and similarity.binarization is None
 
+    @torch.no_grad()
+    def prepared(stored: Stored) -> Tensor:
+        regions = _informative(stored, store, dtype, every)
+        return similarity.describe_unchecked(regions).as_subclass(Tensor).to(dtype) if here and weighed else regions
+
+    @torch.no_grad()
     def scored(group: list[Stored]) -> list[tuple[int, float]]:
-        targets = [_informative(stored, store, dtype, every) for stored in group]
-        if plain:  # there is nothing to be done to them, nor to be done in float32
-            targets = [Descriptors.of(target) for target in targets]
-        values = pairwise(similarity, [described], targets, dtype=dtype)[0].tolist()
-        return [(stored.key, value) for stored, value in zip(group, values, strict=True)]
+        targets = [keeping.vectors(store, stored.key, every, partial(prepared, stored)) for stored in group]
+        if here and _in_one_matrix(similarity, described, targets):
+            matrix = similarity.frame_matrix_unchecked(described.to(dtype), torch.cat(targets))
+            values = _scores_of_matrix(similarity, matrix, [len(target) for target in targets])
+        else:
+            marked = [Descriptors.of(target) if here or not weighed else target for target in targets]
+            values = pairwise(similarity, [described], marked, dtype=dtype)[0]
+        return [(stored.key, value) for stored, value in zip(group, values.tolist(), strict=True)]
 
-    groups = _groups(store, keys)
+    groups = _groups(keeping.stored(store, keys, batch=_IN_ONE_READ), _threads(device))
     scores: dict[int, float] = {}
     while some := list(islice(groups, _AT_ONCE)):
         for found in side_by_side(scored, some, _threads(device)):
@@ -310,8 +365,52 @@ def score(store: Store, model: Model, query: Features, keys: Sequence[int], *, e
     return scores
 
 
+def _in_one_matrix(similarity: VideoSimilarity, query: Tensor, targets: Sequence[Tensor]) -> bool:
+    """Whether scores can be read off the frame matrix of these videos as it is: one way, nothing doubled, and none so
+    long that psi should not see it whole.
+    """
+    least = similarity.config.min_frames
+    lengths = [len(target) for target in targets]
+    small = similarity.comparator is None or len(query) * max(lengths) <= _PSI_CELLS
+    return similarity.config.symmetry != "average" and min(len(query), *lengths) >= least and small
+
+
+def _scores_of_matrix(similarity: VideoSimilarity, matrix: Tensor, lengths: Sequence[int]) -> Tensor:
+    """The scores [N] of one video with N videos, from their frame matrices side by side, [Tq, sum of lengths]: as
+    `pairwise`, but without its packing, which takes as long as the products where videos are short.
+    """
+    parts = torch.split_with_sizes(matrix, list(lengths), 1)
+    if similarity.comparator is None:
+        return torch.stack([similarity.aggregate_time(part) for part in parts])
+    scores = matrix.new_empty(len(parts))
+    for group in _alike(lengths, _PSI_CELLS // len(matrix)):
+        longest = lengths[group[-1]]
+        batch = torch.stack([F.pad(parts[place], (0, longest - lengths[place])) for place in group])  # [n, Tq, longest]
+        real = torch.arange(longest) < torch.tensor([lengths[place] for place in group])[:, None]  # [n, longest]
+        values = similarity.bounded(similarity.comparator(batch, None, real))
+        scores[group] = similarity.aggregate_time(values, target_mask=pool_mask(pool_mask(real)))
+    return scores
+
+
+def _alike(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Places of similar lengths, ascending: none over a half longer than the first, nor over `most` if made as long.
+
+    >>> list(_alike([9, 4, 12, 4, 10], 24))
+    [[1, 3], [0, 4], [2]]
+    """
+    group: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: lengths[place]):
+        length = lengths[place]
+        if group and (2 * length > 3 * lengths[group[0]] or (len(group) + 1) * length > most):
+            yield group
+            group = []
+        group.append(place)
+    if group:
+        yield group
+
+
 def compared(
-    store: Store, model: Model, query: Features, keys: Sequence[int]
+    store: Store, model: Model, query: Features, keys: Sequence[int], *, held: Held | None = None
 ) -> dict[int, tuple[float, tuple[Segment, ...]]]:
     """The score in full precision, and the segments, of each content that is there."""
     similarity = model.similarity
@@ -321,20 +420,28 @@ def compared(
 
     @torch.no_grad()
     def explained(stored: Stored) -> tuple[float, tuple[Segment, ...]]:
-        target = _timed(stored.features(store.codec), store.settings.rate).informative()
-        regions = similarity.describe_unchecked(target.regions.to(device))
-        value = pairwise(similarity, [described], [regions], dtype=torch.float32).clamp(-1, 1).item()
-        matrix = similarity.frame_matrix_unchecked(described, regions).float().cpu().numpy()
+        target = timed(stored.features(store.codec), store.settings.rate).informative()
+        value, matrix = _both(similarity, described, similarity.describe_unchecked(target.regions.to(device)))
         if most_gain(matrix, model.segments.threshold) < model.segments.least_gain:
             return value, ()
-        return value, tuple(find_segments(matrix, _times(query), _times(target), config=model.segments))
+        return value, tuple(find_segments(matrix, times_of(query), times_of(target), config=model.segments))
 
-    found: dict[int, tuple[float, tuple[Segment, ...]]] = {}
-    hits = store.stored(keys)
+    answers: dict[int, tuple[float, tuple[Segment, ...]]] = {}
+    hits = (held or Held(0)).stored(store, keys)
     while some := list(islice(hits, _AT_ONCE)):
-        answers = side_by_side(explained, some, _threads(device))
-        found |= {stored.key: answer for stored, answer in zip(some, answers, strict=True)}
-    return found
+        found = side_by_side(explained, some, _threads(device))
+        answers |= {stored.key: answer for stored, answer in zip(some, found, strict=True)}
+    return answers
+
+
+def _both(similarity: VideoSimilarity, query: Descriptors, target: Descriptors) -> tuple[float, NDArray[np.float32]]:
+    """The score of two videos and their frame matrix [Tq, Tt]."""
+    matrix = similarity.frame_matrix_unchecked(query, target)
+    if query.device.type == "cpu" and _in_one_matrix(similarity, query, [target]):
+        score = _scores_of_matrix(similarity, matrix, [len(target)])
+    else:
+        score = pairwise(similarity, [query], [target], dtype=torch.float32)
+    return score.clamp(-1, 1).item(), matrix.float().cpu().numpy()
 
 
 def _threads(device: torch.device) -> int:
@@ -350,12 +457,14 @@ def most_gain(matrix: NDArray[np.float32], threshold: float) -> float:
     return float(np.maximum(matrix.max(1) - threshold, 0.0).sum())
 
 
-def _groups(store: Store, keys: Sequence[int]) -> Iterator[list[Stored]]:
-    """Stored contents, so many at a time that they can be decoded together."""
+def _groups(contents: Iterator[Stored], threads: int) -> Iterator[list[Stored]]:
+    """Stored contents, so many at a time that they can be decoded together; of few, a group for each thread."""
+    first = list(islice(contents, _IN_ONE_READ))
+    most = min(_FRAMES, -(-sum(stored.frames for stored in first) // threads))
     group: list[Stored] = []
     frames = 0
-    for stored in store.stored(keys, batch=_IN_ONE_READ):
-        if group and frames + stored.frames > _FRAMES:
+    for stored in chain(first, contents):
+        if group and frames + stored.frames > most:
             yield group
             group, frames = [], 0
         group.append(stored)
@@ -378,14 +487,22 @@ def _without_psi(similarity: VideoSimilarity) -> VideoSimilarity:
     """The same network, as far as single frames go: psi was not trained on every third of them."""
     if similarity.comparator is None:
         return similarity
-    config = dataclasses.replace(similarity.config, comparator=False, residual=False, min_frames=1)
-    plain = VideoSimilarity(config).to(similarity.device).eval()
-    plain.attention, plain.binarization = similarity.attention, similarity.binarization
-    return plain
+    plain = SimilarityConfig(comparator=False, min_frames=1)
+    of_psi = {name: getattr(plain, name) for name in ("comparator", "residual", "negative_slope", "min_frames")}
+    rough = VideoSimilarity(dataclasses.replace(similarity.config, **of_psi)).to(similarity.device).eval()
+    for name, child in similarity.named_children():
+        if name != _PSI:
+            setattr(rough, name, child)
+    return rough
+
+
+_DIMS: WeakKeyDictionary[Store, tuple[int, int]] = WeakKeyDictionary()  # which the contents of a store share
 
 
 def _require_dims(query: Features, store: Store) -> None:
-    dims = store.dims()
+    dims = _DIMS.get(store) or store.dims()
+    if dims is not None:
+        _DIMS[store] = dims
     if dims is not None and tuple(query.regions.shape[1:]) != dims:
         given = " x ".join(str(number) for number in query.regions.shape[1:])
         raise ShapeError(

@@ -7,25 +7,22 @@ them to the latest.
 
 from __future__ import annotations
 
-import os
-import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import lancedb
 import numpy as np
 import pyarrow as pa
-from lancedb.index import IvfRq
 from numpy.typing import NDArray
 
 from hapvr.errors import StorageError
+from hapvr.features._threads import single_threads
 from hapvr.features.files import Features
-from hapvr.library import candidates, tables
+from hapvr.library import candidates, tables, upkeep
 from hapvr.library.codecs import get_codec
 from hapvr.library.records import VideoRecord, shown
 from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, VIDEOS, Catalogue, Stored
@@ -36,9 +33,10 @@ Result = TypeVar("Result")
 INDEX_FROM = 50_000
 """Frame vectors from which on there is an index; fewer are searched one by one."""
 _IN_ONE_FILTER = 2_000  # keys
-_FRAGMENTS = 64  # of a table, before they are put together
-_MOST_FRAGMENTS = 512
-_KEEP_VERSIONS = timedelta(minutes=10)  # for readers that have not looked for newer ones
+BATCH = 256
+"""Videos that are written at once: every commit costs a file and a version of each table."""
+BATCH_BYTES = 64 * 2**20
+"""Of their features, that are held until they are written."""
 _BROKEN = (OSError, RuntimeError, ValueError)  # what LanceDB raises
 
 
@@ -49,6 +47,11 @@ class NewVideo:
     record: VideoRecord
     key: int = NO_KEY
     features: Features | None = None
+
+
+def is_batch(videos: int, size: int) -> bool:
+    """Whether so many videos, with so many bytes of features, are enough to be written."""
+    return videos >= BATCH or size >= BATCH_BYTES
 
 
 class Store:
@@ -206,17 +209,27 @@ class Store:
 
     def write(self, videos: Sequence[NewVideo], *, moved: Collection[str] = ()) -> list[int]:
         """Write videos, in place of the records with their paths; when this returns they are safe. See `put`."""
-        described = [video for video in videos if video.features is not None]
-        rows = [tables.encoded(one.key, one.features, self.codec) for one in described if one.features is not None]
-        vectors = [
-            candidates.frame_vectors(one.features.regions, one.features.low_information).numpy().astype(np.float16)
-            for one in described
-            if one.features is not None
-        ]
+        described = [(video.key, video.features) for video in videos if video.features is not None]
+        # One video is too little for torch to divide: its threads would wait for each other, on busy cores for long.
+        with single_threads(1) as pool:
+            rows = list(pool.map(lambda one: tables.encoded(one[0], one[1], self.codec), described))
+            vectors = list(pool.map(lambda one: _voting(one[1]), described))
         if rows:
             self._add(REGIONS, pa.Table.from_pylist(rows, schema=tables.REGIONS_SCHEMA))
-            self._add(FRAMES, _vector_rows([one.key for one in described], vectors))
+            self._add(FRAMES, _vector_rows([key for key, _ in described], vectors))
         return self.put([(video.record, video.key) for video in videos], moved=moved)
+
+    def write_all(self, videos: Iterable[NewVideo]) -> None:
+        """Write any number of videos as they come, in batches of `write`; of no two with the same path."""
+        batch: list[NewVideo] = []
+        size = 0
+        for video in videos:
+            batch.append(video)
+            size += 0 if video.features is None else video.features.regions.nbytes
+            if is_batch(len(batch), size):
+                self.write(batch)
+                batch, size = [], 0
+        self.write(batch)
 
     def put(self, entries: Sequence[tuple[VideoRecord, int]], *, moved: Collection[str] = ()) -> list[int]:
         """Write records and their keys, in place of those with the same paths; in one step.
@@ -262,16 +275,13 @@ class Store:
     def maintain(self, *, thoroughly: bool = False) -> None:
         """Keep the number of files and the index in order; cheap if there is nothing to do."""
         for name in (VIDEOS, REGIONS, FRAMES):
-            if (table := self._table(name)) is None:
-                continue
+            if (table := self._table(name)) is not None:
+                with writing(self.folder):
+                    upkeep.put_together(table, thoroughly=thoroughly)
+        if (table := self._table(FRAMES)) is not None and table.count_rows() >= INDEX_FROM:
+            indexed = self.indexed_vectors()
             with writing(self.folder):
-                if thoroughly or self._scattered(table):
-                    keep = timedelta(seconds=1) if thoroughly else _KEEP_VERSIONS
-                    table.optimize(cleanup_older_than=keep, delete_unverified=True)
-                    if thoroughly:  # what was just put together has a version before it, which is of no use now
-                        time.sleep(1.1)
-                        table.optimize(cleanup_older_than=keep, delete_unverified=True)
-        self._index(thoroughly)
+                upkeep.bring_index_up(table, indexed=indexed, thoroughly=thoroughly)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -354,34 +364,10 @@ class Store:
                 with writing(self.folder):
                     table.delete(f"key IN ({', '.join(map(str, part))})")
 
-    def _scattered(self, table: Any) -> bool:
-        fragments = table.stats()["fragment_stats"]
-        small = fragments["num_small_fragments"]
-        # Putting together writes everything anew: only when there is as much new as old, or too many files.
-        largest = fragments["lengths"]["max"]
-        return bool(small > _MOST_FRAGMENTS or (small > _FRAGMENTS and table.count_rows() >= 2 * largest))
 
-    def _index(self, thoroughly: bool) -> None:
-        table = self._table(FRAMES)
-        if table is None or (count := table.count_rows()) < INDEX_FROM:
-            return
-        indexed = self.indexed_vectors()
-        with writing(self.folder):
-            if indexed == 0:
-                _build_index(table)
-            elif count - indexed > (0 if thoroughly else max(20_000, count // 5)):
-                table.optimize(cleanup_older_than=_KEEP_VERSIONS, delete_unverified=True)
-
-
-def _build_index(table: Any) -> None:
-    """Index the frame vectors; in fewer partitions where so many are alike that the usual number cannot be filled."""
-    try:
-        table.create_index("vector", config=IvfRq(distance_type="dot"))
-    except RuntimeError as error:
-        formed = re.search(r"could only form (\d+) non-empty clusters", str(error))
-        if formed is None:
-            raise
-        table.create_index("vector", config=IvfRq(distance_type="dot", num_partitions=max(1, int(formed[1]) // 2)))
+def _voting(features: Features) -> NDArray[np.float16]:
+    """The vectors [F, C] by which a video is found."""
+    return candidates.frame_vectors(features.regions, features.low_information).numpy().astype(np.float16)
 
 
 def _vector_rows(keys: Sequence[int], vectors: Sequence[NDArray[np.float16]]) -> pa.Table:
@@ -403,28 +389,3 @@ def _quoted(ids: Iterable[str]) -> str:
 def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for first in range(0, len(values), _IN_ONE_FILTER):
         yield values[first : first + _IN_ONE_FILTER]
-
-
-def bytes_below(folder: Path) -> int:
-    """Bytes of all files below a folder."""
-    total = 0
-    for here, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(here, name)).st_size
-            except OSError:  # removed meanwhile
-                continue
-    return total
-
-
-def summed(catalogue: Catalogue) -> Mapping[str, float]:
-    """Totals over what a search looks through."""
-    keys = catalogue.keys
-    here = keys != NO_KEY
-    first = np.unique(keys[here], return_index=True)[1]
-    duration = np.array(catalogue.column("duration"), float)
-    return {
-        "duration": float(duration[here].sum()),
-        "frames": int(catalogue.frames[here].sum()),
-        "contents": len(first),
-    }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hapvr.library.library import Library
 
 _RECORD = "record"  # attribute of a dataset: the video's record as JSON
-_BATCH_BYTES = 64 * 2**20
 
 
 def export(
@@ -36,6 +35,8 @@ def export(
     path = Path(file)
     if os.path.lexists(path):
         raise StorageError(f"'{shown(path)}' is there already. Give another name.")
+    if not path.parent.is_dir():
+        raise StorageError(f"'{shown(path)}' cannot be written: '{shown(path.parent)}' is no folder. Make it first.")
     store = library.store
     settings, catalogue = store.settings, store.catalogue()
     partial = path.with_name(path.name + ".partial")
@@ -77,7 +78,7 @@ def _write_records(path: Path, records: Mapping[str, VideoRecord]) -> None:
         for id, record in records.items():
             if id in h5:
                 # Escaped bytes of a path are JSON escapes here, and come back as they were.
-                plain = dataclasses.asdict(record) | {"added": record.added.isoformat()}
+                plain = asdict(record) | {"added": record.added.isoformat()}
                 h5[id].attrs[_RECORD] = json.dumps(plain)
 
 
@@ -92,60 +93,73 @@ def import_features(
     start = time.monotonic()
     path = Path(file)
     with FeatureFile.open(path) as features:
-        _require_mixing(library, store, path, features)
-        records = _read_records(path, features)
+        _require_mixing(library.path, store.settings, path, features)
+        _require_dims(store, path, features)
+        taking = _Taking(store, path, features)
+        store.write_all(taking.videos(progress or (lambda *_: None)))
+    store.maintain()
+    return replace(taking.report, seconds=time.monotonic() - start)
+
+
+def require_importable(place: Path, settings: Settings, file: str | os.PathLike[str]) -> None:
+    """Raise `StorageError` unless the features of a file could be taken into a library made with these settings."""
+    with FeatureFile.open(Path(file)) as features:
+        _require_mixing(place, settings, Path(file), features)
+
+
+class _Taking:
+    """The videos of a file one by one, and what has become of them."""
+
+    def __init__(self, store: Store, path: Path, features: FeatureFile) -> None:
+        self._store, self._path, self._features = store, path, features
         catalogue = store.catalogue()
-        paths, taken = set(catalogue.paths), set(catalogue.ids)
+        self._paths, self._taken = set(catalogue.paths), set(catalogue.ids)
         pairs = zip(catalogue.column("content_hash"), catalogue.keys.tolist(), strict=True)
-        keys = {hash: key for hash, key in pairs if key != NO_KEY}
-        batch: list[NewVideo] = []
-        size = added = unchanged = frames = 0
-        failed: list[tuple[str, str]] = []
-        for number, id in enumerate(features.ids):
-            if progress is not None:
-                progress(number, len(features))
-            known = records.get(id)
-            name = os.fsencode(known.path if known is not None else _path_of(path, id))
-            if name in paths:
-                unchanged += 1
+        self._keys = {hash: key for hash, key in pairs if key != NO_KEY}
+        self.report = AddReport()
+
+    def videos(self, progress: Callable[[int, int], None]) -> Iterator[NewVideo]:
+        """Those that are to be written."""
+        records = _read_records(self._path, self._features)
+        for number, id in enumerate(self._features.ids):
+            progress(number, len(self._features))
+            known, now = records.get(id), self.report
+            name = os.fsencode(known.path if known is not None else _path_of(self._path, id))
+            if name in self._paths:
+                self.report = replace(now, unchanged=now.unchanged + 1)
                 continue
             try:
-                found = features[id]
+                found = self._features[id]
             except StorageError as error:
-                failed.append((id, str(error)))
+                self.report = replace(now, failed=(*now.failed, (id, str(error))))
                 continue
-            record = known or _made(name, found, store.settings.rate)
-            record = _renamed(record, taken)
-            new = record.content_hash not in keys
-            key = keys.setdefault(record.content_hash, store.new_key() if new else 0)
-            batch.append(NewVideo(record, key, found if new else None))
-            paths.add(name)
-            added, frames, size = added + 1, frames + len(found), size + found.regions.nbytes
-            if size >= _BATCH_BYTES:
-                store.write(batch)
-                batch, size = [], 0
-        store.write(batch)
-    store.maintain()
-    return AddReport(
-        added=added, unchanged=unchanged, failed=tuple(failed), frames=frames, seconds=time.monotonic() - start
-    )
+            self._paths.add(name)
+            self.report = replace(now, added=now.added + 1, frames=now.frames + len(found))
+            record = _renamed(known or _made(name, found, self._store.settings.rate), self._taken)
+            new = record.content_hash not in self._keys
+            if new:
+                self._keys[record.content_hash] = self._store.new_key()
+            yield NewVideo(record, self._keys[record.content_hash], found if new else None)
 
 
-def _require_mixing(library: Library, store: Store, path: Path, features: FeatureFile) -> None:
-    has, wanted = features.attributes, _attributes(store.settings)
+def _require_mixing(place: Path, settings: Settings, path: Path, features: FeatureFile) -> None:
+    has, wanted = features.attributes, _attributes(settings)
     for name, where in (("model", "model"), ("fps", "rate"), ("model_digest", "model's weights")):
         if name not in has and name == "model_digest":
             continue  # written by `hapvr extract`
         if name not in has:
             raise StorageError(
                 f"'{shown(path)}' does not say with which {where} its features were made (attribute '{name}'), so they "
-                f"cannot be mixed with those of '{shown(library.path)}'."
+                f"cannot be mixed with those of '{shown(place)}'."
             )
         if has[name] != wanted[name]:
             raise StorageError(
-                f"'{shown(path)}' holds features of another {where} ({has[name]}) than '{shown(library.path)}' "
+                f"'{shown(path)}' holds features of another {where} ({has[name]}) than '{shown(place)}' "
                 f"({wanted[name]}): they do not mix. Import it into a library of its own, made with that {where}."
             )
+
+
+def _require_dims(store: Store, path: Path, features: FeatureFile) -> None:
     if None not in (dims := features.dims, here := store.dims()) and dims != here:
         raise StorageError(f"'{shown(path)}' holds features of {dims} regions and dimensions, the library of {here}.")
 
@@ -171,7 +185,7 @@ def _record(path: Path, id: str, text: Any) -> VideoRecord:
     except (HapvrError, ValueError, TypeError, KeyError) as error:
         raise StorageError(f"'{shown(path)}': the record of '{id}' cannot be read: {error}") from error
     here = signature(record.path) == (record.size, record.mtime_ns)
-    return dataclasses.replace(record, state="ready" if here else "missing", error=None)
+    return replace(record, state="ready" if here else "missing", error=None)
 
 
 def _path_of(path: Path, id: str) -> str:
@@ -207,4 +221,4 @@ def _renamed(record: VideoRecord, taken: set[str]) -> VideoRecord:
         number += 1
         id = f"{beginning}-{number}"
     taken.add(id)
-    return dataclasses.replace(record, id=id)
+    return replace(record, id=id)

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hapvr.errors import ConfigError
-from hapvr.library import adding
+from hapvr.library.adding import How
+from hapvr.library.finding import find_files
 from hapvr.library.locking import BusyError
-from hapvr.library.records import AddProgress, AddReport
+from hapvr.library.records import AddReport
 from hapvr.video.crew_files import signature
 
 if TYPE_CHECKING:
@@ -27,29 +28,26 @@ _STEP_S = 0.1  # between questions whether to stop
 def watch(
     library: Library,
     paths: Iterable[str | os.PathLike[str]],
+    how: How,
     *,
-    interval_s: float = 5.0,
-    prune: bool = False,
-    workers: int | None = None,
-    progress: Callable[[AddProgress], None] | None = None,
-    report: Callable[[AddReport], None] | None = None,
-    say: Callable[[str], None] | None = None,
-    stop: Callable[[], bool] | None = None,
+    interval_s: float,
+    report: Callable[[AddReport], None] | None,
+    say: Callable[[str], None] | None,
 ) -> None:
     """Look at folders every few seconds and add what is new, until told to stop; see `Library.watch`."""
     if not interval_s > 0:
         raise ConfigError(f"interval must be above 0 seconds, got {interval_s}.")
     given = list(paths)
-    asked = stop or (lambda: False)
+    asked = how.stop or (lambda: False)
     tell = say or (lambda _: None)
     seen: dict[bytes, tuple[int, int]] = {}
     handled: dict[bytes, tuple[int, int]] | None = None
     said, owed = "", False
-    adding.find_files(given, known=library.store.catalogue().paths)  # what is not there at the beginning is a mistake
+    find_files(given, known=library.store.catalogue().paths)  # what is not there at the beginning is a mistake
     while not asked():
         trouble = ""
         try:
-            found = adding.find_files(given)
+            found = find_files(given)
             now = {path: signature(path) for path in found.files}
             settled = {path: one for path, one in now.items() if seen.get(path) == one or _old(one, interval_s)}
             seen = now
@@ -59,8 +57,8 @@ def watch(
             if handled is None or settled | restless != handled or (owed and quiet):
                 files = replace(found, files=list(settled))
                 # What is gone is not forgotten while a file is still to come: it may be the same, moved.
-                done = library.add_found(files, prune=prune and quiet, workers=workers, progress=progress, stop=asked)
-                handled, owed = settled | restless, prune and not quiet
+                done = library.add_found(files, replace(how, prune=how.prune and quiet))
+                handled, owed = settled | restless, how.prune and not quiet
                 if report is not None:
                     report(done)
         except (BusyError, ConfigError) as error:  # another writer, or a folder that is not there just now

@@ -23,6 +23,7 @@ from hapvr.server.problems import Problem, status_of
 from hapvr.server.security import Guard, answer
 from hapvr.server.settings import ServerSettings
 from hapvr.server.state import State
+from hapvr.server.wording import problem_of
 
 _ABOUT = """Find videos by content. Long work is done by jobs: an answer with status 202 holds a job, which is asked for
 at `/api/jobs/{id}` or watched at `/api/jobs/{id}/events`. Errors have one shape. Where the server has a token, send
@@ -59,20 +60,20 @@ def create_app(library: str | os.PathLike[str], *, settings: ServerSettings | No
     app.include_router(routes_jobs.router)
     app.include_router(routes_page.router)
     app.mount("/static", StaticFiles(directory=routes_page.STATIC, check_dir=False), name="static")
-    _handle_errors(app)
+    _handle_errors(app, path)
     app.add_middleware(Guard, settings=chosen, metrics=metrics)
     _describe(app)
     return app
 
 
-def _handle_errors(app: FastAPI) -> None:
+def _handle_errors(app: FastAPI, library: Path) -> None:
     async def problem(_: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)
         return answer(error)
 
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, HapvrError)
-        return answer(Problem(status_of(error), str(error)))
+        return answer(problem_of(error, library) or Problem(status_of(error), str(error)))
 
     async def invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

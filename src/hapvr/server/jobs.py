@@ -10,11 +10,13 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem, busy, not_found
 from hapvr.server.settings import ServerSettings
+from hapvr.server.wording import problem_of
 from hapvr.server.workers import Worker, WorkerDied
 
 log = logging.getLogger("hapvr.server.jobs")
@@ -74,11 +76,11 @@ class Job:
 class Jobs:
     """All jobs, and the two workers that do them: one searches and compares, the other adds."""
 
-    def __init__(self, library: str, settings: ServerSettings, metrics: Metrics) -> None:
-        self._settings, self._metrics = settings, metrics
+    def __init__(self, library: Path, settings: ServerSettings, metrics: Metrics) -> None:
+        self._library, self._settings, self._metrics = library, settings, metrics
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         names = ("decode_s", "decode_pixels", "decode_frames", "decode_bytes", "stop_s", "held_bytes")
-        common = {"library": library} | {name: getattr(settings, name) for name in names}
+        common = {"library": str(library)} | {name: getattr(settings, name) for name in names}
         slots = settings.search_slots
         self.searching = Worker("search", common | {"slots": slots}, slots=slots)
         self.adding = Worker("add", common, cancel_s=60.0)  # time to write what it has described
@@ -124,8 +126,8 @@ class Jobs:
         self._asking += 1
         try:
             return await worker.run(kind, arguments, timeout_s=timeout_s)
-        except WorkerDied as error:
-            raise Problem(500, f"It could not be done: {error}.", hint="Try again.") from None
+        except (Problem, WorkerDied) as error:
+            raise self._told(error) from None
         finally:
             self._asking -= 1
 
@@ -197,6 +199,12 @@ class Jobs:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    def _told(self, error: Problem | WorkerDied) -> Problem:
+        """What a client is told of a task that failed, without where the library lies."""
+        if isinstance(error, WorkerDied):
+            error = Problem(500, f"It could not be done: {error}.", hint="Try again; the worker is started anew.")
+        return problem_of(error, self._library) or error
+
     def _worker(self, kind: str) -> Worker:
         return self.searching if kind in ("search", "compare", "matrix", "forget") else self.adding
 
@@ -217,11 +225,8 @@ class Jobs:
             )
         except asyncio.CancelledError:
             self._end(job, state="cancelled")
-        except Problem as problem:
-            self._end(job, state="failed", error=problem.to_json())
-        except WorkerDied as error:
-            lost = Problem(500, f"It could not be done: {error}.", hint="Try again; the worker is started anew.")
-            self._end(job, state="failed", error=lost.to_json())
+        except (Problem, WorkerDied) as error:
+            self._end(job, state="failed", error=self._told(error).to_json())
         except Exception as error:  # a fault of this program: the job must not stay "running" for ever
             log.exception("job failed", extra={"job": job.id})
             self._end(job, state="failed", error=Problem(500, f"{type(error).__name__}: {error}").to_json())

@@ -92,11 +92,11 @@ class Media:
         """Raise `Problem` unless the file is still the one that was indexed."""
         os.close(await asyncio.get_running_loop().run_in_executor(None, self._open, source))
 
-    async def file(self, source: Source, headers: Mapping[str, str]) -> Response:
-        """The file, or the part of it that was asked for."""
+    async def file(self, source: Source, headers: Mapping[str, str], *, head: bool = False) -> Response:
+        """The file, or the part of it that was asked for; with `head`, only what would be said about it."""
         descriptor = await asyncio.get_running_loop().run_in_executor(None, self._open, source)
         kind = _TYPES.get(os.path.splitext(source.name)[1].lower(), "application/octet-stream")
-        return _ranged(descriptor, source.size, kind, source.tag, headers)
+        return _ranged(descriptor, source.size, kind, source.tag, headers, head=head)
 
     async def probe(self, query: Query) -> float:
         """How long an upload is, in seconds; `Problem` if it is nothing that can be seen."""
@@ -122,7 +122,7 @@ class Media:
             await self._make(key, self.pictures, kind, arguments, source, self._settings.picture_s)
         return out
 
-    async def preview(self, source: Source, headers: Mapping[str, str]) -> Response:
+    async def preview(self, source: Source, headers: Mapping[str, str], *, head: bool = False) -> Response:
         """A preview that every browser plays; `Problem` with the advice to come back while it is being made."""
         key = _key(source, "preview", {})
         out = self._folder / f"{key}.mp4"
@@ -139,7 +139,7 @@ class Media:
             descriptor = os.open(out, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError:
             raise busy("The preview had to make room for others.") from None
-        return _ranged(descriptor, os.fstat(descriptor).st_size, "video/mp4", key, headers)
+        return _ranged(descriptor, os.fstat(descriptor).st_size, "video/mp4", key, headers, head=head)
 
     async def _make(
         self, key: str, worker: Worker, task: str, arguments: dict[str, Any], source: Source, seconds: float
@@ -206,13 +206,16 @@ def _is_below(path: str, root: Path) -> bool:
     return os.path.abspath(path).startswith(str(root).rstrip(os.sep) + os.sep)
 
 
-def _ranged(descriptor: int, size: int, kind: str, tag: str, headers: Mapping[str, str]) -> Response:
-    """A file that is open, or a part of it; it is closed at the end."""
+def _ranged(
+    descriptor: int, size: int, kind: str, tag: str, headers: Mapping[str, str], *, head: bool = False
+) -> Response:
+    """A file that is open, or a part of it, or the headers of that alone; it is closed at the end."""
     etag = f'"{tag}"'
     common = {"Accept-Ranges": "bytes", "ETag": etag, "Cache-Control": "private, no-cache"}
     if headers.get("if-none-match") == etag:
         os.close(descriptor)
         return Response(status_code=304, headers=common)
+    status, first, end = 200, 0, size
     asked = headers.get("range")
     if asked is not None and headers.get("if-range", etag) == etag:
         try:
@@ -222,12 +225,13 @@ def _ranged(descriptor: int, size: int, kind: str, tag: str, headers: Mapping[st
             message = f"There are no bytes '{asked[:60]}' in a file of {size}."
             raise Problem(416, message, headers={"Content-Range": f"bytes */{size}"}) from None
         if part is not None:
-            first, last = part
-            more = {"Content-Range": f"bytes {first}-{last}/{size}", "Content-Length": str(last - first + 1)}
-            body = _Pieces(descriptor, first, last + 1)
-            return StreamingResponse(body, 206, headers=common | more, media_type=kind)
-    body = _Pieces(descriptor, 0, size)
-    return StreamingResponse(body, headers=common | {"Content-Length": str(size)}, media_type=kind)
+            status, first, end = 206, part[0], part[1] + 1
+            common["Content-Range"] = f"bytes {first}-{end - 1}/{size}"
+    common["Content-Length"] = str(end - first)
+    if head:
+        os.close(descriptor)
+        return Response(None, status, headers=common, media_type=kind)
+    return StreamingResponse(_Pieces(descriptor, first, end), status, headers=common, media_type=kind)
 
 
 def part_of(asked: str, size: int) -> tuple[int, int] | None:

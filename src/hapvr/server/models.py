@@ -41,6 +41,7 @@ _JOB = {
         "database": 1000,
         "scored": 50,
         "seconds": {"decode": 0.9, "candidates": 0.01, "score": 0.05, "segments": 0.02},
+        "note": None,
         "hits": [_HIT],
     },
     "error": None,

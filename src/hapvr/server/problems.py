@@ -63,6 +63,16 @@ def not_found(what: str, id: str) -> Problem:
     return Problem(404, f"There is no {what} '{id[:80]}'.")
 
 
+def library_gone() -> Problem:
+    """The library is not where it was when the server was started."""
+    return Problem(
+        503,
+        "The library is not there: its folder was removed or moved, or is not mounted.",
+        hint="Put it back where it was; the server need not be started anew.",
+        headers={"Retry-After": "10"},
+    )
+
+
 def busy(message: str, *, after_s: int = 2) -> Problem:
     """Try again later."""
     return Problem(503, message, hint="Try again in a moment.", headers={"Retry-After": str(after_s)})

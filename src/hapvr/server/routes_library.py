@@ -115,12 +115,14 @@ async def _picture(server: Server, kind: str, source: Source, **options: Any) ->
     return FileResponse(path, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600"})
 
 
+@router.head("/videos/{id}/file", include_in_schema=False)
 @router.get("/videos/{id}/file", response_class=Response, responses=_FILE | errors(404, 409, 416), tags=["media"])
 async def video_file(server: Server, id: VideoId, request: Request) -> Response:
     """The file of a video, or a range of its bytes; only if it is still the file that was indexed."""
-    return await server.media.file(await server.video_source(id), request.headers)
+    return await server.media.file(await server.video_source(id), request.headers, head=request.method == "HEAD")
 
 
+@router.head("/videos/{id}/thumbnail", include_in_schema=False)
 @router.get(
     "/videos/{id}/thumbnail", response_class=Response, responses={**_JPEG, **errors(404, 409, 415)}, tags=["media"]
 )
@@ -129,26 +131,32 @@ async def video_thumbnail(server: Server, id: VideoId, t: Time = 0.0, width: Wid
     return await _picture(server, "thumbnail", await server.video_source(id), t=t, width=width)
 
 
+@router.head("/videos/{id}/strip", include_in_schema=False)
 @router.get("/videos/{id}/strip", response_class=Response, responses={**_JPEG, **errors(404, 409, 415)}, tags=["media"])
 async def video_strip(server: Server, id: VideoId, count: Count = 10, height: Height = 90) -> Response:
     """Frames spread over a video, side by side."""
     return await _picture(server, "strip", await server.video_source(id), count=count, height=height)
 
 
+@router.head("/videos/{id}/preview", include_in_schema=False)
 @router.get(
     "/videos/{id}/preview", response_class=Response, responses=_PREVIEW | errors(404, 409, 415, 416), tags=["media"]
 )
 async def video_preview(server: Server, id: VideoId, request: Request) -> Response:
     """A small copy that every browser plays; while it is being made, 503 after a while: ask again."""
-    return await server.media.preview(await server.video_source(id), request.headers)
+    return await server.media.preview(await server.video_source(id), request.headers, head=request.method == "HEAD")
 
 
+@router.head("/queries/{id}/file", include_in_schema=False)
 @router.get("/queries/{id}/file", response_class=Response, responses=_FILE | errors(404, 409, 416), tags=["media"])
 async def query_file(server: Server, id: QueryId, request: Request) -> Response:
     """The file of an upload, or a range of its bytes."""
-    return await server.media.file(source_of_query(server.uploads.get(id)), request.headers)
+    return await server.media.file(
+        source_of_query(server.uploads.get(id)), request.headers, head=request.method == "HEAD"
+    )
 
 
+@router.head("/queries/{id}/thumbnail", include_in_schema=False)
 @router.get(
     "/queries/{id}/thumbnail", response_class=Response, responses={**_JPEG, **errors(404, 409, 415)}, tags=["media"]
 )
@@ -157,6 +165,7 @@ async def query_thumbnail(server: Server, id: QueryId, t: Time = 0.0, width: Wid
     return await _picture(server, "thumbnail", source_of_query(server.uploads.get(id)), t=t, width=width)
 
 
+@router.head("/queries/{id}/strip", include_in_schema=False)
 @router.get(
     "/queries/{id}/strip", response_class=Response, responses={**_JPEG, **errors(404, 409, 415)}, tags=["media"]
 )
@@ -165,12 +174,15 @@ async def query_strip(server: Server, id: QueryId, count: Count = 10, height: He
     return await _picture(server, "strip", source_of_query(server.uploads.get(id)), count=count, height=height)
 
 
+@router.head("/queries/{id}/preview", include_in_schema=False)
 @router.get(
     "/queries/{id}/preview", response_class=Response, responses=_PREVIEW | errors(404, 409, 415, 416), tags=["media"]
 )
 async def query_preview(server: Server, id: QueryId, request: Request) -> Response:
     """A small copy of an upload that every browser plays."""
-    return await server.media.preview(source_of_query(server.uploads.get(id)), request.headers)
+    return await server.media.preview(
+        source_of_query(server.uploads.get(id)), request.headers, head=request.method == "HEAD"
+    )
 
 
 @router.delete("/queries/{id}", response_model=models.Removed, responses=errors(404, 409), tags=["search"])

@@ -48,7 +48,7 @@ class ServerSettings:
         idle_s: seconds without a byte after which receiving one is given up.
         queue: jobs that may wait for a worker.
         search_slots: searches and comparisons that are worked on at a time.
-        held_bytes: stored videos that the searching worker keeps in memory.
+        held_bytes: memory of the searching worker for videos that it has compared.
         job_s: seconds that a search or comparison may take.
         keep_jobs: finished jobs that are remembered.
         keep_results: characters of JSON that their results may have together.
@@ -80,7 +80,7 @@ class ServerSettings:
     idle_s: float = 30.0
     queue: int = 64
     search_slots: int = 2
-    held_bytes: int = 256 * 2**20
+    held_bytes: int = 512 * 2**20
     job_s: float = 900.0
     keep_jobs: int = 200
     keep_results: int = 64 * 2**20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import threading
 import time
@@ -13,10 +12,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from hapvr.errors import HapvrError
-from hapvr.library import Library, LibraryInfo, VideoRecord
-from hapvr.model import CALIBRATION, model_folder
+from hapvr.library import Library, LibraryInfo, VideoRecord, calibrating
+from hapvr.model import is_calibrated
 from hapvr.server.problems import not_found
-from hapvr.weights import CONFIG
+from hapvr.server.wording import problem_of
 
 Result = TypeVar("Result")
 _INFO_S = 2.0  # how old the counts may be: they look at every file of the library
@@ -33,7 +32,15 @@ class Shelf:
         self._lock = threading.Lock()
 
     async def _read(self, read: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+        def told() -> Result:
+            try:
+                return read()
+            except Exception as error:
+                if (problem := problem_of(error, self.path)) is None:
+                    raise
+                raise problem from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, told)
 
     async def info(self) -> LibraryInfo:
         """Counts, no older than a few seconds."""
@@ -50,14 +57,15 @@ class Shelf:
         """Whether the model can say how probable a match is; told from its description, for it takes long to load."""
 
         def read() -> bool:
-            settings = self._library.settings
-            found = json.loads((model_folder(settings.model) / CONFIG).read_text(encoding="utf-8"))
-            return CALIBRATION in found["parts"]
+            store = self._library.store
+            if (store.folder / calibrating.CALIBRATION).is_file():  # fitted on its own videos
+                return True
+            try:
+                return is_calibrated(store.settings.model)
+            except (HapvrError, OSError, ValueError, KeyError):  # what is wrong with it, the first search will say
+                return False
 
-        try:
-            return await self._read(read)
-        except (HapvrError, OSError, ValueError, KeyError):  # what is wrong with it, the first search will say
-            return False
+        return await self._read(read)
 
     async def get(self, id: str) -> VideoRecord:
         """A record; `Problem` if there is none."""

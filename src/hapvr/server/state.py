@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +18,7 @@ from hapvr.server.problems import Problem
 from hapvr.server.settings import ServerSettings
 from hapvr.server.shelf import Shelf
 from hapvr.server.uploads import Uploads
+from hapvr.server.workplace import Workplace
 
 _SWEEP_S = 30.0
 
@@ -31,20 +29,16 @@ class State:
     def __init__(self, library: Path, settings: ServerSettings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
         self.shelf = Shelf(library)
-        parent = None if settings.folder is None else os.fspath(settings.folder)
-        self._folder = Path(tempfile.mkdtemp(prefix="hapvr-serve-", dir=parent))  # for this user's eyes only
-        uploads, cache = self._folder / "uploads", self._folder / "cache"
-        uploads.mkdir()
-        cache.mkdir()
-        self.jobs = Jobs(str(self.shelf.path), settings, metrics)
-        self.media = Media(cache, settings)
-        self.uploads = Uploads(uploads, settings, forgotten=self._forget)
+        self._workplace = Workplace(settings.folder)
+        self.jobs = Jobs(self.shelf.path, settings, metrics)
+        self.media = Media(self._workplace.part("cache"), settings)
+        self.uploads = Uploads(self._workplace.part("uploads"), settings, forgotten=self._forget)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def folder(self) -> Path:
         """Where uploads and pictures are kept."""
-        return self._folder
+        return self._workplace.folder
 
     def begin(self) -> None:
         """Start what runs all the time."""
@@ -86,7 +80,7 @@ class State:
             await asyncio.gather(self.jobs.close(), self.media.close())
         finally:
             self.shelf.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._workplace.close()
 
     async def source(self, id: str) -> Source:
         """The file of a video or of an upload."""

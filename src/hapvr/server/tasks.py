@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 
 from hapvr.errors import HapvrError
 from hapvr.features.files import Features, joined
-from hapvr.library import AddProgress
+from hapvr.library import AddProgress, Library
 from hapvr.library.duplicates import DuplicateProgress, Link
-from hapvr.library.search import read_query
+from hapvr.library.holding import Held
+from hapvr.library.search import search
 from hapvr.plotting import RAMP
 from hapvr.server.decoding import Sampled, decoded
-from hapvr.server.holding import Held, HoldingLibrary
 from hapvr.server.limiting import be_nice
 from hapvr.server.problems import Problem, status_of
-from hapvr.server.wording import in_words, name_of, video_json, without_place
+from hapvr.server.wording import in_words, name_of, problem_of, video_json, without_place
 from hapvr.server.worker import Call, Task
-from hapvr.similarity import Segment, find_segments
+from hapvr.similarity import Segment
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.video.limits import DecodeLimits
 
@@ -50,9 +50,8 @@ class LibraryDesk:
         slots = int(settings.get("slots", 1))
         if slots > 1:
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // slots))
-        self._library = HoldingLibrary.open(Path(settings["library"]), wait_s=2.0)
-        if kind == "search" and isinstance(self._library, HoldingLibrary):
-            self._library.held = Held(settings["held_bytes"])
+        self._library = Library.open(Path(settings["library"]), wait_s=2.0)
+        self._held = Held(settings["held_bytes"] if kind == "search" else 0)
         self._described: OrderedDict[tuple[str, float | None, float | None], tuple[Features, float]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -76,8 +75,10 @@ class LibraryDesk:
         def done(arguments: dict[str, Any], call: Call) -> Any:
             try:
                 return task(arguments, call)
-            except HapvrError as error:
-                raise Problem(status_of(error), without_place(str(error), str(self._library.path))) from error
+            except Exception as error:
+                if (problem := problem_of(error, self._library.path)) is None:
+                    raise
+                raise problem from error
 
         return done
 
@@ -93,12 +94,12 @@ class LibraryDesk:
             features, duration = self._upload(query, start, end, call)
             told = {"id": query["id"], "name": query["name"], "duration": duration}
             reading = time.perf_counter() - began
-            result = self._library.search(features, **options)
+            result = search(self._library, features, held=self._held, **options)
             result = dataclasses.replace(result, seconds=result.seconds | {"decode": reading})
         else:
             record = self._library.get(query["id"])
             told = {"id": record.id, "name": name_of(record.path), "duration": record.duration}
-            result = self._library.search(record.id, start=start, end=end, **options)
+            result = search(self._library, record.id, start=start, end=end, held=self._held, **options)
         catalogue = self._library.store.catalogue()
         durations = {}
         for record in catalogue.records([catalogue.row(hit.id) for hit in result.hits if hit.id in catalogue]):
@@ -108,6 +109,7 @@ class LibraryDesk:
             "database": result.database,
             "scored": result.scored,
             "seconds": result.seconds,
+            "note": result.note,
             "hits": [
                 _hit(hit.id, hit.path, hit.score, hit.probability, hit.segments, durations.get(hit.id, 0.0))
                 for hit in result.hits
@@ -172,62 +174,43 @@ class LibraryDesk:
 
     # --- comparing ---------------------------------------------------------------------------------------------------
 
-    def _side(self, side: dict[str, Any], call: Call) -> tuple[Features, str, float]:
-        """The frames of a video that are compared, its name and duration."""
+    def _side(self, side: dict[str, Any], call: Call) -> tuple[str | Features, float]:
+        """A video of the library by its id, or the features of an upload; and how long it is."""
         if "upload" in side:
-            features, duration = self._upload(side, side.get("from"), side.get("to"), call)
-            asked = read_query(self._library, features)
-            return asked.features, side["name"], duration
+            return self._upload(side, side.get("from"), side.get("to"), call)
         record = self._library.get(side["id"])
-        return read_query(self._library, record.id).features, name_of(record.path), record.duration
-
-    def _matched(
-        self, a: Features, b: Features
-    ) -> tuple[float, NDArray[np.float32], NDArray[np.float32] | None, list[Segment]]:
-        model = self._library.model
-        with torch.no_grad():
-            device = model.extractor.device
-            query, target = (model.similarity.describe(one.regions.to(device)) for one in (a, b))
-            found = model.similarity(query[None], target[None])
-        before = found.frame_matrices[0, 0].float().cpu().numpy()
-        after = None
-        if found.raw is not None and min(before.shape) >= DOWNSAMPLING:
-            height, width = (length // DOWNSAMPLING for length in before.shape)
-            after = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
-        assert a.timestamps is not None
-        assert b.timestamps is not None
-        segments = find_segments(before, a.timestamps, b.timestamps, config=model.segments)
-        return float(found.scores.item()), before, after, segments
+        return record.id, record.duration
 
     def compare(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Two videos in full: the score, where they match, and the matrix of their frames."""
-        (a, _, _), (b, name, duration) = (self._side(arguments[one], call) for one in ("a", "b"))
+        (a, _), (b, duration) = (self._side(arguments[one], call) for one in ("a", "b"))
         call.check()
-        score, before, after, segments = self._matched(a, b)
-        calibration = self._library.model.calibration
-        probability = None if calibration is None else calibration.probability(score)
-        assert a.timestamps is not None
-        assert b.timestamps is not None
-        small, rows, columns = _pooled(before)
+        found = self._library.compare(a, b)
+        target = arguments["b"]
+        path = target["name"] if "upload" in target else found.target.path
+        small, rows, columns = _pooled(found.matrix)
+        refined = small if found.compared is None else _pooled(_enlarged(found.compared, found.matrix.shape))[0]
         matrix: dict[str, Any] = {
             "rows": len(rows),
             "columns": len(columns),
-            "query_times": a.timestamps[rows].round(3).tolist(),
-            "target_times": b.timestamps[columns].round(3).tolist(),
+            "query_times": found.query.times[rows].round(3).tolist(),
+            "target_times": found.target.times[columns].round(3).tolist(),
+            "lowest": _LOWEST,
+            "highest": _HIGHEST,
             "before": _encoded(small),
+            "values": _encoded(refined),
         }
-        refined = small if after is None else _pooled(_enlarged(after, before.shape))[0]
-        matrix["values"] = _encoded(refined)
-        return _hit(arguments["b"]["id"], name, score, probability, segments, duration) | {"matrix": matrix}
+        hit = _hit(target["id"], path, found.score, found.probability, found.segments, duration)
+        return hit | {"matrix": matrix}
 
     def matrix(self, arguments: dict[str, Any], call: Call) -> str:
         """The matrix of two videos as a PNG, base64."""
         from PIL import Image
 
-        (a, _, _), (b, _, _) = (self._side(arguments[one], call) for one in ("a", "b"))
-        _, before, after, _ = self._matched(a, b)
-        values = before if arguments["stage"] == "before" or after is None else after
-        values = _pooled(values)[0]
+        (a, _), (b, _) = (self._side(arguments[one], call) for one in ("a", "b"))
+        found = self._library.compare(a, b)
+        after = found.matrix if found.compared is None else found.compared
+        values = _pooled(found.matrix if arguments["stage"] == "before" else after)[0]
         picture = Image.fromarray(_coloured(values))
         scale = max(1, 480 // max(picture.size))
         picture = picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
+from hapvr.errors import HapvrError
 from hapvr.library.records import VideoRecord, printable, shown
+from hapvr.library.versions import is_library
+from hapvr.server.problems import Problem, library_gone, status_of
 
 _SURE = ((0.99, "almost certainly the same"), (0.9, "very likely the same"), (0.5, "probably the same"),
          (0.1, "possibly the same"), (0.0, "probably not the same"))  # fmt: skip
@@ -43,6 +47,19 @@ def without_place(text: str, path: str) -> str:
         if len(folder) > 1:
             text = text.replace(folder + os.sep, "").replace(folder, "its folder")
     return printable(text)
+
+
+def problem_of(error: Exception, library: Path) -> Problem | None:
+    """What a client is told of an error about a library, without where it lies; None for a fault of the program."""
+    if isinstance(error, Problem) and error.status < 500:
+        return error
+    if not is_library(library):
+        return library_gone()
+    if isinstance(error, Problem):
+        return Problem(error.status, without_place(error.message, str(library)), hint=error.hint, headers=error.headers)
+    if isinstance(error, HapvrError):
+        return Problem(status_of(error), without_place(str(error), str(library)))
+    return None
 
 
 def video_json(record: VideoRecord) -> dict[str, Any]:

@@ -1,9 +1,33 @@
-"""Weighting regions: each region vector is scaled by how much it says."""
+"""What is learnt about single region vectors: a linear map of them, and how much each says."""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+
+class Projection(nn.Module):
+    """x <- (x + A x) / |x + A x|: a linear map that starts as none, so that weight decay pulls towards leaving x alone.
+
+    What edits change in a region vector, a frozen backbone does not know; these are the directions to make small.
+
+    Shape: [..., D] -> [..., D].
+    """
+
+    def __init__(self, dims: int) -> None:
+        super().__init__()
+        self.change = nn.Linear(dims, dims, bias=False)
+        nn.init.zeros_(self.change.weight)
+
+    def matrix(self) -> Tensor:
+        """I + A, [D, D]."""
+        weight = self.change.weight
+        return weight + torch.eye(len(weight), dtype=weight.dtype, device=weight.device)
+
+    def forward(self, regions: Tensor) -> Tensor:
+        """Map each region vector, to unit length; zeros stay zeros."""
+        return F.normalize(regions + self.change(regions), dim=-1)
 
 
 class RegionAttention(nn.Module):

@@ -18,7 +18,7 @@ from hapvr.checks import require_finite, require_mask, shape_of
 from hapvr.config import from_mapping
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.similarity import kernels
-from hapvr.similarity.attention import RegionAttention
+from hapvr.similarity.attention import Projection, RegionAttention
 from hapvr.similarity.binarize import Binarization
 from hapvr.similarity.chamfer import Aggregation, aggregate
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, pool_mask, slot
@@ -40,13 +40,14 @@ class SimilarityConfig:
     """
 
     dims: int = 512  # of a region vector
+    projection: bool = False  # a learnt linear map of region vectors, before all else; not in the paper
     weighting: Weighting = "attention"  # what is done to region vectors before they are compared
     bits: int | None = None  # of a binarised region vector, for weighting="binary"
     spatial: Aggregation = "topk"  # regions -> frames
     spatial_keep_rate: float = 0.10  # k_s; at 9 regions K = 1
     comparator: bool = True  # psi between the two aggregations
     residual: bool = False  # psi's output is added to the matrix it sees; not in the paper
-    floor: float = -1.0  # the lowest value behind psi; 0: query frames without a match count nothing, not against
+    negative_slope: float = 1.0  # of what is below 0 behind psi: how much a frame without a match counts against
     temporal: Aggregation = "topk"  # frames -> video
     temporal_keep_rate: float = 0.03  # k_t; K > 1 from 200 target frames on
     symmetry: Symmetry = "none"  # "average": (f(q,t) + f(t,q)) / 2; "levels": both directions at each aggregation
@@ -68,15 +69,16 @@ class SimilarityConfig:
             raise ConfigError(f"dims must be a positive whole number, got {self.dims!r}.")
         if (self.weighting == "binary") != _is_count(self.bits):
             raise ConfigError(f"bits is the code length of weighting='binary' and of no other; got {self.bits!r}.")
-        for name in ("comparator", "residual"):
+        for name in ("projection", "comparator", "residual"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ConfigError(f"{name} must be true or false, got {value!r}.")
         if self.residual and not self.comparator:
             raise ConfigError("residual is a setting of psi, and comparator is false. Leave one of them.")
-        if isinstance(self.floor, bool) or not isinstance(self.floor, int | float) or not -1.0 <= self.floor < 1.0:
-            raise ConfigError(f"floor must lie from -1 to below 1, got {self.floor!r}.")
-        if self.floor != -1.0 and not self.comparator:
-            raise ConfigError("floor is a setting of psi, and comparator is false. Leave one of them.")
+        slope = self.negative_slope
+        if isinstance(slope, bool) or not isinstance(slope, int | float) or not 0.0 <= slope <= 1.0:
+            raise ConfigError(f"negative_slope must lie in 0..1, got {slope!r}.")
+        if slope != 1.0 and not self.comparator:
+            raise ConfigError("negative_slope is a setting of psi, and comparator is false. Leave one of them.")
         least = DOWNSAMPLING if self.comparator else 1
         if not _is_count(self.min_frames) or self.min_frames < least:
             why = " (psi pools four frames into one)" if self.comparator else ""
@@ -86,7 +88,7 @@ class SimilarityConfig:
 class Descriptors(Tensor):
     """Region vectors after `VideoSimilarity.describe`, ready to be compared: [..., T, R, D].
 
-    The type marks that weighting or binarisation has been done, so that it is never done twice; slices, stacks and
+    The type marks that this has been done, so that it is never done twice; slices, stacks and
     moves keep the mark. Mark descriptors read back from a store with `Descriptors.of(tensor)`.
     """
 
@@ -125,23 +127,33 @@ class VideoSimilarity(nn.Module):
         if not isinstance(config, SimilarityConfig):
             raise ConfigError(f"VideoSimilarity takes a SimilarityConfig, got a {type(config).__name__}.")
         self.register_buffer("_here", torch.empty(0), persistent=False)  # knows the device, also without weights
+        self.projection = Projection(config.dims) if config.projection else None
         self.attention = RegionAttention(config.dims) if config.weighting == "attention" else None
         self.binarization = Binarization(config.dims, config.bits) if config.bits else None
         self.comparator = Comparator(residual=config.residual) if config.comparator else None
 
     def bounded(self, raw: Tensor) -> Tensor:
-        """psi's output cut to [floor, 1]; the paper's hardtanh at floor -1."""
-        return F.hardtanh(raw, self.config.floor, 1.0)
+        """psi's output cut to [-1, 1], the paper's hardtanh, and what is below 0 brought nearer to it."""
+        values = F.hardtanh(raw)
+        slope = self.config.negative_slope
+        return values if slope == 1.0 else F.leaky_relu(values, slope)
 
     @property
     def device(self) -> torch.device:
         """Where the network computes."""
         return cast(Tensor, self._here).device
 
+    def without_projection(self) -> VideoSimilarity:
+        """The same network for region vectors that its projection has been applied to already."""
+        plain = VideoSimilarity(dataclasses.replace(self.config, projection=False))
+        own = {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("projection.")}
+        plain.load_state_dict(own)
+        return plain.to(self.device).train(self.training)
+
     # --- one video -------------------------------------------------------------------------------------------------
 
     def describe(self, regions: Tensor) -> Descriptors:
-        """Weigh or binarise region vectors, once per video: [..., T, R, D] -> the same shape (binary: [..., bits])."""
+        """Map, weigh or binarise the regions of a video: [..., T, R, D] -> the same shape (binary: [..., bits])."""
         described = isinstance(regions, Descriptors)
         check_regions(regions, "descriptors" if described else "regions", self.config)
         require_finite(regions.detach().as_subclass(Tensor), "regions")
@@ -152,6 +164,8 @@ class VideoSimilarity(nn.Module):
         parameter = next(self.parameters(), None)
         wide = torch.promote_types(regions.dtype, torch.float32)
         regions = regions.to(wide if parameter is None else parameter.dtype)
+        if self.projection is not None:
+            regions = self.projection(regions)
         if self.attention is not None:
             regions = self.attention(regions)
         if self.binarization is not None:

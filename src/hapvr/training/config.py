@@ -75,7 +75,9 @@ class DataConfig:
 class ModelConfig:
     """Where region vectors come from, and where the similarity network starts."""
 
-    base: str = "lite"  # a model's name or folder: its backbone and whitening, both frozen, describe the frames
+    base: str = (
+        "lite-untrained"  # a model's name or folder: its backbone and whitening, both frozen, describe the frames
+    )
     start: Start = "random"  # the network's first weights: drawn from run.seed, or those of the base
 
     def __post_init__(self) -> None:

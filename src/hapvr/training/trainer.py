@@ -23,7 +23,7 @@ from torch import Tensor
 
 from hapvr import weights
 from hapvr.errors import ConfigError, DataError
-from hapvr.model import Model, load, model_info
+from hapvr.model import Model, base_parts, load
 from hapvr.similarity import VideoSimilarity
 from hapvr.training.augment import Views
 from hapvr.training.bank import Bank, BankSource, make_bank
@@ -401,7 +401,7 @@ def build_encoder(config: TrainConfig, base: Model, device: torch.device) -> Enc
 
 def save_trained(folder: Path, similarity: VideoSimilarity, config: TrainConfig) -> Path:
     """Write the base model with the trained network in place of its own, and how it was trained."""
-    parts = weights.load_parts(model_info(config.model.base).folder)
+    parts = base_parts(config.model.base)
     parts["similarity"] = weights.Part(dataclasses.asdict(similarity.config), similarity.state_dict())
     trained = {
         "base": config.model.base,

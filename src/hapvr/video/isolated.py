@@ -1,7 +1,7 @@
 """Decoding in a process of its own, for files from strangers: a decoder that hangs or crashes takes nobody with it.
 
-The child answers on its standard output: one line of JSON, then the arrays as they lie in memory. Nothing that could
-run code is read back.
+The child answers on its standard output, with `write_frames` and the like: one line of JSON, then the arrays as they
+lie in memory. Nothing that could run code is read back by `read_frames`. An answer may have several parts, and an end.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _MOST_HEADER = 1 << 20
 _MOST_BYTES = 1 << 30  # of one frame
 _ERRORS = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
 _ARRAYS = {"images": np.uint8, "timestamps": np.float64, "low_information": np.bool_}
+_FIELDS = ("duration_s", "fps", "source_size", "crop", "warnings")
 
 
 def decode_isolated(
@@ -58,52 +59,84 @@ def decode_isolated(
 
 def _run(command: list[str], path: str, limits: DecodeLimits) -> Frames:
     """The answer of a child process, which is killed when time is up."""
-    environment = dict(os.environ)
-    package = str(Path(errors.__file__).parents[1])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
     deadline = Deadline(limits, path)
     with tempfile.TemporaryFile() as complaints:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, env=environment
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, env=child_environment()
         )
+        assert child.stdout is not None
         killer = threading.Timer(limits.seconds, child.kill)
         killer.daemon = True
         killer.start()
         try:
-            assert child.stdout is not None
-            try:
-                answer = _answer(child.stdout, path, limits)
-            except (ValueError, KeyError, TypeError) as error:
-                if isinstance(error, errors.HapvrError):
-                    raise
-                raise DecodeError(f"'{path}': the decoding process gave an answer that makes no sense.") from error
-            if answer is not None:
-                return answer
+            frames = read_frames(child.stdout, path, limits)
+            if frames is not None:
+                return frames
+            code = child.wait()
+        except CutShort:
             code = child.wait()
         finally:
             killer.cancel()
             child.kill()
             child.wait()
-            if child.stdout is not None:
-                child.stdout.close()
+            child.stdout.close()
         deadline.check()
         complaints.seek(0)
         said = complaints.read()[-500:].decode(errors="replace").strip().splitlines()
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         raise DecodeError(
-            f"'{path}': the decoding process {how} without an answer{': ' + said[-1] if said else ''}. The file makes "
-            "the decoder crash; leave it out."
+            f"'{path}': the decoding process {how_ended(code)} without an answer{': ' + said[-1] if said else ''}. The "
+            "file makes the decoder crash; leave it out."
         )
 
 
-def _answer(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | None:
-    """What the child wrote; None if it ended early. Raises the error that it reports."""
+def child_environment() -> dict[str, str]:
+    """The environment of a process that imports this very package, however it was found here."""
+    environment = dict(os.environ)
+    package = str(Path(errors.__file__).parents[1])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
+    return environment
+
+
+def how_ended(code: int) -> str:
+    """How a process with this return code ended, in words.
+
+    >>> how_ended(1), how_ended(-9)
+    ('ended with code 1', 'was ended by SIGKILL')
+    """
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+
+# --- what goes between the two ---------------------------------------------------------------------------------------
+
+
+class CutShort(Exception):  # noqa: N818 - how it ended is for the caller to say
+    """The child ended before its answer did."""
+
+
+def read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | None:
+    """The next part of an answer; None if the child has said that there are no more.
+
+    Raises:
+        CutShort: the child ended without saying so.
+        HapvrError: the error that the child reports; or a `DecodeError`, for an answer that makes no sense.
+    """
+    try:
+        return _read(stream, path, limits)
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, errors.HapvrError):
+            raise
+        raise DecodeError(f"'{path}': the decoding process gave an answer that makes no sense.") from error
+
+
+def _read(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | None:
     line = stream.readline(_MOST_HEADER)
     if not line.endswith(b"\n"):
-        return None
+        raise CutShort
     header: dict[str, Any] = json.loads(line)
     if "error" in header:
         raise _ERRORS.get(header["error"], DecodeError)(header["message"])
+    if "end" in header:
+        return None
     shape = tuple(header["shape"])
     if len(shape) != 4 or not 0 < shape[0] <= limits.frames or not 0 < math.prod(shape[1:]) <= _MOST_BYTES:
         raise DecodeError(f"'{path}': the decoding process gave frames of an impossible shape {shape}.")
@@ -114,7 +147,7 @@ def _answer(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | None
         while len(view):
             count = stream.readinto(view)  # type: ignore[attr-defined]
             if not count:
-                return None
+                raise CutShort
             view = view[count:]
     fields = header["fields"]
     return Frames(
@@ -127,21 +160,36 @@ def _answer(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | None
     )
 
 
+def write_frames(stream: IO[bytes], frames: Frames) -> None:
+    """A part of an answer."""
+    header = {"shape": frames.images.shape, "fields": {name: getattr(frames, name) for name in _FIELDS}}
+    stream.write(json.dumps(header).encode() + b"\n")
+    for name in _ARRAYS:
+        stream.write(getattr(frames, name).data.cast("B"))
+    stream.flush()
+
+
+def write_error(stream: IO[bytes], error: errors.HapvrError) -> None:
+    """An answer that ends with an error."""
+    stream.write(json.dumps({"error": type(error).__name__, "message": str(error)}).encode() + b"\n")
+    stream.flush()
+
+
+def write_end(stream: IO[bytes]) -> None:
+    """Say that there are no more parts."""
+    stream.write(json.dumps({"end": True}).encode() + b"\n")
+    stream.flush()
+
+
 def _main(settings: dict[str, Any], stream: IO[bytes]) -> None:
     """The child: decode, and write the answer."""
     settings["limits"] = DecodeLimits(**settings["limits"])
     if not isinstance(settings["crop_bars"], bool):
         settings["crop_bars"] = tuple(settings["crop_bars"])
     try:
-        frames = decode(settings.pop("path"), **settings)
+        write_frames(stream, decode(settings.pop("path"), **settings))
     except errors.HapvrError as error:
-        stream.write(json.dumps({"error": type(error).__name__, "message": str(error)}).encode() + b"\n")
-        return
-    names = ("duration_s", "fps", "source_size", "crop", "warnings")
-    header = {"shape": frames.images.shape, "fields": {name: getattr(frames, name) for name in names}}
-    stream.write(json.dumps(header).encode() + b"\n")
-    for name in _ARRAYS:
-        stream.write(getattr(frames, name).data.cast("B"))
+        write_error(stream, error)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ function showResult(body, heading, result, title) {
       note("This model has no calibration: a similarity score from −1 to 1 is shown in place of a probability."),
     likely.length > 0 && [h("h2", { class: "visually-hidden" }, "Matches"), list(likely, 1)],
     rest.length > 0 && [h("h2", { class: "hits-rest" }, "Less likely"), list(rest, likely.length + 1)],
-    !result.hits.length && nothing(query),
+    !result.hits.length && nothing(query, result.note),
   );
 }
 
@@ -103,7 +103,12 @@ function about(query, result) {
   );
 }
 
-function nothing(query) {
+/** No hits: because of the query itself, if the server says so; else because nothing is like it. */
+function nothing(query, why) {
+  if (why) {
+    const again = h("a", { class: "button primary", href: "#/" }, "New search");
+    return emptyState({ picture: "search", title: "Nothing to look for", text: why, actions: [again] });
+  }
   const { least, exact } = settings();
   const tips = [
     least > 0 && `Only matches from ${percent(least)} on were asked for: a lower threshold may show more.`,

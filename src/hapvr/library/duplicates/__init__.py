@@ -1,0 +1,37 @@
+"""What a library holds twice. `finding` says how it is told; `pairs`, `links`, `groups` and `reports` are its steps."""
+
+from __future__ import annotations
+
+from hapvr.library.duplicates.finding import CANDIDATES, THRESHOLD, duplicates
+from hapvr.library.duplicates.groups import best_first, grouped
+from hapvr.library.duplicates.links import WHOLE, judged, strength_of, turned
+from hapvr.library.duplicates.reports import (
+    CSV_FIELDS,
+    KINDS,
+    DuplicateProgress,
+    DuplicateReport,
+    Group,
+    Kind,
+    Link,
+    rows,
+)
+
+__all__ = [
+    "CANDIDATES",
+    "CSV_FIELDS",
+    "KINDS",
+    "THRESHOLD",
+    "WHOLE",
+    "DuplicateProgress",
+    "DuplicateReport",
+    "Group",
+    "Kind",
+    "Link",
+    "best_first",
+    "duplicates",
+    "grouped",
+    "judged",
+    "rows",
+    "strength_of",
+    "turned",
+]

@@ -1,0 +1,234 @@
+"""Comparing pairs of contents: how strongly they are linked, what they share, and which kind of link that is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hapvr.features.extractor import half_pays
+from hapvr.features.files import Features
+from hapvr.library.aligning import Alignment, Line, align
+from hapvr.library.duplicates.reports import Clock, DuplicateProgress, Kind, Link
+from hapvr.library.tables import Catalogue
+from hapvr.similarity import Segment, find_segments, pairwise
+from hapvr.similarity.network import Descriptors
+from hapvr.similarity.segments import frame_edges
+
+if TYPE_CHECKING:
+    from hapvr.library.store import Store
+    from hapvr.model import Model
+
+WHOLE = 0.75
+"""The share of a video that must be covered for it to be all of it."""
+_CLEARLY = 0.7  # of the threshold: what falls below with one frame matrix is not compared with two
+_STILL, _STILL_SPAN = 0.8, 0.3  # a score above the first makes up for order, which a still picture has not
+_FRAMES = 8_192  # held described at a time: some 150 MB
+_IN_ONE_READ = 64  # contents
+
+
+@dataclass(frozen=True, eq=False)
+class _Video:
+    """A content, ready to be compared."""
+
+    frames: Descriptors  # [T, R, D] of those that say something
+    times: NDArray[np.float64]  # [T]
+
+
+def compared(
+    store: Store,
+    model: Model | None,
+    catalogue: Catalogue,
+    pairs: Sequence[tuple[int, int]],
+    database: int,
+    threshold: float,
+    progress: Callable[[DuplicateProgress], None] | None,
+) -> Iterator[tuple[int, int, Link]]:
+    """The links among pairs of keys; of copies of one file, the first stands for all."""
+    if model is None:
+        return
+    frames = {int(key): int(count) for key, count in zip(catalogue.keys, catalogue.frames, strict=True)}
+    clock = Clock("pairs", len(pairs), progress)
+    for block in _blocks(pairs, frames):
+        videos = _read(store, model, sorted({key for pair in block for key in pair}))
+        partners: dict[int, list[int]] = {}
+        for one, other in block:
+            if one in videos and other in videos:  # not removed meanwhile
+                partners.setdefault(one, []).append(other)
+        for one, others in partners.items():
+            a, matrices = videos[one], _matrices(videos[one], [videos[key] for key in others], model)
+            for other, forth in zip(others, matrices, strict=True):
+                b = videos[other]
+                if _promise(forth, a, b) < _CLEARLY * threshold:
+                    continue
+                ids = [catalogue.ids[catalogue.with_key(key)[0]] for key in (one, other)]
+                link = judged(a, b, forth, model, (ids[0], ids[1]), threshold, database)
+                if link is not None:
+                    yield one, other, link
+        clock.advance(len(block))
+
+
+def _matrices(video: _Video, others: Sequence[_Video], model: Model) -> list[NDArray[np.float32]]:
+    """The frame matrix of one video with each of others, [T, Tt] each."""
+    with torch.no_grad():
+        together = Descriptors.of(torch.cat([other.frames.as_subclass(Tensor) for other in others]))
+        matrix = model.similarity.frame_matrix_unchecked(video.frames, together).float().cpu().numpy()
+    return np.split(matrix, np.cumsum([len(other.times) for other in others])[:-1], axis=1)
+
+
+def _promise(forth: NDArray[np.float32], a: _Video, b: _Video) -> float:
+    """About the strength of a pair, from one frame matrix instead of two."""
+    alike = float(max(forth.max(1).mean(), forth.max(0).mean()))
+    agreement = align(forth, forth.T, a.times, b.times).agreement
+    return max(strength_of(alike, 0.0), alike * agreement)
+
+
+def _blocks(pairs: Sequence[tuple[int, int]], frames: Mapping[int, int]) -> Iterator[list[tuple[int, int]]]:
+    """Pairs in turn, so many at a time that all their videos can be held together."""
+    block: list[tuple[int, int]] = []
+    keys: set[int] = set()
+    held = 0
+    for pair in pairs:
+        more = sum(frames.get(key, 0) for key in pair if key not in keys)
+        if block and held + more > _FRAMES:
+            yield block
+            block, keys, held = [], set(), 0
+            more = sum(frames.get(key, 0) for key in pair)
+        block.append(pair)
+        keys |= set(pair)
+        held += more
+    if block:
+        yield block
+
+
+def _read(store: Store, model: Model, keys: Sequence[int]) -> dict[int, _Video]:
+    videos = {}
+    for stored in store.stored(keys, batch=_IN_ONE_READ):
+        features = stored.features(store.codec)
+        if features.timestamps is None:
+            features = dataclasses.replace(features, timestamps=np.arange(len(features)) / store.settings.rate)
+        videos[stored.key] = _described(features.informative(), model)
+    return videos
+
+
+def _described(features: Features, model: Model) -> _Video:
+    assert features.timestamps is not None
+    with torch.no_grad():
+        frames = model.similarity.describe_unchecked(features.regions.to(model.extractor.device))
+    return _Video(Descriptors.of(frames.as_subclass(Tensor).to(_dtype(model))), features.timestamps)
+
+
+def _dtype(model: Model) -> torch.dtype:
+    """Of the region products: half precision where it is faster. Scores are then within 5e-3."""
+    return torch.bfloat16 if model.extractor.device.type == "cuda" or half_pays() else torch.float32
+
+
+def strength_of(alike: float, agreement: float) -> float:
+    """How strongly a pair is linked: how alike its frames are, times the share of them that are in step.
+
+    A video in which nothing moves has no order to be in step with; there a likeness above 0.8 counts instead.
+
+    >>> round(strength_of(0.6, 0.5), 3), round(strength_of(0.95, 0.0), 3), strength_of(0.8, 0.0)
+    (0.3, 0.475, 0.0)
+    """
+    still = min(1.0, max(0.0, (alike - _STILL) / _STILL_SPAN))
+    return max(0.0, alike) * max(agreement, still)
+
+
+def judged(
+    a: _Video,
+    b: _Video,
+    forth: NDArray[np.float32],
+    model: Model,
+    ids: tuple[str, str],
+    threshold: float,
+    database: int,
+) -> Link | None:
+    """The link of two videos whose frame matrix [Ta, Tb] is known; None if it is too weak to be one."""
+    (back,) = _matrices(b, [a], model)  # [Tb, Ta]
+    found = align(forth, back, a.times, b.times)
+    alike = float(max(forth.max(1).mean(), back.max(1).mean()))
+    strength = strength_of(alike, found.agreement)
+    if strength < threshold:
+        return None
+    both = [
+        pairwise(model.similarity, [one.frames], [other.frames], dtype=_dtype(model)).clamp(-1, 1).item()
+        for one, other in ((a, b), (b, a))
+    ]
+    scores = (both[0], both[1])
+    score = max(scores)
+    still = found.line is None or strength > alike * found.agreement
+    segments = tuple(find_segments(forth, a.times, b.times, config=model.segments))
+    coverage, intervals = _alike(forth, back, a.times, b.times) if still else _covered(found, a.times, b.times)
+    line: Line | None = None if still else found.line
+    kind: Kind = "shared"
+    if min(coverage) >= WHOLE:
+        kind = "duplicate"
+    elif max(coverage) >= WHOLE:
+        kind = "contained"
+    calibration = model.calibration
+    link = Link(
+        *ids,
+        kind,
+        strength,
+        score,
+        scores,
+        None if calibration is None else calibration.probability(score, prior=1 / max(2, database)),
+        found.agreement,
+        coverage,
+        intervals,
+        1.0 if line is None else line.speed,
+        segments,
+    )
+    return turned(link) if kind == "contained" and coverage[0] < coverage[1] else link
+
+
+def turned(link: Link) -> Link:
+    """The same link with A and B changed over."""
+    segments = [
+        Segment(one.target, one.query, one.score, one.backwards, tuple(sorted((j, i) for i, j in one.path)))
+        for one in link.segments
+    ]
+    return dataclasses.replace(
+        link,
+        a=link.b,
+        b=link.a,
+        scores=link.scores[::-1],
+        coverage=link.coverage[::-1],
+        intervals=link.intervals[::-1],
+        speed=1 / link.speed,
+        segments=tuple(segments),
+    )
+
+
+def _covered(
+    found: Alignment, a_times: NDArray[np.float64], b_times: NDArray[np.float64]
+) -> tuple[tuple[float, float], tuple[tuple[float, float], tuple[float, float]]]:
+    """The share of both videos that the line spans, and where; frames that say nothing do not count."""
+    line = found.line
+    assert line is not None
+    shares = [_share(times, part) for times, part in ((a_times, line.query), (b_times, line.target))]
+    return (shares[0], shares[1]), (line.query, line.target)
+
+
+def _share(times: NDArray[np.float64], part: tuple[float, float]) -> float:
+    return float(((times >= part[0] - 1e-9) & (times <= part[1] + 1e-9)).mean())
+
+
+def _alike(
+    forth: NDArray[np.float32], back: NDArray[np.float32], a_times: NDArray[np.float64], b_times: NDArray[np.float64]
+) -> tuple[tuple[float, float], tuple[tuple[float, float], tuple[float, float]]]:
+    """Likewise of a pair without order: the frames that have one nearly the same, from the first to the last."""
+    shares, parts = [], []
+    for best, times in ((forth.max(1), a_times), (back.max(1), b_times)):
+        same = best >= _STILL
+        shares.append(float(same.mean()))
+        edges, places = frame_edges(times), np.flatnonzero(same)
+        parts.append((float(edges[places[0]]), float(edges[places[-1] + 1])) if len(places) else (0.0, 0.0))
+    return (shares[0], shares[1]), (parts[0], parts[1])

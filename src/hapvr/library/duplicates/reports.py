@@ -1,0 +1,199 @@
+"""What is told of duplicates: links, groups of them, a report with its rows and JSON, and how far it has come."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from hapvr.library.records import VideoRecord, shown
+from hapvr.similarity import Segment
+
+Kind = Literal["identical", "duplicate", "contained", "shared"]
+KINDS: tuple[Kind, ...] = ("identical", "duplicate", "contained", "shared")
+CSV_FIELDS = (
+    "group", "kind", "a", "b", "a_id", "b_id", "keep", "strength", "score", "probability", "agreement", "a_coverage",
+    "b_coverage", "a_from", "a_to", "b_from", "b_to", "speed",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Link:
+    """Two videos that show the same, and how that is known.
+
+    Attributes:
+        a: id; of a link of the kind "contained" the part.
+        b: id; the whole.
+        kind: "identical" (the same bytes), "duplicate" (both are covered), "contained" (only A is), or "shared": a
+            stretch of both that is neither of them.
+        strength: what the threshold is held against, from 0 to 1; 1 for identical files.
+        score: the higher of both directions, from -1 to 1; likewise.
+        scores: of A in B, and of B in A.
+        probability: that they match, if the model is calibrated.
+        agreement: how many frames are in step, from 0 to 1.
+        coverage: the share of A, and of B, that the other shows.
+        intervals: the seconds of A, and of B, that they share.
+        speed: of B against A; below 0 it runs backwards.
+        segments: stretches that are alike frame by frame (query: A, target: B); there may be none in a poor copy.
+    """
+
+    a: str
+    b: str
+    kind: Kind
+    strength: float
+    score: float
+    scores: tuple[float, float]
+    probability: float | None
+    agreement: float
+    coverage: tuple[float, float]
+    intervals: tuple[tuple[float, float], tuple[float, float]]
+    speed: float = 1.0
+    segments: tuple[Segment, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain |= {"scores": list(self.scores), "coverage": list(self.coverage)}
+        plain["intervals"] = [list(one) for one in self.intervals]
+        plain["segments"] = [
+            {"a": list(one.query), "b": list(one.target), "score": one.score, "backwards": one.backwards}
+            for one in self.segments
+        ]
+        return plain
+
+
+@dataclass(frozen=True)
+class Group:
+    """Copies of one video, the one to keep first."""
+
+    videos: tuple[VideoRecord, ...]
+    reason: str  # why that one
+    links: tuple[Link, ...]  # between them, strongest first
+
+    @property
+    def keep(self) -> VideoRecord:
+        """The copy that is suggested to be kept."""
+        return self.videos[0]
+
+
+@dataclass(frozen=True)
+class DuplicateReport:
+    """What `duplicates` found.
+
+    Attributes:
+        groups: copies of the same, largest first.
+        links: all links, strongest first: those within groups, and of clips and shared parts.
+        records: the videos that links name, by id.
+        videos: how many were looked at.
+        scored: pairs of contents that were compared exactly.
+        pairs: of so many pairs of contents there are; with `since`, those with a new one.
+        marked: links left out because somebody said that the two are distinct.
+        threshold: of strength.
+        seconds: that it took.
+    """
+
+    groups: tuple[Group, ...]
+    links: tuple[Link, ...]
+    records: Mapping[str, VideoRecord]
+    videos: int
+    scored: int
+    pairs: int
+    marked: int
+    threshold: float
+    seconds: float
+
+    @property
+    def beside(self) -> tuple[Link, ...]:
+        """Links that are not within a group: parts of others, shared stretches."""
+        within = {link for group in self.groups for link in group.links}
+        return tuple(link for link in self.links if link not in within)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hapvr duplicates --json` prints."""
+        groups = [
+            {
+                "keep": group.keep.id,
+                "reason": group.reason,
+                "videos": [video.to_json() for video in group.videos],
+                "links": [link.to_json() for link in group.links],
+            }
+            for group in self.groups
+        ]
+        beside = self.beside
+        named = {id for link in beside for id in (link.a, link.b)}
+        return {
+            "groups": groups,
+            "links": [link.to_json() for link in beside],
+            "videos": {id: record.to_json() for id, record in self.records.items() if id in named},
+            "looked_at": self.videos,
+            "scored": self.scored,
+            "pairs": self.pairs,
+            "marked": self.marked,
+            "threshold": self.threshold,
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class DuplicateProgress:
+    """How far it has come."""
+
+    stage: Literal["candidates", "pairs"]
+    done: int
+    total: int
+    seconds: float  # of this stage
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left of this stage, if all goes on as before; None before the first is done."""
+        return self.seconds * (self.total - self.done) / self.done if self.done else None
+
+
+class Clock:
+    """Tells the caller how far a stage is."""
+
+    def __init__(
+        self,
+        stage: Literal["candidates", "pairs"],
+        total: int,
+        progress: Callable[[DuplicateProgress], None] | None,
+    ) -> None:
+        self._stage, self._total, self._progress = stage, total, progress
+        self._begun, self._done = time.monotonic(), 0
+
+    def advance(self, count: int) -> None:
+        """So many more are done."""
+        self._done += count
+        if self._progress is not None:
+            self._progress(DuplicateProgress(self._stage, self._done, self._total, time.monotonic() - self._begun))
+
+
+def rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
+    """One flat row for each link, as `hapvr duplicates --csv` writes them; groups are numbered from 1."""
+    number = {video.id: place for place, group in enumerate(report.groups, 1) for video in group.videos}
+    kept = {group.keep.id for group in report.groups}
+    for link in report.links:
+        a, b = report.records[link.a], report.records[link.b]
+        within = number.get(a.id) is not None and number.get(a.id) == number.get(b.id)
+        yield {
+            "group": number[a.id] if within else "",
+            "kind": link.kind,
+            "a": shown(a.path),
+            "b": shown(b.path),
+            "a_id": a.id,
+            "b_id": b.id,
+            "keep": next((name for name, id in (("a", a.id), ("b", b.id)) if within and id in kept), ""),
+            "strength": round(link.strength, 4),
+            "score": round(link.score, 4),
+            "probability": "" if link.probability is None else f"{link.probability:.6g}",
+            "agreement": round(link.agreement, 4),
+            "a_coverage": round(link.coverage[0], 4),
+            "b_coverage": round(link.coverage[1], 4),
+            "a_from": round(link.intervals[0][0], 2),
+            "a_to": round(link.intervals[0][1], 2),
+            "b_from": round(link.intervals[1][0], 2),
+            "b_to": round(link.intervals[1][1], 2),
+            "speed": round(link.speed, 3),
+        }

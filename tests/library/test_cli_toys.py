@@ -1,0 +1,175 @@
+"""The commands, with toys in place of videos: what they print, leave behind, and do when they are stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hapvr.cli.printing import printed
+from hapvr.library import Library, opening
+from tests.library import toy
+from tests.library.conftest import Run
+from tests.library.toy import toys  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("toys")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "videos").mkdir()
+    return tmp_path / "videos"
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="such names cannot be there")
+def test_names_stay_on_their_line_and_json_is_exact(run: Run, folder: Path, tmp_path: Path) -> None:
+    nasty = "two\nlines\x1b[2J\x07\u202e.mp4"
+    (folder / nasty).write_text("nothing")
+    (folder / "fine 👨\u200d👩 café.mp4").write_text("nothing")
+    library = toy.make(tmp_path / "library")
+    code, out, err = run("add", library.path, folder)
+    assert code == 1
+    shown = "two\\nlines\\x1b[2J\\x07\\u202e.mp4"
+    (line,) = [line for line in err.splitlines() if "lines" in line]
+    assert line.startswith(f"  {folder}/{shown}: ")
+    assert line.endswith(f"{shown}' is no video.")  # the reason names it too
+    assert "fine 👨\u200d👩 café.mp4: " in err  # what can be shown is
+    assert not any(mark in out + err for mark in "\x1b\x07\u202e")
+    code, out, _ = run("status", library.path)
+    assert len(out.splitlines()) == 3
+    assert f"{folder}/{shown}  failed: " in out
+    listed = json.loads(run("status", library.path, "--json")[1])["listed"]
+    assert str(folder / nasty) in [one["path"] for one in listed]
+    code, _, err = run("remove", library.path, "no\nsuch\x1bid")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "no\\nsuch\\x1bid" in err
+
+
+def test_what_steers_a_terminal_is_escaped() -> None:
+    marks = [*range(32), *range(127, 160), 0x2028, 0x2029, 0x202E, 0x2066, 0xDC80, 0xDCFF, 0xD800]
+    for mark in map(chr, marks):
+        text = printed(f"a{mark}b")
+        assert text.isprintable()
+        assert (text[:2], text[-1]) == ("a\\", "b")
+        text.encode()
+    assert printed(Path("a b/ü.mp4")) == str(Path("a b/ü.mp4"))
+
+
+# --- what is left behind ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["add", "watch", "import"])
+def test_what_is_not_there_leaves_no_library_behind(run: Run, tmp_path: Path, command: str) -> None:
+    code, _, err = run(command, tmp_path / "library", tmp_path / "nowhere")
+    assert code == 2
+    assert "nowhere" in err
+    assert not (tmp_path / "library").exists()
+
+
+def test_features_of_another_model_leave_no_library_behind(run: Run, tmp_path: Path, folder: Path) -> None:
+    toy.write(folder, "a.mp4", 1)
+    with toy.make(tmp_path / "library") as library:
+        library.add([folder])
+        library.export(tmp_path / "f.h5")
+    code, _, err = run("import", tmp_path / "other", tmp_path / "f.h5", "--model", "other")
+    assert (code, "holds features of another model" in err) == (2, True)
+    assert not (tmp_path / "other").exists()
+    (tmp_path / "text.h5").write_text("no features")
+    assert run("import", tmp_path / "other", tmp_path / "text.h5", "--model", "toy")[0] == 2
+    assert not (tmp_path / "other").exists()
+    assert run("import", tmp_path / "other", tmp_path / "f.h5", "--model", "toy")[0] == 0
+    with Library.open(tmp_path / "other") as other:
+        assert other.info().videos == 1
+
+
+def test_a_library_that_is_there_may_know_what_is_gone(run: Run, tmp_path: Path, folder: Path) -> None:
+    path = toy.write(folder, "a.mp4", 1)
+    library = toy.make(tmp_path / "library")
+    library.add([folder])
+    path.unlink()
+    code, out, _ = run("add", library.path, path, "--json")
+    assert (code, json.loads(out)["missing"]) == (0, 1)
+    assert run("add", library.path, tmp_path / "nowhere")[0] == 2
+
+
+def test_links_to_folders_are_told(run: Run, tmp_path: Path, folder: Path) -> None:
+    toy.write(folder, "a.mp4", 1)
+    (folder / "round").symlink_to(folder)
+    code, out, _ = run("add", toy.make(tmp_path / "library").path, folder)
+    assert code == 0
+    assert "1 link to a folder was not followed: name what is to be added" in out
+
+
+def test_the_usual_codec_has_one_home() -> None:
+    from hapvr.library import codecs
+
+    assert opening.wanted_settings(model="toy", codec=None, rate=None)[0].codec == codecs.DEFAULT
+
+
+# --- stopping --------------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import sys, time
+from tests.library import toy
+toy.install(toy.Forever)
+from hapvr.cli import main
+from hapvr.library import adding, store
+from hapvr.library.store import Store
+
+moment, honest_read, honest_write = sys.argv[1], toy.toy_extracted, Store.write
+
+def slow_read(*given, **options):
+    for number, video in enumerate(honest_read(*given, **options)):
+        if number == 3 and moment == "reading":
+            print("now", flush=True)
+            time.sleep(60)
+        yield video
+
+def slow_write(self, videos, **options):
+    if moment == "writing":
+        print("now", flush=True)
+        time.sleep(0.5)
+    return honest_write(self, videos, **options)
+
+adding.extracted, Store.write = slow_read, slow_write
+store.BATCH = 3 if moment == "writing" else 256
+main(["add", *sys.argv[2:]])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to be handled")
+@pytest.mark.parametrize(
+    ("number", "code", "moment"),
+    [(signal.SIGTERM, 143, "reading"), (signal.SIGTERM, 143, "writing"), (signal.SIGINT, 130, "writing")],
+)
+def test_adding_keeps_what_is_done_when_it_is_stopped(
+    tmp_path: Path, folder: Path, number: signal.Signals, code: int, moment: str
+) -> None:
+    for seed in range(9):
+        toy.write(folder, f"{seed}.mp4", seed)
+    library = toy.make(tmp_path / "library")
+    arguments = [sys.executable, "-c", PROGRAM, moment, str(library.path), str(folder), "--json"]
+    child = subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "now\n"
+        os.kill(child.pid, number)
+        _, err = child.communicate(timeout=20)
+    finally:
+        child.kill()
+    assert (child.returncode, err) == (code, "interrupted; run the same command again to go on\n")
+    library.refresh()
+    assert library.info().videos == 3
+    assert library.info().writer is None
+    assert library.add([folder]).added == 6
+    toy.check(library)
