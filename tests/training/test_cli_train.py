@@ -55,7 +55,7 @@ def test_a_run_from_the_command_line(
     assert model.similarity.config.comparator
     assert model.sampling == load().sampling
     trained = load_part(tmp_path / "run" / "model", "trained").config
-    assert (trained["base"], trained["teacher"], trained["steps"]) == ("lite", "backbone", 2)
+    assert (trained["base"], trained["teacher"], trained["steps"]) == ("lite-untrained", "backbone", 2)
     assert "[schedule]" in trained["recipe"]
     assert json.loads((tmp_path / "run" / "skipped.json").read_text()) == []
     assert (tmp_path / "run" / "views.png").stat().st_size > 1000
@@ -111,7 +111,7 @@ def test_a_preview_of_the_views(frames: Path, tmp_path: Path, capsys: pytest.Cap
         ("data.batch=5", "there are 4 videos, fewer than a batch of 5"),
         ("data.frames=''", "there is nothing to train on"),
         ("data.frames=nowhere", "is not a folder"),
-        ("similarity.dims=64", "similarity.dims is 64; region vectors of 'lite' have 512"),
+        ("similarity.dims=64", "similarity.dims is 64; region vectors of 'lite-untrained' have 512"),
         ("model.base=light", "did you mean 'lite'"),
         ("views.size=64", "at least 112"),
         ("model.start=base", "[similarity] asks for another"),
