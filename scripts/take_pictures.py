@@ -1,0 +1,136 @@
+"""Take the pictures of the page that docs/img keeps: drawn films in a library, a server, and Chromium.
+
+    python scripts/take_pictures.py [--out docs/img]
+
+Needs the extra `dev` and a Chromium, as the browser tests do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import Page, ViewportSize, sync_playwright
+
+from hapvr.library import Library
+from hapvr.video.clip import Clip
+from hapvr.video.files import write_clip
+from hapvr.video.synth import draw_scene
+
+FPS, SIZE = 10.0, (216, 384)
+SIZES: dict[str, ViewportSize] = {"desktop": {"width": 1120, "height": 760}, "phone": {"width": 390, "height": 844}}
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+OTHERS = {"market hall": 27, "regatta": 38, "night bus": 39, "rooftops": 22, "carnival": 34, "old bridge": 30}  # seeds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("docs/img"))
+    out = parser.parse_args().out
+    with tempfile.TemporaryDirectory() as folder:
+        films = Path(folder) / "films"
+        films.mkdir()
+        clip = draw(films)
+        with Library.open(Path(folder) / "library", create=True) as library:
+            library.add([films])
+        with serving(Path(folder) / "library", films) as address:
+            for scheme in SCHEMES:
+                for size in SIZES:
+                    take(address, clip, out, size, scheme)
+
+
+def draw(films: Path) -> Path:
+    """Films, copies of one of them, a file that is no video; the clip to search for is beside them."""
+    harbour = draw_scene(10, seconds=24, fps=FPS, size=SIZE)
+    write_clip(harbour, films / "harbour at dusk.mp4")
+    write_clip(Clip(np.ascontiguousarray(harbour.images[:, :, ::-1]), FPS), films / "harbour (re-upload, mirrored).mp4")
+    write_clip(Clip(np.ascontiguousarray(harbour.images[30:210:2]), FPS), films / "harbour twice as fast.mp4", crf=30)
+    for name, seed in OTHERS.items():
+        write_clip(draw_scene(seed, seconds=9 + seed % 5, fps=FPS, size=SIZE), films / f"{name}.mp4")
+    (films / "cut off.mp4").write_bytes((films / "regatta.mp4").read_bytes()[:20_000])
+    clip = films.parent / "clip_from_phone.mp4"
+    write_clip(Clip(np.ascontiguousarray(harbour.images[42:158]), FPS), clip, crf=32)
+    return clip
+
+
+@contextmanager
+def serving(library: Path, films: Path) -> Iterator[str]:
+    """The address of a server of this library."""
+    program = "import sys; from hapvr.cli import main; sys.exit(main())"
+    arguments = [sys.executable, "-c", program, "serve", str(library), "--port", "0", "--root", str(films)]
+    log = library.parent / "log"
+    with log.open("wb") as file:
+        server = subprocess.Popen(arguments, stdout=file, stderr=file)
+    try:
+        while not (found := re.search(r"http://\S+/", log.read_text())):
+            if server.poll() is not None:
+                raise SystemExit(log.read_text())
+            time.sleep(0.1)
+        time.sleep(1)
+        yield found[0]
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light", "dark"]) -> None:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    options = ["--disable-gpu", "--mute-audio", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=options)
+        context = browser.new_context(
+            viewport=SIZES[size], color_scheme=scheme, reduced_motion="reduce", is_mobile=size == "phone"
+        )
+        # Drawn films are more alike than real ones: the three best hits are shown.
+        context.add_init_script("localStorage.setItem('hapvr.settings', JSON.stringify({ k: 3 }))")
+        page = context.new_page()
+        page.set_default_timeout(120_000)
+        page.goto(address)
+        page.wait_for_selector("input[type=file]", state="attached")
+        if (size, scheme) == ("desktop", "light"):
+            keep(page, out / "page-search.png")
+        page.set_input_files("input[type=file]", str(clip))
+        page.get_by_role("button", name="Search", exact=True).click()
+        page.wait_for_selector(".hit")
+        page.wait_for_timeout(4000)  # thumbnails
+        keep(page, out / f"page-hits-{size}-{scheme}.png")
+        page.locator(".hit a").first.click()
+        page.wait_for_selector(".matrix")
+        page.wait_for_timeout(3000)
+        keep(page, out / f"page-match-{size}-{scheme}.png", whole=size == "desktop")
+        page.goto(f"{address}#/duplicates")
+        page.wait_for_timeout(1500)
+        if not page.locator(".group").count():  # what was found stays with the server
+            page.get_by_role("button", name="Look for duplicates").click()
+        page.wait_for_selector(".group")
+        page.wait_for_timeout(3000)
+        keep(page, out / f"page-duplicates-{size}-{scheme}.png")
+        page.goto(f"{address}#/library")
+        page.wait_for_selector(".row-item")
+        page.wait_for_timeout(1000)
+        keep(page, out / f"page-library-{size}-{scheme}.png")
+        browser.close()
+
+
+def keep(page: Page, path: Path, *, whole: bool = False) -> None:
+    """A picture of the page, in few colours."""
+    picture = Image.open(io.BytesIO(page.screenshot(full_page=whole)))
+    picture.convert("RGB").quantize(192, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
