@@ -18,8 +18,8 @@ import torch
 from hapvr.errors import ConfigError, DataError, DecodeError, StorageError
 from hapvr.features.files import Features
 from hapvr.features.folders import Extracted
+from hapvr.interrupts import uninterrupted
 from hapvr.library import AddProgress, Library, adding, candidates, store, upkeep
-from hapvr.library.interrupts import uninterrupted
 from hapvr.library.store import NewVideo, Store
 from hapvr.video import crew_files
 from hapvr.video.crew_work import VideoEnd, VideoTask

@@ -18,11 +18,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import signal
 import struct
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,27 +29,6 @@ _PAGE, _SECTOR = 4096, 512  # the smallest pieces that are written whole: by the
 _MAGIC = b"HAPVRJ01"
 _HEADER = struct.Struct("<8sQQ")  # magic, size of the file afterwards, number of pages
 _RECORD = struct.Struct(f"<Q{_PAGE}s{_PAGE}s")  # number of the page, its bytes before and after
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back until the block is over.
-
-    h5py calls a `Transaction` from within HDF5. A KeyboardInterrupt that is raised there is printed and dropped, and
-    what was being written is missing from the file without an error. In other threads there is nothing to hold back.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        # None is a handler that Python did not set, and cannot set again.
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
 
 
 def journal_of(path: Path) -> Path:

@@ -32,7 +32,8 @@ from hapvr.checks import require_finite, require_tensor, shape_of
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError
 from hapvr.features import _layout as layout
 from hapvr.features._layout import Setting
-from hapvr.features._transaction import Transaction, recover, uninterrupted
+from hapvr.features._transaction import Transaction, recover
+from hapvr.interrupts import uninterrupted
 
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("f4"), "float16": np.dtype("f2")}
 _LONGEST_ID = 8192  # HDF5 takes 64 KiB of UTF-8

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from hapvr.errors import StorageError
 from hapvr.features.files import Features
 from hapvr.features.folders import Extracted, extracted, usual_workers
+from hapvr.interrupts import uninterrupted
 from hapvr.library.finding import Found, is_below, is_gone
-from hapvr.library.interrupts import uninterrupted
 from hapvr.library.records import AddProgress, AddReport, VideoRecord, printable
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY

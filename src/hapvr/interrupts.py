@@ -15,8 +15,9 @@ _SIGNALS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
 def uninterrupted() -> Iterator[None]:
     """Hold Ctrl-C and SIGTERM back until the block is over; whatever they were to do, they do then.
 
-    The tables stay whole without it, but hours may have gone into what is being written. In other threads than the main
-    one there is nothing to hold back.
+    A library stays whole without it, but hours may have gone into what is being written; an exception that is raised
+    where HDF5 calls back is dropped, and with it what was to be written. In other threads than the main one there is
+    nothing to hold back.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
