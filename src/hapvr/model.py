@@ -26,7 +26,8 @@ SHIPPED = Path(__file__).parent / "models"  # package data
 DEFAULT = "lite"
 PARTS = ("backbone", "whitening", "similarity", "sampling", "segments")
 CALIBRATION = "calibration"  # a part that a model may lack
-BEFORE = "untrained"  # likewise: the network and the segments of the model before anything was learnt
+BEFORE = "untrained"  # likewise: network, segments and changed tensors of the backbone before anything was learnt
+HARDENED = "hardened"  # likewise: how the backbone was hardened
 UNTRAINED = f"-{BEFORE}"  # behind a name: that model, with the same backbone and whitening
 HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
@@ -170,12 +171,13 @@ def _network(part: weights.Part, folder: Path) -> VideoSimilarity:
 
 
 def _before_training(parts: Mapping[str, weights.Part], folder: Path) -> dict[str, weights.Part]:
-    """The parts of the model before anything was learnt: nothing that has tensors of its own."""
+    """The parts of the model before anything was learnt."""
     if BEFORE not in parts:
         raise WeightsError(f"'{folder}' holds no untrained form of its model. Take it without '{UNTRAINED}'.")
-    before = parts[BEFORE].config
-    kept = {name: part for name, part in parts.items() if name not in (BEFORE, CALIBRATION)}
-    return kept | {name: weights.Part(dict(before[name]), {}) for name in ("similarity", "segments")}
+    before, backbone = parts[BEFORE], parts["backbone"]
+    kept = {name: part for name, part in parts.items() if name not in (BEFORE, CALIBRATION, HARDENED)}
+    kept["backbone"] = weights.Part(backbone.config, {**backbone.tensors, **before.tensors})
+    return kept | {name: weights.Part(dict(before.config[name]), {}) for name in ("similarity", "segments")}
 
 
 def base_parts(name_or_folder: str | os.PathLike[str]) -> dict[str, weights.Part]:
@@ -187,7 +189,7 @@ def base_parts(name_or_folder: str | os.PathLike[str]) -> dict[str, weights.Part
     parts = _whole_parts(folder)
     own = parts["similarity"]
     if not trained:
-        parts = _before_training(parts, folder) | {BEFORE: parts[BEFORE]}
+        parts = _before_training(parts, folder) | {BEFORE: weights.Part(parts[BEFORE].config, {})}
     elif not own.tensors:
         both = {name: dict(parts[name].config) for name in ("similarity", "segments")}
         parts[BEFORE] = weights.Part(both, {})
@@ -197,6 +199,40 @@ def base_parts(name_or_folder: str | os.PathLike[str]) -> dict[str, weights.Part
         parts["whitening"] = whitening.to_part()
         parts.pop(BEFORE, None)
     return {name: part for name, part in parts.items() if name not in ("similarity", CALIBRATION)}
+
+
+def save_hardened(
+    folder: str | os.PathLike[str],
+    name_or_folder: str | os.PathLike[str],
+    backbone: Backbone,
+    *,
+    about: Mapping[str, object] | None = None,
+) -> Path:
+    """Write a model with another backbone, one that `hapvr.training.harden` made of its own.
+
+    Its untrained form keeps the backbone that it had. The calibration is left out: fit another.
+
+    Args:
+        folder: where to.
+        name_or_folder: the model.
+        backbone: takes the place of the model's.
+        about: how it was made; kept with the model.
+    """
+    source = model_folder(name_or_folder)
+    parts = _whole_parts(source)
+    if _origin(parts) is not None:
+        raise WeightsError(f"'{name_or_folder}' does not carry its backbone: it cannot carry another.")
+    old = parts["backbone"]
+    tensors = backbone.state_dict()
+    weights.load_strict(empty_backbone(str(old.config["name"])), tensors, source="the hardened backbone")
+    new = {name: tensor.detach().cpu().to(old.tensors[name].dtype) for name, tensor in tensors.items()}
+    parts["backbone"] = weights.Part(old.config, new)
+    if BEFORE in parts:
+        changed = {name: tensor for name, tensor in old.tensors.items() if not torch.equal(tensor, new[name])}
+        parts[BEFORE] = weights.Part(parts[BEFORE].config, changed | dict(parts[BEFORE].tensors))
+    parts[HARDENED] = weights.Part(dict(about or {}), {})
+    parts.pop(CALIBRATION, None)
+    return weights.save_parts(folder, parts)
 
 
 def save_calibration(folder: str | os.PathLike[str], calibration: Calibration) -> Path:

@@ -11,6 +11,7 @@ from hapvr.training.clips import Camera, ClipSet
 from hapvr.training.config import TrainConfig, load_config, recipes
 from hapvr.training.distributed import gather, rank, world_size
 from hapvr.training.encoder import Encoder, build_teacher
+from hapvr.training.hardening import HardeningConfig, harden
 from hapvr.training.pseudo_labels import frame_pseudo_labels
 from hapvr.training.sources import ClipSource
 from hapvr.training.step import Batch, shared_content, step_losses
@@ -35,6 +36,7 @@ __all__ = [
     "ClipSet",
     "ClipSource",
     "Encoder",
+    "HardeningConfig",
     "TrainConfig",
     "Trained",
     "ViewConfig",
@@ -44,6 +46,7 @@ __all__ = [
     "fit",
     "frame_pseudo_labels",
     "gather",
+    "harden",
     "load_benchmark",
     "load_clips",
     "load_config",

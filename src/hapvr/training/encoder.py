@@ -64,12 +64,12 @@ class Encoder:
         fast = folded(own)
         if fast is not own:  # one that cannot be folded stays in float32, under autocast
             fast = fast.to(dtype)
-        prepare = _preparing(backbone, device)
+        prepare = preparing(backbone, device)
         self._whitening = whitening.to(device)
         self._stages: Callable[[Tensor], tuple[Tensor, ...]] = lambda x: fast.stages(prepare(x).to(dtype))
         self._teach: Callable[[Tensor], Tensor] | None = None
         if isinstance(teacher, Backbone):
-            network, prepare_taught = _frozen(teacher, device), _preparing(teacher, device)
+            network, prepare_taught = _frozen(teacher, device), preparing(teacher, device)
             self._teach = lambda x: network(prepare_taught(x))
         elif teacher not in ("backbone", None):
             raise ConfigError(f"teacher must be a backbone, 'backbone' or None, got {teacher!r}.")
@@ -141,7 +141,7 @@ def build_teacher(config: TeacherConfig) -> Backbone | str | None:
     return network
 
 
-def _preparing(network: Backbone, device: torch.device) -> Callable[[Tensor], Tensor]:
+def preparing(network: Backbone, device: torch.device) -> Callable[[Tensor], Tensor]:
     """Pictures, bytes or values in [0, 1], as a network takes them: `normalize`, with its constants on the device.
 
     It is done within the compiled networks: bytes are read, and floats never written.
