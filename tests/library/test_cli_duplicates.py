@@ -45,7 +45,7 @@ def test_the_text_names_groups_parts_and_what_to_keep(library: Path, run: Run) -
     assert "they are equally good" in out or "highest bitrate" in out
     assert re.search(r"clip\.mp4 is 0:0[12]\.\d-0:0[45]\.\d of .*\.mp4  strength", out)
     assert "other.mp4" not in out
-    assert re.search(r"\d of 6 pairs compared at a threshold of 0.23", err)
+    assert re.search(r"\d of 6 pairs compared at a threshold of 0.28", err)
 
 
 def test_json_csv_and_page_say_the_same(library: Path, run: Run, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class Features:
         regions: floating point [T, R, D], at least one frame; finite.
         timestamps: float64 [T], seconds, strictly increasing; None where they are not known, as in published files.
         low_information: bool [T], True for a frame that is flat or repeats the one before it; None where not known.
+        miniatures: uint8 [T, S, S], the frames as tiny grey pictures; None where not known, as in files.
 
     >>> features = Features(torch.ones(2, 9, 4), np.array([0.0, 1.0]))
     >>> len(features), features.timestamps.tolist()
@@ -59,6 +60,7 @@ class Features:
     regions: Tensor
     timestamps: NDArray[np.float64] | None = None
     low_information: NDArray[np.bool_] | None = None
+    miniatures: NDArray[np.uint8] | None = None
 
     def __post_init__(self) -> None:
         require_tensor(self.regions, "regions", dims=3, axes="[T, R, D]", hint="One video at a time, regions kept.")
@@ -74,6 +76,9 @@ class Features:
                 given = f"{values.dtype} {list(values.shape)}" if isinstance(values, np.ndarray) else shape_of(values)
                 kind = f"a {np.dtype(dtype).name} array [{len(self.regions)}], one per frame"
                 raise ShapeError(f"{name} must be {kind}; got {given}.")
+        small = self.miniatures
+        if small is not None and (small.dtype != np.uint8 or small.ndim != 3 or len(small) != len(self.regions)):
+            raise ShapeError(f"miniatures must be uint8 [{len(self.regions)}, S, S]; got {small.dtype} {small.shape}.")
         times = self.timestamps
         if times is not None and (not np.isfinite(times).all() or (np.diff(times) <= 0).any()):
             raise DataError("timestamps must be finite and strictly increasing.")
@@ -87,7 +92,8 @@ class Features:
             return self
         kept = ~self.low_information
         times = None if self.timestamps is None else self.timestamps[kept]
-        return Features(self.regions[torch.from_numpy(kept)], times, self.low_information[kept])
+        small = None if self.miniatures is None else self.miniatures[kept]
+        return Features(self.regions[torch.from_numpy(kept)], times, self.low_information[kept], small)
 
 
 def joined(parts: Sequence[Features]) -> Features:
@@ -95,7 +101,7 @@ def joined(parts: Sequence[Features]) -> Features:
     if len(parts) == 1:
         return parts[0]
     regions = torch.cat([part.regions for part in parts])
-    return Features(regions, _joined(parts, "timestamps"), _joined(parts, "low_information"))
+    return Features(regions, *(_joined(parts, name) for name in ("timestamps", "low_information", "miniatures")))
 
 
 def _joined(parts: Sequence[Features], name: str) -> NDArray[Any] | None:

@@ -137,7 +137,7 @@ def extracted(
         return list(torch.split(regions.float().cpu(), [len(part) for part in pictures]))
 
     def take(id: str, part: VideoPart, regions: Tensor) -> None:
-        begun.setdefault(id, _Gathered()).add(Features(regions, part.timestamps, part.low_information))
+        begun.setdefault(id, _Gathered()).add(Features(regions, part.timestamps, part.low_information, part.miniatures))
 
     threads = extractor.threads()
     size = extractor.batch * extractor.sampling.crop**2 * 3
@@ -228,6 +228,7 @@ class _Gathered:
         self._file: IO[bytes] | None = None
         self._times: list[NDArray[np.float64]] = []  # of what lies in the file
         self._flags: list[NDArray[np.bool_]] = []
+        self._small: list[NDArray[np.uint8]] = []
 
     def add(self, part: Features) -> None:
         """Take the next part."""
@@ -245,6 +246,8 @@ class _Gathered:
             self._file.write(part.regions.contiguous().numpy().data)
             self._times.append(part.timestamps)
             self._flags.append(part.low_information)
+            if part.miniatures is not None:
+                self._small.append(part.miniatures)
             self._dims = part.regions.shape[1:]
         self._file.flush()
         self._parts.clear()
@@ -263,7 +266,8 @@ class _Gathered:
         times = np.concatenate(self._times)
         regions: Any = np.memmap(self._file, np.float32, "r+", shape=(len(times), *self._dims))
         self.close()  # what is mapped stays
-        return Features(torch.from_numpy(regions), times, np.concatenate(self._flags))
+        small = np.concatenate(self._small) if self._small else None
+        return Features(torch.from_numpy(regions), times, np.concatenate(self._flags), small)
 
 
 def _pictures(block: Block) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

@@ -354,7 +354,7 @@ class Store:
                 mode = "overwrite" if left.exists() else "create"
                 self._tables[name] = self._database.create_table(name, data=rows, mode=mode)
             else:
-                table.add(rows)
+                table.add(rows.select(table.schema.names))  # one that is older may have fewer columns
 
     def _forget_contents(self, keys: Collection[int]) -> None:
         for name in (FRAMES, REGIONS):

@@ -12,6 +12,7 @@ have is of something unfinished, and does not count.
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterable, Sequence
@@ -60,6 +61,7 @@ REGIONS_SCHEMA = pa.schema(
         pa.field("dims", pa.int32(), nullable=False),
         pa.field("times", pa.binary()),  # float64, seconds
         pa.field("low", pa.binary()),  # bits
+        pa.field("miniatures", pa.binary()),  # bytes, squares
         pa.field("crc32", pa.int64(), nullable=False),
         pa.field("data", pa.large_binary(), nullable=False),
     ]
@@ -212,11 +214,12 @@ class Stored:
     timestamps: NDArray[np.float64] | None
     low_information: NDArray[np.bool_] | None
     data: bytes
+    miniatures: NDArray[np.uint8] | None = None
 
     def features(self, codec: Codec) -> Features:
         """Decoded."""
         regions = codec.decode(self.data, self.frames, self.regions, self.dims)
-        return Features(regions, self.timestamps, self.low_information)
+        return Features(regions, self.timestamps, self.low_information, self.miniatures)
 
 
 def encoded(key: int, features: Features, codec: Codec) -> dict[str, Any]:
@@ -231,6 +234,7 @@ def encoded(key: int, features: Features, codec: Codec) -> dict[str, Any]:
         "dims": dims,
         "times": None if times is None else times.astype("<f8").tobytes(),
         "low": None if low is None else np.packbits(low).tobytes(),
+        "miniatures": None if features.miniatures is None else features.miniatures.tobytes(),
         "crc32": zlib.crc32(data),
         "data": data,
     }
@@ -248,4 +252,8 @@ def stored_of(row: dict[str, Any]) -> Stored:
     low = None
     if row["low"] is not None:
         low = np.unpackbits(np.frombuffer(row["low"], np.uint8), count=frames).astype(np.bool_)
-    return Stored(row["key"], frames, row["regions"], row["dims"], times, low, data)
+    small = None
+    if (read := row.get("miniatures")) is not None:  # a library that is older has no such column
+        side = math.isqrt(len(read) // frames)
+        small = np.frombuffer(read, np.uint8).reshape(frames, side, side)
+    return Stored(row["key"], frames, row["regions"], row["dims"], times, low, data, small)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from hapvr.errors import DataError, HapvrError, StorageError
 from hapvr.video.crew import Bytes, Desk
+from hapvr.video.miniatures import miniatures
 
 Images = NDArray[np.uint8]
 
@@ -47,6 +48,7 @@ class VideoPart:
     timestamps: NDArray[np.float64]
     low_information: NDArray[np.bool_]
     sizes: tuple[int, ...] | None = None
+    miniatures: Images | None = None  # [T, 16, 16]; not of JPEG
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ def read_video(desk: Desk, task: VideoTask) -> VideoEnd:
         duration, size = frames.duration_s, frames.source_size
         warnings |= dict.fromkeys(frames.warnings)
         images = frames.images if task.crop is None else centre(frames.images, task.crop)
+        small = miniatures(frames.images) if task.jpeg is None else None
         start = 0
         while start < len(images):
             if task.jpeg is None:
@@ -83,7 +86,8 @@ def read_video(desk: Desk, task: VideoTask) -> VideoEnd:
             else:
                 shape, sizes = _fill_jpeg(desk.block(), images[start:], *task.jpeg)
             inside = slice(start, start + shape[0])
-            desk.send(VideoPart(shape, frames.timestamps[inside], frames.low_information[inside], sizes))
+            tiny = None if small is None else small[inside]
+            desk.send(VideoPart(shape, frames.timestamps[inside], frames.low_information[inside], sizes, tiny))
             start += shape[0]
     return VideoEnd(duration, tuple(warnings), size)
 

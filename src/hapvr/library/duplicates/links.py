@@ -1,9 +1,14 @@
-"""Comparing pairs of contents: how strongly they are linked, what they share, and which kind of link that is."""
+"""Comparing pairs of contents: how strongly they are linked, what they share, and which kind of link that is.
+
+Two looks are taken at each pair, by region vectors and by pixels (see `hapvr.library.pixels`); the one that makes the
+stronger link counts.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,10 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hapvr.features._threads import single_threads
 from hapvr.features.extractor import half_pays
 from hapvr.features.files import Features
 from hapvr.library.aligning import Alignment, Line, align
-from hapvr.library.duplicates.reports import Clock, DuplicateProgress, Kind, Link
+from hapvr.library.duplicates.reports import Clock, DuplicateProgress, Evidence, Kind, Link
+from hapvr.library.pixels import correlations, likeness, looks
 from hapvr.library.tables import Catalogue
 from hapvr.similarity import Segment, find_segments, pairwise
 from hapvr.similarity.network import Descriptors
@@ -28,7 +35,9 @@ if TYPE_CHECKING:
 WHOLE = 0.75
 """The share of a video that must be covered for it to be all of it."""
 _CLEARLY = 0.7  # of the threshold: what falls below with one frame matrix is not compared with two
-_STILL, _STILL_SPAN = 0.8, 0.3  # a score above the first makes up for order, which a still picture has not
+_STILL, _STILL_SPAN = 0.8, 0.3  # a likeness above the first makes up for order, which a still picture has not
+_SAME_PIXELS, _SAME_SPAN = 0.98, 0.02  # likewise a correlation of pixels; two takes before one camera had up to 0.978
+_SAME_SCENE = 0.5  # if regions are as alike as that
 _FRAMES = 8_192  # held described at a time: some 150 MB
 _IN_ONE_READ = 64  # contents
 
@@ -39,6 +48,19 @@ class _Video:
 
     frames: Descriptors  # [T, R, D] of those that say something
     times: NDArray[np.float64]  # [T]
+    pixels: NDArray[np.float32] | None = None  # [L, T, S S], see `looks`; None where they are not known
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """What one way of looking at two videos says."""
+
+    evidence: Evidence
+    strength: float
+    found: Alignment
+    still: bool  # the likeness counts, and not the order
+    forth: NDArray[np.float32]  # [Ta, Tb]
+    back: NDArray[np.float32]  # [Tb, Ta]
 
 
 def compared(
@@ -55,23 +77,42 @@ def compared(
         return
     frames = {int(key): int(count) for key, count in zip(catalogue.keys, catalogue.frames, strict=True)}
     clock = Clock("pairs", len(pairs), progress)
-    for block in _blocks(pairs, frames):
-        videos = _read(store, model, sorted({key for pair in block for key in pair}))
-        partners: dict[int, list[int]] = {}
-        for one, other in block:
-            if one in videos and other in videos:  # not removed meanwhile
-                partners.setdefault(one, []).append(other)
-        for one, others in partners.items():
-            a, matrices = videos[one], _matrices(videos[one], [videos[key] for key in others], model)
-            for other, forth in zip(others, matrices, strict=True):
-                b = videos[other]
-                if _promise(forth, a, b) < _CLEARLY * threshold:
-                    continue
-                ids = [catalogue.ids[catalogue.with_key(key)[0]] for key in (one, other)]
-                link = judged(a, b, forth, model, (ids[0], ids[1]), threshold, database)
-                if link is not None:
-                    yield one, other, link
-        clock.advance(len(block))
+    # Pixels are too few for torch to divide: its threads would wait for each other, on busy cores for long.
+    with single_threads(1) as pool:
+        for block in _blocks(pairs, frames):
+            yield from _compared(block, store, model, catalogue, database, threshold, pool)
+            clock.advance(len(block))
+
+
+def _compared(
+    block: Sequence[tuple[int, int]],
+    store: Store,
+    model: Model,
+    catalogue: Catalogue,
+    database: int,
+    threshold: float,
+    pool: ThreadPoolExecutor,
+) -> Iterator[tuple[int, int, Link]]:
+    videos = _read(store, model, sorted({key for pair in block for key in pair}))
+    partners: dict[int, list[int]] = {}
+    for one, other in block:
+        if one in videos and other in videos:  # not removed meanwhile
+            partners.setdefault(one, []).append(other)
+    for one, others in partners.items():
+        a, matrices = videos[one], _matrices(videos[one], [videos[key] for key in others], model)
+
+        def look(pair: tuple[int, NDArray[np.float32]], a: _Video = a) -> _Look | None:
+            return by_pixels(a, videos[pair[0]], alike=likeness(pair[1]), threshold=threshold)
+
+        pixels = pool.map(look, zip(others, matrices, strict=True))
+        for other, forth, seen in zip(others, matrices, pixels, strict=True):
+            b = videos[other]
+            if seen is None and _promise(forth, a, b) < _CLEARLY * threshold:
+                continue
+            ids = [catalogue.ids[catalogue.with_key(key)[0]] for key in (one, other)]
+            link = judged(a, b, forth, model, (ids[0], ids[1]), threshold, database, seen)
+            if link is not None:
+                yield one, other, link
 
 
 def _matrices(video: _Video, others: Sequence[_Video], model: Model) -> list[NDArray[np.float32]]:
@@ -84,9 +125,7 @@ def _matrices(video: _Video, others: Sequence[_Video], model: Model) -> list[NDA
 
 def _promise(forth: NDArray[np.float32], a: _Video, b: _Video) -> float:
     """About the strength of a pair, from one frame matrix instead of two."""
-    alike = float(max(forth.max(1).mean(), forth.max(0).mean()))
-    agreement = align(forth, forth.T, a.times, b.times).agreement
-    return max(strength_of(alike, 0.0), alike * agreement)
+    return strength_of(likeness(forth), align(forth, forth.T, a.times, b.times).agreement)
 
 
 def _blocks(pairs: Sequence[tuple[int, int]], frames: Mapping[int, int]) -> Iterator[list[tuple[int, int]]]:
@@ -121,7 +160,8 @@ def _described(features: Features, model: Model) -> _Video:
     assert features.timestamps is not None
     with torch.no_grad():
         frames = model.similarity.describe_unchecked(features.regions.to(model.extractor.device))
-    return _Video(Descriptors.of(frames.as_subclass(Tensor).to(_dtype(model))), features.timestamps)
+    pixels = None if features.miniatures is None else looks(features.miniatures)
+    return _Video(Descriptors.of(frames.as_subclass(Tensor).to(_dtype(model))), features.timestamps, pixels)
 
 
 def _dtype(model: Model) -> torch.dtype:
@@ -141,6 +181,31 @@ def strength_of(alike: float, agreement: float) -> float:
     return max(0.0, alike) * max(agreement, still)
 
 
+def by_pixels(a: _Video, b: _Video, *, alike: float, threshold: float) -> _Look | None:
+    """What the pixels of two videos say whose regions are so much `alike`; None if that is no link, or not known."""
+    if a.pixels is None or b.pixels is None:
+        return None
+    forth = correlations(a.pixels, b.pixels)
+    same = likeness(forth)
+    if same < threshold:  # before any order is looked for
+        return None
+    found = align(forth, forth.T, a.times, b.times)
+    still = min(1.0, max(0.0, (same - _SAME_PIXELS) / _SAME_SPAN)) if alike >= _SAME_SCENE else 0.0
+    strength = same * max(found.agreement, still)
+    if strength < threshold:
+        return None
+    return _Look("pixels", strength, found, found.line is None or still > found.agreement, forth, forth.T)
+
+
+def by_regions(a: _Video, b: _Video, forth: NDArray[np.float32], model: Model) -> _Look:
+    """What the regions of two videos say whose frame matrix [Ta, Tb] is known."""
+    (back,) = _matrices(b, [a], model)  # [Tb, Ta]
+    found = align(forth, back, a.times, b.times)
+    alike = float(max(forth.max(1).mean(), back.max(1).mean()))
+    strength = strength_of(alike, found.agreement)
+    return _Look("regions", strength, found, found.line is None or strength > alike * found.agreement, forth, back)
+
+
 def judged(
     a: _Video,
     b: _Video,
@@ -149,13 +214,13 @@ def judged(
     ids: tuple[str, str],
     threshold: float,
     database: int,
+    pixels: _Look | None = None,
 ) -> Link | None:
     """The link of two videos whose frame matrix [Ta, Tb] is known; None if it is too weak to be one."""
-    (back,) = _matrices(b, [a], model)  # [Tb, Ta]
-    found = align(forth, back, a.times, b.times)
-    alike = float(max(forth.max(1).mean(), back.max(1).mean()))
-    strength = strength_of(alike, found.agreement)
-    if strength < threshold:
+    look = by_regions(a, b, forth, model)
+    if pixels is not None and pixels.strength > look.strength:
+        look = pixels
+    if look.strength < threshold:
         return None
     both = [
         pairwise(model.similarity, [one.frames], [other.frames], dtype=_dtype(model)).clamp(-1, 1).item()
@@ -163,10 +228,13 @@ def judged(
     ]
     scores = (both[0], both[1])
     score = max(scores)
-    still = found.line is None or strength > alike * found.agreement
     segments = tuple(find_segments(forth, a.times, b.times, config=model.segments))
-    coverage, intervals = _alike(forth, back, a.times, b.times) if still else _covered(found, a.times, b.times)
-    line: Line | None = None if still else found.line
+    if look.still:
+        least = _STILL if look.evidence == "regions" else _SAME_PIXELS
+        coverage, intervals = _alike(look.forth, look.back, a.times, b.times, least)
+    else:
+        coverage, intervals = _covered(look.found, a.times, b.times)
+    line: Line | None = None if look.still else look.found.line
     kind: Kind = "shared"
     if min(coverage) >= WHOLE:
         kind = "duplicate"
@@ -176,15 +244,16 @@ def judged(
     link = Link(
         *ids,
         kind,
-        strength,
+        look.strength,
         score,
         scores,
         None if calibration is None else calibration.probability(score, prior=1 / max(2, database)),
-        found.agreement,
+        look.found.agreement,
         coverage,
         intervals,
         1.0 if line is None else line.speed,
         segments,
+        look.evidence,
     )
     return turned(link) if kind == "contained" and coverage[0] < coverage[1] else link
 
@@ -222,12 +291,16 @@ def _share(times: NDArray[np.float64], part: tuple[float, float]) -> float:
 
 
 def _alike(
-    forth: NDArray[np.float32], back: NDArray[np.float32], a_times: NDArray[np.float64], b_times: NDArray[np.float64]
+    forth: NDArray[np.float32],
+    back: NDArray[np.float32],
+    a_times: NDArray[np.float64],
+    b_times: NDArray[np.float64],
+    least: float,
 ) -> tuple[tuple[float, float], tuple[tuple[float, float], tuple[float, float]]]:
     """Likewise of a pair without order: the frames that have one nearly the same, from the first to the last."""
     shares, parts = [], []
     for best, times in ((forth.max(1), a_times), (back.max(1), b_times)):
-        same = best >= _STILL
+        same = best >= least
         shares.append(float(same.mean()))
         edges, places = frame_edges(times), np.flatnonzero(same)
         parts.append((float(edges[places[0]]), float(edges[places[-1] + 1])) if len(places) else (0.0, 0.0))

@@ -12,6 +12,7 @@ from hapvr.library.records import VideoRecord, shown
 from hapvr.similarity import Segment
 
 Kind = Literal["identical", "duplicate", "contained", "shared"]
+Evidence = Literal["bytes", "regions", "pixels"]
 KINDS: tuple[Kind, ...] = ("identical", "duplicate", "contained", "shared")
 CSV_FIELDS = (
     "group", "kind", "a", "b", "a_id", "b_id", "keep", "strength", "score", "probability", "agreement", "a_coverage",
@@ -37,6 +38,7 @@ class Link:
         intervals: the seconds of A, and of B, that they share.
         speed: of B against A; below 0 it runs backwards.
         segments: stretches that are alike frame by frame (query: A, target: B); there may be none in a poor copy.
+        evidence: what the strength is of: the files' bytes, region vectors, or pixels (tiny grey frames).
     """
 
     a: str
@@ -51,6 +53,7 @@ class Link:
     intervals: tuple[tuple[float, float], tuple[float, float]]
     speed: float = 1.0
     segments: tuple[Segment, ...] = ()
+    evidence: Evidence = "regions"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

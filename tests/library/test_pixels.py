@@ -1,0 +1,179 @@
+"""Copies that only their pixels tell: correlations of miniatures, how they are kept, and links by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from hapvr.errors import ShapeError
+from hapvr.features.files import Features, joined
+from hapvr.library import Library, pixels, tables
+from hapvr.library.duplicates import THRESHOLD
+from hapvr.library.duplicates.links import _Video, by_pixels
+from hapvr.library.pixels import correlations, likeness, looks, middle, standardised
+from hapvr.library.store import NewVideo
+from hapvr.similarity.network import Descriptors
+from tests.library.test_duplicates import drawn, model, noisy, pairs_of, record
+from tests.library.toy import make
+
+Bytes = NDArray[np.uint8]
+
+
+def film(seed: int, frames: int = 24) -> Bytes:
+    """Miniatures of a film in which everything changes."""
+    return np.random.default_rng(seed).integers(0, 256, (frames, 16, 16), dtype=np.uint8)
+
+
+def spoilt(small: Bytes, amount: float, seed: int = 9) -> Bytes:
+    noise = np.random.default_rng(seed).normal(0, amount, small.shape)
+    return np.clip(small * 0.6 + 40 + noise, 0, 255).astype(np.uint8)
+
+
+# --- correlations ----------------------------------------------------------------------------------------------------
+
+
+def test_correlations_by_hand() -> None:
+    a = np.array([[[0, 200], [0, 200]]], np.uint8)
+    b = np.array([[[0, 200], [0, 200]], [[0, 0], [200, 200]], [[200, 0], [200, 0]]], np.uint8)
+    matrix = standardised(a) @ standardised(b).T / 4
+    assert matrix.round(2).tolist() == [[1.0, 0.0, -1.0]]
+
+
+def test_correlations_are_those_of_a_slow_loop() -> None:
+    a, b = film(1, 5).astype(np.float64), film(2, 4).astype(np.float64)
+    slow = np.array([[np.corrcoef(one.ravel(), other.ravel())[0, 1] for other in b] for one in a])
+    found = standardised(a) @ standardised(b).T / 256
+    assert np.abs(found - slow).max() < 2e-3  # but for what keeps flat ones from counting
+
+
+def test_brightness_and_contrast_do_not_matter_and_flat_frames_correlate_with_nothing() -> None:
+    small = film(3, 6)
+    changed = (small * 0.5 + 60).astype(np.uint8)
+    assert np.diag(standardised(small) @ standardised(changed).T / 256).min() > 0.995
+    flat = np.full((2, 16, 16), 128, np.uint8)
+    flat[:, 3, 4] = 130
+    assert np.abs(standardised(flat) @ standardised(small).T / 256).max() < 0.2
+
+
+@pytest.mark.parametrize("share", [1.0, 0.75, 0.6])
+def test_a_middle_is_linear_interpolation(share: float) -> None:
+    values = np.random.default_rng(0).random(16)
+    places = 7.5 + (np.arange(16) - 7.5) * share
+    assert middle(16, share) @ values == pytest.approx(np.interp(places, np.arange(16), values), abs=1e-6)
+    assert middle(16, share).sum(1) == pytest.approx(np.ones(16), abs=1e-6)
+
+
+def test_mirror_images_turns_and_middles_are_found_from_either_side() -> None:
+    rough = np.random.default_rng(4).uniform(0, 255, (8, 5, 5))
+    finer = np.maximum(0, 1 - np.abs(np.linspace(0, 4, 16)[:, None] - np.arange(5)))  # [16, 5]
+    small = np.einsum("ij,tjk,lk->til", finer, rough, finer).astype(np.uint8)
+    height, width = pixels._MIDDLES[0]
+    part = np.einsum("ij,tjk,lk->til", middle(16, height), small.astype(np.float32), middle(16, width)).astype(np.uint8)
+    plain = looks(small)
+    assert plain.shape == (len(pixels._MIDDLES) + 5, 8, 256)
+    for other in (small[:, :, ::-1], part, *(np.rot90(small, quarters, (1, 2)) for quarters in (1, 2, 3))):
+        for matrix in (correlations(plain, looks(other)), correlations(looks(other), plain).T):
+            assert np.diag(matrix).min() > 0.99
+    assert likeness(plain[0] @ standardised(part).T / 256) < 0.98
+
+
+# --- keeping ---------------------------------------------------------------------------------------------------------
+
+
+def features(regions: torch.Tensor, small: Bytes | None) -> Features:
+    return Features(regions, np.arange(len(regions)) / 2, np.zeros(len(regions), np.bool_), small)
+
+
+def test_features_carry_them_along() -> None:
+    small = film(1, 4)
+    one = Features(drawn(1, 4), None, np.array([False, True, False, False]), small)
+    kept = one.informative().miniatures
+    assert kept is not None
+    assert np.array_equal(kept, small[[0, 2, 3]])
+    both = joined([one, one])
+    assert both.miniatures is not None
+    assert np.array_equal(both.miniatures, np.concatenate([small, small]))
+    assert joined([one, Features(drawn(1, 4), None, one.low_information)]).miniatures is None
+    wrongs: list[Any] = [small[:3], small.astype(np.float32), small[0]]
+    for wrong in wrongs:
+        with pytest.raises(ShapeError, match="miniatures must be uint8"):
+            Features(drawn(1, 4), miniatures=wrong)
+
+
+def put(library: Library, videos: dict[str, tuple[torch.Tensor, Bytes | None]]) -> None:
+    library._model = model()
+    with library.writing("a test") as store:
+        for name, (regions, small) in videos.items():
+            key = store.new_key()
+            store.write([NewVideo(record(name, f"{key:x}", len(regions)), key, features(regions, small))])
+
+
+def test_they_are_kept_as_they_were(tmp_path: Path) -> None:
+    small = film(1)
+    with make(tmp_path / "library") as library:
+        put(library, {"with": (drawn(1), small), "without": (drawn(2), None)})
+        kept = library.features("with").miniatures
+        assert kept is not None
+        assert np.array_equal(kept, small)
+        assert library.features("without").miniatures is None
+
+
+def test_a_library_from_before_there_were_any_is_read_and_added_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = pa.schema([field for field in tables.REGIONS_SCHEMA if field.name != "miniatures"])
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "REGIONS_SCHEMA", old)
+        with make(tmp_path / "library") as library:
+            put(library, {"old": (drawn(1), film(1))})
+    with Library.open(tmp_path / "library") as library:
+        put(library, {"new": (noisy(drawn(1), 0.3), film(1))})
+        assert library.features("old").miniatures is None
+        assert library.features("new").miniatures is None  # the column is not there
+        assert [link.evidence for link in library.duplicates().links] == ["regions"]
+
+
+# --- links -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_whose_regions_are_spoilt_is_found_by_its_pixels(tmp_path: Path) -> None:
+    base, small = drawn(1, 30), film(1, 30)
+    far = noisy(base, 2.5)  # alike enough to be a candidate, and not in step
+    shuffled = far[torch.randperm(30, generator=torch.Generator().manual_seed(5))]
+    with make(tmp_path / "library") as library:
+        put(
+            library,
+            {
+                "film": (base, small),
+                "spoilt": (shuffled, spoilt(small, 25)),
+                "unlike": (shuffled, film(7, 30)),
+                "other": (drawn(9, 30), film(8, 30)),
+            },
+        )
+        links = pairs_of(library.duplicates().links)
+        link = links[frozenset(("film", "spoilt"))]
+        assert (link.evidence, link.kind) == ("pixels", "duplicate")
+        assert link.coverage == (1.0, 1.0)
+        assert link.to_json()["evidence"] == "pixels"
+        assert frozenset(("film", "unlike")) not in links
+        assert not [pair for pair in links if "other" in pair]
+
+
+def test_a_still_copy_is_found_by_its_pixels_if_the_scene_is_the_same() -> None:
+    still = film(1, 1).repeat(24, 0)
+    nothing, times = Descriptors.of(torch.zeros(24, 2, 32)), np.arange(24.0)
+    one, other, unlike = (
+        _Video(nothing, times, looks(small)) for small in (still, spoilt(still, 3), film(5, 1).repeat(24, 0))
+    )
+    look = by_pixels(one, other, alike=0.5, threshold=THRESHOLD)
+    assert look is not None
+    assert (look.still, look.found.agreement) == (True, 0.0)
+    assert by_pixels(one, other, alike=0.49, threshold=THRESHOLD) is None
+    assert by_pixels(one, unlike, alike=0.9, threshold=THRESHOLD) is None
+    assert by_pixels(one, _Video(nothing, times), alike=0.9, threshold=THRESHOLD) is None
