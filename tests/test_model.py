@@ -445,7 +445,7 @@ def test_the_list_says_what_is_there(shipped: Place, capsys: pytest.CaptureFixtu
     code, out, _ = run(capsys, "model", "list")
     assert code == 0
     lite, tiny = out.splitlines()
-    assert lite.split() == ["lite", "11.6", "MB", "complete", "(default)"]
+    assert lite.split() == ["lite", "18.4", "MB", "complete", "(default)"]
     assert tiny.split(maxsplit=3)[3] == "backbone missing: run `hapvr model get tiny`"
     with pytest.raises(WeightsError, match=r"run `hapvr model get tiny`\.$"):
         load("tiny")
@@ -463,7 +463,7 @@ def test_the_list_says_what_is_there(shipped: Place, capsys: pytest.CaptureFixtu
 def test_shipped_models_are_small_described_and_say_what_they_lack() -> None:
     for name in shipped_models():
         info = model_info(name)
-        assert (info.folder / "model.safetensors").stat().st_size <= (12e6 if info.origin is None else 6e6)
+        assert (info.folder / "model.safetensors").stat().st_size <= (20e6 if info.origin is None else 6e6)
         assert (info.folder / "README.md").read_text().startswith(f"# {name}\n")
         assert info.complete is (info.origin is None)
         if info.origin is not None:
