@@ -59,6 +59,7 @@ def test_brightness_and_contrast_do_not_matter_and_flat_frames_correlate_with_no
     flat = np.full((2, 16, 16), 128, np.uint8)
     flat[:, 3, 4] = 130
     assert np.abs(standardised(flat) @ standardised(small).T / 256).max() < 0.2
+    assert (standardised(flat) @ standardised(flat).T / 256).max() < 0.01  # not even with each other
 
 
 @pytest.mark.parametrize("share", [1.0, 0.75, 0.6])
