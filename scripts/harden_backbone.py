@@ -1,10 +1,10 @@
 """Harden the backbone of a model against damage, as the shipped `lite` was; see `hapvr.training.hardening`.
 
-    hapvr frames VIDEOS packed
+    hapvr frames VIDEOS --out packed
     python scripts/harden_backbone.py MODEL OUT --frames packed --photos PHOTOS [--skip FILE]
 
 MODEL is a name or a folder, with its network trained already. OUT is a new model without calibration; fit one with
-`scripts/calibrate_model.py`. With --skip, a JSON list of names of videos that are left out.
+`scripts/calibrate_model.py`. With --skip, a JSON list of ids of packed videos that are left out.
 
 Both stages take 15 minutes on an H200, and days without a GPU.
 """
@@ -22,6 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from hapvr.features.packed import PackedFrames
 from hapvr.model import load, save_hardened
 from hapvr.training import ClipSet
 from hapvr.training.hardening import STAGES, HardeningConfig, harden
@@ -45,8 +46,10 @@ def main() -> None:
     if whitening is None:
         raise SystemExit(f"{arguments.model} has no whitening.")
     skip = set(json.loads(arguments.skip.read_text())) if arguments.skip else set()
+    if strange := skip - set(PackedFrames.open(arguments.frames)):
+        raise SystemExit(f"{len(strange)} of --skip are no packed videos, such as '{min(strange)}': ids are wanted.")
     clips = ClipSet.from_packed(arguments.frames, device=arguments.device, size=SIDE, skip=skip)
-    photos = squares(arguments.photos, arguments.device) if arguments.photos else []
+    photos = squares(arguments.photos, max(arguments.most), arguments.device) if arguments.photos else []
     stages: tuple[HardeningConfig, ...] = STAGES
     if arguments.steps:
         stages = tuple(
@@ -57,12 +60,13 @@ def main() -> None:
     for number, (stage, most) in enumerate(zip(stages, arguments.most, strict=True), 1):
         stills = ClipSet(photos[:most], [f"photo {i}" for i in range(len(photos[:most]))])
         print(f"stage {number}: {len(clips)} videos, {len(stills)} photographs", flush=True)
-        hardened = harden(
-            model.extractor.backbone, whitening, clips + stills, stage, start=hardened,
-            report=say,
-        )  # fmt: skip
+        hardened = harden(model.extractor.backbone, whitening, clips + stills, stage, start=hardened, report=say)
     assert hardened is not None
-    about = {"stages": [dataclasses.asdict(stage) for stage in stages], "videos": len(clips)}
+    about = {
+        "stages": [dataclasses.asdict(stage) for stage in stages],
+        "videos": len(clips),
+        "photographs": [len(photos[:most]) for most in arguments.most],
+    }
     print(f"written to {save_hardened(arguments.out, arguments.model, hardened, about=about)}")
 
 
@@ -70,10 +74,10 @@ def say(step: int, values: dict[str, float]) -> None:
     print(step, {name: round(value, 3) for name, value in values.items()}, flush=True)
 
 
-def squares(folder: Path, device: str) -> list[Tensor]:
-    """The photographs of a folder as clips of one frame, uint8 [1, SIDE, SIDE, 3]: their centre squares."""
+def squares(folder: Path, most: int, device: str) -> list[Tensor]:
+    """The first photographs of a folder as clips of one frame, uint8 [1, SIDE, SIDE, 3]: their centre squares."""
     with ThreadPoolExecutor() as pool:
-        return [pixels.to(device) for pixels in pool.map(_square, sorted(folder.iterdir()))]
+        return [pixels.to(device) for pixels in pool.map(_square, sorted(folder.iterdir())[:most])]
 
 
 def _square(path: Path) -> Tensor:

@@ -28,7 +28,7 @@ PARTS = ("backbone", "whitening", "similarity", "sampling", "segments")
 CALIBRATION = "calibration"  # a part that a model may lack
 BEFORE = "untrained"  # likewise: network, segments and changed tensors of the backbone before anything was learnt
 HARDENED = "hardened"  # likewise: how the backbone was hardened
-UNTRAINED = f"-{BEFORE}"  # behind a name: that model, with the same backbone and whitening
+UNTRAINED = f"-{BEFORE}"  # behind a name: that model, with the same whitening and the backbone as it was
 HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
 

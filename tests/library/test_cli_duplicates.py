@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from hapvr.library import CalibrationReport, Library
+from hapvr.library.duplicates import THRESHOLD
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.video.clip import Clip
 from hapvr.video.files import write_clip
@@ -36,6 +37,17 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_what_is_added_keeps_its_pixels(library: Path) -> None:
+    with Library.open(library) as opened:
+        kept = {record.path.rsplit("/", 1)[-1]: opened.features(record.id).miniatures for record in opened.videos()}
+    film, dark, other = (kept[name] for name in ("film.mp4", "<dark> copy.mp4", "other.mp4"))
+    assert film is not None
+    assert dark is not None
+    assert other is not None
+    # The darker copy shows what the film does, times 0.7.
+    assert abs(dark.astype(float) - 0.7 * film).mean() < 5 < abs(other.astype(float)[: len(film)] - film).mean()
+
+
 def test_the_text_names_groups_parts_and_what_to_keep(library: Path, run: Run) -> None:
     code, out, err = run("duplicates", library)
     assert code == 0
@@ -45,7 +57,7 @@ def test_the_text_names_groups_parts_and_what_to_keep(library: Path, run: Run) -
     assert "they are equally good" in out or "highest bitrate" in out
     assert re.search(r"clip\.mp4 is 0:0[12]\.\d-0:0[45]\.\d of .*\.mp4  strength", out)
     assert "other.mp4" not in out
-    assert re.search(r"\d of 6 pairs compared at a threshold of 0.28", err)
+    assert re.search(rf"\d of 6 pairs compared at a threshold of {THRESHOLD}", err)
 
 
 def test_json_csv_and_page_say_the_same(library: Path, run: Run, tmp_path: Path) -> None:

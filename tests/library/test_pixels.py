@@ -11,9 +11,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from hapvr.errors import ShapeError
+from hapvr.errors import ShapeError, StorageError
 from hapvr.features.files import Features, joined
 from hapvr.library import Library, pixels, tables
+from hapvr.library.codecs import get_codec
 from hapvr.library.duplicates import THRESHOLD
 from hapvr.library.duplicates.links import _Video, by_pixels
 from hapvr.library.pixels import correlations, likeness, looks, middle, standardised
@@ -123,6 +124,21 @@ def test_they_are_kept_as_they_were(tmp_path: Path) -> None:
         assert kept is not None
         assert np.array_equal(kept, small)
         assert library.features("without").miniatures is None
+
+
+def test_damaged_ones_are_told_and_a_search_does_not_read_them(tmp_path: Path) -> None:
+    row = tables.encoded(1, features(drawn(1), film(1)), get_codec("float16"))
+    assert tables.stored_of(row).miniatures is not None
+    spoilt_bytes = bytearray(row["miniatures"])
+    spoilt_bytes[100] ^= 1
+    with pytest.raises(StorageError, match="damaged"):
+        tables.stored_of(row | {"miniatures": bytes(spoilt_bytes)})
+    with make(tmp_path / "library") as library:
+        put(library, {"film": (drawn(1), film(1))})
+        key = int(library.store.catalogue().keys[0])
+        (plain,) = library.store.stored([key], pixels=False)
+        assert plain.miniatures is None
+        assert plain.data == next(library.store.stored([key])).data
 
 
 def test_a_library_from_before_there_were_any_is_read_and_added_to(

@@ -26,8 +26,9 @@ class Tables:
         self.folder = Path(folder)
         self.asked: list[list[int]] = []
 
-    def stored(self, keys: Sequence[int], *, batch: int = 64) -> Iterator[Stored]:
+    def stored(self, keys: Sequence[int], *, batch: int = 64, pixels: bool = True) -> Iterator[Stored]:
         assert batch == 2
+        assert not pixels
         self.asked.append(list(keys))
         yield from (content(key) for key in reversed(keys) if key < 9)
 

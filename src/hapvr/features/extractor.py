@@ -27,7 +27,6 @@ from hapvr.features.folders import ExtractionReport, Failure, extract_files, fin
 from hapvr.features.from_packed import extract_packed
 from hapvr.features.regions import KERNELS, LEAST_SIDE, pool_regions
 from hapvr.features.whitening import Whitening
-from hapvr.video.miniatures import miniatures
 
 if TYPE_CHECKING:
     from hapvr.records import Frames
@@ -147,7 +146,7 @@ class RegionExtractor:
 
     def features(self, frames: Frames) -> Features:
         """Features of a decoded video, with the times of its frames and the flags of those that say nothing."""
-        return Features(self(frames.images), frames.timestamps, frames.low_information, miniatures(frames.images))
+        return Features(self(frames.images), frames.timestamps, frames.low_information)
 
 
 def _centre(pictures: Tensor, side: int) -> Tensor:

@@ -141,7 +141,8 @@ class _Run:
         sampling = extractor.sampling
         threads = max(1, workers // max(1, len(self.todo)))  # a lone video is decoded by all cores
         usual = VideoTask(
-            "", sampling.fps, sampling.at_least, sampling.short_side, sampling.crop, extractor.batch, None, threads
+            *("", sampling.fps, sampling.at_least, sampling.short_side, sampling.crop, extractor.batch, None, threads),
+            miniatures=True,
         )
         for number, path in enumerate(self.todo):
             known = frozenset(self._by_size.get(signature(path)[0], ()))

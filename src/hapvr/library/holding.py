@@ -40,12 +40,12 @@ class Held:
     def stored(self, store: Store, keys: Sequence[int], *, batch: int = 64) -> Iterator[Stored]:
         """`Store.stored`, of which only what is not held is read."""
         if not self.most:
-            yield from store.stored(keys, batch=batch)
+            yield from store.stored(keys, batch=batch, pixels=False)
             return
         for first in range(0, len(keys), batch):
             wanted = [int(key) for key in keys[first : first + batch]]
             found = {key: one for key in wanted if isinstance(one := self._get(store, (key, _BYTES)), Stored)}
-            for one in store.stored([key for key in wanted if key not in found], batch=batch):
+            for one in store.stored([key for key in wanted if key not in found], batch=batch, pixels=False):
                 self._put(store, (one.key, _BYTES), one, len(one.data))
                 found[one.key] = one
             yield from (found[key] for key in wanted if key in found)

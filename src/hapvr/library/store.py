@@ -95,14 +95,17 @@ class Store:
                 self._catalogue = (version, Catalogue(rows))
             return self._catalogue[1]
 
-    def stored(self, keys: Sequence[int], *, batch: int = 64) -> Iterator[Stored]:
-        """The encoded regions of contents, read in batches, in the order in which they lie; absent keys left out."""
+    def stored(self, keys: Sequence[int], *, batch: int = 64, pixels: bool = True) -> Iterator[Stored]:
+        """The encoded regions of contents, read in batches, in the order in which they lie; absent keys left out.
+
+        Without `pixels` the miniatures are not read: a search has no use for them.
+        """
         for first in range(0, len(keys), batch):
             wanted = keys[first : first + batch]
-            rows = self._rows(REGIONS, wanted)
+            rows = self._regions(wanted, pixels)
             if len(rows) < len(wanted) and (table := self._table(REGIONS)) is not None:
                 self._try(table.checkout_latest)  # some may have been written since
-                rows = self._rows(REGIONS, wanted)
+                rows = self._regions(wanted, pixels)
             for row in rows:
                 yield tables.stored_of(row)
 
@@ -325,19 +328,19 @@ class Store:
             "add the videos to a new one."
         )
 
-    def _rows(self, name: str, keys: Sequence[int]) -> list[dict[str, Any]]:
-        table = self._table(name)
+    def _regions(self, keys: Sequence[int], pixels: bool) -> list[dict[str, Any]]:
+        table = self._table(REGIONS)
         if table is None or not len(keys):
             return []
         chosen = ", ".join(str(int(key)) for key in keys)
+        columns = [name for name in table.schema.names if pixels or name != tables.MINIATURES]
 
         def ask() -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = (
-                table.search().where(f"key IN ({chosen})").limit(len(keys)).to_arrow().to_pylist()
-            )
+            query = table.search().where(f"key IN ({chosen})").select(columns).limit(len(keys))
+            found: list[dict[str, Any]] = query.to_arrow().to_pylist()
             return found
 
-        return self._read(name, ask)
+        return self._read(REGIONS, ask)
 
     def _keys(self, name: str) -> NDArray[np.int64]:
         table = self._table(name)

@@ -32,6 +32,8 @@ from hapvr.library.codecs import Codec
 from hapvr.library.records import STATES, State, VideoRecord, printable
 
 VIDEOS, REGIONS, FRAMES = "videos", "regions", "frames"
+MINIATURES = "miniatures"  # a column of the regions, which libraries that are older lack
+_CHECKSUM = 4  # bytes
 NO_KEY = -1  # of a video that failed
 
 VIDEOS_SCHEMA = pa.schema(
@@ -61,7 +63,7 @@ REGIONS_SCHEMA = pa.schema(
         pa.field("dims", pa.int32(), nullable=False),
         pa.field("times", pa.binary()),  # float64, seconds
         pa.field("low", pa.binary()),  # bits
-        pa.field("miniatures", pa.binary()),  # bytes, squares
+        pa.field(MINIATURES, pa.binary()),  # squares of bytes, behind the checksum of all
         pa.field("crc32", pa.int64(), nullable=False),
         pa.field("data", pa.large_binary(), nullable=False),
     ]
@@ -234,16 +236,21 @@ def encoded(key: int, features: Features, codec: Codec) -> dict[str, Any]:
         "dims": dims,
         "times": None if times is None else times.astype("<f8").tobytes(),
         "low": None if low is None else np.packbits(low).tobytes(),
-        "miniatures": None if features.miniatures is None else features.miniatures.tobytes(),
+        MINIATURES: None if features.miniatures is None else _checked(features.miniatures.tobytes()),
         "crc32": zlib.crc32(data),
         "data": data,
     }
 
 
+def _checked(data: bytes) -> bytes:
+    """Bytes behind their checksum."""
+    return zlib.crc32(data).to_bytes(_CHECKSUM, "little") + data
+
+
 def stored_of(row: dict[str, Any]) -> Stored:
     """A content from its row; `StorageError` if its bytes are not those that were written."""
-    data, frames = row["data"], row["frames"]
-    if zlib.crc32(data) != row["crc32"]:
+    data, frames, read = row["data"], row["frames"], row.get(MINIATURES)
+    if zlib.crc32(data) != row["crc32"] or (read is not None and read != _checked(read[_CHECKSUM:])):
         raise StorageError(
             f"The stored features of content {row['key']} are damaged: their checksum is another. Remove the video "
             "and add it again."
@@ -253,7 +260,7 @@ def stored_of(row: dict[str, Any]) -> Stored:
     if row["low"] is not None:
         low = np.unpackbits(np.frombuffer(row["low"], np.uint8), count=frames).astype(np.bool_)
     small = None
-    if (read := row.get("miniatures")) is not None:  # a library that is older has no such column
-        side = math.isqrt(len(read) // frames)
-        small = np.frombuffer(read, np.uint8).reshape(frames, side, side)
+    if read is not None:
+        side = math.isqrt((len(read) - _CHECKSUM) // frames)
+        small = np.frombuffer(read, np.uint8, offset=_CHECKSUM).reshape(frames, side, side)
     return Stored(row["key"], frames, row["regions"], row["dims"], times, low, data, small)

@@ -38,6 +38,7 @@ class VideoTask:
     batch: int = 16  # pictures in a block, at most
     jpeg: tuple[int, int | None] | None = None  # quality and largest short side: blocks hold JPEG
     threads: int = 1  # of the decoder
+    miniatures: bool = False  # whether parts hold them too
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class VideoPart:
     timestamps: NDArray[np.float64]
     low_information: NDArray[np.bool_]
     sizes: tuple[int, ...] | None = None
-    miniatures: Images | None = None  # [T, 16, 16]; not of JPEG
+    miniatures: Images | None = None  # [T, 16, 16], if they were asked for
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def read_video(desk: Desk, task: VideoTask) -> VideoEnd:
         duration, size = frames.duration_s, frames.source_size
         warnings |= dict.fromkeys(frames.warnings)
         images = frames.images if task.crop is None else centre(frames.images, task.crop)
-        small = miniatures(frames.images) if task.jpeg is None else None
+        small = miniatures(frames.images) if task.miniatures else None
         start = 0
         while start < len(images):
             if task.jpeg is None:

@@ -55,7 +55,7 @@ def candidate_pairs(
         vectors, weights = _asking(stored, store)
         return _worthwhile(*nearest(vectors), weights.numpy()) if len(vectors) else []
 
-    found = store.stored(asking, batch=_IN_ONE_READ)
+    found = store.stored(asking, batch=_IN_ONE_READ, pixels=False)
     while some := list(islice(found, _IN_ONE_READ)):
         # A video is too little for torch to divide: one a thread.
         for stored, near in zip(some, side_by_side(neighbours, some, torch.get_num_threads()), strict=True):
