@@ -21,9 +21,9 @@ import numpy as np
 from hapvr.features.folders import find_videos
 from hapvr.library import Library
 from hapvr.library.candidates import most_candidates
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.clip_files import write_clip
 from hapvr.training import Camera, ClipSet
-from hapvr.video.clip import Clip
-from hapvr.video.files import write_clip
 from measure import machine
 
 FRAMES, FPS = 48, 8.0  # of a photograph's clip: six seconds

@@ -31,10 +31,10 @@ from typing import Any
 from hapvr.features.folders import find_videos
 from hapvr.library import Library
 from hapvr.library.duplicates import DuplicateReport
-from hapvr.video.benchmark import make_benchmark
-from hapvr.video.edits import EDITS
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.benchmark import make_benchmark
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.edits import EDITS
+from hapvr.synthetic.films import draw_scene
 from measure import machine
 
 

@@ -224,8 +224,8 @@ def time_error(features: Features, path: Path, sampling: SamplingConfig) -> floa
 
 
 def draw_clips(folder: Path, count: int) -> dict[str, Path]:
-    from hapvr.video.files import write_clip
-    from hapvr.video.synth import draw_scene
+    from hapvr.synthetic.clip_files import write_clip
+    from hapvr.synthetic.films import draw_scene
 
     folder.mkdir()
     for number in range(count):
@@ -243,7 +243,7 @@ def draw_films(folder: Path, length_s: float) -> dict[str, Path]:
 
 def panned(seed: int, count: int, size: tuple[int, int]) -> Iterator[Any]:
     """Frames of drawn scenes, a new one every three seconds, over which a window moves."""
-    from hapvr.video.synth import draw_scene
+    from hapvr.synthetic.films import draw_scene
 
     scene = None
     for index in range(count):

@@ -39,8 +39,8 @@ import measure
 from hapvr.features.files import Features
 from hapvr.library import Library, VideoRecord
 from hapvr.library.store import NewVideo
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 
 _BATCH = 50
 _FRAMES = 30  # of a video, one a second

@@ -26,9 +26,9 @@ from PIL import Image
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 from hapvr.library import Library
-from hapvr.video.clip import Clip
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 
 FPS, SIZE = 10.0, (216, 384)
 SIZES: dict[str, ViewportSize] = {"desktop": {"width": 1120, "height": 760}, "phone": {"width": 390, "height": 844}}

@@ -14,8 +14,8 @@ from hapvr.cli import main
 from hapvr.evaluation.scores import read_scores
 from hapvr.features import FeatureFile
 from hapvr.similarity import VideoSimilarity
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 from tests.similarity import models
 
 PAIRS = {("q1", "a"): "1", ("q1", "b"): "0", ("q2", "c"): "1"}

@@ -16,8 +16,8 @@ from hapvr.cli import main
 from hapvr.features import FeatureFile, PackedFrames, folders
 from hapvr.features.extractor import SamplingConfig
 from hapvr.model import load, save_model
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 from tests.video import bad_files
 
 

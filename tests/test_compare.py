@@ -23,9 +23,9 @@ from hapvr.pictures import best_pairs, save_html, save_plot
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.similarity.network import Symmetry
-from hapvr.video.clip import Clip
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 from hapvr.weights import load_parts
 
 

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", "docs/method.md"]

@@ -11,9 +11,31 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "hapvr"
 # Top to bottom: a layer may import from itself and from those before it.
-LAYERS = ["errors", "checks", "interrupts", "config", "weights", "records", "video", "backbones", "features",
-          "similarity", "losses", "evaluation", "conversion", "fetching", "model", "training", "comparing", "library",
-          "plotting", "pictures", "server", "cli"]  # fmt: skip
+LAYERS = [
+    "errors",
+    "checks",
+    "interrupts",
+    "config",
+    "weights",
+    "records",
+    "video",
+    "synthetic",
+    "backbones",
+    "features",
+    "similarity",
+    "losses",
+    "evaluation",
+    "conversion",
+    "fetching",
+    "model",
+    "training",
+    "comparing",
+    "library",
+    "plotting",
+    "pictures",
+    "server",
+    "cli",
+]
 NUMERIC = ["backbones", "features", "similarity", "losses", "evaluation", "training", "conversion"]
 ALLOWED_THERE = {"torch", "numpy", "safetensors", "PIL", "triton"}
 ALLOWED_INSIDE = {"h5py", "tomllib", "tomli"}  # within a function, which is not called where they are not installed

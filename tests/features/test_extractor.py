@@ -14,8 +14,8 @@ from hapvr.features import Whitening, extract_regions, extractor
 from hapvr.features._threads import side_by_side, single_threads
 from hapvr.features.extractor import RegionExtractor, SamplingConfig, decode_parts, folded
 from hapvr.records import Frames
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 

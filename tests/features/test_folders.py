@@ -16,9 +16,9 @@ from hapvr.features.extractor import RegionExtractor, SamplingConfig, decode_par
 from hapvr.features.files import Features
 from hapvr.features.folders import extract_files, find_videos, pack_files
 from hapvr.features.from_packed import _Run
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 from hapvr.video.crew_work import CHUNK
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
 from tests.video import crew_probe, media
 
 SAMPLING = SamplingConfig(fps=1, at_least=4, short_side=112, crop=112)

@@ -23,9 +23,9 @@ from hapvr.library.records import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration, fit_calibration
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 from hapvr.video.decode import decode
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
 from tests.library.test_duplicates import record
 from tests.library.toy import make
 

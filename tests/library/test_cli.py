@@ -17,8 +17,8 @@ import torch
 
 from hapvr.library import Library
 from hapvr.model import load
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 from tests.library.conftest import Run
 
 

@@ -15,9 +15,9 @@ import pytest
 from hapvr.library import CalibrationReport, Library
 from hapvr.library.duplicates import THRESHOLD
 from hapvr.similarity.calibration import fit_calibration
-from hapvr.video.clip import Clip
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 from tests.library.conftest import Run
 
 

@@ -11,9 +11,9 @@ import pytest
 import hapvr
 from hapvr.errors import DataError
 from hapvr.library import Library
-from hapvr.video.clip import Clip
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 from hapvr.library import Library
 from hapvr.server.app import create_app
 from hapvr.server.settings import ServerSettings
-from hapvr.video.clip import Clip
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 
 from .driving import BASE, Place
 

@@ -17,8 +17,8 @@ from PIL import Image
 
 from hapvr.library import Library, calibrating
 from hapvr.similarity.calibration import fit_calibration
-from hapvr.video.clip import Clip
-from hapvr.video.files import write_clip
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.clip_files import write_clip
 
 from .driving import Place, error_of, events_of
 

@@ -24,9 +24,9 @@ import pytest
 from PIL import Image
 
 from hapvr.library import Library
-from hapvr.video.clip import Clip
-from hapvr.video.files import write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
 from tests.video.media import write
 
 playwright = pytest.importorskip(

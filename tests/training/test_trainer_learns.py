@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hapvr.model import load
+from hapvr.synthetic.films import draw_scene
 from hapvr.training import (
     Bank,
     Benchmark,
@@ -20,7 +21,6 @@ from hapvr.training import (
     train_from_bank,
 )
 from hapvr.training.config import BankConfig
-from hapvr.video.synth import draw_scene
 
 FILMS = 24
 CPU = torch.device("cpu")

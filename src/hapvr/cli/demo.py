@@ -167,9 +167,9 @@ def _make(folder: Path, progress: Progress) -> tuple[list[Path], list[_Copy]]:
     import numpy as np
 
     from hapvr.errors import ConfigError
-    from hapvr.video.edits import find_edit
-    from hapvr.video.files import write_clip
-    from hapvr.video.synth import draw_scene
+    from hapvr.synthetic.clip_files import write_clip
+    from hapvr.synthetic.edits import find_edit
+    from hapvr.synthetic.films import draw_scene
 
     try:
         for name in ("films", "copies"):

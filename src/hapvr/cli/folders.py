@@ -98,8 +98,8 @@ def make_benchmark(
 ) -> None:
     """Make edited copies with known ground truth: hapvr make-benchmark ~/Videos benchmark."""
     from hapvr.features.folders import find_videos
-    from hapvr.video.benchmark import make_benchmark as make
-    from hapvr.video.benchmark import require_apart
+    from hapvr.synthetic.benchmark import make_benchmark as make
+    from hapvr.synthetic.benchmark import require_apart
 
     require_apart(out, folders=[path for path in (videos, *(distractors or ()), *(hosts or ())) if path.is_dir()])
     left: list[Path] = []

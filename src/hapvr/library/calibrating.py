@@ -313,8 +313,8 @@ def _copies(
     seed: int,
     tell: Callable[[CalibrationProgress], None],
 ) -> Iterator[_Copy]:
-    from hapvr.video.edits import EDITS, find_edit
-    from hapvr.video.files import read_clip, write_clip
+    from hapvr.synthetic.clip_files import read_clip, write_clip
+    from hapvr.synthetic.edits import EDITS, find_edit
 
     rng = np.random.default_rng(seed)
     order = [records[place] for place in rng.permutation(len(records)).tolist()]

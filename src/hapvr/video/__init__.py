@@ -1,1 +1,1 @@
-"""."""
+"""From video files to sampled frames."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from hapvr.video.edit_sprites import caption, emoji
+from hapvr.synthetic.edit_sprites import caption, emoji
 
 _CAPTIONS, _EMOJI = 96, 64
 _CAPTION_SIZE, _EMOJI_SIZE = (96, 256), (128, 128)  # height and width as stored

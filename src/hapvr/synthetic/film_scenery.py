@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.random import Generator
 
-from hapvr.video.synth_numbers import Palette, Plane, between, fractal_noise, mix, rotated, smooth_noise, step, wave
+from hapvr.synthetic.film_numbers import Palette, Plane, between, fractal_noise, mix, rotated, smooth_noise, step, wave
 
 # painter(rng, y [h, 1], x [1, w], palette) -> RGB in 0..1 [h, w, 3]; y and x in picture heights from the centre
 Painter = Callable[[Generator, Plane, Plane, Palette], Plane]

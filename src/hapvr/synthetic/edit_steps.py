@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from hapvr.video import edit_pixels as pixels
-from hapvr.video import edit_sprites as sprites
-from hapvr.video.clip import Images
-from hapvr.video.edit_sprites import pick
-from hapvr.video.synth_numbers import between
+from hapvr.synthetic import edit_pixels as pixels
+from hapvr.synthetic import edit_sprites as sprites
+from hapvr.synthetic.clip import Images
+from hapvr.synthetic.edit_sprites import pick
+from hapvr.synthetic.film_numbers import between
 
 # --- quality -----------------------------------------------------------------------------------------------------
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from hapvr.errors import ConfigError
-from hapvr.video import edit_pixels as pixels
-from hapvr.video.clip import Clip
-from hapvr.video.edits import EDITS, Edited, find_edit
-from hapvr.video.synth import draw_scene
-from hapvr.video.timemap import TimeMap
-from tests.video.barcodes import assert_shows_what_the_map_says, barcodes, grey, read
+from hapvr.synthetic import edit_pixels as pixels
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.edits import EDITS, Edited, find_edit
+from hapvr.synthetic.films import draw_scene
+from hapvr.synthetic.time_map import TimeMap
+from tests.synthetic.barcodes import assert_shows_what_the_map_says, barcodes, grey, read
 
 OF_TIME = ["trim", "speed", "reverse", "insert", "frame-rate"]
 ASKED_FOR = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from hapvr.video.synth_numbers import Colour, Plane, between, colour_of, cos_sin
+from hapvr.synthetic.film_numbers import Colour, Plane, between, colour_of, cos_sin
 
 
 def _disc(u: Plane, v: Plane) -> Plane:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
-from hapvr.video.edits import EDITS, find_edit
+from hapvr.synthetic.edits import EDITS, find_edit
 
 SAME_EVENT = "same-event"
 """Query and target are disjoint parts of one video: relevant, without a segment in common."""

@@ -15,7 +15,7 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from hapvr.errors import DecodeError, NoVideoError
-from hapvr.video.clip import Clip, Images
+from hapvr.synthetic.clip import Clip, Images
 
 _USUAL_RATE = Fraction(25)  # where a file does not say how fast its frames follow each other
 _FASTEST = 120.0  # frames a second; files with ill time stamps name rates in the thousands

@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 from hapvr.errors import DecodeError, NoVideoError
-from hapvr.video import files
-from hapvr.video.clip import Clip
-from hapvr.video.files import read_clip, recompressed, write_clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic import clip_files as files
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.clip_files import read_clip, recompressed, write_clip
+from hapvr.synthetic.films import draw_scene
+from tests.synthetic.barcodes import barcodes, read
 from tests.video import media
-from tests.video.barcodes import barcodes, read
 
 
 @pytest.mark.parametrize("fps", [5, 12.5, 6.85, 29.97])
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, mon
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("hapvr.video.files._write", fail)
+    monkeypatch.setattr("hapvr.synthetic.clip_files._write", fail)
     with pytest.raises(OSError, match="disk full"):
         write_clip(barcodes(2, fps=5), tmp_path / "clip.mp4")
     assert list(tmp_path.iterdir()) == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hapvr.video.clip import Clip, Images
-from hapvr.video.edits import Edited
+from hapvr.synthetic.clip import Clip, Images
+from hapvr.synthetic.edits import Edited
 
 _BITS, _BAR = 8, 12  # a white and a black bar come first: a frame without them is no barcode
 

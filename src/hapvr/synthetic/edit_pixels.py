@@ -10,7 +10,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from hapvr.video.clip import Images
+from hapvr.synthetic.clip import Images
 
 Picture = Image.Image
 Corners = Sequence[tuple[float, float]]  # (right, down) as shares of the picture: upper left, then clockwise

@@ -17,10 +17,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError
-from hapvr.video.clip import Clip, Images
-from hapvr.video.synth_cast import Actor, Motion
-from hapvr.video.synth_numbers import Palette, between, cos_sin, fractal_noise, wave
-from hapvr.video.synth_worlds import PAINTERS, Painter
+from hapvr.synthetic.clip import Clip, Images
+from hapvr.synthetic.film_actors import Actor, Motion
+from hapvr.synthetic.film_numbers import Palette, between, cos_sin, fractal_noise, wave
+from hapvr.synthetic.film_scenery import PAINTERS, Painter
 
 _MARGIN = 1.6  # the painted world is this much wider and higher than the picture
 _SHORTEST_SHOT_S = 0.5

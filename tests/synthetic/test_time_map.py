@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hapvr.errors import DataError
-from hapvr.video.timemap import Segment, TimeMap
+from hapvr.synthetic.time_map import Segment, TimeMap
 
 times = st.integers(0, 40).map(lambda quarter: quarter / 4)
 

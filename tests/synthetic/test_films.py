@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import hapvr.video.synth
+import hapvr.synthetic.films
 from hapvr.errors import ConfigError, DataError, ShapeError
-from hapvr.video.clip import Clip
-from hapvr.video.synth import draw_scene
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.films import draw_scene
 
 SMALL = (48, 64)
 
@@ -93,7 +93,7 @@ def test_a_negative_seed_is_refused() -> None:
 
 
 def test_drawing_needs_no_decoder() -> None:
-    for path in Path(hapvr.video.synth.__file__).parent.glob("synth*.py"):
+    for path in Path(hapvr.synthetic.films.__file__).parent.glob("synth*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]

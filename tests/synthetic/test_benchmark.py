@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from hapvr.errors import ConfigError, DataError
-from hapvr.video.benchmark import BenchmarkSummary, make_benchmark
-from hapvr.video.clip import Clip
-from hapvr.video.edits import Edited
-from hapvr.video.files import read_clip, write_clip
-from hapvr.video.synth import draw_scene
-from hapvr.video.timemap import Segment, TimeMap
-from tests.video.barcodes import assert_shows_what_the_map_says, barcodes, grey, read
+from hapvr.synthetic.benchmark import BenchmarkSummary, make_benchmark
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.clip_files import read_clip, write_clip
+from hapvr.synthetic.edits import Edited
+from hapvr.synthetic.films import draw_scene
+from hapvr.synthetic.time_map import Segment, TimeMap
+from tests.synthetic.barcodes import assert_shows_what_the_map_says, barcodes, grey, read
 
 QUICK = ["flip", "greyscale", "trim", "speed"]
 
@@ -180,7 +180,7 @@ def test_a_video_that_fails_while_it_is_edited_is_reported_and_stays_in_the_data
             raise DataError("worn out")
         return read_clip(path, **limits)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("hapvr.video.benchmark.read_clip", fail)
+    monkeypatch.setattr("hapvr.synthetic.benchmark.read_clip", fail)
     summary = make_benchmark(films[:3], tmp_path, kinds=["flip"], queries_per_video=1)
     assert (summary.queries, summary.database) == (2, 3)
     assert [(Path(failure.file).stem, failure.reason) for failure in summary.failed] == [("film1", "worn out")]

@@ -4,7 +4,7 @@ An edit takes a clip and a random generator and gives the edited clip with its t
 each moment of the copy shows. Edits of time move whole frames, so their maps are exact; a chain composes the maps.
 
     >>> import numpy as np
-    >>> from hapvr.video.synth import draw_scene
+    >>> from hapvr.synthetic.films import draw_scene
     >>> edited = find_edit("trim+speed+caption").apply(draw_scene(1, seconds=10), np.random.default_rng(0))
     >>> [tuple(round(second, 2) for second in part.interval()) for part in edited.segments]
     [(0.0, 7.89, 2.32, 7.84)]
@@ -20,14 +20,14 @@ from numpy.random import Generator
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError
-from hapvr.video import edit_pixels as pixels
-from hapvr.video import edit_steps as steps
-from hapvr.video.clip import Clip, Images
-from hapvr.video.edit_sprites import pick
-from hapvr.video.files import recompressed
-from hapvr.video.synth import draw_scene
-from hapvr.video.synth_numbers import between
-from hapvr.video.timemap import Segment, TimeMap
+from hapvr.synthetic import edit_pixels as pixels
+from hapvr.synthetic import edit_steps as steps
+from hapvr.synthetic.clip import Clip, Images
+from hapvr.synthetic.clip_files import recompressed
+from hapvr.synthetic.edit_sprites import pick
+from hapvr.synthetic.film_numbers import between
+from hapvr.synthetic.films import draw_scene
+from hapvr.synthetic.time_map import Segment, TimeMap
 
 _DRAWS = 50
 _FEWEST_FRAMES = 8  # a trimmed copy keeps as many, if the clip has them
