@@ -161,7 +161,7 @@ def test_bad_scores_are_an_error(folder: Path, tmp_path: Path, capsys: pytest.Ca
         (["--features", "f.h5", "--device", "gpu9"], "no device 'gpu9'"),
         (["--features", "f.h5", "--device", "cuda:99"], "no 'cuda:99' here"),
         (["--features", "f.h5", "--save-scores", "s.txt"], "saved as .json or .npz"),
-        (["--features", "f.h5", "--csv", "nowhere/e.csv"], "its folder is not there"),
+        (["--features", "f.h5", "--csv", "nowhere/e.csv"], "'nowhere' is no folder"),
         (["--features", "nowhere.h5"], "'nowhere.h5' does not exist"),
         (["--annotations", "x"], "belong to a published benchmark"),
     ],

@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "hapvr"
 # Top to bottom: a layer may import from itself and from those before it.
 LAYERS = [
     "errors",
+    "storage",
     "checks",
     "interrupts",
     "config",

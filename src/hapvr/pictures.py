@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.comparing import Match, Side
-from hapvr.errors import ConfigError
-from hapvr.plotting import RAMP, plot_match, require_outputs, require_pictures, save_figure
+from hapvr.plotting import RAMP, plot_match, require_pictures, save_figure
+from hapvr.storage import require_outputs, write_text
 
 _PAIRS = 4  # thumbnail pairs shown
 _STRIP = 6  # frames of a strip in a report
@@ -126,12 +126,9 @@ dashed ones the truth.</p>
 
 
 def written(page: str, path: Path) -> Path:
-    """Write a page; `ConfigError` where that cannot be."""
+    """Write a page; `ConfigError` where the path cannot be written, `StorageError` where writing failed."""
     require_outputs([path])
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"'{path}' cannot be written: {error.strerror or error}.") from error
+    write_text(path, page)
     return path
 
 

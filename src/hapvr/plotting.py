@@ -20,6 +20,7 @@ from hapvr.errors import ConfigError
 from hapvr.evaluation.curves import Distribution, PrecisionRecall, QueryOrder, Surrogate, order_queries
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.segments import frame_edges
+from hapvr.storage import replace_file, require_outputs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,11 +58,10 @@ def save_figure(figure: Figure, *paths: str | os.PathLike[str], dpi: int = 200) 
     files = require_pictures(paths)
     with _style():
         for file in files:
-            undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(file.suffix.lower())
-            try:
-                figure.savefig(file, dpi=dpi, metadata=undated)
-            except OSError as error:
-                raise ConfigError(f"'{file}' cannot be written: {error.strerror or error}.") from error
+            kind = file.suffix.lower()
+            undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind)
+            with replace_file(file) as temporary:
+                figure.savefig(temporary, format=kind[1:], dpi=dpi, metadata=undated)
     return files
 
 
@@ -79,31 +79,6 @@ def require_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     require_outputs(files)
     with _style():
         return files
-
-
-def require_outputs(paths: Iterable[str | os.PathLike[str]], *, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
-    """Raise `ConfigError` unless files can be written at the paths without harm, so that it is known before any work.
-
-    The folder of each must exist, the path itself be no folder, and no two of the paths be the same file, nor one of
-    them an input, by whatever name or link.
-    """
-    taken = [(Path(path), "which is read") for path in inputs]
-    for file in map(Path, paths):
-        if not os.path.isdir(file.parent):
-            raise ConfigError(f"'{file}' cannot be written: '{file.parent}' is no folder. Make it first.")
-        if os.path.isdir(file):
-            raise ConfigError(f"'{file}' cannot be written: it is a folder. Name a file in it.")
-        for other, why in taken:
-            if _same(file, other):
-                raise ConfigError(f"'{file}' would overwrite '{other}', {why}. Name another file.")
-        taken.append((file, "which is written as well"))
-
-
-def _same(first: Path, second: Path) -> bool:
-    try:
-        return os.path.samefile(first, second)
-    except OSError:  # at least one does not exist yet
-        return os.path.realpath(first) == os.path.realpath(second)
 
 
 def plot_distributions(models: Mapping[str, Distribution], *, title: str = "") -> Figure:

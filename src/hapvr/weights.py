@@ -7,7 +7,6 @@ edited by hand; tensors may not.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from hapvr.errors import WeightsError
+from hapvr.storage import sha256_bytes, sha256_file, write_bytes, write_json
 
 VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
@@ -47,18 +47,15 @@ def save_parts(folder: str | os.PathLike[str], parts: Mapping[str, Part]) -> Pat
         for part, content in parts.items()
         for name, tensor in content.tensors.items()
     }
-    partial = folder / (TENSORS + ".partial")
-    partial.write_bytes(save(named))  # not save_file: it would hide the file from everybody but its owner
+    data = save(named)  # not save_file: it would hide the file from everybody but its owner
     config = {
         "format": "hapvr",
         "version": VERSION,
-        "sha256": _sha256(partial),
+        "sha256": sha256_bytes(data),
         "parts": {part: dict(content.config) for part, content in parts.items()},
     }
-    partial_config = folder / (CONFIG + ".partial")
-    partial_config.write_text(json.dumps(config, indent=2) + "\n")
-    partial.replace(folder / TENSORS)
-    partial_config.replace(folder / CONFIG)
+    write_bytes(folder / TENSORS, data)
+    write_json(folder / CONFIG, config, indent=2)
     return folder
 
 
@@ -69,7 +66,7 @@ def load_parts(folder: str | os.PathLike[str]) -> dict[str, Part]:
     path = folder / TENSORS
     if not path.is_file():
         raise WeightsError(f"'{folder}' has {CONFIG} but no {TENSORS}. Copy the whole folder again.")
-    if (found := _sha256(path)) != config["sha256"]:
+    if (found := sha256_file(path)) != config["sha256"]:
         raise WeightsError(
             f"'{path}' is damaged or was replaced: its sha256 begins {found[:12]}, {CONFIG} expects "
             f"{str(config['sha256'])[:12]}. Copy the whole folder again."
@@ -145,11 +142,3 @@ def _read_config(folder: Path) -> dict[str, Any]:
             f"'{folder}' was saved by format version {config.get('version')}; this hapvr reads {VERSION}."
         )
     return config
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

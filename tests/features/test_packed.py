@@ -271,6 +271,7 @@ def test_a_video_begun_by_an_interrupted_writer_is_begun_anew(tmp_path: Path) ->
         path.unlink()  # as if it had been killed before the last shard
     (tmp_path / "frames-00009.tar").write_bytes(b"without an index")
     (tmp_path / "frames-00009.tar.partial").write_bytes(b"half")
+    (tmp_path / ".frames-00009.tar.123-0a1b2c3d.part").write_bytes(b"half")
     packed = PackedFrames.open(tmp_path)
     assert packed.ids == []
     assert packed.incomplete == ["long"]
@@ -280,7 +281,7 @@ def test_a_video_begun_by_an_interrupted_writer_is_begun_anew(tmp_path: Path) ->
     packed = PackedFrames.open(tmp_path)
     assert packed.incomplete == []
     assert np.array_equal(packed.frames("long")[0], np.stack([jpeg(image) for image in images]))
-    assert not list(tmp_path.glob("*00009*")) + list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob("*00009*")) + list(tmp_path.glob(".*.part")) + list(tmp_path.glob("*.partial"))
 
 
 def test_a_full_disk_is_a_typed_error_and_costs_only_the_shard_at_hand(tmp_path: Path, monkeypatch: Any) -> None:
@@ -291,8 +292,8 @@ def test_a_full_disk_is_a_typed_error_and_costs_only_the_shard_at_hand(tmp_path:
         def full(*_: Any, **__: Any) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("hapvr.features.packed.put", full)
-        with pytest.raises(StorageError, match=r"frames-00001\.tar' could not be written: No space left"):
+        monkeypatch.setattr("hapvr.storage.sync_file", full)
+        with pytest.raises(StorageError, match=r"frames-00001\.tar' cannot be written: No space left"):
             writer.flush()
     assert PackedFrames.open(tmp_path).ids == ["before"]
 

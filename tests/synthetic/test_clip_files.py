@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hapvr.errors import DecodeError, NoVideoError
+from hapvr.errors import DecodeError, NoVideoError, StorageError
 from hapvr.synthetic import clip_files as files
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import read_clip, recompressed, write_clip
@@ -161,6 +161,6 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, mon
         raise OSError("disk full")
 
     monkeypatch.setattr("hapvr.synthetic.clip_files._write", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(StorageError, match="disk full"):
         write_clip(barcodes(2, fps=5), tmp_path / "clip.mp4")
     assert list(tmp_path.iterdir()) == []

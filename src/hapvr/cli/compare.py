@@ -28,7 +28,8 @@ def compare(
     """Tell whether and where two videos match: hapvr compare clip.mp4 film.mp4 --html match.html."""
     from hapvr.comparing import compare as compare_files
     from hapvr.pictures import save_html, save_plot
-    from hapvr.plotting import require_outputs, require_pictures
+    from hapvr.plotting import require_pictures
+    from hapvr.storage import require_outputs
 
     if plot is not None:
         require_pictures([plot])

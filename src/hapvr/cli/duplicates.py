@@ -13,6 +13,7 @@ import typer
 
 from hapvr.cli.library import Place, Wait
 from hapvr.cli.printing import printed
+from hapvr.storage import write_text
 
 if TYPE_CHECKING:
     from hapvr.library.calibrating import CalibrationReport
@@ -51,7 +52,7 @@ def duplicates(
     from hapvr.cli.folders import progress_bar
     from hapvr.errors import ConfigError
     from hapvr.library import Library
-    from hapvr.plotting import require_outputs
+    from hapvr.storage import require_outputs
 
     printed = [name for name, out in (("--json", as_json), ("--csv", table)) if out is not None and str(out) == "-"]
     if len(printed) > 1:
@@ -77,9 +78,9 @@ def duplicates(
     else:
         _print(report)
     if as_json is not None and printed != ["--json"]:
-        _write(as_json, json.dumps(report.to_json(), indent=2) + "\n")
+        write_text(as_json, json.dumps(report.to_json(), indent=2) + "\n")
     if table is not None and printed != ["--csv"]:
-        _write(table, _csv(report))
+        write_text(table, _csv(report))
     if page is not None:
         from hapvr.cli.duplicates_page import save_page
 
@@ -199,12 +200,3 @@ def _csv(report: DuplicateReport) -> str:
     writer.writeheader()
     writer.writerows(rows(report))
     return text.getvalue()
-
-
-def _write(path: Path, text: str) -> None:
-    from hapvr.errors import ConfigError
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"'{path}' cannot be written: {error.strerror or error}.") from error

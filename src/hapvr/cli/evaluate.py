@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from hapvr.cli.printing import printed
-from hapvr.errors import ConfigError, StorageError
+from hapvr.errors import ConfigError
+from hapvr.storage import require_outputs, write_text
 
 if TYPE_CHECKING:
     import torch
@@ -118,12 +119,12 @@ def evaluate(
     evaluation = measure(truth, found, missing=policy)
     record = {**evaluation.as_json(), **record}
     if csv_out is not None:
-        _write(csv_out, evaluation.as_csv())
+        write_text(csv_out, evaluation.as_csv())
     if quiet:
         typer.echo(json.dumps(record))
         return
     if json_out is not None:
-        _write(Path(json_out), json.dumps(record, indent=1) + "\n")
+        write_text(Path(json_out), json.dumps(record, indent=1) + "\n")
     _print(evaluation, record)
 
 
@@ -297,18 +298,8 @@ def _check_places(json_out: str | None, csv_out: Path | None, save_scores: Path 
     """Scoring may take hours: what cannot be written at the end is said now."""
     if save_scores is not None and save_scores.suffix.lower() not in _SCORES:
         raise ConfigError(f"Scores are saved as {' or '.join(_SCORES)}, got '{save_scores.name}'.")
-    for path in (None if json_out is None or json_out == "-" else Path(json_out), csv_out, save_scores):
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise ConfigError(f"'{path}' cannot be written: {'it is' if path.is_dir() else 'its folder is not'} there.")
-
-
-def _write(path: Path, text: str) -> None:
-    from hapvr.evaluation.work import put
-
-    try:
-        put(path, text.encode())
-    except OSError as error:
-        raise StorageError(f"'{path}' cannot be written: {error.strerror}.") from error
+    written = (None if json_out is None or json_out == "-" else Path(json_out), csv_out, save_scores)
+    require_outputs(path for path in written if path is not None)
 
 
 # --- printing --------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def extract(
     from hapvr.features import FeatureWriter
     from hapvr.features.folders import extract_files, find_videos
     from hapvr.model import load
-    from hapvr.plotting import require_outputs
+    from hapvr.storage import require_outputs
 
     others: list[Path] = []
     files = find_videos(videos, passed_over=others)

@@ -131,7 +131,8 @@ def matrices(
     """Frame matrices of two videos under several models: hapvr plot matrices a.mp4 b.mp4 --model lite -o matrix.png."""
     from hapvr.comparing import compare
     from hapvr.model import DEFAULT
-    from hapvr.plotting import plot_matrices, require_outputs
+    from hapvr.plotting import plot_matrices
+    from hapvr.storage import require_outputs
 
     require_outputs(out, inputs=(query, target))
     matches = {}

@@ -32,7 +32,7 @@ def search(
 ) -> None:
     """Find what shows the same as a query: hapvr search library clip.mp4 --from 12 --to 20."""
     from hapvr.library import Library
-    from hapvr.plotting import require_outputs
+    from hapvr.storage import require_outputs
 
     with Library.open(library) as opened:
         if page is not None:

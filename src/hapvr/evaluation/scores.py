@@ -21,6 +21,7 @@ import numpy.typing as npt
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.evaluation.benchmarks.record import require_ids
+from hapvr.storage import replace_file
 
 _CHUNK = 1 << 22  # characters of a JSON file read at a time
 _LONGEST_ID = 1 << 16  # a JSON text that is cut short is damaged at most this far from its end
@@ -85,17 +86,13 @@ def write_scores(scores: Scores, path: str | os.PathLike[str]) -> None:
     """
     path = Path(path)
     kind = _kind(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replace_file(path) as temporary:
         if kind == ".npz":
-            with part.open("wb") as file:
+            with temporary.open("wb") as file:
                 np.savez(file, queries=np.array(scores.queries), targets=np.array(scores.targets), values=scores.values)
         else:
-            with part.open("w", encoding="utf-8") as text:
+            with temporary.open("w", encoding="utf-8") as text:
                 _write_json(scores, text)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def read_scores(path: str | os.PathLike[str]) -> Scores:

@@ -23,9 +23,10 @@ from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.evaluation.benchmarks.record import Benchmark
 from hapvr.evaluation.reading import Chunk, plan_chunks, read_chunks
 from hapvr.evaluation.scores import Scores
-from hapvr.evaluation.work import WorkFolder, file_identity, model_checksum, names_checksum
+from hapvr.evaluation.work import WorkFolder, model_checksum
 from hapvr.features.files import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise
+from hapvr.storage import sample_file, sha256_names
 
 Progress = Callable[[int, int], None]
 
@@ -241,10 +242,10 @@ def _identity(
         "benchmark": benchmark.name,
         "model": model_checksum(model),
         "precision": f"{str(precision).removeprefix('torch.')} on {model.device.type}",
-        "features": file_identity(file.path),
-        "query_features": file_identity(query_file.path),
-        "queries": names_checksum(queries),
-        "database": names_checksum(
+        "features": sample_file(file.path),
+        "query_features": sample_file(query_file.path),
+        "queries": sha256_names(queries),
+        "database": sha256_names(
             f"{chunk.number} {id} {length}"
             for chunk in chunks
             for id, length in zip(chunk.ids, chunk.lengths, strict=True)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.benchmarks.record import Benchmark
-from hapvr.evaluation.work import extractor_checksum, file_identity, put
+from hapvr.evaluation.work import extractor_checksum
 from hapvr.features.files import Features, FeatureWriter
 from hapvr.features.folders import ExtractionReport, Failure, extract_files, find_videos
+from hapvr.storage import sample_file, write_json
 
 if TYPE_CHECKING:
     from hapvr.features.extractor import RegionExtractor
@@ -94,7 +95,7 @@ def extract_videos(
     }
     with FeatureWriter(out, attributes=attributes) as writer:
         sources = _sources(out, there, writer.done_ids())
-        put(_beside(out), json.dumps(sources).encode())
+        write_json(_beside(out), sources, indent=None)
 
         def store(id: str, features: Features) -> None:
             writer.add(id, features.informative())
@@ -121,7 +122,7 @@ def _sources(out: Path, files: Mapping[str, Path], done: Iterable[str]) -> dict[
         raise StorageError(
             f"'{path}' cannot be read: {error}. Delete it and '{out.name}', and run it again."
         ) from error
-    sources = {id: file_identity(file)[:16] for id, file in files.items()}
+    sources = {id: sample_file(file)[:16] for id, file in files.items()}
     for id in done:
         if id in sources and sources[id] != known.get(id):
             raise StorageError(

@@ -8,12 +8,10 @@ Every file is put in place whole. Several processes, on several machines, may fi
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
 import os
-import uuid
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -28,6 +26,7 @@ from torch import nn
 from hapvr.errors import StorageError
 from hapvr.evaluation.reading import Chunk
 from hapvr.similarity import VideoSimilarity
+from hapvr.storage import replace_file, sha256_names, write_json
 
 if TYPE_CHECKING:
     from hapvr.features.extractor import RegionExtractor
@@ -47,12 +46,12 @@ class WorkFolder:
     def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, str | int]) -> None:
         self.folder = Path(folder)
         self._identity = dict(identity)
-        self._checksum = names_checksum(f"{name} {value}" for name, value in sorted(identity.items()))
+        self._checksum = sha256_names(f"{name} {value}" for name, value in sorted(identity.items()))
         path = self.folder / RECORD
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not path.exists():
-                put(path, (json.dumps(self._identity, indent=1) + "\n").encode(), only_new=True)
+                write_json(path, self._identity, only_new=True)
             found = json.loads(path.read_text())
         except OSError as error:
             raise StorageError(f"'{self.folder}' cannot be used as a work folder: {error.strerror}.") from error
@@ -89,15 +88,9 @@ class WorkFolder:
 
     def store(self, chunk: Chunk, values: NDArray[np.float32]) -> None:
         """Keep the scores of a finished chunk."""
-        buffer = io.BytesIO()
-        np.savez(buffer, values=values, evaluation=np.array(self._checksum))
-        path = self._path(chunk)
-        try:
-            put(path, buffer.getvalue())
-        except OSError as error:
-            raise StorageError(
-                f"'{path}' cannot be written: {error.strerror}. Make room, then run it again."
-            ) from error
+        hint = "Make room, then run it again."
+        with replace_file(self._path(chunk), hint=hint) as temporary, temporary.open("wb") as file:
+            np.savez(file, values=values, evaluation=np.array(self._checksum))
 
     def _path(self, chunk: Chunk) -> Path:
         return self.folder / f"chunk-{chunk.number:05d}.npz"
@@ -122,41 +115,3 @@ def _checksum(words: Iterable[str], modules: Iterable[nn.Module]) -> str:
             digest.update(f"{name} {values.dtype} {list(values.shape)}".encode())
             digest.update(values.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def file_identity(path: Path) -> str:
-    """A checksum of a large file's size and of pieces spread over it."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            digest = hashlib.sha256(str(size).encode())
-            for number in range(_SAMPLES):
-                file.seek(max(0, size - _SAMPLE_BYTES) * number // (_SAMPLES - 1))
-                digest.update(file.read(_SAMPLE_BYTES))
-    except OSError as error:
-        raise StorageError(f"'{path}' cannot be read: {error.strerror}.") from error
-    return digest.hexdigest()
-
-
-def names_checksum(names: Iterable[str]) -> str:
-    """A checksum of names in their order."""
-    return hashlib.sha256("\0".join(names).encode()).hexdigest()
-
-
-def put(path: Path, data: bytes, *, only_new: bool = False) -> None:
-    """Write a whole file: it is there with all its bytes, or not at all. Several processes may write the same one."""
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if only_new:
-            with contextlib.suppress(OSError):  # it is there, or the file system has no links
-                os.link(partial, path)
-                return
-            if path.exists():
-                return
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError
-from hapvr.features._transaction import Transaction, journal_of, put
+from hapvr.features._transaction import Transaction, journal_of
+from hapvr.storage import replace_file
 
 Setting = str | int | float | bool
 """A value of a file's attributes."""
@@ -88,12 +89,10 @@ def create(path: Path, attributes: Mapping[str, Setting], *, sync: bool) -> None
                 h5.attrs[name] = np.array(text, h5py.string_dtype("utf-8", max(1, len(text))))
             else:
                 h5.attrs[name] = value
-    try:
+    with replace_file(path, sync=sync) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
         journal_of(path).unlink(missing_ok=True)  # of a file that is no more
-        put(path, buffer.getvalue(), sync=sync)
-    except OSError as error:
-        raise StorageError(f"'{path}' cannot be written: {error.strerror}.") from error
+        temporary.write_bytes(buffer.getvalue())
 
 
 def survey(h5: Any, path: Path) -> dict[str, Entry]:

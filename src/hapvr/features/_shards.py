@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,12 +14,14 @@ from numpy.typing import NDArray
 
 from hapvr.errors import DataError, HapvrError, StorageError
 from hapvr.features._layout import check_attributes, sentence
+from hapvr.storage import sha256_file
 from hapvr.video.crew_work import BROKEN_PICTURE
 
 FORMAT, VERSION = "hapvr-frames", 1
 LONGEST_SIDE = 65_500  # JPEG's
 BROKEN = BROKEN_PICTURE  # what a damaged index can raise, too
 COPY = "Copy the folder again from where it came, or pack its videos anew."
+_UNFINISHED = re.compile(r"frames-\d{5,}\.(tar|(tar|json)\.partial)|\.frames-\d{5,}\.(tar|json)\..+\.part")
 _INDEX = re.compile(r"frames-(\d{5,})\.json")
 
 Images = NDArray[np.uint8]
@@ -155,7 +156,7 @@ def remove_unfinished(folder: Path, shards: Sequence[Shard]) -> None:
     """Remove what an interrupted writer left: shards without an index, files half written."""
     indexed = {shard.path.name for shard in shards}
     for path in folder.iterdir():
-        if re.fullmatch(r"frames-\d{5,}\.(tar|(tar|json)\.partial)", path.name) and path.name not in indexed:
+        if _UNFINISHED.fullmatch(path.name) and path.name not in indexed:
             path.unlink()
 
 
@@ -169,11 +170,7 @@ def require_size(shard: Shard) -> None:
 
 
 def shard_checksum(shard: Shard) -> str:
-    digest = hashlib.sha256()
     try:
-        with shard.path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
+        return sha256_file(shard.path)
     except OSError as error:
         return f"unreadable: {error.strerror}"
-    return digest.hexdigest()

@@ -195,29 +195,6 @@ def recover(path: Path) -> None:
         ) from error
 
 
-def put(path: Path, data: bytes, *, sync: bool) -> None:
-    """Write a whole small file: it is there with all its bytes, or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-    partial.replace(path)
-    if sync:
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Let the names of a folder's files reach the disk, on systems where a folder can be opened."""
-    with contextlib.suppress(OSError):
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
-
-
 def locked_folder(folder: Path) -> contextlib.ExitStack:
     """Take the lock of a folder, on systems where one can be opened; closing the result gives it back."""
     held = contextlib.ExitStack()

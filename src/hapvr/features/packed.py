@@ -10,10 +10,8 @@ is read against its checksum, and the whole shard can be. Reading takes Pillow a
 
 from __future__ import annotations
 
-import hashlib
 import io
 import itertools
-import json
 import math
 import os
 import tarfile
@@ -47,7 +45,8 @@ from hapvr.features._shards import (
     require_size,
     shard_checksum,
 )
-from hapvr.features._transaction import locked_folder, put
+from hapvr.features._transaction import locked_folder
+from hapvr.storage import sha256_bytes, write_bytes, write_json
 from hapvr.video.crew_work import JpegRun, encode_jpeg, reduced
 
 Flags = NDArray[np.bool_]
@@ -232,20 +231,18 @@ class PackedWriter:
             "format": FORMAT,
             "version": VERSION,
             "bytes": len(data),
-            "sha256": hashlib.sha256(data).hexdigest(),
+            "sha256": sha256_bytes(data),
             "settings": self._settings,
             "videos": self._parts,
         }
         path = self.folder / f"frames-{self._number:05d}.tar"
+        hint = "The shards before it are safe. Make room, then open another `PackedWriter` on the folder."
         try:
-            put(path, data, sync=True)
-            put(path.with_suffix(".json"), json.dumps(index).encode(), sync=True)
-        except OSError as error:
+            write_bytes(path, data, hint=hint)
+            write_json(path.with_suffix(".json"), index, indent=None, hint=hint)
+        except StorageError:
             self._live = False
-            raise StorageError(
-                f"'{path}' could not be written: {error.strerror}. The shards before it are safe. Make room, then open "
-                "another `PackedWriter` on the folder."
-            ) from error
+            raise
         self._number += 1
         self._done.update(self._waiting)
         self._waiting.clear()

@@ -101,14 +101,14 @@ def _loaded(name: str, rate: float | None) -> Model:
 
 def model_digest(model: Model) -> str:
     """The sha256 of all that a model's features depend on but the rate: backbone, whitening, sampling."""
-    from hapvr.fetching import digest
+    from hapvr.storage import sha256_tensors
 
     extractor = model.extractor
     sampling = {name: value for name, value in asdict(extractor.sampling).items() if name != "fps"}
     total = hashlib.sha256(repr(sorted(sampling.items())).encode())
-    total.update(digest(extractor.backbone.state_dict()).encode())
+    total.update(sha256_tensors(extractor.backbone.state_dict()).encode())
     if extractor.whitening is not None:
-        total.update(digest(extractor.whitening.to_part().tensors).encode())
+        total.update(sha256_tensors(extractor.whitening.to_part().tensors).encode())
     return total.hexdigest()
 
 

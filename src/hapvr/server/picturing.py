@@ -6,12 +6,8 @@ into a file, whole or not at all.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +17,7 @@ from PIL import Image
 from hapvr.errors import NoVideoError
 from hapvr.server.limiting import be_nice, limit_memory
 from hapvr.server.worker import Call, Task
+from hapvr.storage import replace_file
 from hapvr.video.decode import decode, decode_chunks, probe
 from hapvr.video.limits import DecodeLimits
 
@@ -104,7 +101,10 @@ class PictureDesk:
 
         end = time.monotonic() + self._settings["preview_s"] * 0.9
         longest = self._settings["preview_length_s"]
-        with _whole(arguments["out"]) as partial, av.open(partial, "w", format="mp4", options=_FAST_START) as container:
+        with (
+            replace_file(arguments["out"], sync=False) as temporary,
+            av.open(str(temporary), "w", format="mp4", options=_FAST_START) as container,
+        ):
             stream: Any = None
             last = -1
             for frames in decode_chunks(
@@ -148,17 +148,5 @@ def _sized(image: NDArray[np.uint8], *, width: int | None = None, height: int | 
 
 
 def _save(picture: Image.Image, out: str) -> None:
-    with _whole(out) as partial:
-        picture.save(partial, "JPEG", quality=80)
-
-
-@contextmanager
-def _whole(out: str) -> Iterator[str]:
-    """A name to write to, which becomes `out` if nothing goes wrong."""
-    partial = f"{out}.{os.getpid()}.partial"
-    try:
-        yield partial
-        Path(partial).replace(out)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(partial)
+    with replace_file(out, sync=False) as temporary:
+        picture.save(temporary, "JPEG", quality=80)

@@ -29,7 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from hapvr.errors import ConfigError, DataError, DecodeError, HapvrError
+from hapvr.errors import ConfigError, DataError, DecodeError, HapvrError, StorageError
+from hapvr.storage import replace_file, write_json
 from hapvr.synthetic.benchmark_plan import KINDS, SAME_EVENT, Job, Query, checked_kinds, plan, positives_of, unique_ids
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import read_clip, write_clip
@@ -140,7 +141,7 @@ def make_benchmark(
         "queries": {query.id: query.truth(ids, groups) for query in sorted(done, key=lambda query: query.id)},
         "database": dict(sorted(database.items())),
     }
-    _write_json(out / "ground_truth.json", truth)
+    write_json(out / "ground_truth.json", truth)
     return BenchmarkSummary(
         folder=out,
         queries=len(done),
@@ -314,7 +315,7 @@ def _make(job: Job, query: Query, clip: Clip, host: Clip | None, out: Path) -> _
         write_clip(edited.clip, target)
     sizes = {file: (out / file).stat().st_size for file in (f"queries/{query.id}.mp4", rest) if file}
     note = {"recipe": _recipe(job, query), "sizes": sizes, "segments": segments, "rest": rest}
-    _write_json(out / ".made" / f"{query.id}.json", note)
+    write_json(out / ".made" / f"{query.id}.json", note)
     return _Done(query.id, query.kind, job.source, segments, rest, made=True)
 
 
@@ -357,7 +358,7 @@ def _linked(paths: Iterable[Path], out: Path, ids: dict[Path, str], failed: list
         file = f"database/{ids[path]}{path.suffix}"
         try:
             _link(path, out / file)
-        except OSError as error:
+        except (OSError, StorageError) as error:
             failed.append(Failure(str(path), str(error)))
         else:
             yield ids[path], file
@@ -369,18 +370,8 @@ def _link(source: Path, target: Path) -> None:
         old, new = target.stat(), source.stat()
         if (old.st_size, old.st_mtime_ns) == (new.st_size, new.st_mtime_ns):
             return
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
+    with replace_file(target, sync=False) as temporary:
         try:
-            os.link(source.resolve(), part)
+            os.link(source.resolve(), temporary)
         except OSError:
-            shutil.copy2(source, part)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(path)
+            shutil.copy2(source, temporary)

@@ -15,6 +15,7 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from hapvr.errors import DecodeError, NoVideoError
+from hapvr.storage import replace_file
 from hapvr.synthetic.clip import Clip, Images
 
 _USUAL_RATE = Fraction(25)  # where a file does not say how fast its frames follow each other
@@ -51,14 +52,8 @@ def write_clip(clip: Clip, path: str | Path, *, crf: int = 20) -> None:
 
     The file appears whole or not at all. Frames of odd height or width gain a row or a column.
     """
-    path = Path(path)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            _write(clip, file, crf)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replace_file(path, sync=False) as temporary, open(temporary, "wb") as file:
+        _write(clip, file, crf)
 
 
 def recompressed(clip: Clip, *, crf: int) -> Clip:

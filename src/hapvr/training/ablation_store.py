@@ -8,9 +8,7 @@ A record is written when all else is there, and each file is there whole or not 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from hapvr.errors import ConfigError, StorageError
+from hapvr.storage import sha256_bytes, write_bytes, write_json
 
 _FORMAT, _VERSION = "hapvr-ablation", 1
+_HINT = "What is finished is safe."
 _NEEDED = {"settings", "figures", "trained_as", "failed", "sha256"}
 
 
@@ -59,13 +59,13 @@ class Store:
     def write(self, name: str, record: Mapping[str, Any]) -> None:
         """Keep a record."""
         whole = {"format": _FORMAT, "version": _VERSION, **record}
-        self._put(f"{name}.json", (json.dumps(whole, indent=1) + "\n").encode())
+        write_json(self.folder / f"{name}.json", whole, hint=_HINT)
 
     def read_network(self, name: str, checksum: str) -> dict[str, Tensor] | None:
         """The weights of a network; None if they are not there whole."""
         try:
             data = (self.folder / f"{name}.safetensors").read_bytes()
-            if hashlib.sha256(data).hexdigest() != checksum:
+            if sha256_bytes(data) != checksum:
                 return None
             tensors: dict[str, Tensor] = load(data)
             return tensors
@@ -75,25 +75,12 @@ class Store:
     def write_network(self, name: str, tensors: Mapping[str, Tensor]) -> str:
         """Keep the weights of a network; returns their checksum."""
         data = save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()})
-        self._put(f"{name}.safetensors", data)
-        return hashlib.sha256(data).hexdigest()
+        write_bytes(self.folder / f"{name}.safetensors", data, hint=_HINT)
+        return sha256_bytes(data)
 
     def note(self, name: str, content: Any) -> None:
         """Keep something that explains figures, as JSON."""
-        self._put(f"{name}.json", (json.dumps(content, indent=1) + "\n").encode())
-
-    def _put(self, name: str, data: bytes) -> None:
-        path, partial = self.folder / name, self.folder / f"{name}.partial"
-        try:
-            with partial.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except OSError as error:
-            raise StorageError(
-                f"'{path}' cannot be written: {error.strerror or error}. What is finished is safe."
-            ) from error
+        write_json(self.folder / f"{name}.json", content, hint=_HINT)
 
 
 def changes(before: Any, now: Any, path: str = "") -> list[str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import json
 import statistics
 import sys
@@ -27,6 +26,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, HapvrError
 from hapvr.model import load
+from hapvr.storage import sha256_bytes
 from hapvr.training.ablation_store import Store
 from hapvr.training.ablation_tables import FORMATS, MEASURES, AblationLine, AblationTable, Figure, render
 from hapvr.training.bank import Bank
@@ -274,15 +274,12 @@ def _bank_print(bank: Bank) -> dict[str, Any]:
     """What tells banks apart whose vectors may differ in their last bits: shapes, and which videos each view shows."""
     contents = b"".join(side.contents.cpu().numpy().tobytes() for side in (bank.weak, bank.strong))
     shapes = {"weak": list(bank.weak.regions.shape), "strong": list(bank.strong.regions.shape)}
-    return shapes | {"contents_sha256": hashlib.sha256(contents).hexdigest()}
+    return shapes | {"contents_sha256": sha256_bytes(contents)}
 
 
 def _benchmark_print(benchmark: Benchmark) -> str:
-    digest = hashlib.sha256(benchmark.relevant.to(torch.uint8).cpu().numpy().tobytes())
-    digest.update(
-        repr([[len(video) for video in videos] for videos in (benchmark.queries, benchmark.targets)]).encode()
-    )
-    return digest.hexdigest()
+    lengths = [[len(video) for video in videos] for videos in (benchmark.queries, benchmark.targets)]
+    return sha256_bytes(benchmark.relevant.to(torch.uint8).cpu().numpy().tobytes() + repr(lengths).encode())
 
 
 # --- from settings ---------------------------------------------------------------------------------------------------

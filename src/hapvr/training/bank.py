@@ -10,9 +10,7 @@ whole, with its checksum beside it. An interrupted bank is completed by making i
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from torch import Tensor
 
 from hapvr.checks import require_finite
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
+from hapvr.storage import sha256_bytes, write_bytes, write_json
 from hapvr.training.alike import LookAlikes, mean_vectors
 from hapvr.training.augment import ViewConfig, make_views
 from hapvr.training.clips import ClipSet
@@ -256,7 +255,7 @@ class _Filler:
 def _description(
     clips: ClipSet, config: BankConfig, views: ViewConfig, batch: int, seed: int, about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    ids = hashlib.sha256("\n".join(clips.ids).encode()).hexdigest()
+    ids = sha256_bytes("\n".join(clips.ids).encode())
     settings = {
         "videos": len(clips),
         "ids_sha256": ids,
@@ -277,7 +276,7 @@ def _require_same(folder: Path, description: Mapping[str, Any]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            _put(path, (json.dumps(description, indent=1) + "\n").encode())
+            write_json(path, description)
             return
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -299,13 +298,9 @@ def _write_shard(folder: Path, number: int, shard: Mapping[str, Tensor]) -> None
     _require_finite(shard)
     path = _shard_path(folder, number)
     data = save({name: tensor.cpu().contiguous() for name, tensor in shard.items()})
-    try:
-        _put(path, data)
-        _put(path.with_suffix(".sha256"), hashlib.sha256(data).hexdigest().encode())
-    except OSError as error:
-        raise StorageError(
-            f"'{path}' cannot be written: {error.strerror or error}. What is there is safe: make room and start again."
-        ) from error
+    hint = "What is there is safe: make room and start again."
+    write_bytes(path, data, hint=hint)
+    write_bytes(path.with_suffix(".sha256"), sha256_bytes(data).encode(), hint=hint)
 
 
 def _read_shard(folder: Path | None, number: int) -> dict[str, Tensor] | None:
@@ -315,18 +310,9 @@ def _read_shard(folder: Path | None, number: int) -> dict[str, Tensor] | None:
     path = _shard_path(folder, number)
     try:
         data, checksum = path.read_bytes(), path.with_suffix(".sha256").read_text()
-        if hashlib.sha256(data).hexdigest() != checksum:
+        if sha256_bytes(data) != checksum:
             return None
         tensors: dict[str, Tensor] = load(data)
         return tensors
     except (OSError, SafetensorError, UnicodeDecodeError):
         return None
-
-
-def _put(path: Path, data: bytes) -> None:
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

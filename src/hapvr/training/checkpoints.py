@@ -9,9 +9,7 @@ damaged checkpoint is reported and the one before it is used.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,9 +22,11 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from hapvr.errors import StorageError
+from hapvr.storage import sha256_bytes, sync_folder, write_bytes, write_json
 
 STATE, TENSORS, BEST = "state.json", "state.safetensors", "best"
 _FORMAT, _VERSION, _KEPT = "hapvr-checkpoint", 1, 2
+_KEPT_HINT = "The checkpoints before it are kept."
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,27 +50,28 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, name: str | None = 
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         data = save({key: tensor.detach().cpu().contiguous() for key, tensor in checkpoint.tensors.items()})
-        _write(partial / TENSORS, data)
+        write_bytes(partial / TENSORS, data, hint=_KEPT_HINT)
         state = {
             "format": _FORMAT,
             "version": _VERSION,
             "step": checkpoint.step,
-            "sha256": hashlib.sha256(data).hexdigest(),
+            "sha256": sha256_bytes(data),
             "values": dict(checkpoint.values),
         }
-        _write(partial / STATE, (json.dumps(state, indent=1) + "\n").encode())
+        write_json(partial / STATE, state, hint=_KEPT_HINT)
         old = folder / f".{place.name}.old"
         shutil.rmtree(old, ignore_errors=True)
         if place.exists():
             place.rename(old)
         partial.rename(place)
+        sync_folder(folder)
         shutil.rmtree(old, ignore_errors=True)
         if name is None:
             for former in _steps(folder)[:-_KEPT]:
                 shutil.rmtree(former, ignore_errors=True)
     except OSError as error:
         raise StorageError(
-            f"the checkpoint '{place}' cannot be written: {error.strerror or error}. Those before it are kept."
+            f"the checkpoint '{place}' cannot be written: {error.strerror or error}. {_KEPT_HINT}"
         ) from error
     return place
 
@@ -82,7 +83,7 @@ def read_checkpoint(place: Path) -> Checkpoint:
         data = (place / TENSORS).read_bytes()
         if not isinstance(state, dict) or state.get("format") != _FORMAT or state.get("version") != _VERSION:
             raise StorageError(f"'{place}' is no checkpoint of this version of hapvr.")
-        if hashlib.sha256(data).hexdigest() != state["sha256"]:
+        if sha256_bytes(data) != state["sha256"]:
             raise StorageError(f"'{place}' is damaged: its checksum is not that of {STATE}.")
         return Checkpoint(int(state["step"]), load(data), state["values"])
     except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, SafetensorError) as error:
@@ -139,10 +140,3 @@ def unpack_state(tensors: Mapping[str, Tensor], model: torch.nn.Module, optimise
 
 def _steps(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*")) if folder.is_dir() else []
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

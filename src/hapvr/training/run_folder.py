@@ -28,6 +28,7 @@ from torch import Tensor
 from hapvr import __version__
 from hapvr.config import parse_toml
 from hapvr.errors import ConfigError, StorageError
+from hapvr.storage import write_json, write_text
 from hapvr.training.checkpoints import Checkpoint, latest_checkpoint, save_checkpoint
 from hapvr.training.config import TrainConfig, as_table, config_from, to_toml
 
@@ -49,7 +50,7 @@ class RunFolder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._require_same(config)
-            (self.folder / CONFIG).write_text(to_toml(as_table(config)), encoding="utf-8")
+            write_text(self.folder / CONFIG, to_toml(as_table(config)))
             self._note_versions(config)
         except OSError as error:
             raise StorageError(f"'{self.folder}' cannot be written: {error.strerror or error}.") from error
@@ -69,7 +70,7 @@ class RunFolder:
         done = 0 if checkpoint is None else checkpoint.step
         if path.exists():
             kept = [line for line in path.read_text().splitlines() if _step_of(line) <= done]
-            path.write_text("".join(f"{line}\n" for line in kept))
+            write_text(path, "".join(f"{line}\n" for line in kept))
         return checkpoint
 
     def save(self, checkpoint: Checkpoint, *, best: bool = False) -> None:
@@ -100,7 +101,7 @@ class RunFolder:
 
     def note_skipped(self, skipped: Any) -> None:
         """Write down what the data could not give."""
-        (self.folder / SKIPPED).write_text(json.dumps(skipped, indent=1, default=str) + "\n")
+        write_text(self.folder / SKIPPED, json.dumps(skipped, indent=1, default=str) + "\n")
 
     def close(self) -> None:
         """Let everything reach the disk."""
@@ -141,7 +142,7 @@ class RunFolder:
         path = self.folder / VERSIONS
         starts = json.loads(path.read_text()) if path.exists() else []
         starts.append(versions(config.run.torch_device()))
-        path.write_text(json.dumps(starts, indent=1) + "\n")
+        write_json(path, starts)
 
 
 def versions(device: torch.device) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from hapvr.errors import ConfigError, ShapeError, StorageError
 from hapvr.evaluation import mean_average_precision, micro_average_precision
 from hapvr.similarity import VideoSimilarity, pairwise
+from hapvr.storage import write_bytes
 from hapvr.training.config import ValidationConfig
 
 
@@ -51,7 +52,7 @@ class Benchmark:
         for kind, videos in (("queries", self.queries), ("targets", self.targets)):
             tensors[f"{kind}.regions"] = torch.cat([video.half().cpu() for video in videos])
             tensors[f"{kind}.lengths"] = torch.tensor([len(video) for video in videos])
-        path.write_bytes(save(tensors))
+        write_bytes(path, save(tensors))
 
     @classmethod
     def load(cls, path: Path) -> Benchmark:

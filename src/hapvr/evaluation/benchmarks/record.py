@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from hapvr.config import from_mapping, suggest
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.metrics import Ties
+from hapvr.storage import write_json
 
 FigureName: TypeAlias = Literal["mAP", "uAP", "EVVE mAP", "recall@1"]
 FORMAT = "hapvr benchmark 1"
@@ -193,16 +194,10 @@ class Benchmark:
 
 def write_benchmark(benchmark: Benchmark, path: str | os.PathLike[str]) -> None:
     """Store a benchmark as JSON; `read_benchmark` gives back an equal one."""
-    path = Path(path)
-    content = {"format": FORMAT} | {item.name: getattr(benchmark, item.name) for item in fields(benchmark)}
+    content: dict[str, Any] = {item.name: getattr(benchmark, item.name) for item in fields(benchmark)}
     content["tasks"] = [asdict(task) for task in benchmark.tasks]
     content["left_out"] = {name: asdict(left) for name, left in benchmark.left_out.items()}
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(json.dumps(content, indent=None) + "\n", encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_json(path, {"format": FORMAT} | content, indent=None)
 
 
 def read_benchmark(path: str | os.PathLike[str]) -> Benchmark:

@@ -1,0 +1,218 @@
+"""Files on disk: written whole or not at all, told apart by digests, and checked for being writable before any work.
+
+Every package writes through `replace_file` or a function built on it, so that after a crash or a power failure a path
+holds the old content or the new one, never a part. (HDF5 feature files grow in place; they have a journal of their own,
+`hapvr.features._transaction`.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hapvr.errors import ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+StrPath = str | os.PathLike[str]
+
+_BLOCK = 1 << 20  # bytes read at a time
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def replace_file(path: StrPath, *, sync: bool = True, only_new: bool = False, hint: str = "") -> Iterator[Path]:
+    """Write a file by way of a temporary one in the same folder, which takes its place when the block ends well.
+
+    The temporary file is flushed to disk before it is moved and the folder after it. Where the block raises, `path` is
+    left as it was. Several processes may write the same path: the last one wins. A link is followed; a device or a pipe
+    is written to, not replaced.
+
+    Args:
+        path: the file to make or replace.
+        sync: False leaves it to the system when the bytes reach the disk: for what can be made again.
+        only_new: leave a file alone that another process has put there meanwhile.
+        hint: a sentence added to the error: what to do.
+
+    Raises:
+        StorageError: the file cannot be written. `path` is as it was.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with replace_file(Path(folder.name, "a.txt")) as temporary:
+    ...     _ = temporary.write_text("whole")
+    >>> [(file.name, file.read_text()) for file in Path(folder.name).iterdir()]
+    [('a.txt', 'whole')]
+    >>> folder.cleanup()
+    """
+    path = Path(path)
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with tempfile.TemporaryDirectory(prefix="hapvr-") as folder:
+                yield (temporary := Path(folder, path.name))
+                with open(path, "wb") as device, open(temporary, "rb") as file:
+                    shutil.copyfileobj(file, device)
+            return
+        target = Path(os.path.realpath(path))  # a link stays a link
+        start = target.name.encode(errors="replace")[:100].decode(errors="ignore")  # names end at 255 bytes
+        temporary = target.with_name(f".{start}.{os.getpid()}-{secrets.token_hex(4)}.part")
+        try:
+            yield temporary
+            if sync:
+                sync_file(temporary)
+            if not (only_new and _link_new(temporary, target)):
+                os.replace(temporary, target)
+            if sync:
+                sync_folder(target.parent)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        advice = f" {hint}" if hint else ""
+        raise StorageError(f"'{path}' cannot be written: {error.strerror or error}.{advice}") from error
+
+
+def _link_new(temporary: Path, path: Path) -> bool:
+    """Give a file the name `path` unless there is such a file; False on file systems without links if there is none."""
+    try:
+        os.link(temporary, path)
+    except OSError:
+        return path.exists()
+    return True
+
+
+def write_bytes(path: StrPath, data: bytes, *, sync: bool = True, only_new: bool = False, hint: str = "") -> None:
+    """Write a whole file; see `replace_file`."""
+    with replace_file(path, sync=sync, only_new=only_new, hint=hint) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(path: StrPath, text: str, *, hint: str = "") -> None:
+    """Write a whole UTF-8 file; see `replace_file`."""
+    write_bytes(path, text.encode(), hint=hint)
+
+
+def write_json(path: StrPath, content: Any, *, indent: int | None = 1, only_new: bool = False, hint: str = "") -> None:
+    """Write plain values as a JSON file that ends in a line break; see `replace_file`."""
+    text = json.dumps(content, indent=indent) + "\n"  # ASCII: file names may hold bytes that are no text
+    write_bytes(path, text.encode(), only_new=only_new, hint=hint)
+
+
+def sync_file(path: StrPath) -> None:
+    """Let the bytes of a file reach the disk."""
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: StrPath) -> None:
+    """Let the names of a folder's files reach the disk, on systems where a folder can be opened."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# --- digests -----------------------------------------------------------------------------------------------------
+
+
+def sha256_bytes(data: bytes) -> str:
+    """The sha256 of bytes, in hexadecimal digits.
+
+    >>> sha256_bytes(b"")[:12]
+    'e3b0c44298fc'
+    """
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: StrPath) -> str:
+    """The sha256 of a file's bytes, read in pieces."""
+    total = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            total.update(block)
+    return total.hexdigest()
+
+
+def sha256_names(names: Iterable[str]) -> str:
+    """The sha256 of names in their order."""
+    return sha256_bytes("\0".join(names).encode())
+
+
+def sha256_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """The sha256 of tensors: of their names, types, shapes and values, in the order of their names.
+
+    Unlike a file's it does not depend on who wrote the file.
+
+    >>> import torch
+    >>> a, b = torch.zeros(2), torch.ones(1)
+    >>> sha256_tensors({"a": a, "b": b}) == sha256_tensors({"b": b, "a": a})
+    True
+    >>> sha256_tensors({"a": a}) == sha256_tensors({"a": a.half()})
+    False
+    """
+    import torch
+
+    total = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        total.update(f"{name}\n{tensor.dtype} {list(tensor.shape)}\n".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+def sample_file(path: StrPath, *, samples: int = 64, sample_bytes: int = 4096) -> str:
+    """The sha256 of a large file's size and of pieces spread over it: quick, and tells most changes.
+
+    `StorageError` if the file cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            total = hashlib.sha256(str(size).encode())
+            for number in range(samples):
+                file.seek(max(0, size - sample_bytes) * number // (samples - 1))
+                total.update(file.read(sample_bytes))
+    except OSError as error:
+        raise StorageError(f"'{path}' cannot be read: {error.strerror}.") from error
+    return total.hexdigest()
+
+
+# --- output paths --------------------------------------------------------------------------------------------------
+
+
+def require_outputs(paths: Iterable[StrPath], *, inputs: Iterable[StrPath] = ()) -> None:
+    """Raise `ConfigError` unless files can be written at the paths without harm, so that it is known before any work.
+
+    The folder of each must exist, the path itself be no folder, and no two of the paths be the same file, nor one of
+    them an input, by whatever name or link.
+    """
+    taken = [(Path(path), "which is read") for path in inputs]
+    for file in map(Path, paths):
+        if not os.path.isdir(file.parent):
+            raise ConfigError(f"'{file}' cannot be written: '{file.parent}' is no folder. Make it first.")
+        if os.path.isdir(file):
+            raise ConfigError(f"'{file}' cannot be written: it is a folder. Name a file in it.")
+        for other, why in taken:
+            if _same_file(file, other):
+                raise ConfigError(f"'{file}' would overwrite '{other}', {why}. Name another file.")
+        taken.append((file, "which is written as well"))
+
+
+def _same_file(first: Path, second: Path) -> bool:
+    try:
+        return os.path.samefile(first, second)
+    except OSError:  # at least one does not exist yet
+        return os.path.realpath(first) == os.path.realpath(second)
