@@ -44,7 +44,7 @@ from hapvr.features import Features, PackedFrames, PackedWriter, Whitening, extr
 from hapvr.features.extractor import RegionExtractor, SamplingConfig, extract_files, extract_packed, find_videos
 from hapvr.video.crew import Block, Crew
 from hapvr.video.crew_work import JpegTask, VideoTask, encode_jpeg, read_jpegs, read_video
-from measure import machine, seconds
+from measure import held_bytes, machine, seconds
 
 SAMPLING = SamplingConfig()
 
@@ -304,7 +304,7 @@ def peak_of(folder: Path) -> tuple[float, int]:
     def watch() -> None:
         nonlocal peak
         while not over.wait(0.05):
-            peak = max(peak, sum(rss_mib(pid) for pid in tree(process.pid)))
+            peak = max(peak, held_bytes(process.pid) / 2**20)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -314,24 +314,6 @@ def peak_of(folder: Path) -> tuple[float, int]:
     answer = json.loads(text)
     assert answer["failed"] == 0
     return peak, answer["frames"]
-
-
-def tree(pid: int) -> list[int]:
-    found = [pid]
-    for one in found:
-        try:
-            tasks = list(Path(f"/proc/{one}/task").iterdir())
-            found += [int(word) for task in tasks for word in (task / "children").read_text().split()]
-        except OSError:
-            continue
-    return found
-
-
-def rss_mib(pid: int) -> float:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    except OSError:
-        return 0.0
 
 
 # --- packed frames on a GPU ----------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import resource
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +46,21 @@ def peak_gib() -> float:
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**30
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def held_bytes(root: int) -> int:
+    """Bytes that a process and all below it hold (RSS)."""
+    total, found = 0, [root]
+    while found:
+        one = Path(f"/proc/{found.pop()}")
+        try:
+            total += int((one / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            found += [
+                int(word) for task in (one / "task").iterdir() for word in (task / "children").read_text().split()
+            ]
+        except OSError:  # it has ended meanwhile
+            continue
+    return total
 
 
 def lengths(count: int, generator: torch.Generator, *, mean: float = 106.0, spread: float = 0.8) -> list[int]:

@@ -16,7 +16,6 @@ from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation import Benchmark, Scores, Task, evaluate, write_benchmark, write_scores
 from hapvr.evaluation.curves import precision_recall, similarity_distribution, surrogate_curves
 from hapvr.features.files import Features
-from hapvr.records import Frames
 from hapvr.similarity.network import Descriptors
 
 Folder = tuple[Path, Benchmark, dict[str, Scores]]
@@ -136,12 +135,8 @@ def test_a_disk_that_refuses_a_figure_is_named(tmp_path: Path) -> None:
 
 def match(*, psi: bool = True, frames: tuple[int, int] = (9, 13)) -> Match:
     def side(name: str, count: int) -> Side:
-        images = np.zeros((count, 8, 8, 3), dtype=np.uint8)
-        times = np.arange(count) / 2
-        read = Frames(images, times, np.zeros(count, dtype=np.bool_), duration_s=count / 2, fps=2.0,
-                      source_size=(8, 8), crop=None, warnings=())  # fmt: skip
         regions = torch.zeros(count, 9, 4)
-        return Side(name, read, Features(regions, times), np.arange(count), Descriptors.of(regions), ())
+        return Side(name, Features(regions, np.arange(count) / 2), Descriptors.of(regions), (), count / 2)
 
     matrix = np.linspace(-0.1, 1, frames[0] * frames[1], dtype=np.float32).reshape(frames)
     compared = np.zeros((frames[0] // 4, frames[1] // 4), dtype=np.float32) if psi else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import weakref
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,14 +20,18 @@ from hapvr.cli import main
 from hapvr.comparing import Instant, Match, compare, read_side
 from hapvr.comparing import match as match_sides
 from hapvr.errors import ConfigError, DecodeError, WeightsError
+from hapvr.features import Features
+from hapvr.features.extractor import SamplingConfig
 from hapvr.model import SHIPPED, Model, load, save_calibration, save_model, shipped_models
 from hapvr.pictures import best_pairs, save_html, save_plot
+from hapvr.records import Frames
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.similarity.network import Symmetry
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
+from hapvr.video.decode import decode, decode_chunks
 from hapvr.weights import load_parts
 
 
@@ -76,13 +82,13 @@ def test_one_matrix_gives_the_score_of_the_network(lite: Model, match: Match, sy
     torch.manual_seed(0)
     network = VideoSimilarity(SimilarityConfig(comparator=psi, symmetry=symmetry)).eval()
     model = Model("other", lite.extractor, network, lite.segments)
-    for length in (len(match.query.used), 5):
+    for length in (len(match.query.times), 5):
         sides = []
         for side in (match.query, match.target):
-            used = side.used[:length]
+            few = Features(side.features.regions[:length], side.times[:length])
             with torch.no_grad():
-                described = network.describe(side.features.regions[torch.from_numpy(used)])
-            sides.append(dataclasses.replace(side, used=used, descriptors=described))
+                described = network.describe(few.regions)
+            sides.append(dataclasses.replace(side, features=few, descriptors=described))
         again = match_sides(*sides, model=model)
         with torch.no_grad():
             expected = network.score(*(side.descriptors for side in sides)).item()
@@ -168,13 +174,12 @@ def test_frames_that_say_nothing_are_left_out_and_it_is_said(lite: Model, tmp_pa
     black = np.zeros_like(film.images[:8])
     write_clip(Clip(np.concatenate([black, film.images]), 4), tmp_path / "late.mp4")
     side = compare(tmp_path / "late.mp4", tmp_path / "late.mp4", model=lite).query
-    assert len(side.used) < len(side.frames)
     assert side.times[0] >= 1.9
-    assert any("left out" in warning for warning in side.warnings)
+    assert side.warnings == (f"{24 - len(side.times)} of 24 frames are flat or repeats: left out.",)
 
 
 def test_a_picture_is_a_video_of_one_frame(lite: Model, films: dict[str, Path], tmp_path: Path, match: Match) -> None:
-    Image.fromarray(match.target.frames.images[10]).save(tmp_path / "still.png")
+    Image.fromarray(match.target.pictures([10])[0]).save(tmp_path / "still.png")
     still = compare(tmp_path / "still.png", films["film"], model=lite)
     assert still.score > 0.7
     # Too short for a stretch, so the instant is told instead: which of all pairs of frames is the most similar.
@@ -195,7 +200,8 @@ def test_a_picture_is_a_video_of_one_frame(lite: Model, films: dict[str, Path], 
 def test_what_is_said_without_a_segment_depends_on_whether_there_could_be_one(
     match: Match, tmp_path: Path, frames: int, short: bool
 ) -> None:
-    query = dataclasses.replace(match.query, used=match.query.used[:frames])
+    features = match.query.features
+    query = dataclasses.replace(match.query, features=Features(features.regions[:frames], match.query.times[:frames]))
     few = dataclasses.replace(match, query=query, segments=(), matrix=match.matrix[:frames])
     assert few.too_short is short
     page = save_html(few, tmp_path / "few.html").read_text()
@@ -207,7 +213,7 @@ def test_what_is_said_without_a_segment_depends_on_whether_there_could_be_one(
 def test_the_command_line_tells_the_instant_of_a_picture(
     films: dict[str, Path], tmp_path: Path, match: Match, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Image.fromarray(match.target.frames.images[10]).save(tmp_path / "still.png")
+    Image.fromarray(match.target.pictures([10])[0]).save(tmp_path / "still.png")
     files = [str(tmp_path / "still.png"), str(films["film"])]
     with pytest.raises(SystemExit):
         main(["compare", *files, "--json"])
@@ -222,9 +228,39 @@ def test_the_command_line_tells_the_instant_of_a_picture(
 def test_a_black_video_is_said_to_be_once(lite: Model, tmp_path: Path) -> None:
     write_clip(Clip(np.zeros((12, 96, 128, 3), np.uint8), 4), tmp_path / "black.mp4")
     side = read_side(tmp_path / "black.mp4", lite)
-    (warning,) = side.warnings
-    assert "they were compared all the same" in warning
-    assert len(side.used) == len(side.frames)
+    flat, compared = side.warnings
+    assert "Every frame is flat" in flat
+    assert "they were compared all the same" in compared
+    assert len(side.times) == 12
+
+
+def test_a_long_video_is_described_in_parts_and_its_pictures_are_read_again(
+    lite: Model, films: dict[str, Path], match: Match, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = decode(films["film"], fps=lite.sampling.fps, at_least=lite.sampling.at_least)
+    held: list[int] = []
+
+    def parts(path: Path, sampling: SamplingConfig) -> Iterator[Frames]:
+        images: list[weakref.ref[Frames]] = []
+        for part in decode_chunks(path, chunk=5, fps=sampling.fps, at_least=sampling.at_least):
+            held.append(sum(one() is not None for one in images))
+            images.append(weakref.ref(part))
+            yield part
+            del part
+
+    monkeypatch.setattr("hapvr.comparing.decode_parts", parts)
+    target = read_side(films["film"], lite)
+    assert len(held) > 5
+    assert max(held) == 0  # no part is held while the next is decoded
+    assert np.array_equal(target.times, match.target.times)
+    torch.testing.assert_close(target.features.regions, match.target.features.regions, atol=1e-5, rtol=0)
+    assert match_sides(match.query, target, model=lite).score == pytest.approx(match.score, abs=1e-5)
+    places = [len(target.times) - 1, 0, 7]
+    for place, picture in zip(places, target.pictures(places), strict=True):
+        expected = whole.images[int(np.flatnonzero(whole.timestamps == target.times[place])[0])]
+        assert np.array_equal(picture, expected)
+    page = save_html(dataclasses.replace(match, target=target), tmp_path / "parts.html").read_text()
+    assert page == save_html(match, tmp_path / "whole.html").read_text()
 
 
 def test_outputs_are_checked_before_anything_is_read(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,33 +16,42 @@ import torch
 from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError
-from hapvr.features.extractor import decode_parts
+from hapvr.features.extractor import SamplingConfig, decode_parts, decode_pictures
 from hapvr.features.files import Features, joined
 from hapvr.model import Model, load
-from hapvr.records import Frames
+from hapvr.records import Box
 from hapvr.similarity import Segment, SegmentConfig, find_segments
 from hapvr.similarity.calibration import checked_prior
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.network import Descriptors
 
-_FLAT = "Every frame is flat (black or of one colour): they were compared all the same, but the score says little."
+_FLAT = "All its frames are flat or repeats: they were compared all the same, but the score says little."
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One of the two videos: what was read of it and what of that was compared."""
+    """One of the two videos: the frames of it that are compared. Their pictures are not kept; see `pictures`."""
 
     path: str
-    frames: Frames
-    features: Features
-    used: NDArray[np.intp]  # frames that are compared: all but those of low information
+    features: Features  # of the frames that are compared: all but flat and repeated ones
     descriptors: Descriptors  # [T, R, D] of those, on the model's device
     warnings: tuple[str, ...]
+    duration_s: float | None = None  # of the whole video; None for a still picture
+    sampling: SamplingConfig | None = None  # how frames were taken from the file; None where none was read
+    crop: Box | None = None  # what is left of a frame without its bars
 
     @property
     def times(self) -> NDArray[np.float64]:
         """Timestamps of the frames that are compared, in seconds."""
-        return self.frames.timestamps[self.used]
+        assert self.features.timestamps is not None, "described with their times"
+        return self.features.timestamps
+
+    def pictures(self, frames: Sequence[int]) -> list[NDArray[np.uint8]]:
+        """The pictures [H, W, 3] of some of its frames, read from the file again; a black pixel where none was read."""
+        if self.sampling is None:
+            return [np.zeros((1, 1, 3), np.uint8) for _ in frames]
+        times = [float(self.times[frame]) for frame in frames]
+        return decode_pictures(self.path, times, self.sampling, crop=self.crop)
 
 
 @dataclass(frozen=True)
@@ -140,22 +150,43 @@ def compare(
 
 
 def read_side(path: str | os.PathLike[str], model: Model) -> Side:
-    """Read and describe a video, once for all its comparisons with this model."""
-    parts = list(decode_parts(path, model.sampling))
-    frames = _whole(parts)
-    features = joined([model.extractor.features(part) for part in parts])
-    used = np.flatnonzero(~frames.low_information)
-    warnings = frames.warnings
-    if len(used) == 0:
-        used = np.arange(len(frames))
-        # In place of the decoder's warning, which expects that such frames are left out.
-        warnings = (*(one for one in warnings if "nothing to compare" not in one), _FLAT)
-    elif len(used) < len(frames):
-        warnings = (*warnings, f"{len(frames) - len(used)} of {len(frames)} frames are flat or repeats: left out.")
-    regions = features.regions[torch.from_numpy(used)].to(model.extractor.device)
+    """Read and describe a video, once for all its comparisons with this model.
+
+    A part of the video is decoded, described and dropped before the next: what is kept does not grow with its pictures.
+    """
+    described: list[Features] = []
+    for part in decode_parts(path, model.sampling):
+        described.append(model.extractor.features(part))
+        # What is known of the whole video comes with its last part.
+        warnings, duration_s, crop = part.warnings, part.duration_s, part.crop
+        del part  # 90 MB that would stay while the next part is decoded
+    features = joined(described)
+    described.clear()
+    return describe_side(
+        model, features, path=path, warnings=warnings, duration_s=duration_s, sampling=model.sampling, crop=crop
+    )
+
+
+def describe_side(
+    model: Model,
+    features: Features,
+    *,
+    path: str | os.PathLike[str],
+    warnings: tuple[str, ...] = (),
+    duration_s: float | None = None,
+    sampling: SamplingConfig | None = None,
+    crop: Box | None = None,
+) -> Side:
+    """A side from the features of a whole video, with times: frames that say nothing are left out, and it is said."""
+    compared = features.informative()
+    if len(compared) < len(features):
+        left_out = len(features) - len(compared)
+        warnings = (*warnings, f"{left_out} of {len(features)} frames are flat or repeats: left out.")
+    elif features.low_information is not None and features.low_information.all():
+        warnings = (*warnings, _FLAT)
     with torch.no_grad():
-        descriptors = model.similarity.describe(regions)
-    return Side(os.fspath(path), frames, features, used, descriptors, warnings)
+        descriptors = model.similarity.describe(compared.regions.to(model.extractor.device))
+    return Side(os.fspath(path), compared, descriptors, warnings, duration_s, sampling, crop)
 
 
 def match(query: Side, target: Side, *, model: Model, prior: float | None = None) -> Match:
@@ -215,20 +246,3 @@ def _false_matches(per_million: float) -> str:
     digits = max(0, len(str(round(per_million))) - 2)
     count = "fewer than 1" if per_million < 1 else f"{round(per_million, -digits):,.0f}"
     return f"{count} of a million pairs without a match score as high"
-
-
-def _whole(parts: list[Frames]) -> Frames:
-    """The parts of one video as one record."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    return Frames(
-        np.concatenate([part.images for part in parts]),
-        np.concatenate([part.timestamps for part in parts]),
-        np.concatenate([part.low_information for part in parts]),
-        duration_s=parts[-1].duration_s,  # a duration that was not declared is known at the end
-        fps=first.fps,
-        source_size=first.source_size,
-        crop=first.crop,
-        warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
-    )

@@ -135,11 +135,7 @@ def written(page: str, path: Path) -> Path:
 def _entry(entry: Entry) -> str:
     match = entry.match
     target = html.escape(Path(match.target.path).stem)
-    columns = "".join(
-        f"<figure><img src='{_thumbnail(match.query, i, 72)}' alt='query at {match.query.times[i]:.1f} s'>"
-        f"<img src='{_thumbnail(match.target, j, 72)}' alt='target at {match.target.times[j]:.1f} s'></figure>"
-        for i, j in _strip(match)
-    )
+    columns = "".join(f"<figure>{images}</figure>" for images in _image_pairs(match, _strip(match), 72))
     heat = f'<img src="{_heat_map(match.matrix)}" alt="frame similarities">{_paths(match, entry.truth)}'
     return f"""<section class="entry">
 <header><h3>{html.escape(entry.name)}</h3><span class="badge {entry.mark}">{html.escape(entry.verdict)}</span>
@@ -177,9 +173,10 @@ def _strip(match: Match) -> list[tuple[int, int]]:
 
 
 def _score_table(entries: Sequence[Entry], targets: Sequence[Side], scores: NDArray[np.float64]) -> str:
+    middles = [side.pictures([len(side.times) // 2])[0] for side in targets]
     heads = "".join(
-        f"<th><img src='{_thumbnail(side, len(side.used) // 2, 48)}' alt=''>{html.escape(Path(side.path).stem)}</th>"
-        for side in targets
+        f"<th><img src='{_thumbnail(picture, 48)}' alt=''>{html.escape(Path(side.path).stem)}</th>"
+        for side, picture in zip(targets, middles, strict=True)
     )
     shades = _coloured(scores)
     rows = "".join(
@@ -211,12 +208,11 @@ def _explained(match: Match) -> str:
         if match.segments
         else f"<p>{_why_none(match, names[0])}</p>"
     )
+    chosen = best_pairs(match)
     pairs = "".join(
-        f"<figure><img src='{_thumbnail(match.query, i)}' alt='query at {match.query.times[i]:.1f} s'>"
-        f"<img src='{_thumbnail(match.target, j)}' alt='target at {match.target.times[j]:.1f} s'>"
-        f"<figcaption>{match.query.times[i]:.1f} s and {match.target.times[j]:.1f} s: "
+        f"<figure>{images}<figcaption>{match.query.times[i]:.1f} s and {match.target.times[j]:.1f} s: "
         f"{match.matrix[i, j]:.2f}</figcaption></figure>"
-        for i, j in best_pairs(match)
+        for (i, j), images in zip(chosen, _image_pairs(match, chosen, 128), strict=True)
     )
     notes = [
         f"{name}: {html.escape(text)}"
@@ -314,7 +310,7 @@ def stretch(seconds: tuple[float, float]) -> str:
 
 def _ends(side: Side) -> tuple[float, float]:
     last = float(side.times[-1])
-    return 0.0, max(side.frames.duration_s or 0.0, last, 1e-3)
+    return 0.0, max(side.duration_s or 0.0, last, 1e-3)
 
 
 def _timeline(match: Match, which: str) -> str:
@@ -364,11 +360,25 @@ def _coloured(values: NDArray[np.floating]) -> NDArray[np.uint8]:
     return colours
 
 
-def _thumbnail(side: Side, frame: int, height: int = 128) -> str:
-    """A frame at a height in pixels at most, at twice as many for fine screens where it has them."""
+def _image_pairs(match: Match, pairs: Sequence[tuple[int, int]], height: int) -> list[str]:
+    """The pictures of each pair of frames as two elements."""
+    columns = []
+    for column, (name, side) in enumerate((("query", match.query), ("target", match.target))):
+        frames = [pair[column] for pair in pairs]
+        columns.append(
+            [
+                f"<img src='{_thumbnail(picture, height)}' alt='{name} at {side.times[frame]:.1f} s'>"
+                for frame, picture in zip(frames, side.pictures(frames), strict=True)
+            ]
+        )
+    return [query + target for query, target in zip(*columns, strict=True)]
+
+
+def _thumbnail(picture: NDArray[np.uint8], height: int) -> str:
+    """A picture at a height in pixels at most, at twice as many for fine screens where it has them."""
     from PIL import Image
 
-    image = Image.fromarray(np.ascontiguousarray(side.frames.images[side.used[frame]]))
+    image = Image.fromarray(np.ascontiguousarray(picture))
     tall = min(2 * height, image.height)
     image = image.resize((max(1, round(image.width * tall / image.height)), tall), Image.Resampling.BILINEAR)
     return png(np.asarray(image), quality=80)

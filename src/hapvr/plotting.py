@@ -213,11 +213,11 @@ def plot_match(match: Match, pairs: Sequence[tuple[int, int]], *, title: str = "
             axes.set(title=words, xlabel="target, s", ylabel="query, s" if number == 0 else "")
             if drawn is not None:
                 figure.colorbar(drawn, ax=axes, shrink=0.7)
-        for row, frames in enumerate(pairs):
-            sides = (("query", match.query), ("target", match.target))
-            for column, ((name, side), frame) in enumerate(zip(sides, frames, strict=True)):
+        for column, (name, side) in enumerate((("query", match.query), ("target", match.target))):
+            frames = [pair[column] for pair in pairs]
+            for row, (frame, picture) in enumerate(zip(frames, side.pictures(frames), strict=True)):
                 axes = figure.add_subplot(grid[row, 2 * len(panels) + column])
-                axes.imshow(side.frames.images[side.used[frame]])
+                axes.imshow(picture)
                 axes.set_title(f"{name} {side.times[frame]:.1f} s", fontsize=8)
                 axes.axis("off")
         _title(figure, title)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hapvr.similarity import Comparator
-from hapvr.similarity.comparator import coarse, pool_mask, slot
+from hapvr.similarity.comparator import coarse, compare_in_bands, pool_mask, slot
 from tests.similarity import reference
 from tests.similarity.models import comparator
 
@@ -122,3 +122,37 @@ def test_with_residual_training_starts_from_the_matrix_itself() -> None:
     torch.testing.assert_close(output[:, :3, :4], coarse(matrix))
     assert not output[:, 3:].any()
     assert not output[:, :, 4:].any()
+
+
+@settings(max_examples=25)
+@given(st.integers(4, 90), st.integers(4, 90), st.integers(1, 900), st.booleans(), st.integers(0, 99))
+def test_bands_of_a_large_matrix_join_to_the_whole(
+    height: int, width: int, cells: int, residual: bool, seed: int
+) -> None:
+    module = comparator()
+    module.residual = residual
+    generator = torch.Generator().manual_seed(seed)
+    matrix = torch.randn(2, height, width, generator=generator)
+    rows = torch.arange(height) < torch.tensor([[height], [max(4, height - 5)]])
+    columns = torch.arange(width) < torch.tensor([[max(4, width - 3)], [width]])
+    for masks in ((None, None), (rows, columns)):
+        expected = module(matrix, *masks)
+        found = compare_in_bands(module, matrix, *masks, cells=cells)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_no_band_is_much_larger_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, seen = comparator(), list[int]()
+    honest = Comparator.forward
+
+    def counted(self: Comparator, matrix: Tensor, *masks: Tensor | None) -> Tensor:
+        seen.append(matrix.numel())
+        return honest(self, matrix, *masks)
+
+    monkeypatch.setattr(Comparator, "forward", counted)
+    compare_in_bands(module, torch.randn(1, 20, 900), None, None, cells=2000)
+    assert len(seen) > 9
+    assert max(seen) <= 2000
+    seen.clear()
+    compare_in_bands(module, torch.randn(3, 20, 30), None, None, cells=2000)
+    assert seen == [3 * 20 * 30]

@@ -15,7 +15,7 @@ import pytest
 from hapvr.errors import ConfigError, DecodeTimeoutError, NoVideoError
 from hapvr.records import Frames
 from hapvr.video import decode as decoding
-from hapvr.video.decode import decode, decode_chunks
+from hapvr.video.decode import decode, decode_at, decode_chunks
 from hapvr.video.ffmpeg import FFmpegSource
 from hapvr.video.limits import DecodeLimits
 from tests.video import media
@@ -194,3 +194,60 @@ def test_a_flat_video_says_so_once(tmp_path: Path) -> None:
     told = [warning for part in parts for warning in part.warnings]
     assert len(parts) == 3
     assert [warning for warning in told if "Every frame is flat" in warning] == told[-1:]
+
+
+# --- single frames, read again ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["mp4", "h264", "mjpeg", "mkv", "webm", "0.3", "bars"])
+@pytest.mark.parametrize(("fps", "at_least"), [(2.0, 28), (7.0, 0)])
+def test_frames_are_read_again_by_their_times(tmp_path: Path, kind: str, fps: float, at_least: int) -> None:
+    if kind == "bars":
+        scene = [np.pad(picture, ((40, 40), (0, 0), (0, 0))) for picture in media.moving(50)]
+        path = media.write(tmp_path / "a.mp4", [picture for picture in scene for _ in range(3)], rate=25)
+    else:
+        path = undeclared(tmp_path, "1" if kind == "mp4" else kind)
+    whole = decode(path, fps=fps, at_least=at_least, short_side=48)
+    assert (whole.crop is not None) is (kind == "bars")
+    places = [len(whole) - 1, 0, 1, len(whole) // 2, 1]
+    times = whole.timestamps[places].tolist()
+    found = decode_at(path, times, fps=fps, at_least=at_least, short_side=48, crop=whole.crop)
+    for place, picture in zip(places, found, strict=True):
+        assert np.array_equal(picture, whole.images[place]), place
+
+
+def test_frames_of_joined_recordings_are_read_again(tmp_path: Path) -> None:
+    """The times of the second begin at 0 again; where one seeks to, the clock does not know of that."""
+    first, second = (
+        media.write(tmp_path / f"{start}.ts", list(codes(200))[start : start + 100], rate=10, container="mpegts")
+        for start in (0, 100)
+    )
+    path = tmp_path / "a.ts"
+    path.write_bytes(first.read_bytes() + second.read_bytes())
+    whole = decode(path, fps=5.0, at_least=0, short_side=48)
+    assert "go backwards" in " ".join(whole.warnings)
+    places = [3, 40, len(whole) - 9]
+    found = decode_at(path, whole.timestamps[places].tolist(), fps=5.0, at_least=0, short_side=48)
+    assert [media.read_barcode(picture) for picture in found] == [
+        media.read_barcode(whole.images[place]) for place in places
+    ]
+    assert media.read_barcode(found[-1]) > 100
+
+
+def test_a_single_frame_is_sought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = media.write(tmp_path / "a.mp4", codes(500), rate=10)
+    decoded = 0
+    honest = FFmpegSource.frames
+
+    def counted(self: FFmpegSource, start_s: float) -> Iterator[Any]:
+        nonlocal decoded
+        for item in honest(self, start_s):
+            decoded += 1
+            yield item
+
+    monkeypatch.setattr(FFmpegSource, "frames", counted)
+    (picture,) = decode_at(path, [40.0], fps=2.0, short_side=48)
+    assert media.read_barcode(picture) == 400
+    assert decoded < 60
+    with pytest.raises(NoVideoError, match=r"has no frame at 40\.04 s"):
+        decode_at(path, [40.04], fps=2.0, short_side=48)

@@ -29,7 +29,7 @@ from hapvr.features.regions import KERNELS, LEAST_SIDE, pool_regions
 from hapvr.features.whitening import Whitening
 
 if TYPE_CHECKING:
-    from hapvr.records import Frames
+    from hapvr.records import Box, Frames
 
 __all__ = [
     "ExtractionReport",
@@ -37,6 +37,7 @@ __all__ = [
     "RegionExtractor",
     "SamplingConfig",
     "decode_parts",
+    "decode_pictures",
     "extract_files",
     "extract_packed",
     "find_videos",
@@ -231,6 +232,25 @@ def _fold(module: nn.Module) -> None:
 
 
 # --- one video -------------------------------------------------------------------------------------------------------
+
+
+def decode_pictures(
+    path: str | os.PathLike[str], times: Sequence[float], sampling: SamplingConfig, *, crop: Box | None
+) -> list[NDArray[np.uint8]]:
+    """Pictures [H, W, 3] that `decode_parts` gave at these times; see `hapvr.video.decode.decode_at`."""
+    from hapvr.video.crew_work import MOST_FRAMES
+    from hapvr.video.decode import decode_at
+    from hapvr.video.limits import DecodeLimits
+
+    return decode_at(
+        path,
+        times,
+        fps=sampling.fps,
+        short_side=sampling.short_side,
+        at_least=sampling.at_least,
+        crop=crop,
+        limits=DecodeLimits(frames=MOST_FRAMES),
+    )
 
 
 def decode_parts(path: str | os.PathLike[str], sampling: SamplingConfig, *, threads: int = 0) -> Iterator[Frames]:

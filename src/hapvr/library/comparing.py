@@ -5,20 +5,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-
-from hapvr.comparing import Match, Side, match, read_side
+from hapvr.comparing import Match, Side, describe_side, match, read_side
 from hapvr.errors import DataError
 from hapvr.features.files import Features
 from hapvr.library.search import timed, times_of
 from hapvr.library.tables import NO_KEY
-from hapvr.records import Frames
 
 if TYPE_CHECKING:
     from hapvr.library.library import Library
-
-_FLAT = "Every frame is flat or repeats another: they were compared all the same, but the score says little."
 
 
 def compare(library: Library, a: str | os.PathLike[str] | Features, b: str | os.PathLike[str] | Features) -> Match:
@@ -53,8 +47,7 @@ def _side(library: Library, given: str | os.PathLike[str] | Features) -> Side:
     record, key = catalogue.record(row), int(catalogue.keys[row])
     if key == NO_KEY:
         raise DataError(f"'{given}' could not be described, so it cannot be compared: {record.error}")
-    size = max(1, record.width), max(1, record.height)
-    return _described(library, store.features(key), record.path, record.duration, size, record.warnings)
+    return _described(library, store.features(key), record.path, record.duration, record.warnings)
 
 
 def _described(
@@ -62,22 +55,9 @@ def _described(
     features: Features,
     path: str,
     duration: float | None = None,
-    size: tuple[int, int] = (1, 1),
     warnings: tuple[str, ...] = (),
 ) -> Side:
-    model, rate = library.model, library.settings.rate
+    rate = library.settings.rate
     features = timed(features, rate)
-    times, count = times_of(features), len(features)
-    low = np.zeros(count, np.bool_) if features.low_information is None else features.low_information
-    used = np.flatnonzero(~low)
-    if len(used) == 0:
-        used, warnings = np.arange(count), (*warnings, _FLAT)
-    elif len(used) < count:
-        warnings = (*warnings, f"{count - len(used)} of {count} frames are flat or repeats: left out.")
-    with torch.no_grad():
-        regions = features.regions[torch.from_numpy(used)].to(model.extractor.device)
-        descriptors = model.similarity.describe(regions)
-    images = np.zeros((count, 1, 1, 3), np.uint8)
-    length = float(times[-1] + 1 / rate) if duration is None else duration
-    frames = Frames(images, times, low, duration_s=length, fps=rate, source_size=size, warnings=warnings)
-    return Side(path, frames, features, used, descriptors, warnings)
+    length = float(times_of(features)[-1] + 1 / rate) if duration is None else duration
+    return describe_side(library.model, features, path=path, warnings=warnings, duration_s=length)

@@ -223,8 +223,9 @@ def _cut(side: Side, start: float | None, end: float | None) -> Side:
         return side
     if not kept.any():
         raise DataError(f"'{shown(side.path)}' has no frame from {start or 0.0:g} s to {end} s that could be shown.")
-    descriptors = Descriptors.of(side.descriptors[torch.from_numpy(kept)])
-    return dataclasses.replace(side, used=side.used[kept], descriptors=descriptors)
+    inside, features = torch.from_numpy(kept), side.features
+    part = Features(features.regions[inside], side.times[kept])
+    return dataclasses.replace(side, features=part, descriptors=Descriptors.of(side.descriptors[inside]))
 
 
 # --- the query -------------------------------------------------------------------------------------------------------

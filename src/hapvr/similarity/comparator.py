@@ -111,3 +111,52 @@ def _zero_outside(x: Tensor, row_mask: Tensor | None, column_mask: Tensor | None
     if column_mask is not None:
         x = x.masked_fill(~column_mask[:, None, None, :], 0.0)
     return x
+
+
+def compare_in_bands(
+    comparator: Comparator, matrix: Tensor, row_mask: Tensor | None, column_mask: Tensor | None, *, cells: int
+) -> Tensor:
+    """What `comparator` gives, in bounded memory: a matrix of more than `cells` cells is compared band by band.
+
+    Args:
+        comparator: psi.
+        matrix: [B, H, W], compared together; cut along the longer of its sides.
+        row_mask: bool [B, H], as in `Comparator.forward`.
+        column_mask: bool [B, W], likewise.
+        cells: of a band, about.
+    """
+    batch, height, width = matrix.shape
+    axis = 1 if height > width else 2
+    bands = _bands(max(height, width), cells // (batch * min(height, width)))
+    if len(bands) == 1:
+        return cast(Tensor, comparator(matrix, row_mask, column_mask))
+    parts = []
+    for start, stop, first, count in bands:
+        masks = [row_mask, column_mask]
+        if (mask := masks[axis - 1]) is not None:
+            masks[axis - 1] = mask[:, start:stop]
+        band = comparator(matrix.narrow(axis, start, stop - start), *masks)
+        parts.append(band.narrow(axis, first, count))
+    return torch.cat(parts, dim=axis)
+
+
+def _bands(length: int, most: int) -> list[tuple[int, int, int, int]]:
+    """Overlapping bands of a side of `length` cells, each of about `most` cells.
+
+    Each is (first cell, end, first output of the band that counts, how many count). An output depends on the cells
+    within 7 of its own four: 4 through the last convolution, 2 through the one before, 1 through the first.
+
+    >>> _bands(40, 32)
+    [(0, 24, 0, 4), (8, 40, 2, 4), (24, 40, 2, 2)]
+    """
+    outputs, margin = length // DOWNSAMPLING, 2  # the margin in outputs, on either side
+    step = max(4, most // DOWNSAMPLING - 2 * margin)
+    if length <= most or outputs <= step:
+        return [(0, length, 0, outputs)]
+    bands = []
+    for begin in range(0, outputs, step):
+        end = min(begin + step, outputs)
+        before, after = max(0, begin - margin), min(outputs, end + margin)
+        stop = length if after == outputs else after * DOWNSAMPLING
+        bands.append((before * DOWNSAMPLING, stop, begin - before, end - begin))
+    return bands

@@ -21,7 +21,7 @@ from hapvr.similarity import kernels
 from hapvr.similarity.attention import Projection, RegionAttention
 from hapvr.similarity.binarize import Binarization
 from hapvr.similarity.chamfer import Aggregation, aggregate
-from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, pool_mask, slot
+from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, compare_in_bands, pool_mask, slot
 from hapvr.similarity.spatial import frame_similarities
 
 Weighting = Literal["attention", "binary", "none"]
@@ -357,15 +357,18 @@ def _psi_chunked(comparator: Comparator, matrices: Tensor, rows: Tensor | None, 
     row_masks = None if rows is None else rows[:, None].expand(n, m, -1).flatten(0, 1)
     column_masks = None if columns is None else columns[None].expand(n, m, -1).flatten(0, 1)
     flat = matrices.flatten(0, 1).to(comparator.final.weight.dtype)
-    step = max(1, (_GPU_CELLS if matrices.is_cuda else _CPU_CELLS) // flat[0].numel())
+    cells = _GPU_CELLS if matrices.is_cuda else _CPU_CELLS
+    step = max(1, cells // flat[0].numel())
     parts = []
     for start in range(0, n * m, step):
         chunk = slice(start, start + step)
-        inputs = (flat[chunk], *(None if mask is None else mask[chunk] for mask in (row_masks, column_masks)))
+        masks = [None if mask is None else mask[chunk] for mask in (row_masks, column_masks)]
         if torch.is_grad_enabled() and n * m > step:
-            parts.append(checkpoint(comparator, *inputs, use_reentrant=False))
+            parts.append(checkpoint(comparator, flat[chunk], *masks, use_reentrant=False))
+        elif torch.is_grad_enabled():
+            parts.append(comparator(flat[chunk], *masks))
         else:
-            parts.append(comparator(*inputs))
+            parts.append(compare_in_bands(comparator, flat[chunk], *masks, cells=cells))
     raw = torch.cat(parts)
     return raw.to(torch.promote_types(raw.dtype, torch.float32)).view(n, m, *raw.shape[1:])
 

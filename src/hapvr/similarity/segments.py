@@ -169,26 +169,29 @@ def _best_path(gains: Matrix, price: float, drop: float) -> _Path:
     """
     height, width = gains.shape
     reach = max(max(di, dj) for di, dj, _ in _STEPS)
-    totals = np.full((height + reach, width + reach), -np.inf)  # shifted by `reach`: what lies outside is never better
+    # Of the sums only the last rows are kept, the latest first. Shifted by `reach`: what lies outside is never better.
+    totals = np.full((reach, width + reach), -np.inf)
     peaks = np.full_like(totals, -np.inf)  # the largest sum that the path to a cell has had
     steps = np.full((height, width), -1, np.int8)
+    gain, end = -np.inf, (0, 0)
     for i in range(height):
         options = np.stack(
-            [totals[i + reach - di, reach - dj : reach - dj + width] - price * skipped for di, dj, skipped in _STEPS]
+            [totals[di - 1, reach - dj : reach - dj + width] - price * skipped for di, dj, skipped in _STEPS]
         )  # [steps, Tt]
         chosen = options.argmax(0)
         before = np.take_along_axis(options, chosen[None], 0)[0]
-        highest = np.stack([peaks[i + reach - di, reach - dj : reach - dj + width] for di, dj, _ in _STEPS])
+        highest = np.stack([peaks[di - 1, reach - dj : reach - dj + width] for di, dj, _ in _STEPS])
         highest = np.take_along_axis(highest, chosen[None], 0)[0]
         goes_on = (before > 0) & (before + gains[i] >= highest - drop)  # else a path begins here
         steps[i] = np.where(goes_on, chosen, -1)
         total = gains[i] + np.where(goes_on, before, 0.0)
-        totals[i + reach, reach:] = total
-        peaks[i + reach, reach:] = np.maximum(total, np.where(goes_on, highest, -np.inf))
-    inner = totals[reach:, reach:]
-    i, j = (int(place) for place in np.unravel_index(inner.argmax(), inner.shape))
-    gain = float(inner[i, j])
-    cells = []
+        totals, peaks = np.roll(totals, 1, 0), np.roll(peaks, 1, 0)
+        totals[0, reach:] = total
+        peaks[0, reach:] = np.maximum(total, np.where(goes_on, highest, -np.inf))
+        j = int(total.argmax())
+        if total[j] > gain:
+            gain, end = float(total[j]), (i, j)
+    (i, j), cells = end, []
     while True:
         cells.append((i, j))
         if steps[i, j] < 0:

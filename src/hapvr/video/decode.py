@@ -12,9 +12,10 @@ import copy
 import math
 import os
 from array import array
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ _WIDEST = 8  # a frame wider than this, relative to its short side, is squeezed:
 # Frames that no other frame needs are skipped where the video has at least this many for each one that is taken, and
 # taken back if a frame then lies further than this part of a step from the one that was wanted.
 _SKIP_FROM, _SKIP_ERROR = 8, 1 / 4
+_NEAR_S = 0.001  # frames closer than this are one instant to `decode_at`
 _MISSING_S = 0.25  # less than this missing at the end of a video is a matter of rounding
 _MISSING_BESIDE_SOUND_S = 1.0  # and this, where the declared duration may be that of the sound
 
@@ -125,6 +127,53 @@ def decode_chunks(
                 reading = _continued(file, wish, reading, most=chunk + 1)
         finally:
             reading.close()
+
+
+def decode_at(
+    path: str | os.PathLike[str],
+    times: Sequence[float],
+    *,
+    fps: float = 1.0,
+    short_side: int = 256,
+    at_least: int = 28,
+    crop: Box | None = None,
+    threads: int = 0,
+    limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
+) -> list[NDArray[np.uint8]]:
+    """The pictures [H, W, 3] that `decode` gave at these times, read again by seeking in the file.
+
+    A file whose times depend on what was read before (it holds none, or they go backwards) is read from the start.
+
+    Args:
+        path: the file.
+        times: of frames that `decode` or `decode_chunks` gave, as in `Frames.timestamps`; in any order.
+        crop: as `Frames.crop` gave it.
+        fps, short_side, at_least: as they were then.
+        threads, limits: as in `decode`.
+
+    Raises:
+        DecodeError: as `decode`; `NoVideoError` too where there is no frame at one of the times.
+    """
+    box: bool | Box = False if crop is None else crop
+    options: dict[str, Any] = {"short_side": short_side, "crop_bars": box, "threads": threads, "limits": limits}
+    found: dict[float, NDArray[np.uint8]] = {}
+
+    def take(frames: Frames) -> None:
+        for time_s in times:
+            place = int(np.abs(frames.timestamps - time_s).argmin())
+            if abs(frames.timestamps[place] - time_s) < _NEAR_S / 2:
+                found.setdefault(time_s, frames.images[place].copy())  # not all of them stay
+
+    for time_s in dict.fromkeys(times):
+        start_s, end_s = max(0.0, time_s - _NEAR_S), time_s + _NEAR_S
+        with suppress(NoVideoError):
+            take(decode(path, fps=1 / _NEAR_S, at_least=0, start_s=start_s, end_s=end_s, **options))
+    if not found.keys() >= set(times):
+        for frames in decode_chunks(path, chunk=64, fps=fps, at_least=at_least, **options):
+            take(frames)
+    if absent := [time_s for time_s in times if time_s not in found]:
+        raise NoVideoError(f"'{os.fspath(path)}' has no frame at {absent[0]:g} s. Was it changed since it was read?")
+    return [found[time_s] for time_s in times]
 
 
 def probe(path: str | os.PathLike[str], *, limits: DecodeLimits = DecodeLimits()) -> VideoInfo:  # noqa: B008 - frozen
@@ -456,7 +505,7 @@ def _warnings(reading: _Reading) -> list[str]:
             f"({missing / declared:.0%}) are missing at the end."
         )
     if reading.flat:
-        warnings.append("Every frame is flat (black or of one colour): there is nothing to compare.")
+        warnings.append("Every frame is flat (black or of one colour).")
     width, height = taken.source_size
     if max(width, height) > _WIDEST * min(width, height):
         warnings.append(f"Frames of {width}x{height} were squeezed to {_WIDEST}:1.")
