@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from hapvr.cli.app import app
 
-LAYERS = ["backbones", "features", "similarity", "losses", "evaluation", "training", "conversion", "library"]
+LAYERS = ["backbones", "features", "similarity", "losses", "evaluation", "training", "conversion", "paper", "library"]
 OPENED = ["Library"]  # classes whose methods are listed too
 HERE = Path(__file__).parent
 

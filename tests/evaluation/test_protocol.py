@@ -589,11 +589,11 @@ def test_a_group_without_a_positive_is_undefined_and_the_rest_is_not() -> None:
     result = evaluate(small(labels=labels), scores_of(WHOLE))
     assert math.isnan(result["mAP"].by_group["two"].value)
     assert math.isnan(result["mAP"].by_query["r"])
-    stored = json.loads(json.dumps(result.as_json(), allow_nan=False))
+    stored = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert stored["results"][0]["by_group"]["two"]["value"] is None
     assert stored["results"][0]["by_query"] == {"q": 1.0, "r": None}
     assert stored["coverage"]["queries_expected"] == 2
-    rows = list(csv.DictReader(io.StringIO(result.as_csv())))
+    rows = list(csv.DictReader(io.StringIO(result.to_csv())))
     assert [row["value"] for row in rows if row["task"] == "mAP"] == ["1.0", "1.0", ""]
     assert len(rows) == len(result.rows()) == 4 * 3
 

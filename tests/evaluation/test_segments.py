@@ -85,7 +85,7 @@ def test_nothing_found_and_nothing_to_find() -> None:
     assert math.isnan(figures.precision)
     assert figures.recall == 0
     assert figures.f1 == 0
-    assert figures.as_json()["precision"] is None
+    assert figures.to_json()["precision"] is None
     assert math.isnan(segment_figures({"x": []}, {}).recall)
 
 

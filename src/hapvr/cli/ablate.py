@@ -40,8 +40,8 @@ def ablate(
 
     All runs learn from one feature bank. What is finished is kept in RUN/ablations, and taken from there.
     """
-    from hapvr.training.ablation_tables import render, require_format
-    from hapvr.training.ablations import line_numbers, run_study
+    from hapvr.paper.ablation_tables import render, require_format
+    from hapvr.paper.ablations import line_numbers, run_study
     from hapvr.training.config import load_config
 
     require_format(format)
@@ -56,6 +56,6 @@ def ablate(
         report=lambda line: typer.echo(line, err=True),
     )
     if as_json:
-        typer.echo(json.dumps([table.as_json() for table in tables]))
+        typer.echo(json.dumps([table.to_json() for table in tables]))
     else:
         typer.echo("\n\n".join(render(table, format=format) for table in tables))

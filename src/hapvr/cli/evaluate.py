@@ -117,9 +117,9 @@ def evaluate(
     if save_scores is not None:
         write_scores(found, save_scores)
     evaluation = measure(truth, found, missing=policy)
-    record = {**evaluation.as_json(), **record}
+    record = {**evaluation.to_json(), **record}
     if csv_out is not None:
-        write_text(csv_out, evaluation.as_csv())
+        write_text(csv_out, evaluation.to_csv())
     if quiet:
         typer.echo(json.dumps(record))
         return
@@ -211,7 +211,7 @@ def _segments(truth: Benchmark, features: Path, settings: _Settings) -> dict[str
     network = _similarity(settings.model, settings.device)
     with _progress("segments", quiet=settings.quiet) as advance:
         figures = localise(network, truth, features, config=config, progress=advance)
-    return {name: one.as_json() for name, one in figures.items()}
+    return {name: one.to_json() for name, one in figures.items()}
 
 
 def _extracted(files: dict[str, Path], out: Path, settings: _Settings) -> tuple[VideoSimilarity, Path, list[Failure]]:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hapvr.cli.options import AsJson, split_label
+
 
 def table(
     name: Annotated[
@@ -21,28 +23,23 @@ def table(
         str | None,
         typer.Option(help="The line to compare with, by its first key or as 'line 3'; else the paper's own."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print a result table of the paper, your figures below: hapvr table methods --results mine=eval.json."""
     from hapvr.errors import ConfigError
-    from hapvr.evaluation import table_formats, tables
+    from hapvr.paper import table_formats, tables
 
-    if name is None:
-        if results or against:
-            raise ConfigError(f"Say which table: {', '.join(tables.paper_tables())}.")
+    if name is not None:
+        chosen = tables.paper_table(name)
+        read = [tables.read_result(file, label=label) for label, file in map(split_label, results or [])]
+        ours = tables.join_results(read)
+        if as_json:
+            typer.echo(json.dumps(tables.to_json(chosen, ours, against=against)))
+        else:
+            typer.echo(table_formats.render(chosen, ours, format=format, against=against))  # type: ignore[arg-type]
+    elif results or against:
+        raise ConfigError(f"Say which table: {', '.join(tables.paper_tables())}.")
+    else:
         listed = tables.paper_tables().values()
         lines = [f"{one.number:>2}  {one.name:<9} {one.caption}" for one in listed]
-        typer.echo(json.dumps([one.as_json() for one in listed]) if as_json else "\n".join(lines))
-        return
-    chosen = tables.paper_table(name)
-    ours = tables.joined_results(tables.read_result(file, label=label) for label, file in map(labelled, results or []))
-    if as_json:
-        typer.echo(json.dumps(tables.as_json(chosen, ours, against=against)))
-    else:
-        typer.echo(table_formats.render(chosen, ours, format=format, against=against))  # type: ignore[arg-type]
-
-
-def labelled(word: str) -> tuple[str | None, str]:
-    """A label and a file from `LABEL=FILE`, or None and the file."""
-    label, sign, file = word.partition("=")
-    return (label, file) if sign and label else (None, word)
+        typer.echo(json.dumps([one.to_json() for one in listed]) if as_json else "\n".join(lines))

@@ -129,7 +129,7 @@ class Evaluation:
                       measured.positives_found, measured.positives_expected, self.missing)  # fmt: skip
             yield dict(zip(_COLUMNS, values, strict=True))
 
-    def as_csv(self) -> str:
+    def to_csv(self) -> str:
         """`rows` as CSV with a header. An undefined figure is an empty field."""
         text = io.StringIO()
         writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
@@ -137,7 +137,7 @@ class Evaluation:
         writer.writerows({name: _or(value, "") for name, value in row.items()} for row in self.rows())
         return text.getvalue()
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Everything, as JSON holds it: an undefined figure is None."""
         results = [
             {

@@ -39,7 +39,7 @@ class SegmentFigures:
     false_pairs: int  # pairs of videos without one, for which one was found
     negative_pairs: int  # pairs of videos without one
 
-    def as_json(self) -> dict[str, float | int | None]:
+    def to_json(self) -> dict[str, float | int | None]:
         """The same as a mapping; what is not defined is None."""
         return {name: None if isinstance(value, float) and math.isnan(value) else value
                 for name, value in asdict(self).items()}  # fmt: skip

@@ -15,13 +15,14 @@ from torch import Tensor
 
 from hapvr.cli import main
 from hapvr.errors import ConfigError, DataError, StorageError
-from hapvr.evaluation.tables import paper_table
+from hapvr.paper import ablations
+from hapvr.paper.ablation_tables import AblationTable, Figure, render
+from hapvr.paper.ablations import ablate
+from hapvr.paper.compilations import compilations
+from hapvr.paper.studies import RIVALS, STUDIES, kept_frames, rows_of, study_tables
+from hapvr.paper.tables import paper_table
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
-from hapvr.training import Benchmark, TrainConfig, ablations, load_config, train_from_bank
-from hapvr.training.ablation_tables import AblationTable, Figure, render
-from hapvr.training.ablations import ablate
-from hapvr.training.compilations import compilations
-from hapvr.training.studies import RIVALS, STUDIES, kept_frames, rows_of, study_tables
+from hapvr.training import Benchmark, TrainConfig, load_config, train_from_bank
 from tests.training.test_cli_train import BARE, QUICK
 from tests.training.toy import noise_clips, packed, toy_bank, toy_config
 
@@ -371,7 +372,7 @@ def test_tables_are_printed_beside_the_papers(tmp_path: Path) -> None:
     assert len({line.count("|") for line in markdown[2:6]}) == 1
     with pytest.raises(ConfigError, match="did you mean 'text'"):
         render(table, format="txt")
-    record = table.as_json()
+    record = table.to_json()
     assert record["lines"][0]["keys"] == ["0.03", "TopK"]
     assert record["lines"][0]["figures"][0] == 68.98
     assert record["lines"][0]["ours"]["toy"]["mAP"]["values"] == list(table.lines[0].figures["toy", "mAP"].values)
@@ -414,7 +415,7 @@ def test_the_command_makes_the_bank_and_prints_the_table(words: list[str], capsy
 
 
 def test_on_a_bare_node(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    program = BARE.replace("'hapvr.training'", "'hapvr.training.ablations'")
+    program = BARE.replace("'hapvr.training'", "'hapvr.paper.ablations'")
     done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Table 4, topk")

@@ -12,18 +12,18 @@ from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks import Benchmark, Task
 from hapvr.evaluation.protocol import evaluate
 from hapvr.evaluation.scores import Scores
-from hapvr.evaluation.table_formats import render
-from hapvr.evaluation.tables import (
+from hapvr.paper.table_formats import render
+from hapvr.paper.tables import (
     Column,
     Line,
     PaperTable,
     Result,
-    as_json,
     differences,
-    joined_results,
+    join_results,
     paper_table,
     paper_tables,
     read_result,
+    to_json,
 )
 
 ALL = list(paper_tables().values())
@@ -204,7 +204,7 @@ def evaluation_file(folder: Path, name: str = "FIVR-5K", tasks: tuple[Task, ...]
     benchmark = Benchmark(name, ("p", "q"), ("a", "b", "c"), {"p": {"a": "ND"}, "q": {"b": "ND"}}, tasks)
     scores = Scores(("p", "q"), ("a", "b"), np.array([[0.9, 0.1], [0.8, 0.7]]))
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(evaluate(benchmark, scores).as_json()))
+    path.write_text(json.dumps(evaluate(benchmark, scores).to_json()))
     return path
 
 
@@ -231,11 +231,11 @@ def test_results_of_one_label_are_one_line_and_never_overwrite(tmp_path: Path) -
     tasks = (Task("mAP", ("ND",), "EVVE mAP"),)
     one = read_result(evaluation_file(tmp_path), label="x")
     other = read_result(evaluation_file(tmp_path, "EVVE", tasks), label="x")
-    (both,) = joined_results([one, other])
+    (both,) = join_results([one, other])
     assert both.figures == {**one.figures, **other.figures}
     assert len(both.coverage) == 2
     with pytest.raises(DataError, match="two figures for FIVR-5K DSVD uAP"):
-        joined_results([one, one])
+        join_results([one, one])
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_an_unknown_format_is_refused() -> None:
 
 
 def test_json_has_the_table_the_results_and_the_differences() -> None:
-    record = json.loads(json.dumps(as_json(paper_table("losses"), [OURS])))
+    record = json.loads(json.dumps(to_json(paper_table("losses"), [OURS])))
     assert record["unit"] == "percent"
     assert record["lines"][9] == {"keys": ["QuadLinear-AP"], "figures": [90.8, 89.68, 81.31, 82.92, 80.03, 71.45],
                                   "own": True}  # fmt: skip

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from hapvr.cli import main
 from hapvr.comparing import Match, Side
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation import Benchmark, Scores, Task, evaluate, write_benchmark, write_scores
-from hapvr.evaluation.curves import precision_recall, similarity_distribution, surrogate_curves
 from hapvr.features.files import Features
+from hapvr.paper import figures
+from hapvr.paper.curves import precision_recall, similarity_distribution, surrogate_curves
 from hapvr.similarity.network import Descriptors
 
 Folder = tuple[Path, Benchmark, dict[str, Scores]]
@@ -66,9 +68,26 @@ def test_a_plot_of_several_models_is_written_as_png_and_svg(
     assert 0.01 < ink(out[0]) < 0.9
     assert out[1].read_text().startswith("<?xml")
     for name, model in (("first", "good"), ("bad", "bad")):
-        figures = evaluate(benchmark, models[model]).figures()
-        expected = {"precision-recall": f"uAP {figures['uAP']:.2%}", "queries": f"mAP {figures['mAP']:.2%}"}
+        measured = evaluate(benchmark, models[model]).figures()
+        expected = {"precision-recall": f"uAP {measured['uAP']:.2%}", "queries": f"mAP {measured['mAP']:.2%}"}
         assert f"{name}: {expected.get(plot, '')}" in text
+
+
+@pytest.mark.parametrize(
+    ("plot", "measure"), [("distributions", "overlap"), ("precision-recall", "uAP"), ("queries", "mAP")]
+)
+def test_json_says_what_is_drawn_and_where(
+    folder: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str], plot: str, measure: str
+) -> None:
+    place, benchmark, models = folder
+    code, text, _ = run(
+        capsys, "plot", plot, place / "benchmark.json", place / "bad.npz", "-o", tmp_path / "a.png", "--json"
+    )
+    record = json.loads(text)
+    assert (code, record["files"]) == (0, [str(tmp_path / "a.png")])
+    assert list(record["models"]["bad"]) == [measure]
+    if measure != "overlap":
+        assert record["models"]["bad"][measure] == pytest.approx(evaluate(benchmark, models["bad"])[measure].value)
 
 
 def test_matrices_of_two_videos_are_drawn(
@@ -80,7 +99,7 @@ def test_matrices_of_two_videos_are_drawn(
         asked.append((query.name, target.name, model))
         return match(psi=model == "lite")
 
-    monkeypatch.setattr("hapvr.comparing.compare", compare)
+    monkeypatch.setattr("hapvr.paper.figures.compare", compare)
     code, text, _ = run(
         capsys, "plot", "matrices", "a.mp4", "b.mp4", "--model", "lite", "--model", "x=other/", "-o", tmp_path / "m.png"
     )
@@ -127,7 +146,7 @@ def test_what_cannot_be_drawn_is_refused_before_anything_is_computed(
 
 def test_a_disk_that_refuses_a_figure_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be written: File name too long"):
-        plotting.save_figure(plotting.plot_surrogates(surrogate_curves(points=11)), tmp_path / f"{'x' * 300}.png")
+        plotting.save_figure(figures.plot_surrogates(surrogate_curves(points=11)), tmp_path / f"{'x' * 300}.png")
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
@@ -144,7 +163,7 @@ def match(*, psi: bool = True, frames: tuple[int, int] = (9, 13)) -> Match:
 
 
 def test_the_cells_of_a_matrix_stand_at_their_seconds() -> None:
-    figure = plotting.plot_matrices({"one": match(), "two": match(psi=False)})
+    figure = figures.plot_matrices({"one": match(), "two": match(psi=False)})
     before, without, after, none = figure.axes[:4]
     (mesh,) = before.collections
     assert mesh.get_array().shape == (9, 13)  # type: ignore[union-attr]
@@ -164,7 +183,7 @@ def test_the_cells_of_a_matrix_stand_at_their_seconds() -> None:
 
 
 def test_without_psi_there_is_one_row() -> None:
-    figure = plotting.plot_matrices({"one": match(psi=False)})
+    figure = figures.plot_matrices({"one": match(psi=False)})
     assert len(figure.axes) == 2  # the matrix and its colour bar
 
 
@@ -172,7 +191,7 @@ def test_the_area_under_the_drawn_steps_is_the_figure_in_the_legend() -> None:
     random = np.random.default_rng(0)
     relevant = random.random(400) < 0.2
     curve = precision_recall(relevant + random.normal(size=400), relevant, positives=int(relevant.sum()) + 5)
-    (axes,) = plotting.plot_precision_recall({"m": curve}).axes
+    (axes,) = figures.plot_precision_recall({"m": curve}).axes
     recall, precision = (np.asarray(values) for values in axes.lines[0].get_data())
     assert axes.lines[0].get_drawstyle() == "steps-pre"
     assert (np.diff(recall) * precision[1:]).sum() == pytest.approx(curve.area)
@@ -184,7 +203,7 @@ def test_the_area_under_the_drawn_steps_is_the_figure_in_the_legend() -> None:
 def test_a_long_curve_is_drawn_with_fewer_points() -> None:
     scores = np.arange(50_000, dtype=float)
     curve = precision_recall(scores, np.ones(50_000, dtype=bool))
-    (axes,) = plotting.plot_precision_recall({"m": curve}).axes
+    (axes,) = figures.plot_precision_recall({"m": curve}).axes
     recall = np.asarray(axes.lines[0].get_xdata())
     assert len(recall) <= 2001
     assert (recall[0], recall[-1]) == (0, 1)
@@ -195,10 +214,10 @@ def test_models_differ_in_more_than_colour() -> None:
     relevant = random.random(100) < 0.3
     models = {str(n): random.normal(size=100) for n in range(5)}
     curves = {name: precision_recall(scores, relevant) for name, scores in models.items()}
-    lines = plotting.plot_precision_recall(curves).axes[0].lines
+    lines = figures.plot_precision_recall(curves).axes[0].lines
     assert len({str(line.get_linestyle()) + str(line._dash_pattern) for line in lines}) == 5  # type: ignore[attr-defined]
     spreads = {name: similarity_distribution(scores, relevant) for name, scores in models.items()}
-    left, right = plotting.plot_distributions(spreads).axes
+    left, right = figures.plot_distributions(spreads).axes
     assert left.get_title() == f"relevant, {relevant.sum()} pairs"
     assert right.get_title() == f"irrelevant, {100 - relevant.sum()} pairs"
 
@@ -209,7 +228,7 @@ def test_queries_stand_in_groups_from_best_to_worst() -> None:
         "two": {"a": 0.7, "b": 0.8, "c": 0.4, "d": 0.1, "e": float("nan")},
     }
     groups = {"a": "crop", "b": "crop", "c": "speed", "d": "speed", "e": "speed"}
-    figure = plotting.plot_queries(models, groups=groups)
+    figure = figures.plot_queries(models, groups=groups)
     (axes,) = figure.axes
     drawn = [part for part in axes.collections if isinstance(part, PathCollection)]
     heights = [np.asarray(part.get_offsets())[:, 1].tolist() for part in drawn]
@@ -221,11 +240,11 @@ def test_queries_stand_in_groups_from_best_to_worst() -> None:
 
 
 def test_queries_without_groups_are_named_while_there_is_room() -> None:
-    few = plotting.plot_queries({"m": {f"q{n}": n / 10 for n in range(10)}}).axes[0]
+    few = figures.plot_queries({"m": {f"q{n}": n / 10 for n in range(10)}}).axes[0]
     assert [label.get_text() for label in few.get_xticklabels()][:2] == ["q9", "q8"]
-    many = plotting.plot_queries({"m": {f"q{n}": n / 100 for n in range(100)}}).axes[0]
+    many = figures.plot_queries({"m": {f"q{n}": n / 100 for n in range(100)}}).axes[0]
     assert "100 queries" in many.get_xlabel()
-    crowd = plotting.plot_queries({"m": {f"q{n}": n / 500 for n in range(500)} | {"none": float("nan")}}).axes[0]
+    crowd = figures.plot_queries({"m": {f"q{n}": n / 500 for n in range(500)} | {"none": float("nan")}}).axes[0]
     assert crowd.get_xlabel() == (
         "500 queries, from best to worst, each model in its own order, 1 without a positive left out"
     )
@@ -234,21 +253,21 @@ def test_queries_without_groups_are_named_while_there_is_room() -> None:
 
 def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
     for name in ("a.svg", "b.svg"):
-        plotting.save_figure(plotting.plot_surrogates(surrogate_curves(points=51)), tmp_path / name)
+        plotting.save_figure(figures.plot_surrogates(surrogate_curves(points=51)), tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert not re.search(r"<dc:date>", (tmp_path / "a.svg").read_text())
 
 
 def test_figures_of_nothing_are_refused() -> None:
-    for draw in (plotting.plot_distributions, plotting.plot_precision_recall, plotting.plot_queries,
-                 plotting.plot_matrices):  # fmt: skip
+    for draw in (figures.plot_distributions, figures.plot_precision_recall, figures.plot_queries,
+                 figures.plot_matrices):  # fmt: skip
         with pytest.raises(ConfigError, match="no model to draw"):
             draw({})
     with pytest.raises(ConfigError, match="the step and its surrogates"):
-        plotting.plot_surrogates([])
+        figures.plot_surrogates([])
     with pytest.raises(ConfigError, match="needs a file"):
-        plotting.save_figure(plotting.plot_surrogates(surrogate_curves(points=11)))
+        plotting.save_figure(figures.plot_surrogates(surrogate_curves(points=11)))
     with pytest.raises(DataError, match="different queries"):
-        plotting.plot_queries({"a": {"q": 1.0}, "b": {"r": 1.0}})
+        figures.plot_queries({"a": {"q": 1.0}, "b": {"r": 1.0}})
     with pytest.raises(DataError, match="none of the 1 queries"):
-        plotting.plot_queries({"a": {"q": float("nan")}})
+        figures.plot_queries({"a": {"q": float("nan")}})

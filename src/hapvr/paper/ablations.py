@@ -1,6 +1,6 @@
 """The paper's ablations from one feature bank: `ablate` trains every line of a table with several seeds and measures.
 
-    python -m hapvr.training.ablations table3 small data.frames=packed --benchmark tune=tune.h5,ground_truth.json
+    python -m hapvr.paper.ablations table3 small data.frames=packed --benchmark tune=tune.h5,ground_truth.json
 
 needs torch, numpy, safetensors and Pillow alone (HDF5 features need h5py; files of `Benchmark.save` do not), and is
 what `hapvr ablate` does. What is finished is kept in RUN/ablations (see `ablation_store`): a run that stopped goes on.
@@ -26,15 +26,15 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, HapvrError
 from hapvr.model import load
+from hapvr.paper.ablation_store import Store
+from hapvr.paper.ablation_tables import FORMATS, MEASURES, AblationLine, AblationTable, Figure, render
+from hapvr.paper.compilations import compilations
+from hapvr.paper.studies import NOTES, STUDIES, Row, kept_frames, rows_of, study_tables
 from hapvr.storage import sha256_bytes
-from hapvr.training.ablation_store import Store
-from hapvr.training.ablation_tables import FORMATS, MEASURES, AblationLine, AblationTable, Figure, render
 from hapvr.training.bank import Bank
-from hapvr.training.compilations import compilations
 from hapvr.training.config import LossesConfig, TrainConfig, ValidationConfig, as_table, load_config, recipes
 from hapvr.training.run_folder import Report, versions
 from hapvr.training.sources import drawn_videos
-from hapvr.training.studies import NOTES, STUDIES, Row, kept_frames, rows_of, study_tables
 from hapvr.training.trainer import build_encoder, load_clips, new_network, shared_bank, train_from_bank
 from hapvr.training.validation import Benchmark, load_benchmark
 
@@ -371,7 +371,7 @@ def _of_settings(config: TrainConfig) -> dict[str, Benchmark]:
 def main(words: Sequence[str]) -> int:
     """Run the study that the words name and print its tables; the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m hapvr.training.ablations", description=f"Recipes: {', '.join(recipes())}."
+        prog="python -m hapvr.paper.ablations", description=f"Recipes: {', '.join(recipes())}."
     )
     parser.add_argument("study", help=f"{', '.join(STUDIES)}.")
     parser.add_argument("settings", help="a TOML file or a recipe")
@@ -399,7 +399,7 @@ def main(words: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if given.json:
-        print(json.dumps([table.as_json() for table in tables]))
+        print(json.dumps([table.to_json() for table in tables]))
     else:
         print("\n\n".join(render(table, format=given.format) for table in tables))
     return 0

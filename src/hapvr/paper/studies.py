@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
-from hapvr.evaluation.tables import Line, PaperTable, paper_table
+from hapvr.paper.tables import Line, PaperTable, paper_table
 from hapvr.similarity import SimilarityConfig
 from hapvr.similarity.chamfer import keep_count
 from hapvr.similarity.comparator import DOWNSAMPLING

@@ -10,8 +10,8 @@ from typing import Any
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
-from hapvr.evaluation.tables import MISSING, PaperTable
-from hapvr.training.studies import Row
+from hapvr.paper.studies import Row
+from hapvr.paper.tables import MISSING, PaperTable
 
 MEASURES = ("mAP", "uAP")
 FORMATS = ("text", "markdown")
@@ -64,9 +64,9 @@ class AblationTable:
         """Whether TopK is what the table is about."""
         return self.paper.name in ("modules", "topk")
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """What `hapvr ablate --json` prints of it: the paper's table with `ours` in each line."""
-        record = self.paper.as_json()
+        record = self.paper.to_json()
         printed = record["lines"]
         record["lines"] = [
             {

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
-from hapvr.evaluation.tables import MISSING, PaperTable, Result, differences
+from hapvr.paper.tables import MISSING, PaperTable, Result, differences
 
 Format: TypeAlias = Literal["text", "markdown", "latex"]
 FORMATS = ("text", "markdown", "latex")

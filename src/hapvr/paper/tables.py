@@ -2,7 +2,7 @@
 
     table = paper_table("methods")      # or 1; paper_tables() has them all
     result = read_result("eval.json")   # what `hapvr evaluate --json` wrote
-    as_json(table, [result])            # the two side by side; `table_formats.render` for people
+    to_json(table, [result])            # the two side by side; `table_formats.render` for people
 
 Figures of tables are percentages, as printed; differences are percentage points.
 """
@@ -103,7 +103,7 @@ class PaperTable:
             for line in self.lines
         ]
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """What `hapvr table --json` prints of it."""
         return {
             "name": self.name,
@@ -146,7 +146,7 @@ class Result:
 @functools.cache
 def paper_tables() -> Mapping[str, PaperTable]:
     """The result tables of the paper by name, in the paper's order."""
-    file = resources.files("hapvr.evaluation") / "paper_tables.toml"
+    file = resources.files("hapvr.paper") / "tables.toml"
     tables = [
         _table(name, entries) for name, entries in parse_toml(file.read_text(encoding="utf-8"), file.name).items()
     ]
@@ -182,9 +182,9 @@ def differences(line: Line, against: Line) -> tuple[float | None, ...]:
     )
 
 
-def as_json(table: PaperTable, results: Sequence[Result] = (), *, against: str | None = None) -> dict[str, Any]:
+def to_json(table: PaperTable, results: Sequence[Result] = (), *, against: str | None = None) -> dict[str, Any]:
     """The table and the results beside it, for programs."""
-    record, other = table.as_json(), table.opponent(against)
+    record, other = table.to_json(), table.opponent(against)
     record["against"] = None if other is None else list(other.keys)
     record["results"] = [
         {
@@ -224,7 +224,7 @@ def read_result(path: str | os.PathLike[str], *, label: str | None = None) -> Re
     return Result(Path(path).stem if label is None else label, figures, (covered,))
 
 
-def joined_results(results: Iterable[Result]) -> list[Result]:
+def join_results(results: Iterable[Result]) -> list[Result]:
     """Results of the same label as one: those of a model on several benchmarks.
 
     `DataError` if two of them have the same figure.

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.evaluation import average_precision, micro_average_precision
 from hapvr.evaluation.benchmarks import Benchmark, LeftOut, Task
-from hapvr.evaluation.curves import (
+from hapvr.evaluation.protocol import evaluate
+from hapvr.evaluation.scores import Scores
+from hapvr.paper.curves import (
     fitting_bins,
     order_queries,
     pooled_pairs,
@@ -21,8 +23,6 @@ from hapvr.evaluation.curves import (
     similarity_distribution,
     surrogate_curves,
 )
-from hapvr.evaluation.protocol import evaluate
-from hapvr.evaluation.scores import Scores
 
 ROWS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40).filter(
     lambda rows: any(relevant for _, relevant in rows)

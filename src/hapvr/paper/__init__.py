@@ -1,0 +1,22 @@
+"""The paper's studies: its result tables with one's own figures beside them, its ablations, its figures.
+
+`hapvr.paper.figures` draws (it needs matplotlib and a decoder); the rest runs where training runs, and
+`python -m hapvr.paper.ablations` is `hapvr ablate` for machines without the command line.
+"""
+
+from hapvr.paper.ablation_tables import AblationTable
+from hapvr.paper.ablations import ablate, run_study
+from hapvr.paper.studies import STUDIES
+from hapvr.paper.tables import PaperTable, Result, paper_table, paper_tables, read_result
+
+__all__ = [
+    "STUDIES",
+    "AblationTable",
+    "PaperTable",
+    "Result",
+    "ablate",
+    "paper_table",
+    "paper_tables",
+    "read_result",
+    "run_study",
+]
