@@ -38,7 +38,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from hapvr.evaluation.benchmarks.record import Benchmark, Task
+from hapvr.evaluation.benchmarks.benchmark import Benchmark, Task
 from hapvr.evaluation.scoring import Scoring, score_benchmark
 from hapvr.features import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise

@@ -24,8 +24,8 @@ from rich.progress import Progress
 
 from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks import open_benchmark
+from hapvr.evaluation.extraction import extract_videos
 from hapvr.evaluation.scoring import score_benchmark
-from hapvr.evaluation.videos import extract_videos
 from hapvr.model import SHIPPED, Model, load, save_calibration, shipped_models
 from hapvr.similarity.calibration import Calibration, fit_calibration
 

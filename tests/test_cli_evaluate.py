@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hapvr.cli import main
-from hapvr.evaluation.scores import read_scores
+from hapvr.evaluation.score_files import read_scores
 from hapvr.features import FeatureFile
 from hapvr.similarity import VideoSimilarity
 from hapvr.synthetic.clip_files import write_clip

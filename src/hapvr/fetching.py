@@ -40,7 +40,7 @@ class Origin:
     version: str
     sha256: str  # of the package file
     kind: str  # that `hapvr model convert` knows it by
-    tensors_sha256: str  # `sha256_tensors` of the converted tensors, `halved`
+    tensors_sha256: str  # `sha256_tensors` of the converted tensors after `halve`
 
     def __post_init__(self) -> None:
         for name in ("package", "version", "sha256", "kind", "tensors_sha256"):
@@ -100,18 +100,18 @@ def _home() -> Path:
         raise WeightsError("This user has no home folder. Say where to keep weights: set HAPVR_CACHE.") from error
 
 
-def halved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def halve(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Kernels and matrices in float16, as they are kept; vectors and whole numbers as they are.
 
     Vectors take no room, and batch norms count on them: variances lie far outside of what float16 holds.
 
-    >>> {name: tensor.dtype for name, tensor in halved({"kernel": torch.ones(2, 2), "variance": torch.ones(2)}).items()}
+    >>> {name: tensor.dtype for name, tensor in halve({"kernel": torch.ones(2, 2), "variance": torch.ones(2)}).items()}
     {'kernel': torch.float16, 'variance': torch.float32}
     """
-    return {name: _halved(tensor.detach().cpu()) for name, tensor in tensors.items()}
+    return {name: _halve(tensor.detach().cpu()) for name, tensor in tensors.items()}
 
 
-def _halved(tensor: Tensor) -> Tensor:
+def _halve(tensor: Tensor) -> Tensor:
     if tensor.ndim < 2 or not tensor.is_floating_point():
         return tensor
     half = tensor.half()
@@ -181,7 +181,7 @@ def _converted(path: Path, kind: str | None) -> dict[str, Tensor]:
     if kind not in KINDS:
         raise ConfigError(f"The model names a backbone of the kind {kind!r}, which this hapvr cannot convert.")
     _, part = KINDS[kind](contents)
-    return halved(part.tensors)
+    return halve(part.tensors)
 
 
 def _packed(origin: Origin, folder: Path, timeout_s: float) -> Path:

@@ -18,7 +18,7 @@ from hapvr.errors import WeightsError
 from hapvr.features.extractor import RegionExtractor, SamplingConfig, decode_parts
 from hapvr.features.files import Features, joined
 from hapvr.features.whitening import Whitening
-from hapvr.fetching import TIMEOUT_S, Fetched, Origin, fetch, halved, read_cached
+from hapvr.fetching import TIMEOUT_S, Fetched, Origin, fetch, halve, read_cached
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration
 from hapvr.storage import sha256_tensors
@@ -312,7 +312,7 @@ def save_model(
     be that very backbone, or `WeightsError`. A calibration belongs to the model whose scores it was fitted on, to the
     sampling and weights as they were: leave it out when anything has changed.
     """
-    if origin is not None and (found := sha256_tensors(halved(backbone.state_dict()))) != origin.tensors_sha256:
+    if origin is not None and (found := sha256_tensors(halve(backbone.state_dict()))) != origin.tensors_sha256:
         raise WeightsError(
             f"This backbone is not {origin.package} {origin.version}: the sha256 of its tensors begins {found[:12]}, "
             f"not {origin.tensors_sha256[:12]}. Save it with the model (origin=None)."
@@ -330,7 +330,7 @@ def save_model(
     if calibration is not None:
         parts[CALIBRATION] = calibration.to_part()
     if half:
-        parts |= {name: weights.Part(parts[name].config, halved(parts[name].tensors)) for name in HALVED}
+        parts |= {name: weights.Part(parts[name].config, halve(parts[name].tensors)) for name in HALVED}
     return weights.save_parts(folder, parts)
 
 

@@ -18,12 +18,12 @@ from torch import Tensor
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.evaluation import mean_average_precision, micro_average_precision
 from hapvr.evaluation.benchmarks import Benchmark, Task
+from hapvr.evaluation.chunks import Chunk, _work, plan_chunks, read_chunks
+from hapvr.evaluation.extraction import match_videos
 from hapvr.evaluation.protocol import evaluate
-from hapvr.evaluation.reading import Chunk, _work, plan_chunks, read_chunks
-from hapvr.evaluation.scores import Scores
+from hapvr.evaluation.score_files import Scores
 from hapvr.evaluation.scoring import Scoring, score_benchmark
-from hapvr.evaluation.videos import match_videos
-from hapvr.evaluation.work import WorkFolder
+from hapvr.evaluation.work_folder import WorkFolder
 from hapvr.features import FeatureFile
 from hapvr.similarity import VideoSimilarity
 from tests.similarity import models

@@ -18,8 +18,8 @@ from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.paper import ablations
 from hapvr.paper.ablation_tables import AblationTable, Figure, render
 from hapvr.paper.ablations import ablate
-from hapvr.paper.compilations import compilations
-from hapvr.paper.studies import RIVALS, STUDIES, kept_frames, rows_of, study_tables
+from hapvr.paper.compilations import make_compilations
+from hapvr.paper.studies import RIVALS, STUDIES, count_kept, plan_rows, study_tables
 from hapvr.paper.tables import paper_table
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.training import Benchmark, TrainConfig, load_config, train_from_bank
@@ -28,7 +28,7 @@ from tests.training.toy import noise_clips, packed, toy_bank, toy_config
 
 
 def rows(name: str, *words: str) -> list[TrainConfig]:
-    return [row.config for row in rows_of(paper_table(name), load_config("small", words))]
+    return [row.config for row in plan_rows(paper_table(name), load_config("small", words))]
 
 
 def weights_of(config: TrainConfig) -> dict[str, float]:
@@ -106,11 +106,11 @@ def test_lines_that_the_paper_shares_between_tables_are_the_same_runs() -> None:
 def test_every_study_has_lines_for_all_lines_of_its_tables() -> None:
     for study in STUDIES:
         for table in study_tables(study):
-            assert [row.keys for row in rows_of(table, TrainConfig())] == [line.keys for line in table.lines]
+            assert [row.keys for row in plan_rows(table, TrainConfig())] == [line.keys for line in table.lines]
     with pytest.raises(ConfigError, match="did you mean 'table2'"):
         study_tables("tabel2")
     with pytest.raises(ConfigError, match="is no ablation"):
-        rows_of(paper_table("methods"), TrainConfig())
+        plan_rows(paper_table("methods"), TrainConfig())
 
 
 @pytest.mark.parametrize("frames", [3, 8, 28, 100, 403])
@@ -125,13 +125,13 @@ def test_kept_columns_are_those_of_the_network(frames: int, rate: float, monkeyp
 
     monkeypatch.setattr(VideoSimilarity, "aggregate_time", aggregated)
     VideoSimilarity(config).score(torch.randn(8, 2, 4), torch.randn(frames, 2, 4))
-    assert kept_frames(config, frames) == max(1, round(rate * seen[0]))
+    assert count_kept(config, frames) == max(1, round(rate * seen[0]))
 
 
 def test_kept_columns_of_other_measures() -> None:
-    assert kept_frames(SimilarityConfig(temporal="chamfer"), 400) == 1
-    assert kept_frames(SimilarityConfig(temporal="average"), 400) == 100
-    assert kept_frames(SimilarityConfig(comparator=False, temporal_keep_rate=0.5, min_frames=1), 400) == 200
+    assert count_kept(SimilarityConfig(temporal="chamfer"), 400) == 1
+    assert count_kept(SimilarityConfig(temporal="average"), 400) == 100
+    assert count_kept(SimilarityConfig(comparator=False, temporal_keep_rate=0.5, min_frames=1), 400) == 200
 
 
 # --- compilations ----------------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def many(targets: int = 9, queries: int = 4) -> Benchmark:
 def test_a_compilation_by_hand() -> None:
     videos = [torch.full((2, 1, 1), float(number)) for number in range(3)]
     given = Benchmark(videos[:2], videos, torch.tensor([[True, False, False], [False, False, True]]))
-    long, parts = compilations(given, frames=6)
+    long, parts = make_compilations(given, frames=6)
     (part,) = parts
     assert sorted(part) == [0, 1, 2]
     assert long.targets[0].flatten().tolist() == [float(number) for number in part for _ in range(2)]
@@ -158,7 +158,7 @@ def test_a_compilation_by_hand() -> None:
 @pytest.mark.parametrize("frames", [1, 30, 70])
 def test_compilations_agree_with_a_loop_over_their_parts(frames: int) -> None:
     given = many()
-    long, parts = compilations(given, frames=frames, rounds=3, seed=1)
+    long, parts = make_compilations(given, frames=frames, rounds=3, seed=1)
     assert len(long.targets) == len(parts)
     for number, part in enumerate(parts):
         frames_of = [frame for each in part for frame in given.targets[each]]
@@ -168,14 +168,14 @@ def test_compilations_agree_with_a_loop_over_their_parts(frames: int) -> None:
             assert bool(long.relevant[query, number]) == any(bool(given.relevant[query, each]) for each in part)
     taken = sorted(each for part in parts for each in part)
     assert taken == sorted(3 * list(range(9)))  # each target once a round
-    assert compilations(given, frames=frames, rounds=3, seed=1).parts == parts
+    assert make_compilations(given, frames=frames, rounds=3, seed=1).parts == parts
 
 
 def test_compilations_that_cannot_be_made_are_refused() -> None:
     with pytest.raises(DataError, match=r"together have \d+ frames, and a compilation needs 4000"):
-        compilations(many(), frames=4000)
+        make_compilations(many(), frames=4000)
     with pytest.raises(ConfigError, match="at least 1"):
-        compilations(many(), frames=0)
+        make_compilations(many(), frames=0)
 
 
 # --- whole ablations -------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_an_ablation_is_the_runs_it_says_it_is(tmp_path: Path) -> None:
     for line, row in zip(table.lines, (0, 3), strict=True):
         values = []
         for seed in (0, 1):
-            own = rows_of(paper_table("modules"), config)[row].config
+            own = plan_rows(paper_table("modules"), config)[row].config
             model = train_from_bank(toy_bank(), replace(own, run=replace(own.run, seed=seed)))
             values.append(benchmark().measure(model))
         for measure in ("mAP", "uAP"):
@@ -250,7 +250,7 @@ def test_another_benchmark_is_measured_with_the_networks_that_are_there(tmp_path
     both = {"toy": benchmark(), "other": benchmark(4, repeats=2)}
     (table,), lines = toy("table3", config, seeds=(0,), lines=(3,), benchmarks=both)
     assert trained(lines) == 0
-    own = rows_of(paper_table("modules"), config)[2].config
+    own = plan_rows(paper_table("modules"), config)[2].config
     expected = both["other"].measure(train_from_bank(toy_bank(), own))
     assert table.lines[0].figures["other", "uAP"].values == pytest.approx((100 * expected["uAP"],))
     # A benchmark that changed under its name is another one.

@@ -13,13 +13,13 @@ from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.evaluation import average_precision, micro_average_precision
 from hapvr.evaluation.benchmarks import Benchmark, LeftOut, Task
 from hapvr.evaluation.protocol import evaluate
-from hapvr.evaluation.scores import Scores
+from hapvr.evaluation.score_files import Scores
 from hapvr.paper.curves import (
-    fitting_bins,
+    choose_bins,
     order_queries,
-    pooled_pairs,
+    pool_pairs,
     precision_recall,
-    rescaled,
+    rescale,
     similarity_distribution,
     surrogate_curves,
 )
@@ -130,7 +130,7 @@ def test_the_area_of_the_pool_is_the_figure_of_the_protocol(seed: int, missing: 
     benchmark, scores = benchmark_and_scores(seed)
     evaluation = evaluate(benchmark, scores, missing=missing)  # type: ignore[arg-type]
     for task in benchmark.tasks:
-        pool = pooled_pairs(benchmark, scores, task, missing=missing)  # type: ignore[arg-type]
+        pool = pool_pairs(benchmark, scores, task, missing=missing)  # type: ignore[arg-type]
         curve = precision_recall(pool.scores, pool.relevant, positives=pool.positives, ties=task.ties)
         assert curve.area == pytest.approx(evaluation[task.name].value, abs=1e-12)
         again = micro_average_precision(pool.scores, pool.relevant, positives=pool.positives, ties=task.ties)
@@ -152,18 +152,18 @@ def test_the_pool_agrees_with_a_loop(seed: int) -> None:
         for target in sorted(benchmark.database)
         if (query, target) in table and query != target
     ]
-    pool = pooled_pairs(benchmark, scores, benchmark.tasks[0])
+    pool = pool_pairs(benchmark, scores, benchmark.tasks[0])
     assert list(zip(pool.scores.tolist(), pool.relevant.tolist(), strict=True)) == expected
 
 
 def test_missing_videos_are_an_error_if_asked() -> None:
     benchmark, scores = benchmark_and_scores()
     with pytest.raises(DataError, match="no scores for 1 queries"):
-        pooled_pairs(benchmark, scores, benchmark.tasks[0], missing="error")
+        pool_pairs(benchmark, scores, benchmark.tasks[0], missing="error")
     with pytest.raises(ConfigError, match="did you mean 'drop'"):
-        pooled_pairs(benchmark, scores, benchmark.tasks[0], missing="drops")  # type: ignore[arg-type]
+        pool_pairs(benchmark, scores, benchmark.tasks[0], missing="drops")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="no query has scores"):
-        pooled_pairs(benchmark, Scores(("x",), ("t01",), np.ones((1, 1), dtype=np.float32)), benchmark.tasks[0])
+        pool_pairs(benchmark, Scores(("x",), ("t01",), np.ones((1, 1), dtype=np.float32)), benchmark.tasks[0])
 
 
 # --- distributions ---------------------------------------------------------------------------------------------------
@@ -213,12 +213,12 @@ def test_distributions_that_are_alike_overlap_wholly() -> None:
 
 
 def test_scores_are_rescaled_as_asked() -> None:
-    assert rescaled([-1, 0, 3]).tolist() == [0, 0.25, 1]
-    assert rescaled([-1, 0, 1], scale="half").tolist() == [0, 0.5, 1]
-    assert rescaled([0, 0.25, 1], scale="none").tolist() == [0, 0.25, 1]
-    assert rescaled([1.00001], scale="half").tolist() == [1]  # a rounding
+    assert rescale([-1, 0, 3]).tolist() == [0, 0.25, 1]
+    assert rescale([-1, 0, 1], scale="half").tolist() == [0, 0.5, 1]
+    assert rescale([0, 0.25, 1], scale="none").tolist() == [0, 0.25, 1]
+    assert rescale([1.00001], scale="half").tolist() == [1]  # a rounding
     largest = float(np.finfo(np.float64).max)
-    assert rescaled([-largest, 0, largest]).tolist() == [0, 0.5, 1]
+    assert rescale([-largest, 0, largest]).tolist() == [0, 0.5, 1]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_two_distributions_need_two_kinds_of_pairs() -> None:
 
 
 def test_the_number_of_bins_fits_the_pairs() -> None:
-    assert [fitting_bins(pairs) for pairs in (0, 125, 1000, 8000, 10**9)] == [10, 10, 20, 40, 50]
+    assert [choose_bins(pairs) for pairs in (0, 125, 1000, 8000, 10**9)] == [10, 10, 20, 40, 50]
 
 
 # --- queries ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hapvr.cli import main
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks import Benchmark, Task
 from hapvr.evaluation.protocol import evaluate
-from hapvr.evaluation.scores import Scores
+from hapvr.evaluation.score_files import Scores
 from hapvr.paper.table_formats import render
 from hapvr.paper.tables import (
     Column,

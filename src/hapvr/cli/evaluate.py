@@ -79,7 +79,7 @@ def evaluate(
     """Measure a model by a benchmark's protocol: hapvr evaluate fivr-5k --annotations fivr.pickle --features f.h5."""
     from hapvr.evaluation.benchmarks import open_benchmark
     from hapvr.evaluation.protocol import evaluate as measure
-    from hapvr.evaluation.scores import read_scores, write_scores
+    from hapvr.evaluation.score_files import read_scores, write_scores
 
     if str(csv_out) == "-":
         raise ConfigError("--csv writes a file; what is printed is the table, or with --json - everything as JSON.")
@@ -148,7 +148,7 @@ def _videos(
     truth: Benchmark, name: str, features: Path | None, videos: Path | None, work: Path | None
 ) -> tuple[dict[str, Path] | None, Path]:
     """The videos to extract, if it is videos that are measured, and the file of their features."""
-    from hapvr.evaluation.videos import match_videos
+    from hapvr.evaluation.extraction import match_videos
 
     if videos is not None:
         if features is None and work is None:
@@ -203,7 +203,7 @@ def _score(
 
 def _segments(truth: Benchmark, features: Path, settings: _Settings) -> dict[str, dict[str, float | int | None]]:
     """How well matching stretches are found, overall ("") and by group."""
-    from hapvr.evaluation.localising import localise
+    from hapvr.evaluation.localisation import localise
     from hapvr.model import DEFAULT, load_segments
 
     # Features are there by now: network and settings are enough, and the backbone is not read again.
@@ -216,7 +216,7 @@ def _segments(truth: Benchmark, features: Path, settings: _Settings) -> dict[str
 
 def _extracted(files: dict[str, Path], out: Path, settings: _Settings) -> tuple[VideoSimilarity, Path, list[Failure]]:
     """The model's network, the file into which it has put the features of the videos, and which have none."""
-    from hapvr.evaluation.videos import extract_videos
+    from hapvr.evaluation.extraction import extract_videos
     from hapvr.model import DEFAULT, load
 
     whole = load(settings.model or DEFAULT, device=settings.device)

@@ -10,7 +10,7 @@ from hapvr.evaluation.benchmarks import (
     read_benchmark,
     write_benchmark,
 )
-from hapvr.evaluation.localising import localise
+from hapvr.evaluation.localisation import localise
 from hapvr.evaluation.metrics import (
     average_precision,
     evve_average_precision,
@@ -20,9 +20,9 @@ from hapvr.evaluation.metrics import (
 )
 from hapvr.evaluation.protocol import Coverage, Evaluation, Measured, TaskResult, evaluate
 from hapvr.evaluation.safe_pickle import load_plain
-from hapvr.evaluation.scores import Scores, read_scores, write_scores
+from hapvr.evaluation.score_files import Scores, read_scores, write_scores
 from hapvr.evaluation.scoring import Scoring, score_benchmark
-from hapvr.evaluation.segments import SegmentFigures, segment_figures
+from hapvr.evaluation.segment_metrics import SegmentMetrics, measure_segments
 
 __all__ = [
     "BENCHMARKS",
@@ -33,7 +33,7 @@ __all__ = [
     "Measured",
     "Scores",
     "Scoring",
-    "SegmentFigures",
+    "SegmentMetrics",
     "Task",
     "TaskResult",
     "TrueSegment",
@@ -44,12 +44,12 @@ __all__ = [
     "load_plain",
     "localise",
     "mean_average_precision",
+    "measure_segments",
     "micro_average_precision",
     "open_benchmark",
     "read_benchmark",
     "read_scores",
     "score_benchmark",
-    "segment_figures",
     "write_benchmark",
     "write_scores",
 ]

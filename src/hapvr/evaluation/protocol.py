@@ -25,9 +25,9 @@ import numpy.typing as npt
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError
-from hapvr.evaluation.benchmarks.record import Benchmark, Task
+from hapvr.evaluation.benchmarks.benchmark import Benchmark, Task
 from hapvr.evaluation.metrics import average_precision, evve_average_precision, micro_average_precision
-from hapvr.evaluation.scores import Scores
+from hapvr.evaluation.score_files import Scores
 
 Missing: TypeAlias = Literal["drop", "miss", "error"]
 _Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -179,7 +179,7 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, missing: Missing = "drop")
 # --- rankings ----------------------------------------------------------------------------------------------------
 
 
-def rankings(benchmark: Benchmark, scores: Scores, task: Task, *, missing: Missing = "drop") -> list[Ranking]:
+def rank_queries(benchmark: Benchmark, scores: Scores, task: Task, *, missing: Missing = "drop") -> list[Ranking]:
     """What each query of a task is measured on, by ascending query id."""
     return _rankings(task, _matched(benchmark, scores, missing), missing)
 

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from hapvr.checks import require_finite
 from hapvr.errors import ConfigError, DataError, ShapeError
-from hapvr.evaluation.benchmarks.record import Benchmark
-from hapvr.evaluation.reading import Chunk, plan_chunks, read_chunks
-from hapvr.evaluation.scores import Scores
-from hapvr.evaluation.work import WorkFolder, model_checksum
+from hapvr.evaluation.benchmarks.benchmark import Benchmark
+from hapvr.evaluation.chunks import Chunk, plan_chunks, read_chunks
+from hapvr.evaluation.score_files import Scores
+from hapvr.evaluation.work_folder import WorkFolder, model_checksum
 from hapvr.features.files import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise
 from hapvr.storage import sample_file, sha256_names
@@ -91,7 +91,7 @@ def score_benchmark(
         file = query_file = opened.enter_context(FeatureFile.open(features))
         if query_features is not None and Path(query_features).resolve() != file.path.resolve():
             query_file = opened.enter_context(FeatureFile.open(query_features))
-        names = [file_names(benchmark.queries, query_file), file_names(benchmark.database, file)]
+        names = [match_names(benchmark.queries, query_file), match_names(benchmark.database, file)]
         queries, chunks = _plan(model, benchmark, file, query_file, names, chunk_bytes)
         flagged = _has_flags(file, chunks)
         folder = None
@@ -128,7 +128,7 @@ def score_benchmark(
     )
 
 
-def file_names(ids: Iterable[str], file: FeatureFile) -> dict[str, str]:
+def match_names(ids: Iterable[str], file: FeatureFile) -> dict[str, str]:
     """What each video of a file is called in a benchmark with these ids -> what it is called in the file.
 
     `hapvr extract` calls a video by its path, "clips/a.mp4"; where no other file could be meant, that is also the

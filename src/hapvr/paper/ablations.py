@@ -28,8 +28,8 @@ from hapvr.errors import ConfigError, DataError, HapvrError
 from hapvr.model import load
 from hapvr.paper.ablation_store import Store
 from hapvr.paper.ablation_tables import FORMATS, MEASURES, AblationLine, AblationTable, Figure, render
-from hapvr.paper.compilations import compilations
-from hapvr.paper.studies import NOTES, STUDIES, Row, kept_frames, rows_of, study_tables
+from hapvr.paper.compilations import make_compilations
+from hapvr.paper.studies import NOTES, STUDIES, Row, count_kept, plan_rows, study_tables
 from hapvr.storage import sha256_bytes
 from hapvr.training.bank import Bank
 from hapvr.training.config import LossesConfig, TrainConfig, ValidationConfig, as_table, load_config, recipes
@@ -71,7 +71,7 @@ def ablate(
     if not benchmarks or not seeds:
         raise ConfigError("an ablation needs a benchmark at least, and a seed.")
     tables = study_tables(study)
-    chosen = {table.name: _chosen(rows_of(table, config), lines) for table in tables}
+    chosen = {table.name: _chosen(plan_rows(table, config), lines) for table in tables}
     every = [row for rows in chosen.values() for row in rows]
     if not every:
         raise ConfigError(f"none of the tables of '{study}' has a line {', '.join(map(str, sorted(lines)))}.")
@@ -194,7 +194,7 @@ def _donors(rows: Sequence[Row], frames: int) -> dict[str, Row]:
     for row in rows:
         table = as_table(row.config)
         similarity = {key: value for key, value in table["similarity"].items() if not key.startswith("temporal")}
-        seen = table | {"similarity": similarity, "kept": kept_frames(row.config.similarity, frames)}
+        seen = table | {"similarity": similarity, "kept": count_kept(row.config.similarity, frames)}
         donors[row.name] = first.setdefault(json.dumps(seen, sort_keys=True), row)
     return donors
 
@@ -223,9 +223,9 @@ def _line(
             for name in benchmarks
             for measure in MEASURES
         },
-        kept_frames(similarity, frames),
+        count_kept(similarity, frames),
         {
-            name: (kept_frames(similarity, _median(lengths)), kept_frames(similarity, max(lengths)))
+            name: (count_kept(similarity, _median(lengths)), count_kept(similarity, max(lengths)))
             for name, lengths in ((name, _lengths(benchmark)) for name, benchmark in benchmarks.items())
         },
         tuple(f"seed {record['seed']}: {record['failed']}" for record in records if record["failed"]),
@@ -310,7 +310,7 @@ def run_study(
         report: takes lines of progress.
     """
     tables = study_tables(study)
-    rows = [row for table in tables for row in _chosen(rows_of(table, config), lines)]
+    rows = [row for table in tables for row in _chosen(plan_rows(table, config), lines)]
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, got {seeds}.")
     if not config.bank.used:
@@ -319,7 +319,7 @@ def run_study(
     long = (LONG if study == "table4" else 0) if long is None else long
     store = Store(Path(config.run.folder) / "ablations")
     for name, benchmark in list(measured.items()) if long else ():
-        made = compilations(benchmark, frames=long, rounds=_ROUNDS)
+        made = make_compilations(benchmark, frames=long, rounds=_ROUNDS)
         measured[f"{name}-{long}"] = made.benchmark
         store.note(f"compilations-{name}-{long}", [list(part) for part in made.parts])
     bank = _bank(config, rows, report)

@@ -17,7 +17,7 @@ class Compilations(NamedTuple):
     parts: tuple[tuple[int, ...], ...]  # of each target, the numbers of the targets it was joined from, in order
 
 
-def compilations(benchmark: Benchmark, *, frames: int = 400, rounds: int = 1, seed: int = 0) -> Compilations:
+def make_compilations(benchmark: Benchmark, *, frames: int = 400, rounds: int = 1, seed: int = 0) -> Compilations:
     """The same queries against long targets: database videos joined end to end until they have `frames` frames.
 
     A compilation is relevant to whom any of its parts is. In each round every target becomes part of one compilation,
@@ -32,7 +32,7 @@ def compilations(benchmark: Benchmark, *, frames: int = 400, rounds: int = 1, se
     Example: videos of 3, 2 and 4 frames, 5 at least; whatever the lots, the last two end up together.
         >>> videos = [torch.zeros(length, 1, 2) for length in (3, 2, 4)]
         >>> given = Benchmark(videos[:1], videos, torch.tensor([[True, False, False]]))
-        >>> long, parts = compilations(given, frames=5)
+        >>> long, parts = make_compilations(given, frames=5)
         >>> sorted(number for part in parts for number in part), min(len(target) for target in long.targets) >= 5
         ([0, 1, 2], True)
     """

@@ -15,8 +15,8 @@ from torch import Tensor
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.evaluation import protocol
-from hapvr.evaluation.benchmarks.record import Benchmark, Task
-from hapvr.evaluation.scores import Scores
+from hapvr.evaluation.benchmarks.benchmark import Benchmark, Task
+from hapvr.evaluation.score_files import Scores
 from hapvr.losses import QuadLinearAP, SmoothAP, quad_linear
 
 Array: TypeAlias = "npt.ArrayLike | Tensor"
@@ -76,15 +76,15 @@ class Pool:
     positives: int  # relevant pairs of the ground truth, also those without a score
 
 
-def pooled_pairs(benchmark: Benchmark, scores: Scores, task: Task, *, missing: protocol.Missing = "drop") -> Pool:
+def pool_pairs(benchmark: Benchmark, scores: Scores, task: Task, *, missing: protocol.Missing = "drop") -> Pool:
     """The pairs that `evaluate` ranks for a task, pooled: what precision-recall curves and distributions are drawn of.
 
     >>> benchmark = Benchmark("mine", ("q",), ("a", "b"), {"q": {"a": "1"}}, (Task("uAP", ("1",), "uAP"),))
-    >>> pool = pooled_pairs(benchmark, Scores(("q",), ("b", "a"), np.array([[.25, .5]])), benchmark.tasks[0])
+    >>> pool = pool_pairs(benchmark, Scores(("q",), ("b", "a"), np.array([[.25, .5]])), benchmark.tasks[0])
     >>> pool.scores.tolist(), pool.relevant.tolist(), pool.positives
     ([0.5, 0.25], [True, False], 1)
     """
-    found = protocol.rankings(benchmark, scores, task, missing=missing)
+    found = protocol.rank_queries(benchmark, scores, task, missing=missing)
     if not any(len(ranking.scores) for ranking in found):
         raise DataError(f"{benchmark.name}, task '{task.name}': no query has scores.")
     return Pool(
@@ -151,7 +151,7 @@ def similarity_distribution(scores: Array, relevant: Array, *, bins: int = 50, s
     if not isinstance(bins, int) or bins < 1:
         raise ConfigError(f"bins must be a whole number of at least 1, got {bins!r}.")
     numbers, labels = _pairs(scores, relevant)
-    placed = rescaled(numbers, scale=scale)
+    placed = rescale(numbers, scale=scale)
     counts = {label: int(np.count_nonzero(labels == label)) for label in (True, False)}
     for label, kind in ((True, "relevant"), (False, "irrelevant")):
         if not counts[label]:
@@ -163,20 +163,20 @@ def similarity_distribution(scores: Array, relevant: Array, *, bins: int = 50, s
     return Distribution(edges, relevant_share, irrelevant_share, counts[True], counts[False])
 
 
-def fitting_bins(pairs: int) -> int:
+def choose_bins(pairs: int) -> int:
     """How many bins a distribution of so many pairs can fill: twice the cube root of their number, from 10 to 50.
 
-    >>> fitting_bins(58), fitting_bins(1000), fitting_bins(10**6)
+    >>> choose_bins(58), choose_bins(1000), choose_bins(10**6)
     (10, 20, 50)
     """
     root: float = max(pairs, 0) ** (1 / 3)
     return min(50, max(10, 2 * round(root)))
 
 
-def rescaled(scores: Array, *, scale: Scale = "range") -> Floats:
+def rescale(scores: Array, *, scale: Scale = "range") -> Floats:
     """Scores mapped to [0, 1]; see `similarity_distribution`. `DataError` if they do not fit there.
 
-    >>> rescaled([1., 2., 5.]).tolist(), rescaled([-1., 0., 1.], scale="half").tolist()
+    >>> rescale([1., 2., 5.]).tolist(), rescale([-1., 0., 1.], scale="half").tolist()
     ([0.0, 0.25, 1.0], [0.0, 0.5, 1.0])
     """
     if scale not in SCALES:

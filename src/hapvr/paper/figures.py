@@ -20,7 +20,7 @@ from hapvr.config import suggest
 from hapvr.errors import ConfigError
 from hapvr.evaluation.benchmarks import Benchmark, Task, open_benchmark
 from hapvr.evaluation.protocol import Missing, evaluate
-from hapvr.evaluation.scores import Scores, read_scores
+from hapvr.evaluation.score_files import Scores, read_scores
 from hapvr.paper import curves
 from hapvr.paper.curves import Distribution, PrecisionRecall, QueryOrder, Scale, Surrogate, order_queries
 from hapvr.plotting import add_title, draw_matrix, figure_style, new_figure, require_pictures, save_figure
@@ -101,9 +101,9 @@ def draw_distributions(
     """
     files = require_pictures(outputs)
     known, task, models = source.read("uAP", "mAP")
-    pools = {name: curves.pooled_pairs(known, scores, task, missing=source.missing) for name, scores in models.items()}
+    pools = {name: curves.pool_pairs(known, scores, task, missing=source.missing) for name, scores in models.items()}
     if bins is None:
-        bins = min(curves.fitting_bins(int(pool.relevant.sum())) for pool in pools.values())
+        bins = min(curves.choose_bins(int(pool.relevant.sum())) for pool in pools.values())
     spreads = {
         name: curves.similarity_distribution(pool.scores, pool.relevant, bins=bins, scale=scale)
         for name, pool in pools.items()
@@ -118,7 +118,7 @@ def draw_precision_recall(source: ScoreFiles, *outputs: StrPath, title: str | No
     known, task, models = source.read("uAP", "mAP")
     drawn = {}
     for name, scores in models.items():
-        pool = curves.pooled_pairs(known, scores, task, missing=source.missing)
+        pool = curves.pool_pairs(known, scores, task, missing=source.missing)
         drawn[name] = curves.precision_recall(pool.scores, pool.relevant, positives=pool.positives, ties=task.ties)
     save_figure(plot_precision_recall(drawn, title=_titled(title, known, task)), *files)
     return Drawing(tuple(files), {name: {"uAP": curve.area} for name, curve in drawn.items()})

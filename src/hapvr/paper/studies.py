@@ -88,10 +88,10 @@ def study_tables(study: str) -> list[PaperTable]:
     return [paper_table(name) for name in STUDIES[study]]
 
 
-def rows_of(table: PaperTable, config: TrainConfig) -> list[Row]:
+def plan_rows(table: PaperTable, config: TrainConfig) -> list[Row]:
     """The runs of a table, one for each line of the paper, all as `config` says but for what the table varies.
 
-    >>> rows = rows_of(paper_table("topk"), TrainConfig())
+    >>> rows = plan_rows(paper_table("topk"), TrainConfig())
     >>> [row.config.similarity.temporal_keep_rate for row in rows]
     [0.0, 0.03, 0.06, 0.1, 0.2, 0.3, 1.0]
     """
@@ -101,13 +101,13 @@ def rows_of(table: PaperTable, config: TrainConfig) -> list[Row]:
     ]
 
 
-def kept_frames(config: SimilarityConfig, frames: int) -> int:
+def count_kept(config: SimilarityConfig, frames: int) -> int:
     """K': how many columns temporal aggregation keeps of each row, for a target of so many frames.
 
     psi leaves one column of four; a short target is doubled first.
 
     >>> paper = SimilarityConfig()
-    >>> [kept_frames(paper, frames) for frames in (28, 199, 200, 400)]
+    >>> [count_kept(paper, frames) for frames in (28, 199, 200, 400)]
     [1, 1, 2, 3]
     """
     columns = doubled_length(frames, config.min_frames)

@@ -1,7 +1,6 @@
 """Benchmarks: what they are, and readers of the published ones, of CSV files and of made folders."""
 
-from hapvr.evaluation.benchmarks.opening import BENCHMARKS, open_benchmark
-from hapvr.evaluation.benchmarks.record import (
+from hapvr.evaluation.benchmarks.benchmark import (
     Benchmark,
     LeftOut,
     Task,
@@ -9,6 +8,7 @@ from hapvr.evaluation.benchmarks.record import (
     read_benchmark,
     write_benchmark,
 )
+from hapvr.evaluation.benchmarks.registry import BENCHMARKS, open_benchmark
 
 __all__ = [
     "BENCHMARKS",

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 
-from hapvr.evaluation.benchmarks.reading import Layout
-from hapvr.evaluation.benchmarks.record import Benchmark, LeftOut, Task
+from hapvr.evaluation.benchmarks.annotation_file import AnnotationFile
+from hapvr.evaluation.benchmarks.benchmark import Benchmark, LeftOut, Task
 from hapvr.evaluation.safe_pickle import load_plain
 
 _POSITIVES = ("E", "S", "L", "M", "V")
@@ -25,32 +25,32 @@ def read_cc_web_video(path: str | os.PathLike[str], *, query_itself: bool = True
 
     Published figures leave the query in its own ranking, as a positive; `query_itself=False` takes it out.
     """
-    layout = Layout(path, "CC_WEB_VIDEO's cc_web_video.pickle")
-    content = layout.table(load_plain(path), "the file", ("index", "queries", "ground_truth", "excluded"))
-    queries = layout.ids(content["queries"], "'queries'")
+    source = AnnotationFile(path, "CC_WEB_VIDEO's cc_web_video.pickle")
+    content = source.table(load_plain(path), "the file", ("index", "queries", "ground_truth", "excluded"))
+    queries = source.ids(content["queries"], "'queries'")
     names: dict[int, str] = {}
-    for video, number in layout.table(content["index"], "'index'").items():
+    for video, number in source.table(content["index"], "'index'").items():
         if not isinstance(video, str) or type(number) is not int or number < 1 or number in names:
-            raise layout.error(f"'index' gives {video!r} the number {number!r}; each id needs its own, from 1 on")
+            raise source.error(f"'index' gives {video!r} the number {number!r}; each id needs its own, from 1 on")
         names[number] = video
     last = max(names, default=0)
     if last > 10 * len(names):
-        raise layout.error(f"'index' numbers {len(names)} videos up to {last}")
+        raise source.error(f"'index' numbers {len(names)} videos up to {last}")
     names |= {number: f"#{number}" for number in range(1, last + 1) if number not in names}
     for part in ("ground_truth", "excluded"):
         if not isinstance(content[part], (list, tuple)) or len(content[part]) != len(queries):
-            raise layout.error(f"'{part}' must have one entry for each of the {len(queries)} queries")
+            raise source.error(f"'{part}' must have one entry for each of the {len(queries)} queries")
     labels: dict[str, dict[str, str]] = {}
     excluded: dict[str, tuple[str, ...]] = {}
     for query, row, out in zip(queries, content["ground_truth"], content["excluded"], strict=True):
-        table = layout.table(row, f"the ground truth of '{query}'")
+        table = source.table(row, f"the ground truth of '{query}'")
         if not isinstance(out, (set, frozenset, list, tuple)):
-            raise layout.error(f"the excluded of '{query}' are a {type(out).__name__}, not a set")
+            raise source.error(f"the excluded of '{query}' are a {type(out).__name__}, not a set")
         for number in (*table, *out):
             if type(number) is not int or number not in names:
-                raise layout.error(f"'{query}' names the video {number!r}, which 'index' does not number")
+                raise source.error(f"'{query}' names the video {number!r}, which 'index' does not number")
         if not all(isinstance(label, str) for label in table.values()):
-            raise layout.error(f"the ground truth of '{query}' has a label that is no string")
+            raise source.error(f"the ground truth of '{query}' has a label that is no string")
         labels[query] = {names[number]: label for number, label in table.items()}
         excluded[query] = tuple(sorted(names[number] for number in out))
     tasks = tuple(

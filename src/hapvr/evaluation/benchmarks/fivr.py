@@ -14,8 +14,8 @@ import os
 from typing import Literal
 
 from hapvr.errors import ConfigError
-from hapvr.evaluation.benchmarks.reading import Layout, read_ids
-from hapvr.evaluation.benchmarks.record import Benchmark, FigureName, LeftOut, Task
+from hapvr.evaluation.benchmarks.annotation_file import AnnotationFile, read_ids
+from hapvr.evaluation.benchmarks.benchmark import Benchmark, FigureName, LeftOut, Task
 from hapvr.evaluation.safe_pickle import load_plain
 
 _STRENGTH = ("ND", "DS", "CS", "IS", "DA")
@@ -36,14 +36,14 @@ def read_fivr(
     """
     if version not in ("5k", "200k"):
         raise ConfigError(f"version must be '5k' or '200k', got {version!r}.")
-    layout = Layout(path, "FIVR's fivr.pickle")
-    content = layout.table(load_plain(path), "the file", ("5k", "200k", "annotation"))
-    part = layout.table(content[version], f"'{version}'", ("queries", "database"))
-    queries = layout.ids(part["queries"], f"the queries of '{version}'")
-    database = tuple(sorted(layout.ids(part["database"], f"the database of '{version}'")))
-    annotation = layout.table(content["annotation"], "'annotation'", queries)
+    source = AnnotationFile(path, "FIVR's fivr.pickle")
+    content = source.table(load_plain(path), "the file", ("5k", "200k", "annotation"))
+    part = source.table(content[version], f"'{version}'", ("queries", "database"))
+    queries = source.ids(part["queries"], f"the queries of '{version}'")
+    database = tuple(sorted(source.ids(part["database"], f"the database of '{version}'")))
+    annotation = source.table(content["annotation"], "'annotation'", queries)
     known = set(database)
-    labels = {query: _labels(layout, query, annotation[query], known) for query in queries}
+    labels = {query: _labels(source, query, annotation[query], known) for query in queries}
     tasks = [
         Task(f"{name}{kind}", positives, figure)
         for kind, figure in _FIGURES.items()
@@ -53,7 +53,7 @@ def read_fivr(
     if easy_duplicates is not None:
         easy = [id for id in read_ids(easy_duplicates) if id in known]
         if not easy:
-            raise Layout(easy_duplicates, "FIVR's list of easy duplicates").error(
+            raise AnnotationFile(easy_duplicates, "FIVR's list of easy duplicates").error(
                 f"none of its ids is in the database of FIVR-{version.upper()}"
             )
         left_out[_EASY] = LeftOut(tuple(easy))
@@ -61,13 +61,13 @@ def read_fivr(
     return Benchmark(f"FIVR-{version.upper()}", queries, database, labels, tuple(tasks), left_out=left_out)
 
 
-def _labels(layout: Layout, query: str, annotation: object, database: set[str]) -> dict[str, str]:
-    table = layout.table(annotation, f"the annotation of '{query}'")
+def _labels(source: AnnotationFile, query: str, annotation: object, database: set[str]) -> dict[str, str]:
+    table = source.table(annotation, f"the annotation of '{query}'")
     if strange := sorted(set(map(str, table)) - set(_STRENGTH)):
-        raise layout.error(f"the annotation of '{query}' has the label '{strange[0]}', none of {', '.join(_STRENGTH)}")
+        raise source.error(f"the annotation of '{query}' has the label '{strange[0]}', none of {', '.join(_STRENGTH)}")
     labels: dict[str, str] = {}
     for label in _STRENGTH:
-        for target in layout.ids(table.get(label, []), f"label {label} of '{query}'"):
+        for target in source.ids(table.get(label, []), f"label {label} of '{query}'"):
             if target in database:
                 labels.setdefault(target, label)
     return labels

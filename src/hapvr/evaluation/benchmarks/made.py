@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hapvr.evaluation.benchmarks.reading import Layout
-from hapvr.evaluation.benchmarks.record import Benchmark, Task, TrueSegment, read_json
+from hapvr.evaluation.benchmarks.annotation_file import AnnotationFile
+from hapvr.evaluation.benchmarks.benchmark import Benchmark, Task, TrueSegment, read_json
 
 GROUND_TRUTH = "ground_truth.json"
 _POSITIVE = "positive"
@@ -20,41 +20,41 @@ _POSITIVE = "positive"
 def read_made(folder: str | os.PathLike[str]) -> Benchmark:
     """mAP, uAP and recall@1, overall and by kind of edit."""
     path = Path(folder) / GROUND_TRUTH
-    return made_benchmark(read_json(path), path)
+    return parse_made(read_json(path), path)
 
 
-def made_benchmark(content: Any, path: Path) -> Benchmark:
+def parse_made(content: Any, path: Path) -> Benchmark:
     """A benchmark from the content of the ground_truth.json at `path`."""
-    layout = Layout(path, "the ground_truth.json of a folder that `hapvr make-benchmark` made")
-    content = layout.table(content, "the file", ("queries", "database"))
+    source = AnnotationFile(path, "the ground_truth.json of a folder that `hapvr make-benchmark` made")
+    content = source.table(content, "the file", ("queries", "database"))
     files: dict[str, str] = {}
     labels: dict[str, dict[str, str]] = {}
     kinds: dict[str, str] = {}
     segments: dict[str, tuple[TrueSegment, ...]] = {}
-    queries = layout.table(content["queries"], "'queries'")
-    database = layout.table(content["database"], "'database'")
+    queries = source.table(content["queries"], "'queries'")
+    database = source.table(content["database"], "'database'")
     if both := sorted(queries.keys() & database.keys()):
-        raise layout.error(f"'{both[0]}' is a query and a database video")
-    for id, file in [*((id, _field(layout, id, entry, "file")) for id, entry in queries.items()), *database.items()]:
+        raise source.error(f"'{both[0]}' is a query and a database video")
+    for id, file in [*((id, _field(source, id, entry, "file")) for id, entry in queries.items()), *database.items()]:
         if not isinstance(file, str) or not file:
-            raise layout.error(f"'{id}' has no file")
+            raise source.error(f"'{id}' has no file")
         files[id] = str(path.parent / file)
     for query, entry in queries.items():
-        kind = _field(layout, query, entry, "kind")
+        kind = _field(source, query, entry, "kind")
         if not isinstance(kind, str) or not kind:
-            raise layout.error(f"query '{query}' has no kind")
+            raise source.error(f"query '{query}' has no kind")
         kinds[query] = kind
         labels[query] = dict.fromkeys(
-            layout.ids(_field(layout, query, entry, "positives"), f"the positives of '{query}'"), _POSITIVE
+            source.ids(_field(source, query, entry, "positives"), f"the positives of '{query}'"), _POSITIVE
         )
-        parts = _field(layout, query, entry, "segments")
+        parts = _field(source, query, entry, "segments")
         if not isinstance(parts, list) or not all(isinstance(part, list) and len(part) == 5 for part in parts):
-            raise layout.error(f"the segments of '{query}' are not lists of five")
+            raise source.error(f"the segments of '{query}' are not lists of five")
         segments[query] = tuple(TrueSegment(*part) for part in parts)
     tasks = tuple(Task(name, (_POSITIVE,), name) for name in ("mAP", "uAP", "recall@1"))
     name = path.parent.resolve().name
     return Benchmark(name, tuple(queries), tuple(database), labels, tasks, groups=kinds, segments=segments, files=files)
 
 
-def _field(layout: Layout, query: str, entry: Any, name: str) -> Any:
-    return layout.table(entry, f"query '{query}'", (name,))[name]
+def _field(source: AnnotationFile, query: str, entry: Any, name: str) -> Any:
+    return source.table(entry, f"query '{query}'", (name,))[name]

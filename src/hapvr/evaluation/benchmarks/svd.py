@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 
-from hapvr.evaluation.benchmarks.reading import Layout, read_ids, read_lines
-from hapvr.evaluation.benchmarks.record import Benchmark, Task
+from hapvr.evaluation.benchmarks.annotation_file import AnnotationFile, read_ids, read_lines
+from hapvr.evaluation.benchmarks.benchmark import Benchmark, Task
 
 
 def read_svd(path: str | os.PathLike[str], *, unlabelled: str | os.PathLike[str] | None = None) -> Benchmark:
@@ -19,18 +19,18 @@ def read_svd(path: str | os.PathLike[str], *, unlabelled: str | os.PathLike[str]
     Without the list, every scored video that the file does not name is taken for unlabelled. Equal scores in mAP are
     one threshold, as in the public evaluation.
     """
-    layout = Layout(path, "SVD's svd_test_groundtruth, lines `query candidate label`")
+    source = AnnotationFile(path, "SVD's svd_test_groundtruth, lines `query candidate label`")
     labels: dict[str, dict[str, str]] = {}
     for number, line in read_lines(path):
         words = line.split()
         if len(words) != 3 or words[2] not in ("0", "1"):
-            raise layout.error(f"line {number} is {line[:80]!r}")
+            raise source.error(f"line {number} is {line[:80]!r}")
         query, candidate, label = words
         if candidate in labels.setdefault(query, {}):
-            raise layout.error(f"line {number} labels '{candidate}' for query '{query}' a second time")
+            raise source.error(f"line {number} labels '{candidate}' for query '{query}' a second time")
         labels[query][candidate] = label
     if not labels:
-        raise layout.error("it is empty")
+        raise source.error("it is empty")
     candidates = {target for row in labels.values() for target in row}
     # A video that someone labelled is a candidate, wherever else it is listed.
     further = () if unlabelled is None else [id for id in read_ids(unlabelled) if id not in candidates]

@@ -15,8 +15,8 @@ import re
 from pathlib import Path
 
 from hapvr.errors import DataError
-from hapvr.evaluation.benchmarks.reading import Layout, read_lines
-from hapvr.evaluation.benchmarks.record import Benchmark, Task, TrueSegment
+from hapvr.evaluation.benchmarks.annotation_file import AnnotationFile, read_lines
+from hapvr.evaluation.benchmarks.benchmark import Benchmark, Task, TrueSegment
 from hapvr.evaluation.safe_pickle import load_plain
 
 _COPY = "copy"
@@ -34,24 +34,24 @@ def read_vcdb(path: str | os.PathLike[str], *, distractors: bool = False) -> Ben
         if distractors:
             raise DataError(f"'{path}' lists no distractors: give vcdb.pickle instead.")
         return read_vcdb_segments(path)
-    layout = Layout(path, "VCDB's vcdb.pickle, or a folder of its annotation text files")
-    content = layout.table(load_plain(path), "the file", ("video_pairs", "index", "negs"))
+    source = AnnotationFile(path, "VCDB's vcdb.pickle, or a folder of its annotation text files")
+    content = source.table(load_plain(path), "the file", ("video_pairs", "index", "negs"))
     labels: dict[str, dict[str, str]] = {}
     if not isinstance(content["video_pairs"], list) or not content["video_pairs"]:
-        raise layout.error("'video_pairs' is no list of pairs")
+        raise source.error("'video_pairs' is no list of pairs")
     for number, entry in enumerate(content["video_pairs"]):
-        videos = layout.ids(layout.table(entry, f"pair {number}", ("videos",))["videos"], f"pair {number}")
+        videos = source.ids(source.table(entry, f"pair {number}", ("videos",))["videos"], f"pair {number}")
         if len(videos) != 2:
-            raise layout.error(f"pair {number} has {len(videos)} videos")
+            raise source.error(f"pair {number} has {len(videos)} videos")
         if videos[1] in labels.get(videos[0], {}):
-            raise layout.error(f"pair {number}, {videos[0]} and {videos[1]}, stands there before")
+            raise source.error(f"pair {number}, {videos[0]} and {videos[1]}, stands there before")
         _join(labels, *videos)
     core = sorted(labels)
     database = core
     if distractors:
         index = content["index"]
         if not isinstance(index, list) or not all(isinstance(id, str) and id for id in index):
-            raise layout.error("'index' is no list of ids")
+            raise source.error("'index' is no list of ids")
         # The published list names four distractors twice.
         database = core + sorted(set(index) - labels.keys())
     return Benchmark("VCDB", tuple(core), tuple(database), labels, _TASKS)

@@ -1,4 +1,4 @@
-"""Matching stretches of a benchmark whose true ones are known: found with a model, measured by `segment_figures`."""
+"""Matching stretches of a benchmark whose true ones are known: found with a model, measured by `measure_segments`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from hapvr.errors import DataError
-from hapvr.evaluation.benchmarks.record import Benchmark
-from hapvr.evaluation.scoring import file_names
-from hapvr.evaluation.segments import Box, SegmentFigures, segment_figures
+from hapvr.evaluation.benchmarks.benchmark import Benchmark
+from hapvr.evaluation.scoring import match_names
+from hapvr.evaluation.segment_metrics import Box, SegmentMetrics, measure_segments
 from hapvr.features.files import FeatureFile, Features
 from hapvr.similarity import SegmentConfig, VideoSimilarity, find_segments
 
@@ -29,7 +29,7 @@ def localise(
     config: SegmentConfig | None = None,
     strangers: int = 2,
     progress: Callable[[int, int], None] | None = None,
-) -> dict[str, SegmentFigures]:
+) -> dict[str, SegmentMetrics]:
     """How well a model finds where videos match: figures overall ("") and by group.
 
     Each query is compared with the targets of its true segments, and with a few that are no positives of it, drawn
@@ -49,7 +49,7 @@ def localise(
     found: dict[Pair, list[Box]] = {}
     true: dict[Pair, list[Box]] = {}
     with FeatureFile.open(features) as file:
-        names = file_names([*benchmark.queries, *benchmark.database], file)
+        names = match_names([*benchmark.queries, *benchmark.database], file)
         queries = [query for query in benchmark.queries if query in names]
         targets = [target for target in benchmark.database if target in names]
         for done, query in enumerate(queries):
@@ -70,7 +70,7 @@ def localise(
         if benchmark.groups and query in benchmark.groups:
             groups.setdefault(benchmark.groups[query], set()).add(query)
     return {
-        name: segment_figures(
+        name: measure_segments(
             {pair: boxes for pair, boxes in found.items() if pair[0] in members},
             {pair: boxes for pair, boxes in true.items() if pair[0] in members},
         )

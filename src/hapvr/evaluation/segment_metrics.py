@@ -26,8 +26,8 @@ Pair = TypeVar("Pair", bound=Hashable)  # what names a pair of videos
 
 
 @dataclass(frozen=True)
-class SegmentFigures:
-    """What `segment_figures` measures, over all pairs."""
+class SegmentMetrics:
+    """What `measure_segments` measures, over all pairs."""
 
     precision: float  # NaN if nothing was found
     recall: float  # NaN if there is nothing to find
@@ -45,7 +45,7 @@ class SegmentFigures:
                 for name, value in asdict(self).items()}  # fmt: skip
 
 
-def segment_figures(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Sequence[Box]]) -> SegmentFigures:
+def measure_segments(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Sequence[Box]]) -> SegmentMetrics:
     """Compare found segments with true ones, pair of videos by pair of videos.
 
     Precision, recall and border error are over the pairs that match in truth; found segments of the others are counted
@@ -56,7 +56,7 @@ def segment_figures(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Seq
         true: pair of videos -> its true segments; a pair that is missing or has none does not match.
 
     Example: of 10 true seconds the last 8 were found, and 2 more; so on both axes.
-        >>> figures = segment_figures({"pair": [((2, 12), (102, 112))]}, {"pair": [((0, 10), (100, 110))]})
+        >>> figures = measure_segments({"pair": [((2, 12), (102, 112))]}, {"pair": [((0, 10), (100, 110))]})
         >>> round(figures.precision, 3), round(figures.recall, 3), figures.boundary_error_s
         (0.64, 0.64, 2.0)
     """
@@ -75,7 +75,7 @@ def segment_figures(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Seq
         errors += [error for box in boxes if (error := _border_error(box, looked[pair])) is not None]
     precision, recall = right.over(said), hit.over(wanted)
     negative = [pair for pair in looked if pair not in positive]
-    return SegmentFigures(
+    return SegmentMetrics(
         precision=precision,
         recall=recall,
         f1=2 * precision * recall / (precision + recall) if precision + recall > 0 else 0.0,

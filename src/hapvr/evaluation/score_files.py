@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError, ShapeError
-from hapvr.evaluation.benchmarks.record import require_ids
+from hapvr.evaluation.benchmarks.benchmark import require_ids
 from hapvr.storage import replace_file
 
 _CHUNK = 1 << 22  # characters of a JSON file read at a time

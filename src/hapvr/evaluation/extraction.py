@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from hapvr.errors import ConfigError, DataError, StorageError
-from hapvr.evaluation.benchmarks.record import Benchmark
-from hapvr.evaluation.work import extractor_checksum
+from hapvr.evaluation.benchmarks.benchmark import Benchmark
+from hapvr.evaluation.work_folder import extractor_checksum
 from hapvr.features.files import Features, FeatureWriter
 from hapvr.features.folders import ExtractionReport, Failure, extract_files, find_videos
 from hapvr.storage import sample_file, write_json

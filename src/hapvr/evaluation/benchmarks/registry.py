@@ -8,8 +8,8 @@ from pathlib import Path
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError
-from hapvr.evaluation.benchmarks import cc_web_video, evve, fivr, made, svd, table, vcdb
-from hapvr.evaluation.benchmarks.record import FORMAT, Benchmark, benchmark_of, read_json
+from hapvr.evaluation.benchmarks import cc_web_video, csv_file, evve, fivr, made, svd, vcdb
+from hapvr.evaluation.benchmarks.benchmark import FORMAT, Benchmark, parse_benchmark, read_json
 
 BENCHMARKS = {
     "fivr-5k": "fivr.pickle",
@@ -91,11 +91,11 @@ def open_benchmark(
         )
     if path.suffix.lower() == ".csv":
         _refuse_options(given, "a CSV file")
-        return table.read_csv(path, positives=positives)
+        return csv_file.read_csv(path, positives=positives)
     _refuse_options(given, f"'{path.name}'")
     content = read_json(path)
     is_stored = isinstance(content, dict) and content.get("format") == FORMAT
-    return benchmark_of(content, path) if is_stored else made.made_benchmark(content, path)
+    return parse_benchmark(content, path) if is_stored else made.parse_made(content, path)
 
 
 def _annotation_file(name: str, annotations: str | os.PathLike[str] | None) -> Path:

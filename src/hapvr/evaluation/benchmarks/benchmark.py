@@ -202,10 +202,10 @@ def write_benchmark(benchmark: Benchmark, path: str | os.PathLike[str]) -> None:
 
 def read_benchmark(path: str | os.PathLike[str]) -> Benchmark:
     """Read what `write_benchmark` stored."""
-    return benchmark_of(read_json(path), path)
+    return parse_benchmark(read_json(path), path)
 
 
-def benchmark_of(content: Any, path: str | os.PathLike[str]) -> Benchmark:
+def parse_benchmark(content: Any, path: str | os.PathLike[str]) -> Benchmark:
     """A benchmark from the JSON of `write_benchmark`; `path` names it in errors."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DataError(f'\'{path}\' is no stored benchmark: it lacks "format": "{FORMAT}".')

@@ -8,7 +8,7 @@ import torch
 
 from hapvr.errors import DataError
 from hapvr.evaluation import Benchmark, Task, TrueSegment, localise, score_benchmark
-from hapvr.evaluation.scoring import file_names
+from hapvr.evaluation.scoring import match_names
 from hapvr.features.files import FeatureFile, Features, FeatureWriter
 from hapvr.similarity import SegmentConfig
 from tests.similarity import models
@@ -104,7 +104,7 @@ def test_a_name_that_two_files_could_have_is_nobodys(tmp_path: Path) -> None:
         for id in ("x/a.mp4", "y/a.mp4", "b.mov", "q"):
             writer.add(id, Features(film(1)))
     with FeatureFile.open(tmp_path / "f.h5") as file:
-        names = file_names(["a", "b", "q", "z"], file)
+        names = match_names(["a", "b", "q", "z"], file)
     assert names == {"x/a.mp4": "x/a.mp4", "y/a.mp4": "y/a.mp4", "q": "q", "b": "b.mov"}
 
 

@@ -1,4 +1,4 @@
-"""What the readers share: text lists, and checks of the layout that name the file and the cure."""
+"""What the readers share: text lists, and checks of an annotation file that say what to do."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_ids(path: str | os.PathLike[str]) -> tuple[str, ...]:
     return tuple(ids)
 
 
-class Layout:
+class AnnotationFile:
     """Checks of one annotation file: every error says which file, what it should be, and what was found."""
 
     def __init__(self, path: str | os.PathLike[str], expected: str) -> None:

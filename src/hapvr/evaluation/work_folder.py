@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hapvr.errors import StorageError
-from hapvr.evaluation.reading import Chunk
+from hapvr.evaluation.chunks import Chunk
 from hapvr.similarity import VideoSimilarity
 from hapvr.storage import replace_file, sha256_names, write_json
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError
-from hapvr.evaluation.benchmarks.record import Benchmark, Task
+from hapvr.evaluation.benchmarks.benchmark import Benchmark, Task
 
 _COLUMNS = ("query", "target", "label")
 _NEGATIVE = "0"

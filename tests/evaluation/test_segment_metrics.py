@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hapvr.errors import DataError
-from hapvr.evaluation.segments import Box, segment_figures
+from hapvr.evaluation.segment_metrics import Box, measure_segments
 
 TICKS = 12
 
@@ -41,7 +41,7 @@ def slow_ratio(these: dict[str, list[Box]], those: dict[str, list[Box]]) -> floa
 @given(boxes(3), boxes(3), boxes(2), boxes(2))
 def test_it_agrees_with_painting_ticks(a: list[Box], b: list[Box], c: list[Box], d: list[Box]) -> None:
     found, true = {"x": a, "y": c}, {"x": b, "y": d}
-    figures = segment_figures(found, true)
+    figures = measure_segments(found, true)
     positive = {pair for pair, some in true.items() if some}
     mine = {pair: found[pair] for pair in positive}
     theirs = {pair: true[pair] for pair in positive}
@@ -51,12 +51,12 @@ def test_it_agrees_with_painting_ticks(a: list[Box], b: list[Box], c: list[Box],
 
 @given(boxes(4))
 def test_what_is_found_exactly_is_perfect_and_swapping_swaps(some: list[Box]) -> None:
-    figures = segment_figures({"x": some}, {"x": some})
+    figures = measure_segments({"x": some}, {"x": some})
     if some:
         assert (figures.precision, figures.recall, figures.f1) == pytest.approx((1, 1, 1))
         assert figures.boundary_error_s == 0
     other: list[Box] = [((0.0, 4.0), (2.0, 6.0))]
-    there, back = segment_figures({"x": some}, {"x": other}), segment_figures({"x": other}, {"x": some})
+    there, back = measure_segments({"x": some}, {"x": other}), measure_segments({"x": other}, {"x": some})
     if some:
         assert there.precision == pytest.approx(back.recall)
 
@@ -65,7 +65,7 @@ def test_by_hand() -> None:
     # Two true stretches of 10 s; one found whole, with 10 s too many on the target axis; the other missed.
     found: dict[str, list[Box]] = {"x": [((0, 10), (50, 70))], "stranger": [((0, 5), (0, 5))], "clean": []}
     true: dict[str, list[Box]] = {"x": [((0, 10), (50, 60)), ((20, 30), (80, 90))]}
-    figures = segment_figures(found, true)
+    figures = measure_segments(found, true)
     assert figures.precision == pytest.approx(1.0 * 0.5)
     assert figures.recall == pytest.approx(0.5 * 0.5)
     assert figures.f1 == pytest.approx(1 / 3)
@@ -75,26 +75,26 @@ def test_by_hand() -> None:
 
 
 def test_what_two_found_boxes_cover_counts_once_for_recall() -> None:
-    figures = segment_figures({"x": [((0, 6), (0, 6)), ((2, 8), (2, 8))]}, {"x": [((0, 10), (0, 10))]})
+    figures = measure_segments({"x": [((0, 6), (0, 6)), ((2, 8), (2, 8))]}, {"x": [((0, 10), (0, 10))]})
     assert figures.recall == pytest.approx(0.8 * 0.8)
     assert figures.precision == pytest.approx(1)
 
 
 def test_nothing_found_and_nothing_to_find() -> None:
-    figures = segment_figures({"x": []}, {"x": [((0, 1), (0, 1))]})
+    figures = measure_segments({"x": []}, {"x": [((0, 1), (0, 1))]})
     assert math.isnan(figures.precision)
     assert figures.recall == 0
     assert figures.f1 == 0
     assert figures.to_json()["precision"] is None
-    assert math.isnan(segment_figures({"x": []}, {}).recall)
+    assert math.isnan(measure_segments({"x": []}, {}).recall)
 
 
 @pytest.mark.parametrize("box", [((1, 1), (0, 1)), ((0, 1), (2, 1)), ((0, np.nan), (0, 1)), ((0, np.inf), (0, 1))])
 def test_a_box_that_is_none_is_refused(box: Box) -> None:
     with pytest.raises(DataError, match="start < end"):
-        segment_figures({"x": [box]}, {})
+        measure_segments({"x": [box]}, {})
 
 
 def test_a_pair_that_was_not_looked_at_is_refused() -> None:
     with pytest.raises(DataError, match="not looked at"):
-        segment_figures({}, {"x": [((0, 1), (0, 1))]})
+        measure_segments({}, {"x": [((0, 1), (0, 1))]})

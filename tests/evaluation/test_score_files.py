@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError
-from hapvr.evaluation import Scores, read_scores, scores, write_scores
+from hapvr.evaluation import Scores, read_scores, score_files, write_scores
 
 # One small file is written again and again: each example replaces it.
 FILES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -98,7 +98,7 @@ def test_json_gives_back_every_scored_pair_however_it_is_cut(tmp_path: Path, giv
         table[query][target] = value
     assert json.loads(path.read_text()) == table
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scores, "_CHUNK", chunk)
+        patch.setattr(score_files, "_CHUNK", chunk)
         if table:
             assert pairs(read_scores(path)) == pairs(given)
         else:
@@ -167,16 +167,16 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_place_in_a_large_file_does_not_make_it_read_on(tmp_path: Path, monkeypatch: Any) -> None:
     path = tmp_path / "scores.json"
     path.write_text('{"q": {"a": oops' + ", 1" * 100_000)
-    monkeypatch.setattr(scores, "_CHUNK", 1000)
-    monkeypatch.setattr(scores, "_LONGEST_ID", 100)
+    monkeypatch.setattr(score_files, "_CHUNK", 1000)
+    monkeypatch.setattr(score_files, "_LONGEST_ID", 100)
     reads: list[int] = []
-    more = scores._Text._more
+    more = score_files._Text._more
 
     def counted(text: Any, characters: int) -> bool:
         reads.append(characters)
         return more(text, characters)
 
-    monkeypatch.setattr(scores._Text, "_more", counted)
+    monkeypatch.setattr(score_files._Text, "_more", counted)
     with pytest.raises(DataError, match="no JSON"):
         read_scores(path)
     assert len(reads) <= 2
@@ -234,7 +234,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: A
     def fails(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(scores, "_write_json", fails)
+    monkeypatch.setattr(score_files, "_write_json", fails)
     with pytest.raises(KeyboardInterrupt):
         write_scores(Scores(("q",), ("a",), np.zeros((1, 1), dtype=np.float32)), path)
     assert read_scores(path).values.tolist() == [[1]]
