@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,10 @@ settings.load_profile("hapvr")
 
 # Where tests run in the background, Ctrl-C is ignored, by what they start too; they are to hear it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Some tests start processes that import these tests; the current folder counts for those only if it is named.
+_ROOT = str(Path(__file__).parents[1])
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _ROOT]))
 
 
 @pytest.fixture(autouse=True)

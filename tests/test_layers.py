@@ -16,6 +16,7 @@ LAYERS = [
     "storage",
     "checks",
     "interrupts",
+    "processes",
     "config",
     "weights",
     "records",

@@ -6,7 +6,27 @@ collection of videos that can be searched; the rest is in the packages below.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+
+
+def _leave_current_folder_out() -> None:
+    """Undo what `python -m hapvr.training` does to the path: a torch.py in the current folder would be run.
+
+    It has not yet set sys.argv[0] when it imports this, and the module's name comes before the arguments.
+    """
+    name = sys.orig_argv[-len(sys.argv)].removeprefix("-m") if sys.argv[:1] == ["-m"] else ""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    try:
+        if name.startswith("hapvr.") and sys.path[0] == os.getcwd() != home:
+            del sys.path[0]
+    except OSError:  # the current folder was removed, and nothing can lie in it
+        return
+
+
+_leave_current_folder_out()  # before anything else is imported
+
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from hapvr.comparing import compare

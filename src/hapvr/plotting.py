@@ -133,7 +133,9 @@ def figure_style() -> Iterator[None]:
         import matplotlib
     except ImportError as error:
         raise ConfigError("Drawing needs matplotlib: pip install 'hapvr[plots]'.") from error
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # matplotlib takes settings from a file in the current folder, whoever put it there
+        matplotlib.rcParams.update(_STYLE)
         yield
 
 

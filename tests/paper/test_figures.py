@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -251,9 +252,12 @@ def test_queries_without_groups_are_named_while_there_is_room() -> None:
     assert np.asarray(crowd.lines[0].get_ydata()).tolist() == [n / 500 for n in reversed(range(500))]
 
 
-def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
-    for name in ("a.svg", "b.svg"):
-        plotting.save_figure(figures.plot_surrogates(surrogate_curves(points=51)), tmp_path / name)
+def test_the_same_figure_is_the_same_file_whatever_matplotlib_was_told(tmp_path: Path) -> None:
+    """It reads settings from a file in the current folder."""
+    for name, settings in (("a.svg", {}), ("b.svg", {"text.usetex": True, "lines.linewidth": 9, "font.size": 40})):
+        with matplotlib.rc_context(settings):  # type: ignore[arg-type]
+            plotting.save_figure(figures.plot_surrogates(surrogate_curves(points=51)), tmp_path / name)
+            assert matplotlib.rcParams["font.size"] == settings.get("font.size", 10)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert not re.search(r"<dc:date>", (tmp_path / "a.svg").read_text())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,12 @@ class Place:
                 break
         assert job["state"] == state, job
         return job
+
+    def settled(self) -> Response:
+        """The health, when nothing is being started any more; its status is for the test to look at."""
+        while (answer := self.client.get("/api/health")).json().get("status") == "starting":
+            time.sleep(0.05)
+        return answer
 
     def kept(self) -> list[Path]:
         """The uploads on disk."""

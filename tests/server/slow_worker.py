@@ -16,7 +16,7 @@ class SlowDesk:
         self._settings = settings
 
     def ready(self) -> dict[str, Any]:
-        if "die" in self._settings:
+        if "die" in self._settings or os.path.exists(self._settings.get("die_by", "")):
             raise SystemExit("there is nothing to work with")
         print("libraries print things")  # must not be taken for an answer
         return {"pid": os.getpid()}

@@ -24,9 +24,11 @@ from .driving import Place, error_of, events_of
 
 
 def test_says_what_it_serves(place: Place) -> None:
-    health = place.get("/api/health").json()
-    assert health["status"] == "ok"
+    health = place.settled().json()
+    assert (health["status"], health["cause"]) == ("ok", None)
     assert health["library"] == {"videos": 3, "failed": 1}
+    states = {name: worker["state"] for name, worker in health["workers"].items()}
+    assert (states["search"], set(states)) == ("ready", {"search", "add", "pictures", "previews"})
     about = place.get("/api/library").json()
     assert (about["path"], about["videos"], about["failed"], about["model"]) == ("library", 3, 1, "lite")
     assert [root["name"] for root in about["roots"]] == ["films"]
@@ -364,5 +366,7 @@ def test_a_library_that_is_gone_is_said_without_its_place_and_comes_back(own: Pl
     error = own.ended({"job": {"id": job.id}}, "failed")["error"]
     assert (error["type"], str(own.folder) in json.dumps(error)) == ("Busy", False)
     away.rename(place)
-    assert own.get("/api/health").json()["status"] == "ok"
+    health = own.get("/api/health", 503).json()  # the worker that could not be started is not tried until it is needed
+    assert (health["status"], "not there" in health["cause"]) == ("failed", False)
     assert own.ended(own.begin("/api/searches", {"id": id}))["result"]["hits"]
+    assert own.get("/api/health").json()["status"] == "ok"

@@ -114,7 +114,7 @@ def test_an_endless_upload_is_ended_and_leaves_nothing(running: Running) -> None
         except OSError:
             pass  # the server has had enough
         assert sent < 20_000_000
-    assert running.ask("/api/health")["status"] == "ok"
+    assert running.ask("/api/health")["status"] in ("ok", "starting")
     assert running.kept() == []
 
 

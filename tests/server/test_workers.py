@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hapvr.library.versions import MANIFEST
+from hapvr.server.health import check_health
 from hapvr.server.jobs import Jobs
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem
@@ -123,6 +124,129 @@ def test_what_takes_too_long_is_ended() -> None:
         assert await worker.run("echo", {"text": "next"}) == "next"
 
     with_worker(use)
+
+
+def test_a_worker_that_is_kept_is_started_again_by_itself_and_says_how_it_is() -> None:
+    async def use(worker: Worker) -> None:
+        assert (worker.state, worker.trouble) == ("idle", None)
+        starting = asyncio.create_task(worker.start())
+        while worker.pid is None:
+            await asyncio.sleep(0)
+        assert (worker.state, worker.trouble) == ("starting", None)
+        await starting
+        assert (worker.state, worker.trouble) == ("ready", None)
+        os.kill(worker.pid, signal.SIGKILL)
+        while worker.trouble is None:
+            await asyncio.sleep(0.001)
+        assert worker.trouble == "the process was ended by SIGKILL"
+        seen = {worker.state}
+        while worker.state != "ready":
+            seen.add(worker.state)
+            await asyncio.sleep(0.001)
+        assert seen <= {"ended", "starting"}
+        assert worker.trouble is None
+        assert worker.started == 2
+
+    with_worker(use, keep=True)
+
+
+def test_a_worker_that_is_not_kept_is_started_again_for_the_next_task() -> None:
+    async def use(worker: Worker) -> None:
+        with pytest.raises(WorkerDied):
+            await worker.run("crash", {})
+        assert (worker.state, worker.trouble) == ("ended", "the process ended with code 3")
+        assert await worker.run("echo", {"text": "again"}) == "again"
+        assert (worker.state, worker.trouble, worker.started) == ("ready", None, 2)
+
+    with_worker(use)
+
+
+def test_a_worker_that_cannot_start_stays_failed_while_it_is_tried_again(tmp_path: Path) -> None:
+    async def use(worker: Worker) -> None:
+        with pytest.raises(Problem, match="nothing to work with"):
+            await worker.start()
+        seen = {worker.state}
+        while worker.started < 2 or worker.pid is None:
+            await asyncio.sleep(0.001)
+            seen.add(worker.state)
+        assert seen == {"failed"}
+        assert "nothing to work with" in (worker.trouble or "")
+        (tmp_path / "die").unlink()  # what was wrong is put right
+        while worker.state != "ready":
+            await asyncio.sleep(0.01)
+        assert worker.trouble is None
+
+    (tmp_path / "die").touch()
+    with_worker(use, settings={"die_by": str(tmp_path / "die")}, keep=True)
+
+
+def test_a_worker_that_is_kept_ends_when_it_is_told_to_also_between_two_attempts() -> None:
+    async def use(worker: Worker) -> None:
+        for _ in range(2):  # the second end is followed by a pause
+            with pytest.raises(Problem):
+                await worker.start()
+        await worker.stop(5.0)
+        assert worker.pid is None
+        with pytest.raises(Problem, match="stopping"):
+            await worker.start()
+
+    with_worker(use, settings={"die": True}, keep=True)
+
+
+def test_a_system_without_room_for_processes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    async def use(worker: Worker) -> None:
+        with pytest.raises(Problem, match="could not be started: Resource temporarily unavailable"):
+            await worker.run("echo", {"text": ""})
+        assert (worker.state, worker.trouble, worker.busy) == ("failed", "Resource temporarily unavailable", False)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    with_worker(use)
+
+
+# --- health ----------------------------------------------------------------------------------------------------------
+
+
+class Stub(Worker):
+    """A worker in a state that the test chooses."""
+
+    def __init__(self, kind: str, state: str, trouble: str | None = None, *, keep: bool = True) -> None:
+        self.kind, self.keep, self.trouble, self._chosen = kind, keep, trouble, state
+
+    @property
+    def state(self) -> Any:
+        return self._chosen
+
+
+@pytest.mark.parametrize(
+    ("search", "add", "status", "cause"),
+    [
+        (Stub("search", "ready"), Stub("add", "idle"), "ok", None),
+        (Stub("search", "idle", keep=False), Stub("add", "idle"), "ok", None),
+        (Stub("search", "idle"), Stub("add", "idle"), "starting", "The search worker is being started."),
+        (Stub("search", "starting"), Stub("add", "idle"), "starting", "The search worker is being started."),
+        (
+            Stub("search", "starting", "the process was ended by SIGKILL"),
+            Stub("add", "idle"),
+            "starting",
+            "The search worker has ended and is started again: the process was ended by SIGKILL.",
+        ),
+        (Stub("search", "ended", "oh."), Stub("add", "idle"), "degraded",
+         "The search worker has ended and is started again: oh."),
+        (Stub("search", "ready"), Stub("add", "failed", "no room"), "degraded",
+         "The add worker could not be started: no room."),
+        (Stub("search", "failed", "'/home/ann/library' is gone"), Stub("add", "failed", "no room"), "failed",
+         "The search worker could not be started: 'library' is gone. The add worker could not be started: no room."),
+    ],
+)  # fmt: skip
+def test_health_is_told_from_the_workers(search: Worker, add: Worker, status: str, cause: str | None) -> None:
+    found = check_health([search, add], library=Path("/home/ann/library"))
+    assert (found.status, found.cause) == (status, cause)
+    assert {name: worker["state"] for name, worker in found.workers.items()} == {
+        "search": search.state, "add": add.state
+    }  # fmt: skip
 
 
 # --- jobs ------------------------------------------------------------------------------------------------------------

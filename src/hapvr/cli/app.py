@@ -28,6 +28,7 @@ from hapvr.cli import (
 from hapvr.cli.interrupts import code_of
 from hapvr.cli.printing import printed
 from hapvr.errors import HapvrError
+from hapvr.processes import leave_current_folder_out
 
 # What goes on where it stopped if it is called again.
 _RESUMED = {"ablate", "add", "evaluate", "extract", "frames", "make-benchmark", "train"}
@@ -93,7 +94,12 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line. What hapvr refuses is one line on stderr and exit code 2, as is a wrong option."""
+    """Run the command line. What hapvr refuses is one line on stderr and exit code 2, as is a wrong option.
+
+    Without arguments it is a program, not a call within one: then it imports nothing more from the current folder.
+    """
+    if arguments is None:
+        leave_current_folder_out()
     try:
         app(args=None if arguments is None else list(arguments), prog_name="hapvr")
     except HapvrError as error:

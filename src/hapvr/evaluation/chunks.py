@@ -28,6 +28,7 @@ from torch import Tensor
 from hapvr.errors import ConfigError, HapvrError, StorageError
 from hapvr.features import _layout as layout
 from hapvr.features.files import FeatureFile
+from hapvr.processes import spawn_context
 
 _SLOTS = 3  # chunks in memory: one that is being scored, two that are being read
 _VIDEOS_A_TASK = 4  # few enough for processes to finish a chunk together
@@ -195,7 +196,7 @@ class _Crew:
         self.slots: list[_Slot] = []
         self._left = [0] * _SLOTS  # tasks of the chunk in a slot
         self._troubles: list[list[str]] = [[] for _ in range(_SLOTS)]  # kept until it is that chunk's turn
-        context = multiprocessing.get_context("spawn")  # a fork would copy torch's threads half-way
+        context = spawn_context()
         self._tasks: Any = context.Queue()
         self._results: Any = context.Queue()
         self._processes: list[Any] = []

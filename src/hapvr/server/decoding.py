@@ -17,17 +17,10 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 from hapvr.errors import DecodeError, DecodeLimitError, DecodeTimeoutError, HapvrError
+from hapvr.processes import child_environment, how_ended, python_command
 from hapvr.records import Frames
 from hapvr.server.limiting import limit_memory
-from hapvr.video.isolated import (
-    CutShort,
-    child_environment,
-    how_ended,
-    read_frames,
-    write_end,
-    write_error,
-    write_frames,
-)
+from hapvr.video.isolated import CutShort, read_frames, write_end, write_error, write_frames
 from hapvr.video.limits import DecodeLimits
 
 _CHUNK = 128
@@ -51,7 +44,7 @@ class Sampled:
 
 def decoded(wish: Sampled, *, check: Callable[[], None]) -> Iterator[Frames]:
     """The frames of a file, some at a time; `check` is called before each and may raise."""
-    command = [sys.executable, "-m", "hapvr.server.decoding", json.dumps(asdict(wish))]
+    command = python_command("hapvr.server.decoding", json.dumps(asdict(wish)))
     with tempfile.TemporaryFile() as complaints:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, env=child_environment()

@@ -82,8 +82,9 @@ class Jobs:
         names = ("decode_s", "decode_pixels", "decode_frames", "decode_bytes", "stop_s", "held_bytes")
         common = {"library": str(library)} | {name: getattr(settings, name) for name in names}
         slots = settings.search_slots
-        self.searching = Worker("search", common | {"slots": slots}, slots=slots)
-        self.adding = Worker("add", common, cancel_s=60.0)  # time to write what it has described
+        keep = settings.eager
+        self.searching = Worker("search", common | {"slots": slots}, slots=slots, keep=keep)
+        self.adding = Worker("add", common, cancel_s=60.0, keep=keep)  # time to write what it has described
         self.stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.last_duplicates: Any = None

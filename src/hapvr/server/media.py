@@ -64,8 +64,8 @@ class Media:
         self._folder, self._settings = folder, settings
         names = ("decode_pixels", "decode_bytes", "picture_s", "preview_s", "preview_length_s", "stop_s")
         values = {name: getattr(settings, name) for name in names}
-        self.pictures = Worker("pictures", values)
-        self.previews = Worker("previews", values)
+        self.pictures = Worker("pictures", values, keep=settings.eager)
+        self.previews = Worker("previews", values, keep=settings.eager)
         self._making: dict[str, asyncio.Task[None]] = {}
         self._roots = [root.path for root in settings.named_roots.values()]
 

@@ -8,6 +8,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 VIDEO_ID, QUERY_ID, JOB_ID = "3f2a91c07be4", "q1f0c8a94be1d2e3f40516273", "j9d1e0c7b6a5f4e3d"
 _ERROR = {"type": "NotFound", "message": "There is no video '3f2a91c07be4'.", "hint": None}
+_HEALTH = {
+    "status": "ok",
+    "cause": None,
+    "version": "0.1.0",
+    "library": {"videos": 1000, "failed": 2},
+    "model": "lite",
+    "workers": {"search": {"state": "ready", "cause": None}, "add": {"state": "idle", "cause": None}},
+}
+_DEAD = {
+    "type": "Busy",
+    "message": "The search worker could not be started: the process ended with code 1.",
+    "hint": "The log of the server says more.",
+}
 _SEGMENT = {"query": [0.0, 12.5], "target": [31.0, 43.5], "score": 0.81, "backwards": False}
 _HIT = {
     "id": VIDEO_ID,
@@ -87,16 +100,39 @@ class LibraryCounts(BaseModel):
     failed: int
 
 
-class Health(BaseModel):
-    """That the server is there, and what it serves."""
+class WorkerHealth(BaseModel):
+    """How a process of the server is."""
 
-    model_config = _example(
-        {"status": "ok", "version": "0.1.0", "library": {"videos": 1000, "failed": 2}, "model": "lite"}
+    state: Literal["idle", "starting", "ready", "ended", "failed"] = Field(
+        description="idle: not needed yet. ended: it died, and is started again. failed: it could not be started."
     )
-    status: Literal["ok"]
+    cause: str | None = Field(description="Why it ended or could not be started.")
+
+
+class Health(BaseModel):
+    """Whether the server can do what it is for, and what it serves."""
+
+    model_config = _example(_HEALTH)
+    status: Literal["ok", "starting", "degraded", "failed"] = Field(
+        description="starting: searches wait a moment. degraded: something else than searching does not work. "
+        "failed: searching does not work, and the status of the answer is 503."
+    )
+    cause: str | None = Field(description="Why it is not ok.")
     version: str
     library: LibraryCounts
     model: str
+    workers: dict[str, WorkerHealth] = Field(description="By name: search, add, pictures, previews.")
+
+
+class Unhealthy(Health):
+    """The same where searching does not work: also an error as all others."""
+
+    model_config = _example(
+        _HEALTH
+        | {"status": "failed", "cause": _DEAD["message"], "error": _DEAD}
+        | {"workers": {"search": {"state": "failed", "cause": "the process ended with code 1"}}}
+    )
+    error: ErrorDetail
 
 
 class RootInfo(BaseModel):

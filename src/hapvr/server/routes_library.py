@@ -9,6 +9,7 @@ from starlette.responses import FileResponse, Response
 
 from hapvr import __version__
 from hapvr.server import models
+from hapvr.server.health import check_health
 from hapvr.server.media import Source, source_of_query
 from hapvr.server.problems import Problem
 from hapvr.server.security import JSON
@@ -23,6 +24,7 @@ Width = Annotated[int, Query(ge=16, le=1280, description="Pixels.")]
 Count = Annotated[int, Query(ge=1, le=40, description="Frames.")]
 Height = Annotated[int, Query(ge=16, le=360, description="Pixels.")]
 _REMOVE_S = 60.0
+_HEALTH = errors() | {503: {"model": models.Unhealthy | models.Error, "description": "It cannot search."}}
 _JPEG = picture("image/jpeg", description="A JPEG picture.")
 _FILE = {**picture("application/octet-stream", "video/mp4", description="The whole file."),
          206: {"description": "A part of it.", "content": {"application/octet-stream": {}, "video/mp4": {}}},
@@ -32,12 +34,23 @@ _PREVIEW = {**picture("video/mp4", description="H.264 without sound."),
             304: {"description": "What the client has is still right."}}  # fmt: skip
 
 
-@router.get("/health", response_model=models.Health, responses=errors(), tags=["library"])
+@router.get("/health", response_model=models.Health, responses=_HEALTH, tags=["library"])
 async def health(server: Server) -> Response:
-    """Say that the server is there."""
+    """Say whether the server can do what it is for: 503 if it cannot search."""
     info = await server.shelf.info()
-    counts = {"videos": info.videos, "failed": info.failed}
-    return JSON({"status": "ok", "version": __version__, "library": counts, "model": _model_name(info.model)})
+    found = check_health(server.workers, library=server.shelf.path)
+    about: dict[str, Any] = {
+        "status": found.status,
+        "cause": found.cause,
+        "version": __version__,
+        "library": {"videos": info.videos, "failed": info.failed},
+        "model": _model_name(info.model),
+        "workers": found.workers,
+    }
+    if found.status != "failed":
+        return JSON(about)
+    problem = Problem(503, found.cause or "", hint="The log of the server says more.", headers={"Retry-After": "10"})
+    return JSON(about | {"error": problem.to_json()}, problem.status, headers=problem.headers)
 
 
 @router.get("/library", response_model=models.LibraryDescription, responses=errors(), tags=["library"])

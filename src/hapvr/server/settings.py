@@ -62,7 +62,8 @@ class ServerSettings:
         decode_frames: frames of an upload that are described.
         decode_bytes: memory of the process that decodes an upload.
         stop_s: seconds that workers have to end when the server stops.
-        eager: start the worker that searches at once, so that the first search need not wait for it.
+        eager: start the workers that a search needs at once, so that the first one need not wait for them, and any that
+            ends again.
         folder: where uploads and pictures are kept; a private temporary folder if None.
     """
 

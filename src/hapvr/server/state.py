@@ -18,6 +18,7 @@ from hapvr.server.problems import Problem
 from hapvr.server.settings import ServerSettings
 from hapvr.server.shelf import Shelf
 from hapvr.server.uploads import Uploads
+from hapvr.server.workers import Worker
 from hapvr.server.workplace import Workplace
 
 _SWEEP_S = 30.0
@@ -44,7 +45,9 @@ class State:
         """Start what runs all the time."""
         self.follow(self._sweep())
         if self.settings.eager:
-            self.follow(self._warm_up())
+            # What looks at uploads is ready in no time; the other two take more, and wait until they are needed.
+            for worker in (self.jobs.searching, self.media.pictures):
+                self.follow(self._warm_up(worker))
 
     def follow(self, work: Any) -> None:
         """Let something run until it ends or the server stops."""
@@ -57,9 +60,15 @@ class State:
             await asyncio.sleep(min(_SWEEP_S, self.settings.keep_uploads_s / 2))
             self.uploads.expire()
 
-    async def _warm_up(self) -> None:
-        with suppress(Problem):
-            await self.jobs.searching.start()
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """The processes that decode and compute."""
+        return self.jobs.searching, self.jobs.adding, self.media.pictures, self.media.previews
+
+    @staticmethod
+    async def _warm_up(worker: Worker) -> None:
+        with suppress(Problem):  # the worker remembers it
+            await worker.start()
 
     def _forget(self, id: str) -> None:
         """An upload is gone: the worker need not remember it."""

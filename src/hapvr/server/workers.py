@@ -2,7 +2,7 @@
 
 A worker is a process of its own (`hapvr.server.worker`) that takes tasks and gives answers as lines of JSON on its
 standard input and output: nothing that could run code is read back. It does so many tasks at a time. A worker that dies
-fails the tasks it was at, with a sentence that says how it died, and is started anew for the next.
+fails the tasks it was at, with a sentence that says how it died, and is started again: for the next task, or at once.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import json
 import logging
 import os
 import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from hapvr import errors
+from hapvr.processes import child_environment, how_ended, python_command
 from hapvr.server.problems import Problem
 
 log = logging.getLogger("hapvr.server.workers")
 _LINE = 256 * 2**20  # bytes of one answer
 _START_S = 120.0
 _SAID = 20  # lines of stderr that are remembered
+_MAX_PAUSE_S = 30.0  # between attempts to start a process that keeps ending
+WorkerState = Literal["idle", "starting", "ready", "ended", "failed"]
 
 
 class WorkerDied(Exception):  # noqa: N818 - as it reads
@@ -48,17 +48,29 @@ class _Doing:
 class Worker:
     """One process, started when it is first needed and again when it has died.
 
+    `state` says how it is: idle (not started yet), starting, ready, ended (it died; it is started again), or failed
+    (it could not be started the last time). Until it is ready, `trouble` says why it last ended or did not start.
+
     Args:
         kind: what it does, see `hapvr.server.worker`.
         settings: what it is told first.
         slots: tasks that it does at a time.
         cancel_s: seconds after which it is killed if it does not give up a task.
+        keep: start it again by itself when it has ended, at once and then at growing intervals; else for the next task.
     """
 
     module = "hapvr.server.worker"
 
-    def __init__(self, kind: str, settings: Mapping[str, Any], *, slots: int = 1, cancel_s: float = 5.0) -> None:
-        self.kind, self.slots, self._cancel_s = kind, slots, cancel_s
+    def __init__(
+        self,
+        kind: str,
+        settings: Mapping[str, Any],
+        *,
+        slots: int = 1,
+        cancel_s: float = 5.0,
+        keep: bool = False,
+    ) -> None:
+        self.kind, self.slots, self.keep, self._cancel_s = kind, slots, keep, cancel_s
         self._settings = dict(settings)
         self._process: asyncio.subprocess.Process | None = None
         self._ready: asyncio.Future[dict[str, Any]] | None = None
@@ -70,6 +82,11 @@ class Worker:
         self._said: deque[str] = deque(maxlen=_SAID)
         self._followers: set[asyncio.Task[None]] = set()
         self._stopping = False
+        self._restarting: asyncio.Task[None] | None = None
+        self._ends = 0  # how often it has ended since it last did a task
+        self._failed = False  # the last attempt to start it
+        self._reason: str | None = None  # why it is being killed, where its end will not tell
+        self.trouble: str | None = None
         self.started = 0  # how often
         self.info: dict[str, Any] = {}  # what it said when it was ready
 
@@ -77,6 +94,17 @@ class Worker:
     def pid(self) -> int | None:
         """The process, while it runs."""
         return None if self._process is None else self._process.pid
+
+    @property
+    def state(self) -> WorkerState:
+        """How it is."""
+        if self._ready is not None and self._ready.done():
+            return "ready"
+        if self._failed:  # also while the next attempt is made, which may end as the last one did
+            return "failed"
+        if self._process is not None:
+            return "starting"
+        return "idle" if self.trouble is None else "ended"
 
     @property
     def busy(self) -> bool:
@@ -130,15 +158,20 @@ class Worker:
             if self._stopping:
                 raise Problem(503, "The server is stopping.")
             if self._process is None:
-                await self._spawn()
+                try:
+                    await self._spawn()
+                except OSError as error:  # the system has no room for another process
+                    self._note_end(f"{error.strerror or error}", failed=True)
+                    raise Problem(500, f"The {self.kind} worker could not be started: {self.trouble}") from None
             process, ready = self._process, self._ready
             assert process is not None
             assert ready is not None
             try:
                 self.info = await asyncio.wait_for(asyncio.shield(ready), _START_S)
             except asyncio.TimeoutError:
+                self._reason = f"it was not ready after {_START_S:g} s"
                 self._kill(process)
-                raise Problem(500, f"The {self.kind} worker was not ready after {_START_S:g} s.") from None
+                raise Problem(500, f"The {self.kind} worker could not be started: {self._reason}") from None
             except WorkerDied as error:
                 raise Problem(500, f"The {self.kind} worker could not be started: {error}") from None
             return process
@@ -146,6 +179,9 @@ class Worker:
     async def stop(self, grace_s: float) -> None:
         """End it: what it is at is given up, kept as far as it is done."""
         self._stopping = True
+        if self._restarting is not None:
+            self._restarting.cancel()
+            await asyncio.gather(self._restarting, return_exceptions=True)
         process = self._process
         if process is None:
             return
@@ -165,23 +201,19 @@ class Worker:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     async def _spawn(self) -> None:
-        environment = dict(os.environ)
-        package = str(Path(errors.__file__).parents[1])
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
-        environment.pop("HAPVR_TOKEN", None)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", self.module, self.kind),
+            *python_command(self.module, self.kind),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=environment,
+            env=child_environment(),
             limit=_LINE,
             start_new_session=os.name == "posix",  # Ctrl-C is for the server to decide; its children end with it
         )
         self._process = process
         self._ready = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(lambda future: future.cancelled() or future.exception())
-        self._cause = None
+        self._cause = self._reason = None
         self._said.clear()
         self.started += 1
         self._send(process, self._settings)
@@ -213,6 +245,7 @@ class Worker:
         if "ready" in message:
             if not ready.done():
                 ready.set_result(message["ready"])
+                self._failed, self.trouble = False, None
             return
         doing = self._doing.get(message["number"])
         if doing is None:
@@ -222,6 +255,7 @@ class Worker:
                 doing.progress(message["progress"])
             return
         del self._doing[message["number"]]
+        self._ends = 0
         self._free.release()
         if doing.answer.done():
             return
@@ -249,14 +283,16 @@ class Worker:
     def _bury(self, process: asyncio.subprocess.Process, ready: asyncio.Future[dict[str, Any]]) -> None:
         _kill_group(process.pid)  # decoders that it had started
         code = process.returncode or 0
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         last = f": {self._said[-1]}" if self._said and code > 0 else ""
-        error = f"the process {how}{last}"
+        error = self._reason or f"the process {how_ended(code)}{last}"
         log.info("worker ended", extra={"worker": self.kind, "pid": process.pid, "code": code})
-        if not ready.done():
+        was_ready = ready.done()
+        if not was_ready:
             ready.set_exception(WorkerDied(error))
         if self._process is process:
             self._process = self._ready = None
+            # Killed for a task that did not give up, it has done nothing wrong.
+            self._note_end(None if self._cause is not None else error, failed=not was_ready)
         cause, doing = self._cause, self._doing
         self._doing = {}
         for number, one in doing.items():
@@ -266,6 +302,22 @@ class Worker:
                 one.answer.set_exception(_Again() if again else WorkerDied(error))
                 if one.abandoned:
                     one.answer.exception()
+
+    def _note_end(self, trouble: str | None, *, failed: bool) -> None:
+        """It has ended or could not be started: remember why, and see to it that it is started again."""
+        if self._stopping:
+            return
+        if trouble is not None:
+            self.trouble, self._failed = trouble, failed
+            self._ends += 1
+        if self.keep and (self._restarting is None or self._restarting.done()):
+            self._restarting = asyncio.create_task(self._restart())
+
+    async def _restart(self) -> None:
+        while self._process is None and not self._stopping:
+            await asyncio.sleep(0.0 if self._ends < 2 else min(_MAX_PAUSE_S, 2.0 ** min(self._ends - 1, 10)))
+            with suppress(Problem):  # remembered
+                await self.start()
 
     def _abandon(self, number: int, *, at_once: bool = False) -> None:
         doing, process = self._doing.get(number), self._process

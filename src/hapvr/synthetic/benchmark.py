@@ -13,7 +13,6 @@ also where the copy plays backwards. ground_truth.json is written last: a folder
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -30,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from hapvr.errors import ConfigError, DataError, DecodeError, HapvrError, StorageError
+from hapvr.processes import spawn_context
 from hapvr.storage import replace_file, write_json
 from hapvr.synthetic.benchmark_plan import KINDS, SAME_EVENT, Job, Query, checked_kinds, plan, positives_of, unique_ids
 from hapvr.synthetic.clip import Clip
@@ -253,9 +253,8 @@ def _results(jobs: list[Job], out: Path, workers: int) -> Iterator[tuple[Job, tu
         for job in jobs:
             yield job, _make_queries(job, out)
         return
-    # Forking a process that has threads (torch, a progress bar) may hang it: start anew.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context, initializer=_heed_interrupts) as pool:
+    count = min(workers, len(jobs))
+    with ProcessPoolExecutor(count, mp_context=spawn_context(), initializer=_heed_interrupts) as pool:
         running = {pool.submit(_make_queries, job, out): job for job in jobs}
         try:
             for future in as_completed(running):

@@ -28,6 +28,7 @@ from torch import Tensor
 from hapvr import __version__
 from hapvr.config import parse_toml
 from hapvr.errors import ConfigError, StorageError
+from hapvr.processes import child_environment, find_program
 from hapvr.storage import write_json, write_text
 from hapvr.training.checkpoints import Checkpoint, latest_checkpoint, save_checkpoint
 from hapvr.training.config import TrainConfig, as_table, config_from, to_toml
@@ -167,16 +168,21 @@ def versions(device: torch.device) -> dict[str, Any]:
 def _revision() -> str | None:
     """The git revision of the source, with "+" if it was changed since; None where it is installed without one."""
     here = Path(__file__).parent
+    if (git := find_program("git")) is None:
+        return None
+    # The package may lie in a virtual environment within somebody else's repository, whose programs are not run.
+    command = [git, "-c", "core.fsmonitor=false", "-C", str(here)]
     try:
-        run = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--exclude=*"]
-        result = subprocess.run(run, capture_output=True, text=True, timeout=10)
-        # The package may lie in a virtual environment within somebody else's repository.
-        known = subprocess.run(
-            ["git", "-C", str(here), "ls-files", "--error-unmatch", __file__], capture_output=True, timeout=10
+        revision, known = (
+            subprocess.run([*command, *words], capture_output=True, text=True, timeout=10, env=child_environment())
+            for words in (
+                ["describe", "--always", "--dirty=+", "--exclude=*"],
+                ["ls-files", "--error-unmatch", __file__],
+            )
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return result.stdout.strip() if result.returncode == 0 and known.returncode == 0 else None
+    return revision.stdout.strip() if revision.returncode == 0 and known.returncode == 0 else None
 
 
 def _plain(value: Any) -> Any:

@@ -9,13 +9,11 @@ This module and `crew_work` import neither torch nor a decoder at the top: a pro
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -24,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.errors import HapvrError
+from hapvr.processes import how_ended, spawn_context
 
 Bytes = NDArray[np.uint8]
 _AT_HAND = 2  # tasks of a process: the one it is at and the next
@@ -96,19 +95,6 @@ def _serve(work: Callable[[Desk, Any], Any], pipe: Connection, memory: Any, bloc
                 desk.end(None, f"{type(error).__name__}: {error}")
 
 
-@contextmanager
-def _main_left_alone() -> Iterator[None]:
-    """Processes started within do not run the main script again: `work` is not in it, and it may load a great deal."""
-    main: Any = sys.modules["__main__"]
-    kept = {name: getattr(main, name, None) for name in ("__spec__", "__file__")}
-    try:
-        main.__spec__ = main.__file__ = None
-        yield
-    finally:
-        for name, value in kept.items():
-            setattr(main, name, value)
-
-
 @dataclass
 class _Member:
     process: Any
@@ -167,7 +153,7 @@ class Crew:
         self._patience_s = patience_s
         self._adopt = adopt
         self._letting_go: list[Callable[[], None]] = []
-        self._context = multiprocessing.get_context("spawn")  # a fork would copy torch's threads half-way
+        self._context = spawn_context()
         self._tasks: Iterator[tuple[Hashable, Any]] = iter(tasks)
         self._again: deque[tuple[Hashable, Any]] = deque()  # what a dead process had at hand
         self._members: list[_Member] = []
@@ -229,8 +215,7 @@ class Crew:
         here, there = self._context.Pipe()
         arguments = (self._work, there, memory, self._blocks)
         process = self._context.Process(target=_serve, args=arguments, daemon=True)
-        with _main_left_alone():
-            process.start()
+        process.start()
         there.close()
         member = _Member(process, here, memory)
         self._members.append(member)
@@ -274,8 +259,7 @@ class Crew:
         self._members.remove(member)
         lost: list[Block | Ended] = []
         if member.tasks:
-            code = member.process.exitcode
-            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            how = how_ended(member.process.exitcode)
             lost = [Ended(member.tasks.popleft()[0], None, f"the process that read it {how}")]
         self._again.extend(member.tasks)
         member.tasks.clear()

@@ -9,19 +9,18 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from dataclasses import asdict
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from hapvr import errors
 from hapvr.errors import DecodeError
+from hapvr.processes import child_environment, how_ended, python_command
 from hapvr.records import Box, Frames
 from hapvr.video.decode import decode
 from hapvr.video.limits import Deadline, DecodeLimits
@@ -54,7 +53,7 @@ def decode_isolated(
         "path": os.fspath(path), "fps": fps, "short_side": short_side, "at_least": at_least, "crop_bars": crop_bars,
         "start_s": start_s, "end_s": end_s, "threads": threads, "limits": asdict(limits),
     }  # fmt: skip
-    return _run([sys.executable, "-m", "hapvr.video.isolated", json.dumps(settings)], os.fspath(path), limits)
+    return _run(python_command("hapvr.video.isolated", json.dumps(settings)), os.fspath(path), limits)
 
 
 def _run(command: list[str], path: str, limits: DecodeLimits) -> Frames:
@@ -87,23 +86,6 @@ def _run(command: list[str], path: str, limits: DecodeLimits) -> Frames:
             f"'{path}': the decoding process {how_ended(code)} without an answer{': ' + said[-1] if said else ''}. The "
             "file makes the decoder crash; leave it out."
         )
-
-
-def child_environment() -> dict[str, str]:
-    """The environment of a process that imports this very package, however it was found here."""
-    environment = dict(os.environ)
-    package = str(Path(errors.__file__).parents[1])
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH")]))
-    return environment
-
-
-def how_ended(code: int) -> str:
-    """How a process with this return code ended, in words.
-
-    >>> how_ended(1), how_ended(-9)
-    ('ended with code 1', 'was ended by SIGKILL')
-    """
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
 # --- what goes between the two ---------------------------------------------------------------------------------------

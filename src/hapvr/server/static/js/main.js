@@ -61,14 +61,17 @@ function missingView(place, { title }) {
 }
 
 async function footer() {
+  const foot = document.getElementById("foot");
   try {
-    const { version, model } = await get("health");
+    const { version, model, status, cause } = await get("health");
     show(
-      document.getElementById("foot"),
+      foot,
       h("p", {}, `hapvr ${version} · model ${model} · `, h("a", { href: "api/openapi.json" }, "API")),
+      status === "degraded" && h("p", { role: "status" }, cause),
     );
-  } catch {
-    // The view says what is wrong.
+  } catch (error) {
+    // Searching does not work; of anything else the view says what is wrong.
+    if (error.status === 503) show(foot, h("p", { role: "status" }, error.message));
   }
 }
 

@@ -1,0 +1,179 @@
+"""Starting other processes. None of them runs code that lies in the current folder.
+
+Python looks for modules in the current folder first when it is started with `-c` or `-m`, and multiprocessing starts
+its processes so: a stray `select.py` in a folder of videos would be run by each of them. A process of this package
+starts in Python's isolated mode (`-I`), which looks nowhere but in the installation, and is then given the path of this
+process without the current folder. Every process is started with what is here; a test looks for others.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.process
+import multiprocessing.spawn
+import multiprocessing.util
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.context import SpawnContext, SpawnProcess
+from pathlib import Path
+from typing import Any
+
+_HOME = str(Path(__file__).parents[1])  # where this package lies
+_SECRETS = ("HAPVR_TOKEN",)
+_patching = threading.Lock()
+
+
+def import_path() -> list[str]:
+    """Where a process of this package looks for modules: where this one does, but not in the current folder.
+
+    Relative entries of `sys.path` are left out. So is the current folder, unless PYTHONPATH names it by its absolute
+    path or this package lies in it.
+    """
+    meant = {_normal(entry) for entry in (*_python_path(), _HOME)}
+    left_out = _current_folders() - meant
+    path = [entry for entry in map(str, sys.path) if os.path.isabs(entry) and _normal(entry) not in left_out]
+    return path if _normal(_HOME) in map(_normal, path) else [_HOME, *path]
+
+
+def leave_current_folder_out() -> None:
+    """Look for modules no longer in the current folder, for a program of this package; see `import_path`."""
+    sys.path[:] = import_path()
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module as `python -m` does, isolated from the current folder.
+
+    Start it with `child_environment`.
+    """
+    # Nothing may be imported before the path is set. The code is ASCII, whatever the folders are called.
+    code = f"import sys; sys.path[:] = {import_path()!a}; import runpy; "
+    code += f"runpy.run_module({module!a}, run_name='__main__', alter_sys=True)"
+    return [sys.executable, *_isolated_flags(), "-c", code, *arguments]
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a process that is started here.
+
+    Of PYTHONPATH the absolute entries are kept; an empty or relative one stands for the current folder. Python
+    programs that a library starts in turn are told to leave it out as well (from Python 3.11). The server's token is
+    removed: no other process needs it.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in (*_SECRETS, "PYTHONPATH")}
+    if kept := _python_path():
+        environment["PYTHONPATH"] = os.pathsep.join(kept)
+    environment["PYTHONSAFEPATH"] = "1"
+    return environment
+
+
+def spawn_context() -> SpawnContext:
+    """What to start processes of multiprocessing with: isolated from the current folder, and not forked.
+
+    A fork would copy the threads of torch half-way. The processes do not run the main script again: what they do must
+    be a function of a module, and the script may load a great deal.
+    """
+    if sys.platform != "win32":
+        from multiprocessing import resource_tracker
+
+        with _isolated_spawning():  # a process of its own, started with the first lock or process
+            resource_tracker.ensure_running()
+    return _CONTEXT
+
+
+def find_program(name: str) -> str | None:
+    """The path of a program, by the absolute entries of PATH alone; None if there is none.
+
+    Windows would look in the current folder first.
+    """
+    endings = os.environ.get("PATHEXT", ".COM;.EXE;.BAT;.CMD").split(os.pathsep) if os.name == "nt" else [""]
+    for folder in filter(os.path.isabs, os.get_exec_path()):
+        for ending in endings:
+            path = os.path.join(folder, name + ending)
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                return path
+    return None
+
+
+def how_ended(code: int | None) -> str:
+    """How a process with this return code ended, in words.
+
+    >>> how_ended(1), how_ended(-9), how_ended(-50)
+    ('ended with code 1', 'was ended by SIGKILL', 'was ended by signal 50')
+    """
+    if code is None or code >= 0:
+        return f"ended with code {code or 0}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:  # real-time signals have no names
+        return f"was ended by signal {-code}"
+
+
+# --- inside ----------------------------------------------------------------------------------------------------------
+
+
+def _python_path() -> list[str]:
+    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(entry)]
+
+
+def _normal(entry: str) -> str:
+    return os.path.normcase(os.path.normpath(entry))
+
+
+def _current_folders() -> set[str]:
+    """The current folder, and the one that was current at the start: Python may have put either on the path."""
+    folders = {getattr(multiprocessing.process, "ORIGINAL_DIR", None)}
+    with suppress(OSError):  # it was removed
+        folders.add(os.getcwd())
+    return {_normal(folder) for folder in folders if folder}
+
+
+def _isolated_flags() -> list[str]:
+    """Options of the interpreter: those that this process was started with, and isolation."""
+    flags: list[str] = _flags_of_this_process()
+    return flags if "-I" in flags else ["-I", *flags]
+
+
+_flags_of_this_process: Any = multiprocessing.util._args_from_interpreter_flags  # type: ignore[attr-defined]
+_prepare_plainly: Any = multiprocessing.spawn.get_preparation_data
+
+
+@contextmanager
+def _isolated_spawning() -> Iterator[None]:
+    """What this thread starts by multiprocessing within, starts isolated; it offers no other way to say so."""
+    this_thread = threading.get_ident()
+
+    def flags() -> list[str]:
+        return _isolated_flags() if threading.get_ident() == this_thread else _flags_of_this_process()
+
+    def preparation(name: str) -> dict[str, Any]:
+        data: dict[str, Any] = _prepare_plainly(name)
+        if threading.get_ident() == this_thread:
+            data["sys_path"] = import_path()
+            for key in ("init_main_from_name", "init_main_from_path"):
+                data.pop(key, None)
+        return data
+
+    with _patching:
+        try:
+            multiprocessing.util._args_from_interpreter_flags = flags  # type: ignore[attr-defined]
+            multiprocessing.spawn.get_preparation_data = preparation
+            yield
+        finally:
+            multiprocessing.util._args_from_interpreter_flags = _flags_of_this_process  # type: ignore[attr-defined]
+            multiprocessing.spawn.get_preparation_data = _prepare_plainly
+
+
+class _Process(SpawnProcess):
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:  # noqa: N802 - multiprocessing calls it so
+        with _isolated_spawning():
+            return SpawnProcess._Popen(process_obj)
+
+
+class _Context(SpawnContext):
+    Process = _Process
+
+
+_CONTEXT = _Context()
