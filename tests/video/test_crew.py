@@ -52,7 +52,7 @@ def test_every_task_ends_whatever_happens_to_the_processes() -> None:
     words = ["one", "deadly", "refused", "eleven", "broken", "deadly", "seventeen", "endless", "x", "", "last"]
     tasks = ((f"{word} {place}", word) for place, word in enumerate(words))  # of two at once, each has its own key
     ended: Counter[str] = Counter()
-    with Crew(work, tasks, workers=2, block_bytes=10, patience_s=1.0) as crew:
+    with Crew(work, tasks, workers=2, block_bytes=10, patience_s=6.0) as crew:  # it includes the start
         for name, letters, error in collected(crew):
             key = name.partition(" ")[0]
             ended[key] += 1

@@ -16,11 +16,6 @@ _HEALTH = {
     "model": "lite",
     "workers": {"search": {"state": "ready", "cause": None}, "add": {"state": "idle", "cause": None}},
 }
-_DEAD = {
-    "type": "Busy",
-    "message": "The search worker could not be started: the process ended with code 1.",
-    "hint": "The log of the server says more.",
-}
 _SEGMENT = {"query": [0.0, 12.5], "target": [31.0, 43.5], "score": 0.81, "backwards": False}
 _HIT = {
     "id": VIDEO_ID,
@@ -115,24 +110,13 @@ class Health(BaseModel):
     model_config = _example(_HEALTH)
     status: Literal["ok", "starting", "degraded", "failed"] = Field(
         description="starting: searches wait a moment. degraded: something else than searching does not work. "
-        "failed: searching does not work, and the status of the answer is 503."
+        "failed: searching does not work; the status of the answer is 503, and it also has an error."
     )
     cause: str | None = Field(description="Why it is not ok.")
     version: str
     library: LibraryCounts
     model: str
     workers: dict[str, WorkerHealth] = Field(description="By name: search, add, pictures, previews.")
-
-
-class Unhealthy(Health):
-    """The same where searching does not work: also an error as all others."""
-
-    model_config = _example(
-        _HEALTH
-        | {"status": "failed", "cause": _DEAD["message"], "error": _DEAD}
-        | {"workers": {"search": {"state": "failed", "cause": "the process ended with code 1"}}}
-    )
-    error: ErrorDetail
 
 
 class RootInfo(BaseModel):

@@ -24,7 +24,6 @@ Width = Annotated[int, Query(ge=16, le=1280, description="Pixels.")]
 Count = Annotated[int, Query(ge=1, le=40, description="Frames.")]
 Height = Annotated[int, Query(ge=16, le=360, description="Pixels.")]
 _REMOVE_S = 60.0
-_HEALTH = errors() | {503: {"model": models.Unhealthy | models.Error, "description": "It cannot search."}}
 _JPEG = picture("image/jpeg", description="A JPEG picture.")
 _FILE = {**picture("application/octet-stream", "video/mp4", description="The whole file."),
          206: {"description": "A part of it.", "content": {"application/octet-stream": {}, "video/mp4": {}}},
@@ -34,7 +33,7 @@ _PREVIEW = {**picture("video/mp4", description="H.264 without sound."),
             304: {"description": "What the client has is still right."}}  # fmt: skip
 
 
-@router.get("/health", response_model=models.Health, responses=_HEALTH, tags=["library"])
+@router.get("/health", response_model=models.Health, responses=errors(), tags=["library"])
 async def health(server: Server) -> Response:
     """Say whether the server can do what it is for: 503 if it cannot search."""
     info = await server.shelf.info()
