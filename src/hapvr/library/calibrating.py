@@ -72,8 +72,8 @@ class CalibrationReport:
 
     @property
     def at_best(self) -> float:
-        """The probability of a hit whose score is 1, in a search of this library."""
-        return _at_best(self.calibration, self.videos)
+        """The probability of a hit whose score is 1: no other has a higher one."""
+        return self.calibration.probability(1.0)
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr calibrate --json` prints."""
@@ -207,7 +207,7 @@ def calibrate(
     )
     return CalibrationReport(
         calibration, expected, _by_kind(good, positive, calibration), tuple(failed.items()), len(records),
-        time.monotonic() - begun, tuple(_weaknesses(calibration, len(records))),
+        time.monotonic() - begun, tuple(_weaknesses(calibration)),
     )  # fmt: skip
 
 
@@ -220,10 +220,6 @@ def require_calibration(model: Model, place: Path) -> None:
         )
 
 
-def _at_best(calibration: Calibration, videos: int) -> float:
-    return calibration.probability(1.0, prior=1 / max(2, videos))
-
-
 def _require_pairs(library: Library, found: int, videos: int) -> None:
     if found < _LEAST_PAIRS:
         raise DataError(
@@ -233,8 +229,12 @@ def _require_pairs(library: Library, found: int, videos: int) -> None:
 
 
 def _require_meaning(calibration: Calibration, positive: NDArray[np.floating], negative: NDArray[np.floating]) -> None:
-    """Raise `DataError` if not even the highest score would speak for a match, at equal odds."""
-    if (best := calibration.probability(1.0, prior=0.5)) < SURE:
+    """Raise `DataError` if not even the highest score would speak for a match, at equal odds, by the pairs of the fit.
+
+    How many they are is another matter, see `_weaknesses`.
+    """
+    best = 1 / (1 + math.exp(-float(np.clip(calibration.fitted_log_odds([1.0])[0], -500, 500))))
+    if best < SURE:
         middle = float(np.median(positive))
         raise DataError(
             f"Scores do not tell copies from other videos here: a score of 1 would mean a match with a probability of "
@@ -244,21 +244,16 @@ def _require_meaning(calibration: Calibration, positive: NDArray[np.floating], n
         )
 
 
-def _weaknesses(calibration: Calibration, videos: int) -> Iterator[str]:
-    """What a calibration cannot do in a library of so many videos, in words."""
-    best = _at_best(calibration, videos)
+def _weaknesses(calibration: Calibration) -> Iterator[str]:
+    """What a calibration cannot do, in words."""
+    best = calibration.probability(1.0)
     if best >= SURE:
         return
-    # N pairs can show odds of 2 N to 1 at most (see `Calibration.log_odds`), against those of one among all videos.
-    least = math.ceil(SURE / (1 - SURE) * (videos - 1) / 2)
-    pairs = min(max(least, 2 * calibration.negatives), videos * (videos - 1))
-    more = f"--copies {2 * calibration.positives}"
-    if pairs > 1.1 * calibration.negatives:
-        more += f" --pairs {pairs}"
+    # Odds stay below n / 3 for n videos, see `hapvr.similarity.calibration`.
     yield (
-        f"among {videos:,} videos even a hit that scores 1 has a probability of {best:.2f} only, so that a search with "
-        f"a higher --min-probability finds nothing. {calibration.positives:,} copies and {calibration.negatives:,} "
-        f"pairs without a match speak for no more: fit on more of them ({more})."
+        f"even a hit that scores 1 has a probability of {best:.2f} only, so that a search with a higher "
+        f"--min-probability finds nothing: {calibration.negatives:,} pairs of {calibration.videos:,} videos speak for "
+        "no more. Add videos, and calibrate again with more pairs (--pairs)."
     )
 
 
