@@ -163,9 +163,7 @@ def _print(report: DuplicateReport) -> None:
 
 
 def _evidence(link: Link) -> str:
-    from hapvr.comparing import percent
-
-    sure = "" if link.probability is None else f", probability {percent(link.probability)}"
+    sure = "" if link.probability is None else f", probability {link.probability:.3f}"
     if link.kind == "identical":
         return "the same bytes"
     way = ", backwards" if link.speed < 0 else ""
