@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from hapvr.features.packed_frames import PackedFrames
+from hapvr.features.packed import PackedFrames
 from hapvr.model import load, save_hardened
 from hapvr.training import ClipSet
 from hapvr.training.hardening import STAGES, HardeningConfig, harden

@@ -75,7 +75,15 @@ def test_the_table_and_the_words(result: dict[str, object], capsys: pytest.Captu
 def test_the_table_fits_80_columns(result: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
     longest = max((f"{number:02}-{edit.replace('+', '-')}" for number, (_, edit) in enumerate(demo.COPIES, 1)), key=len)
     segment = {"query": [10.0, 12.0], "target": [10.0, 12.0], "backwards": False}
-    wide = {"copy": longest, "best": "film-10", "score": 0.5, "film": None, "segments": [segment], "right": False}
+    wide = {
+        "copy": longest,
+        "best": "film-10",
+        "score": 0.5,
+        "film": None,
+        "match": True,
+        "segments": [segment],
+        "right": False,
+    }
     demo._print({**result, "copies": [wide]})
     out = capsys.readouterr().out
     assert longest in out

@@ -17,21 +17,21 @@ from PIL import Image
 
 import hapvr
 from hapvr.cli import main
-from hapvr.comparing import Instant, Match, compare, read_side
+from hapvr.comparing import NO_STRETCH, Instant, Match, Verdict, compare, decide, read_side
 from hapvr.comparing import match as match_sides
 from hapvr.errors import ConfigError, DecodeError, WeightsError
 from hapvr.features import Features
+from hapvr.features.extractor import SamplingConfig
 from hapvr.model import SHIPPED, Model, load, save_calibration, save_model, shipped_models
 from hapvr.pictures import best_pairs, save_html, save_plot
 from hapvr.records import Frames
-from hapvr.similarity import SimilarityConfig, VideoSimilarity
+from hapvr.similarity import Segment, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.similarity.network import Symmetry
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from hapvr.video.decode import decode, decode_chunks
-from hapvr.video.sampling import SamplingConfig
 from hapvr.weights import load_parts
 
 
@@ -125,20 +125,89 @@ def test_a_calibrated_model_says_what_a_score_means(
 ) -> None:
     known = match_sides(match.query, match.target, model=calibrated)
     assert known.probability == calibration.probability(match.score) > 0.9
-    assert known.false_per_million == calibration.false_per_million(match.score)
-    assert known.as_json()["false_per_million"] == known.false_per_million
+    assert known.as_json()["false_per_million"] == known.verdict.false_per_million
     rare = match_sides(match.query, match.target, model=calibrated, prior=1e-6)
     assert rare.probability == calibration.probability(match.score, prior=1e-6) < 0.1
-    assert (known.prior, rare.prior) == (0.5, 1e-6)
+    assert (known.verdict.prior, rare.verdict.prior) == (0.5, 1e-6)
     assert "(prior 1e-06)" in rare.meaning
     page = save_html(rare, tmp_path / "match.html").read_text()
-    assert f"<p>A{rare.meaning[1:]}.</p>" in page
+    assert f"<p>N{rare.meaning[1:]}.</p>" in page
     save_plot(known, tmp_path / "match.svg")
+
+
+def verdict_of(model: Model, score: float, rows: int, *, stretch: bool, best: float = 0.9) -> Verdict:
+    matrix = np.full((rows, 9), best, np.float32)
+    segments = [Segment((0.0, 4.0), (1.0, 5.0), best, False, ((0, 0),))] if stretch else []
+    return decide(score, segments, matrix, model=model)
+
+
+def test_without_a_stretch_it_is_no_match_whatever_the_score(calibrated: Model, calibration: Calibration) -> None:
+    for score in (0.35, 0.6, 1.0):
+        found, none = (verdict_of(calibrated, score, 9, stretch=stretch) for stretch in (True, False))
+        assert (found.match, found.probability) == (True, calibration.probability(score))
+        assert found.words in ("probably the same", "very likely the same")
+        assert (none.match, none.probability, none.prior) == (False, 0.5, 0.5)  # the prior, and no more
+        assert none.words == NO_STRETCH
+    low = verdict_of(calibrated, -0.5, 9, stretch=False)
+    assert low.probability == calibration.probability(-0.5) < 0.1  # a low score speaks against a match all the same
+    unsure = verdict_of(calibrated, -0.5, 9, stretch=True)
+    assert (unsure.match, unsure.words) == (False, "probably not the same")
+
+
+@pytest.mark.parametrize("prior", [0.001, 0.5, 0.9])
+def test_a_verdict_never_falls_as_the_score_rises(calibrated: Model, prior: float) -> None:
+    matrix = np.ones((9, 9), np.float32)
+    for segments in ([], [Segment((0.0, 4.0), (1.0, 5.0), 0.9, False, ((0, 0),))]):
+        found = [decide(s, segments, matrix, model=calibrated, prior=prior) for s in np.linspace(-1, 1, 81).tolist()]
+        chances = [one.probability or 0.0 for one in found]
+        assert chances == sorted(chances)
+        assert [one.match for one in found] == sorted(one.match for one in found)
+        assert any(one.match for one in found) == (bool(segments) and max(chances) >= 0.5)
+
+
+def test_a_picture_matches_by_an_instant(calibrated: Model, lite: Model) -> None:
+    plain = dataclasses.replace(lite, calibration=None)
+    for frames in (1, 2):
+        assert verdict_of(calibrated, 0.8, frames, stretch=False).match
+        assert verdict_of(plain, 0.8, frames, stretch=False).match
+        unlike = verdict_of(calibrated, 0.8, frames, stretch=False, best=lite.segments.threshold - 0.01)
+        assert (unlike.match, unlike.words) == (False, "no match: no frames of the two are alike")
+        assert not verdict_of(calibrated, -0.5, frames, stretch=False).match
+    assert not verdict_of(plain, 0.8, 3, stretch=False).match
+    wide = np.full((9, 2), 0.9, np.float32)  # a picture as the target
+    assert decide(0.8, [], wide, model=calibrated).match
+
+
+def test_text_json_and_page_do_not_contradict_each_other(
+    calibrated: Model, match: Match, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = decide(match.score, [], match.matrix, model=calibrated)
+    none = dataclasses.replace(match, segments=(), verdict=verdict)
+    monkeypatch.setattr("hapvr.comparing.compare", lambda *_, **__: none)
+    page = tmp_path / "page.html"
+    with pytest.raises(SystemExit) as left:
+        main(["compare", "a.mp4", "b.mp4", "--html", str(page)])
+    out = capsys.readouterr().out
+    assert left.value.code == 0
+    assert out.splitlines()[0] == f"score {match.score:.3f}: {NO_STRETCH}"
+    assert "probability" not in out
+    assert "<h1>No match: no stretch of the two videos matches</h1>" in page.read_text()
+    assert "robability" not in page.read_text()
+    with pytest.raises(SystemExit):
+        main(["compare", "a.mp4", "b.mp4", "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["match"], answer["probability"], answer["words"]) == (False, 0.5, NO_STRETCH)
+    # A stretch, but a score that speaks against a match.
+    verdict = decide(-0.5, match.segments, match.matrix, model=calibrated)
+    unlikely = dataclasses.replace(match, score=-0.5, verdict=verdict)
+    assert unlikely.meaning.startswith("no match: a match has probability")
+    assert "<h1>No match, though" in save_html(unlikely, page).read_text()
 
 
 def test_a_model_without_calibration_says_nothing(lite: Model, match: Match) -> None:
     silent = match_sides(match.query, match.target, model=dataclasses.replace(lite, calibration=None))
-    assert (silent.probability, silent.false_per_million, silent.meaning) == (None, None, "")
+    assert (silent.probability, silent.verdict.false_per_million, silent.meaning) == (None, None, "")
+    assert silent.verdict.match
     with pytest.raises(ConfigError, match="not calibrated"):
         compare("a.mp4", "b.mp4", model=dataclasses.replace(lite, calibration=None), prior=0.5)
 
@@ -162,7 +231,10 @@ def test_a_calibration_is_kept_with_the_model(
     with pytest.raises(SystemExit) as left:
         main(["compare", *files])
     assert left.value.code == 0
-    assert "a match with probability" in capsys.readouterr().out.splitlines()[0]
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "a match with probability" in first
+    least = round(3e6 / calibration.negatives, -1)
+    assert first.endswith(f"at most {least:.0f} of a million unrelated pairs should score as high")
     with pytest.raises(SystemExit) as left:
         main(["compare", *files, "--prior", "1"])
     assert left.value.code == 2
@@ -206,7 +278,7 @@ def test_what_is_said_without_a_segment_depends_on_whether_there_could_be_one(
     assert few.too_short is short
     page = save_html(few, tmp_path / "few.html").read_text()
     assert ("<h1>Most alike at" in page) is short
-    assert ("<h1>No stretch matches</h1>" in page) is not short
+    assert ("<h1>No match: no stretch of the two videos matches</h1>" in page) is not short
     assert best_pairs(few) == [few.best_pair]
 
 
@@ -240,7 +312,7 @@ def test_a_long_video_is_described_in_parts_and_its_pictures_are_read_again(
     whole = decode(films["film"], fps=lite.sampling.fps, at_least=lite.sampling.at_least)
     held: list[int] = []
 
-    def parts(path: Path, sampling: SamplingConfig, **_: object) -> Iterator[Frames]:
+    def parts(path: Path, sampling: SamplingConfig) -> Iterator[Frames]:
         images: list[weakref.ref[Frames]] = []
         for part in decode_chunks(path, chunk=5, fps=sampling.fps, at_least=sampling.at_least):
             held.append(sum(one() is not None for one in images))
@@ -248,7 +320,7 @@ def test_a_long_video_is_described_in_parts_and_its_pictures_are_read_again(
             yield part
             del part
 
-    monkeypatch.setattr("hapvr.video.decode.decode_sampled", parts)
+    monkeypatch.setattr("hapvr.comparing.decode_parts", parts)
     target = read_side(films["film"], lite)
     assert len(held) > 5
     assert max(held) == 0  # no part is held while the next is decoded

@@ -20,7 +20,6 @@ LAYERS = [
     "config",
     "weights",
     "records",
-    "workers",
     "video",
     "synthetic",
     "backbones",

@@ -1,6 +1,7 @@
 """Two videos in, an answer out: do they match, how surely, and where.
 
-`compare` takes two files. For many, read each once with `read_side` and `match` any two of them.
+`compare` takes two files. For many, read each once with `read_side` and `match` any two of them. Whether two videos
+match is decided by `decide`, here and in every search.
 """
 
 from __future__ import annotations
@@ -16,16 +17,21 @@ import torch
 from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError
-from hapvr.features.features import Features
+from hapvr.features.extractor import SamplingConfig, decode_parts, decode_pictures
+from hapvr.features.files import Features, joined
 from hapvr.model import Model, load
 from hapvr.records import Box
 from hapvr.similarity import Segment, SegmentConfig, find_segments
 from hapvr.similarity.calibration import checked_prior
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.network import Descriptors
-from hapvr.video.sampling import SamplingConfig
 
 _FLAT = "All its frames are flat or repeats: they were compared all the same, but the score says little."
+NO_STRETCH = "no match: no stretch of the two videos matches"
+_NO_FRAME = "no match: no frames of the two are alike"
+_EVEN = 0.5  # from this probability on it is a match
+_SURE = ((0.99, "almost certainly the same"), (0.9, "very likely the same"), (0.5, "probably the same"),
+         (0.1, "possibly the same"), (0.0, "probably not the same"))  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,15 +49,15 @@ class Side:
     @property
     def times(self) -> NDArray[np.float64]:
         """Timestamps of the frames that are compared, in seconds."""
-        return self.features.times
+        assert self.features.timestamps is not None, "described with their times"
+        return self.features.timestamps
 
     def pictures(self, frames: Sequence[int]) -> list[NDArray[np.uint8]]:
         """The pictures [H, W, 3] of some of its frames, read from the file again; a black pixel where none was read."""
         if self.sampling is None:
             return [np.zeros((1, 1, 3), np.uint8) for _ in frames]
-        from hapvr.video.decode import decode_at
-
-        return decode_at(self.path, [float(self.times[frame]) for frame in frames], self.sampling, crop=self.crop)
+        times = [float(self.times[frame]) for frame in frames]
+        return decode_pictures(self.path, times, self.sampling, crop=self.crop)
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,36 @@ class Instant:
     similarity: float
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """Whether two videos match, and how sure that is: the same for the same pair wherever it is told.
+
+    Attributes:
+        match: whether they do: a stretch of both matches, or an instant where one has too few frames for a stretch;
+            and a match is no less likely than not, if that is known.
+        probability: that they match; None for a model without calibration. Without a stretch or instant that matches
+            it is no higher than the prior, whatever the score: an upper bound, and no estimate.
+        prior: P(match) before looking, which the probability was computed with; None likewise.
+        false_per_million: estimated pairs without a match that score as high, look-alikes aside; None likewise. It is
+            never below what the pairs of the calibration could show.
+        words: all that in a few words.
+        aligned: whether a stretch matches, or an instant where there can be no stretch.
+    """
+
+    match: bool
+    probability: float | None
+    prior: float | None
+    false_per_million: float | None
+    words: str
+    aligned: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """What all surfaces tell of it."""
+        told = dataclasses.asdict(self)
+        del told["aligned"]
+        return told
+
+
 @dataclass(frozen=True, eq=False)
 class Match:
     """The comparison of a query with a target."""
@@ -70,39 +106,44 @@ class Match:
     query: Side
     target: Side
     score: float  # in [-1, 1]
-    probability: float | None  # that they match, given the prior; None for a model without calibration
+    verdict: Verdict
     segments: tuple[Segment, ...]
     matrix: NDArray[np.float32]  # [Tq, Tt] frame similarities, before psi
     compared: NDArray[np.float32] | None  # [Tq / 4, Tt / 4] psi's output in [-1, 1]; None for a model without psi
-    prior: float | None = None  # that the probability was computed with; None likewise
-    false_per_million: float | None = None  # pairs without a match that score as high; None likewise
     least_frames: int = SegmentConfig.least_frames  # of a segment, on either side
+
+    @property
+    def probability(self) -> float | None:
+        """That they match; None for a model without calibration."""
+        return self.verdict.probability
 
     @property
     def best_pair(self) -> tuple[int, int]:
         """The most similar frames: row and column of the matrix."""
-        row, column = np.unravel_index(int(self.matrix.argmax()), self.matrix.shape)
-        return int(row), int(column)
+        return _best_pair(self.matrix)
 
     @property
     def best(self) -> Instant:
         """The most similar frames, whether or not they are part of a segment."""
-        row, column = self.best_pair
-        times = float(self.query.times[row]), float(self.target.times[column])
-        return Instant(*times, float(self.matrix[row, column]))
+        return best_instant(self.matrix, self.query.times, self.target.times)
 
     @property
     def too_short(self) -> bool:
-        """Whether the query, as a picture, has too few frames for a segment: all that can be told is an instant."""
-        return len(self.matrix) < self.least_frames
+        """Whether one side, as a picture, has too few frames for a segment: all that can be told is an instant."""
+        return is_too_short(self.matrix, self.least_frames)
 
     @property
     def meaning(self) -> str:
-        """The score in words, as far as the model is calibrated; else nothing."""
-        if self.probability is None or self.false_per_million is None:
+        """The verdict in words, with what it rests on; nothing if a match was found and the model is not calibrated."""
+        verdict = self.verdict
+        if not verdict.aligned:
+            return verdict.words
+        if verdict.probability is None or verdict.false_per_million is None:
             return ""
-        probability = f"a match with probability {_percent(self.probability)} (prior {self.prior:g})"
-        return f"{probability}; {_false_matches(self.false_per_million)}"
+        probability = f"probability {percent(verdict.probability)} (prior {verdict.prior:g})"
+        if not verdict.match:
+            return f"no match: a match has {probability}"
+        return f"a match with {probability}; {_false_matches(verdict.false_per_million)}"
 
     def as_json(self) -> dict[str, Any]:
         """What `hapvr compare --json` prints."""
@@ -110,9 +151,7 @@ class Match:
             "query": self.query.path,
             "target": self.target.path,
             "score": self.score,
-            "probability": self.probability,
-            "prior": self.prior,
-            "false_per_million": self.false_per_million,
+            **self.verdict.to_json(),
             "segments": [
                 {
                     "query": list(segment.query),
@@ -145,23 +184,25 @@ def compare(
         prior: how likely a match is before looking, for the probability; the calibration's own if None.
     """
     chosen = model if isinstance(model, Model) else load() if model is None else load(model)
-    _require_prior(prior, chosen)  # before the work
+    require_prior(prior, chosen)  # before the work
     return match(read_side(query, chosen), read_side(target, chosen), model=chosen, prior=prior)
 
 
-def read_side(
-    path: str | os.PathLike[str], model: Model, *, start_s: float | None = None, end_s: float | None = None
-) -> Side:
-    """Read and describe a video, or its part in [start_s, end_s), once for all its comparisons with this model."""
-    read = model.extractor.describe_file(path, start_s=start_s, end_s=end_s)
+def read_side(path: str | os.PathLike[str], model: Model) -> Side:
+    """Read and describe a video, once for all its comparisons with this model.
+
+    A part of the video is decoded, described and dropped before the next: what is kept does not grow with its pictures.
+    """
+    described: list[Features] = []
+    for part in decode_parts(path, model.sampling):
+        described.append(model.extractor.features(part))
+        # What is known of the whole video comes with its last part.
+        warnings, duration_s, crop = part.warnings, part.duration_s, part.crop
+        del part  # 90 MB that would stay while the next part is decoded
+    features = joined(described)
+    described.clear()
     return describe_side(
-        model,
-        read.features,
-        path=path,
-        warnings=read.warnings,
-        duration_s=read.duration_s,
-        sampling=model.sampling,
-        crop=read.crop,
+        model, features, path=path, warnings=warnings, duration_s=duration_s, sampling=model.sampling, crop=crop
     )
 
 
@@ -176,20 +217,24 @@ def describe_side(
     crop: Box | None = None,
 ) -> Side:
     """A side from the features of a whole video, with times: frames that say nothing are left out, and it is said."""
-    compared = features.drop_flat()
-    if len(compared) < len(features):
-        left_out = len(features) - len(compared)
-        warnings = (*warnings, f"{left_out} of {len(features)} frames are flat or repeats: left out.")
-    elif features.all_flat:
+    compared = features.informative()
+    warnings = (*warnings, *left_out(features))
+    if features.low_information is not None and features.low_information.all():
         warnings = (*warnings, _FLAT)
     with torch.no_grad():
         descriptors = model.similarity.describe(compared.regions.to(model.extractor.device))
     return Side(os.fspath(path), compared, descriptors, warnings, duration_s, sampling, crop)
 
 
+def left_out(features: Features) -> tuple[str, ...]:
+    """That some frames of a video say nothing and are left out, as a warning; nothing if none do, or all."""
+    count = len(features) - len(features.informative())
+    return (f"{count} of {len(features)} frames are flat or repeats: left out.",) if count else ()
+
+
 def match(query: Side, target: Side, *, model: Model, prior: float | None = None) -> Match:
     """Compare two sides that `read_side` gave with the same model; the score is that of `VideoSimilarity.score`."""
-    _require_prior(prior, model)
+    require_prior(prior, model)
     with torch.no_grad():
         found = model.similarity(query.descriptors[None], target.descriptors[None])
     matrix = found.frame_matrices[0, 0].float().cpu().numpy()
@@ -199,22 +244,68 @@ def match(query: Side, target: Side, *, model: Model, prior: float | None = None
         height, width = (length // DOWNSAMPLING for length in matrix.shape)
         psi = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
     segments = find_segments(matrix, query.times, target.times, config=model.segments)
-    answer = Match(
-        *(query, target, found.scores.item(), None, tuple(segments), matrix, psi),
-        least_frames=model.segments.least_frames,
-    )
+    score = found.scores.item()
+    verdict = decide(score, segments, matrix, model=model, prior=prior)
+    return Match(query, target, score, verdict, tuple(segments), matrix, psi, model.segments.least_frames)
+
+
+def decide(
+    score: float,
+    segments: Sequence[Segment],
+    matrix: NDArray[np.float32],
+    *,
+    model: Model,
+    prior: float | None = None,
+) -> Verdict:
+    """Whether two videos match.
+
+    Without a stretch that matches they do not, whatever the score is: many frames that are somewhat alike, in no order,
+    are what look-alikes have. Such a pair's score can speak against a match, but not for it.
+
+    Args:
+        score: of the pair, in [-1, 1].
+        segments: where they match.
+        matrix: [Tq, Tt] frame similarities, before psi.
+        model: that the score is of.
+        prior: how likely a match is before looking; the calibration's own if None.
+    """
+    words = ""
+    if is_too_short(matrix, model.segments.least_frames):
+        words = "" if float(matrix.max()) >= model.segments.threshold else _NO_FRAME
+    elif not segments:
+        words = NO_STRETCH
     calibration = model.calibration
     if calibration is None:
-        return answer
-    return dataclasses.replace(
-        answer,
-        probability=calibration.probability(answer.score, prior=prior),
-        prior=calibration.prior if prior is None else prior,
-        false_per_million=calibration.false_per_million(answer.score),
-    )
+        return Verdict(not words, None, None, None, words or f"similarity {score:.2f}", not words)
+    prior = calibration.prior if prior is None else prior
+    probability = calibration.probability(score, prior=prior)
+    if words:
+        probability = min(probability, prior)
+    false = max(calibration.false_per_million(score), calibration.least_false_per_million)
+    said = words or next(words for least, words in _SURE if probability >= least)
+    return Verdict(not words and probability >= _EVEN, probability, prior, false, said, not words)
 
 
-def _require_prior(prior: float | None, model: Model) -> None:
+def is_too_short(matrix: NDArray[np.float32], least_frames: int) -> bool:
+    """Whether one of two videos, as a picture, has too few frames for a stretch, by their matrix [Tq, Tt]."""
+    return bool(min(matrix.shape) < least_frames)
+
+
+def best_instant(
+    matrix: NDArray[np.float32], query_times: NDArray[np.float64], target_times: NDArray[np.float64]
+) -> Instant:
+    """The most similar frames of a matrix [Tq, Tt]."""
+    row, column = _best_pair(matrix)
+    return Instant(float(query_times[row]), float(target_times[column]), float(matrix[row, column]))
+
+
+def _best_pair(matrix: NDArray[np.float32]) -> tuple[int, int]:
+    row, column = np.unravel_index(int(matrix.argmax()), matrix.shape)
+    return int(row), int(column)
+
+
+def require_prior(prior: float | None, model: Model) -> None:
+    """Raise `ConfigError` for a prior that is none, or that a model without calibration has no use for."""
     if prior is None:
         return
     if model.calibration is None:
@@ -222,10 +313,10 @@ def _require_prior(prior: float | None, model: Model) -> None:
     checked_prior(prior)
 
 
-def _percent(probability: float) -> str:
+def percent(probability: float) -> str:
     """No more digits than a calibration can bear; never 0 or 100%.
 
-    >>> _percent(0.98765), _percent(0.99999), _percent(0.0000001)
+    >>> percent(0.98765), percent(0.99999), percent(0.0000001)
     ('98.8%', 'over 99.9%', 'under 0.1%')
     """
     if not 0.001 <= probability <= 0.999:
@@ -237,10 +328,9 @@ def _false_matches(per_million: float) -> str:
     """Two digits are enough.
 
     >>> _false_matches(0.2)
-    'fewer than 1 of a million pairs without a match score as high'
+    'at most 1 of a million unrelated pairs should score as high'
     >>> _false_matches(1234.5)
-    '1,200 of a million pairs without a match score as high'
+    'at most 1,200 of a million unrelated pairs should score as high'
     """
     digits = max(0, len(str(round(per_million))) - 2)
-    count = "fewer than 1" if per_million < 1 else f"{round(per_million, -digits):,.0f}"
-    return f"{count} of a million pairs without a match score as high"
+    return f"at most {max(1, round(per_million, -digits)):,.0f} of a million unrelated pairs should score as high"

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.comparing import Match, Side
+from hapvr.comparing import NO_STRETCH, Match, Side
 from hapvr.plotting import RAMP, plot_match, require_pictures, save_figure
 from hapvr.storage import require_outputs, write_text
 
@@ -206,7 +206,7 @@ def _explained(match: Match) -> str:
     table = (
         f"<table><tr><th>in {names[0]}</th><th>in {names[1]}</th><th>similarity</th><th></th></tr>{rows}</table>"
         if match.segments
-        else f"<p>{_why_none(match, names[0])}</p>"
+        else f"<p>{_why_none(match, *names)}</p>"
     )
     chosen = best_pairs(match)
     pairs = "".join(
@@ -276,29 +276,33 @@ def _headline(match: Match, target: str) -> str:
     """The answer in a few words; `target` is HTML."""
     if not match.segments:
         if not match.too_short:
-            return "No stretch matches"
+            return f"{NO_STRETCH[:1].upper()}{NO_STRETCH[1:]}"
         return f"Most alike at {match.best.target:.1f} s of {target} (similarity {match.best.similarity:.2f})"
     covered = sum(segment.query[1] - segment.query[0] for segment in match.segments)
     low, high = _ends(match.query)
-    return f"They match over {min(1.0, covered / max(high - low, 1e-9)):.0%} of the query"
+    share = f"{min(1.0, covered / max(high - low, 1e-9)):.0%} of the query"
+    return f"They match over {share}" if match.verdict.match else f"No match, though {share} is somewhat alike"
 
 
 def _meaning(match: Match) -> str:
-    """What the score means, as a paragraph, for a calibrated model."""
-    return f"\n<p>{match.meaning[:1].upper()}{match.meaning[1:]}.</p>" if match.meaning else ""
+    """The verdict, as a paragraph, unless the headline has said all there is."""
+    if not match.meaning or match.meaning == NO_STRETCH:
+        return ""
+    return f"\n<p>{match.meaning[:1].upper()}{match.meaning[1:]}.</p>"
 
 
-def _why_none(match: Match, query: str) -> str:
+def _why_none(match: Match, query: str, target: str) -> str:
     if not match.too_short:
         return f"The most similar frames are those at {match.best.query:.1f} s and {match.best.target:.1f} s."
-    count = len(match.matrix)
+    count = min(match.matrix.shape)
+    name = query if count == len(match.matrix) else target
     frames = "1 frame" if count == 1 else f"{count} frames"
-    return f"{query} has {frames} to compare: a stretch takes {match.least_frames}, so only an instant can be told."
+    return f"{name} has {frames} to compare: a stretch takes {match.least_frames}, so only an instant can be told."
 
 
 def _in_words(match: Match) -> str:
     if not match.segments:
-        return f"most alike at {match.best.target:.1f} s of the target" if match.too_short else "no stretch matches"
+        return f"most alike at {match.best.target:.1f} s of the target" if match.too_short else "no match"
     return "1 match" if len(match.segments) == 1 else f"{len(match.segments)} matches"
 
 

@@ -16,6 +16,9 @@ from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from tests.library.conftest import Run
 
+VERDICT = {"match", "probability", "prior", "false_per_million", "words"}
+HIT = {"id", "path", "score", "segments", "best", "warnings"} | VERDICT
+
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -44,9 +47,9 @@ def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, run: Run) -> No
     code, out, err = run("search", films / "library", films / "middle.mp4", *part)
     answer = json.loads(out)
     assert (code, err) == (0, "")
-    assert set(answer) == {"hits", "database", "scored", "seconds", "note"}
+    assert set(answer) == {"hits", "database", "scored", "seconds", "note", "prior", "warnings"}
     best = answer["hits"][0]
-    assert set(best) == {"id", "path", "score", "probability", "segments"}
+    assert set(best) == HIT
     assert best["path"].endswith("one.mp4")
     assert best["segments"][0]["query"] == pytest.approx([1, 3], abs=0.4)
     assert best["segments"][0]["target"] == pytest.approx([3, 5], abs=0.4)
@@ -94,7 +97,10 @@ def test_what_is_refused_is_one_line(films: Path, run: Run) -> None:
     clip, library = films / "middle.mp4", films / "library"
     (films / "text.mp4").write_text("no video")
     for arguments, said in (
-        ((library, films / "none.mp4"), "neither a file nor the id"),
+        ((library, films / "none.mp4"), "There is no such file"),
+        ((library, "none.mp4"), "There is no such file: 'none.mp4'."),
+        ((library, "000000000000"), "neither a file nor the id of a video in the library: it has 2,"),
+        ((library, clip, "--prior", 1), "prior must be"),
         ((library, films / "text.mp4"), "text.mp4"),
         ((library, clip, "--from", 90), "no frame"),
         ((library, clip, "-k", 0), "k must be"),

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hapvr.errors import ConfigError
-from hapvr.features import Features
+from hapvr.features.files import Features
 from hapvr.library import Library, aligning
 from hapvr.library.aligning import align
 from hapvr.library.duplicates import (
@@ -31,12 +31,11 @@ from hapvr.library.duplicates import (
     pairs,
     rows,
     strength_of,
-    turned,
 )
 from hapvr.library.marks import pair_of
 from hapvr.library.records import VideoRecord
 from hapvr.library.store import NewVideo
-from hapvr.similarity import Segment, SegmentConfig, SimilarityConfig, VideoSimilarity
+from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from tests.library.toy import DIMS, REGIONS, make
 
 NOW = datetime(2026, 1, 10, tzinfo=timezone.utc)
@@ -258,9 +257,9 @@ def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(base: 
     link = pairs_of(report.links)[frozenset(("film", "copy"))]
     one, other = (base.features(id).regions for id in (link.a, link.b))
     expected = [base.model.similarity.score(one, other).item(), base.model.similarity.score(other, one).item()]
-    assert link.scores == pytest.approx(expected, abs=5e-3)
-    assert link.score == max(link.scores)
-    assert link.strength == pytest.approx(strength_of(link.score, link.agreement))
+    assert link.scores == pytest.approx(expected, abs=1e-5)
+    assert link.score == link.scores[0] == max(link.scores)
+    assert link.strength == pytest.approx(strength_of(link.score, link.agreement), abs=5e-3)  # of products in bfloat16
 
 
 def test_a_higher_threshold_leaves_a_part_of_the_links(base: Library) -> None:
@@ -387,15 +386,6 @@ def test_the_copy_to_keep_and_why() -> None:
     assert kept(plain, record("old", "5", 40, mtime_ns=1)) == ("old", "they are equally good; it is the oldest file")
     assert kept(plain, record("again", "6", 40))[0] == "again"  # by name
     assert kept(plain, record("gone", "7", 90, state="missing"))[0] == "plain"
-
-
-def test_a_link_turned_twice_is_itself() -> None:
-    segment = Segment((0.0, 1.0), (2.0, 3.0), 0.9, True, ((0, 5), (1, 4)))
-    before = dataclasses.replace(link("a", "b"), speed=2.0, segments=(segment,))
-    after = turned(before)
-    assert (after.a, after.scores, after.coverage, after.speed) == ("b", (0.8, 0.9), (0.5, 1.0), 0.5)
-    assert after.segments[0].path == ((4, 1), (5, 0))
-    assert turned(after) == before
 
 
 def test_rows_and_json_hold_every_link(base: Library) -> None:

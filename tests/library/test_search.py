@@ -14,10 +14,11 @@ import torch
 import torch.nn.functional as F
 
 from hapvr.errors import ConfigError, DataError, ShapeError
-from hapvr.features import Features
+from hapvr.features.files import Features
 from hapvr.library import Library, SearchResult
 from hapvr.library import search as module
 from hapvr.library.holding import Held
+from hapvr.library.queries import read_query
 from hapvr.library.records import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.library.versions import Settings
@@ -98,9 +99,9 @@ def ids(result: SearchResult) -> list[str]:
 
 def loop(library: Library, query: Features) -> dict[str, float]:
     """The score of every video, one after the other."""
-    model, asked = library.model.similarity, query.drop_flat().regions
+    model, asked = library.model.similarity, query.informative().regions
     videos = (video for video in library.videos() if video.state == "ready")
-    return {video.id: model.score(asked, library.features(video.id).drop_flat().regions).item() for video in videos}
+    return {video.id: model.score(asked, library.features(video.id).informative().regions).item() for video in videos}
 
 
 def test_exact_scores_are_those_of_the_loop(library: Library) -> None:
@@ -157,9 +158,9 @@ def test_hits_are_the_same_from_what_is_held(library: Library, config: Similarit
                 assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in plain.hits], abs=1e-6)
                 assert [hit.segments for hit in found.hits] == [hit.segments for hit in plain.hits]
                 assert (found.database, found.scored) == (plain.database, plain.scored)
-                asked = module.read_query(library, query).features.regions
+                asked = read_query(library, query).features.regions
                 for hit in found.hits:  # and they are what they should be
-                    expected = model.similarity.score(asked, library.features(hit.id).drop_flat().regions).item()
+                    expected = model.similarity.score(asked, library.features(hit.id).informative().regions).item()
                     assert hit.score == pytest.approx(expected, abs=1e-5)
         assert held.bytes > 0
     finally:
@@ -219,7 +220,7 @@ def test_a_part_of_a_still_scene_is_looked_for_and_a_part_of_black_is_not(librar
     black = F.normalize(torch.ones(REGIONS, DIMS), dim=-1)
     regions = torch.stack([shown] * 8 + [black] * 4)
     video = Features(regions, np.arange(12) / 2.0, np.arange(12) > 0)
-    part = module.read_query(library, video, start=2.0, end=5.0)  # frames 4 to 7, and 8 and 9, which are black
+    part = read_query(library, video, start=2.0, end=5.0)  # frames 4 to 7, and 8 and 9, which are black
     assert part.features.timestamps is not None
     assert part.features.timestamps.tolist() == [2.0]
     assert library.search(video, start=2.0, end=5.0, k=1).hits[0].id == "video020"
@@ -232,14 +233,15 @@ def test_a_part_of_a_still_scene_is_looked_for_and_a_part_of_black_is_not(librar
 def test_segments_are_those_of_the_frames_that_say_something(library: Library) -> None:
     query = noisy(drawn(7), 1, 9)
     hit = library.search(query, k=1).hits[0]
-    asked, stored = query.drop_flat(), library.features(hit.id).drop_flat()
+    asked, stored = query.informative(), library.features(hit.id).informative()
     assert asked.timestamps is not None
     assert stored.timestamps is not None
     matrix = library.model.similarity.frame_matrix(asked.regions, stored.regions).numpy()
     assert list(hit.segments) == find_segments(matrix, asked.timestamps, stored.timestamps)
     assert hit.segments[0].query == pytest.approx(hit.segments[0].target, abs=0.6)
     shown = hit.to_json()
-    assert set(shown) == {"id", "path", "score", "probability", "segments"}
+    assert (shown["match"], shown["probability"], shown["words"]) == (True, None, f"similarity {hit.score:.2f}")
+    assert shown["best"]["similarity"] == pytest.approx(matrix.max(), abs=1e-6)
 
 
 def test_no_path_gains_more_than_the_bound() -> None:
@@ -259,7 +261,7 @@ def test_a_part_of_the_query_alone_is_looked_for(library: Library) -> None:
         np.arange(24) / 2.0,
         np.concatenate([one.low_information] * 2),
     )
-    times = module.read_query(library, both, start=6.0, end=11.5).features.timestamps
+    times = read_query(library, both, start=6.0, end=11.5).features.timestamps
     assert times is not None
     assert times.tolist() == [6.0, 6.5, 7.0, *np.arange(8.0, 11.5, 0.5)]  # at 7.5 s it says nothing; 11.5 s is outside
     result = library.search(both, start=6.0, end=12.0, k=1)
@@ -291,6 +293,9 @@ def test_a_still_picture_is_a_query(library: Library) -> None:
     hit = library.search(Features(drawn(20).regions[6:7]), k=1).hits[0]
     assert hit.id == "video020"
     assert hit.segments == ()
+    assert hit.verdict.match  # by its instant
+    assert (hit.best.query, hit.best.target) == (0.0, 3.0)
+    assert hit.best.similarity > 0.99
 
 
 def test_probabilities_fall_with_the_score_and_can_be_asked_for(library: Library) -> None:
@@ -304,9 +309,23 @@ def test_probabilities_fall_with_the_score_and_can_be_asked_for(library: Library
         assert chances == sorted(chances, reverse=True)  # type: ignore[type-var]
         calibration = library.model.calibration
         assert calibration is not None
-        assert chances[0] == pytest.approx(calibration.probability(hits[0].score, prior=1 / VIDEOS))
+        assert chances[0] == pytest.approx(calibration.probability(hits[0].score, prior=0.5))
         few = library.search(noisy(drawn(5)), k=10, min_probability=0.5).hits
         assert [hit.id for hit in few] == [hit.id for hit in hits if hit.probability >= 0.5] == ["video005"]  # type: ignore[operator]
+        assert [hit.verdict.match for hit in few] == [True]
+        # What no score can reach is said to be out of reach.
+        too_much = library.search(noisy(drawn(5)), k=10, min_probability=0.99)
+        assert (too_much.hits, calibration.probability(1.0) < 0.99) == ((), True)
+        assert too_much.note is not None
+        assert f"no more than {calibration.probability(1.0):.3f}" in too_much.note
+        # The score is high, but no stretch matches: none would be long enough.
+        model: Any = library._model
+        model.segments = SegmentConfig(least_gain=1e6)
+        (hit,) = library.search(noisy(drawn(5)), k=1).hits
+        assert calibration.probability(hit.score) > 0.9
+        assert (hit.segments, hit.verdict.match, hit.probability) == ((), False, 0.5)
+        assert hit.verdict.words == "no match: no stretch of the two videos matches"
+        assert library.search(noisy(drawn(5)), k=1, min_probability=0.1).hits == ()
     finally:
         library._model = before
     with pytest.raises(ConfigError, match="not calibrated"):
@@ -325,11 +344,11 @@ def test_memory_is_bounded_and_changes_nothing(library: Library, monkeypatch: py
 
 @pytest.mark.parametrize("comparator", [False, True])
 def test_a_rough_score_is_that_of_every_third_frame_without_psi(library: Library, comparator: bool) -> None:
-    model, query = toy_model(SimilarityConfig(dims=DIMS) if comparator else None), noisy(drawn(5)).drop_flat()
+    model, query = toy_model(SimilarityConfig(dims=DIMS) if comparator else None), noisy(drawn(5)).informative()
     keys = sorted({int(key) for key in library.store.catalogue().keys if key >= 0})
     rough = module.score(library.store, model, query, keys, every=3)
     for key in keys[::9]:
-        stored = library.store.features(key).drop_flat().regions[::3]
+        stored = library.store.features(key).informative().regions[::3]
         matrix = model.similarity.frame_matrix(query.regions[::3], stored)
         assert rough[key] == pytest.approx(matrix.amax(1).mean().item(), abs=5e-3)
     assert set(rough) == set(keys)
@@ -373,11 +392,17 @@ def test_questions_that_make_no_sense_are_refused(
 def test_what_cannot_be_found_out_is_said(library: Library, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"neither a file nor the id .*did you mean 'video0"):
         library.search("video01")
-    with pytest.raises(DataError, match="neither a file"):
-        library.search(tmp_path / "gone.mp4")
+    for path in (tmp_path / "gone", str(tmp_path / "gone.mp4"), "gone.mp4"):
+        with pytest.raises(DataError, match=r"There is no such file: .*gone"):
+            library.search(path)
+    with pytest.raises(DataError) as several:
+        library.search("video0")
+    assert str(several.value).count("video0") <= 4  # what was given, and three at most
+    with pytest.raises(DataError, match=r"in the library: it has 41, which `hapvr status LIBRARY --state ready` lists"):
+        library.search("zzz")
     with pytest.raises(DataError, match="it is no video"):
         library.search(f"video{VIDEOS:03}")
-    with pytest.raises(DataError, match="an id or Features"):
+    with pytest.raises(DataError, match="an id, a path or Features"):
         library.search(3)  # type: ignore[arg-type]
     for regions, dims in ((9, DIMS), (REGIONS, 2 * DIMS)):
         with pytest.raises(ShapeError, match="different models"):

@@ -13,10 +13,10 @@ from PIL import Image
 
 from hapvr import plotting
 from hapvr.cli import main
-from hapvr.comparing import Match, Side
+from hapvr.comparing import NO_STRETCH, Match, Side, Verdict
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation import Benchmark, Scores, Task, evaluate, write_benchmark, write_scores
-from hapvr.features import Features
+from hapvr.features.files import Features
 from hapvr.paper import figures
 from hapvr.paper.curves import precision_recall, similarity_distribution, surrogate_curves
 from hapvr.similarity.network import Descriptors
@@ -158,9 +158,10 @@ def match(*, psi: bool = True, frames: tuple[int, int] = (9, 13)) -> Match:
         regions = torch.zeros(count, 9, 4)
         return Side(name, Features(regions, np.arange(count) / 2), Descriptors.of(regions), (), count / 2)
 
+    verdict = Verdict(False, None, None, None, NO_STRETCH, aligned=False)
     matrix = np.linspace(-0.1, 1, frames[0] * frames[1], dtype=np.float32).reshape(frames)
     compared = np.zeros((frames[0] // 4, frames[1] // 4), dtype=np.float32) if psi else None
-    return Match(side("a", frames[0]), side("b", frames[1]), 0.25, None, (), matrix, compared)
+    return Match(side("a", frames[0]), side("b", frames[1]), 0.25, verdict, (), matrix, compared)
 
 
 def test_the_cells_of_a_matrix_stand_at_their_seconds() -> None:

@@ -321,6 +321,20 @@ def test_a_folder_outside_the_root_is_refused_in_words(browser: Any, address: st
         assert "root" in page.locator(".add-form .field-problem").inner_text()
 
 
+@pytest.mark.parametrize(("status", "code"), [("degraded", 200), ("failed", 503)])
+def test_the_page_says_why_the_server_is_not_well(browser: Any, address: str, status: str, code: int) -> None:
+    cause = "The add worker could not be started: <b>no room</b>."
+    health = asked(f"{address}api/health") | {"status": status, "cause": cause}
+    if code == 503:
+        health["error"] = {"type": "Busy", "message": cause, "hint": None}
+    with opened(browser, address, expected="status of 503") as page:
+        page.route("**/api/health", lambda route: route.fulfill(status=code, json=health))
+        page.reload()
+        page.locator("#foot [role=status]").wait_for()
+        assert page.locator("#foot [role=status]").inner_text() == cause
+        fits(page)
+
+
 # --- duplicates ------------------------------------------------------------------------------------------------------
 
 

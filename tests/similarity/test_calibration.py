@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hapvr.errors import ConfigError, DataError, ShapeError, WeightsError
+from hapvr.model import SHIPPED
 from hapvr.similarity.calibration import Calibration, Tail, fit_calibration, fit_line, fit_tail
-from hapvr.weights import Part
+from hapvr.weights import Part, load_part
 
 Floats = npt.NDArray[np.float64]
 SCORES = st.floats(-1, 1, width=32)
@@ -209,16 +210,70 @@ def test_matches_that_score_lower_say_nothing() -> None:
     )
 
 
-def test_a_probability_by_hand() -> None:
-    """Evidence is 2 times the surprise, less 3; at a share of e^-2 that is 1. It ends at log(2 * 500)."""
+def by_hand(negatives: int = 506) -> Calibration:
+    """Evidence of the fit is 2 times the surprise, less 3; at a share of e^-2 that is 1. It ends at log 2N."""
     tail = Tail(0.5, math.exp(-2), 0.0, 0.01)
-    calibration = Calibration(np.array([0.0, 0.5]), np.array([0.0, -2.0]), tail, 2.0, -3.0, 5, 500)
-    assert calibration.probability(0.5) == pytest.approx(1 / (1 + math.exp(-1)))
-    assert calibration.probability(0.25) == pytest.approx(1 / (1 + math.exp(1)))  # half way: 2 * 1 - 3
-    assert calibration.probability(0.505) == pytest.approx(1 / (1 + math.exp(-2)))  # the tail: 2 * 2.5 - 3
-    assert calibration.probability(1) == pytest.approx(1 / (1 + 1 / 1000))
-    assert calibration.probability(-1) == pytest.approx(1 / (1 + 10))  # not e^3: 5 positives show no more
-    assert calibration.probability(1, prior=0.01) == pytest.approx(1 / (1 + 99 / 1000))
+    return Calibration(np.array([0.0, 0.5]), np.array([0.0, -2.0]), tail, 2.0, -3.0, 5, negatives)
+
+
+def test_a_probability_by_hand() -> None:
+    """506 pairs are of 23 videos: a share of 3/23 of what does not match may score as copies do."""
+    calibration = by_hand()
+    assert calibration.videos == 23
+    assert calibration.unseen_share == pytest.approx(3 / 23)
+    for score, odds in (
+        (0.5, math.exp(1)),
+        (0.25, math.exp(-1)),  # half way: 2 * 1 - 3
+        (0.505, math.exp(2)),  # the tail: 2 * 2.5 - 3
+        (1, 1012),  # 2N: 506 pairs show no more
+        (-1, 1 / 10),  # not e^-3: 5 positives show no more
+    ):
+        against = 20 / 23 / odds + 3 / 23
+        assert calibration.probability(score) == pytest.approx(1 / (1 + against))
+        assert calibration.probability(score, prior=0.01) == pytest.approx(1 / (1 + 99 * against))
+    assert calibration.probability(1) == pytest.approx(23 / 26, abs=1e-3)  # 23 to 3, nearly
+
+
+def slow_videos(pairs: int) -> int:
+    """The fewest videos that have so many ordered pairs, by counting."""
+    videos: list[int] = []
+    while len(videos) < 2 or sum(1 for one in videos for other in videos if one != other) < pairs:
+        videos.append(len(videos))
+    return len(videos)
+
+
+@pytest.mark.parametrize("negatives", [1, 2, 3, 6, 7, 200, 306, 307, 420])
+def test_the_cap_is_that_of_a_slow_loop(negatives: int) -> None:
+    calibration = by_hand(negatives)
+    videos = slow_videos(negatives)
+    assert calibration.videos == videos
+    unseen = min(1.0, 3 / videos)
+    for score in np.linspace(-1, 1, 21):
+        surprise = -float(calibration.log_share([score])[0])
+        odds = min(max(math.exp(2 * surprise - 3), 1 / 10), 2 * negatives)
+        expected = 1 / ((1 - unseen) / odds + unseen)
+        assert math.exp(float(calibration.log_odds([score])[0])) == pytest.approx(expected)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 10**7), SCORES, SCORES, st.floats(0.001, 0.999))
+def test_no_score_claims_more_than_the_videos_of_the_fit_can_show(
+    negatives: int, one: float, other: float, prior: float
+) -> None:
+    calibration = by_hand(negatives)
+    low, high = (calibration.probability(score, prior=prior) for score in sorted((one, other)))
+    most = calibration.videos / 3 * prior / (1 - prior)
+    assert low <= high <= max(prior, most / (1 + most)) + 1e-12
+    # More videos never take back what a score says for a match.
+    assert by_hand(2 * negatives).probability(1.0, prior=prior) >= calibration.probability(1.0, prior=prior) - 1e-12
+
+
+def test_the_shipped_models_claim_no_certainty() -> None:
+    for name in ("lite", "r50"):
+        calibration = Calibration.from_part(load_part(SHIPPED / name, "calibration"))
+        odds = calibration.videos / 3
+        assert 0.95 < calibration.probability(1.0) < odds / (1 + odds) < 0.99
+        assert calibration.least_false_per_million == pytest.approx(3e6 / calibration.negatives)
 
 
 def test_drawn_pairs_get_the_probability_they_have() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -311,15 +310,12 @@ def test_a_benchmark_of_features_and_a_ground_truth(tmp_path: Path) -> None:
     (tmp_path / "ground_truth.json").write_text(json.dumps(truth))
     with FeatureWriter(tmp_path / "features.h5") as writer:
         for name in ("queries/a.mp4", "queries/b.mp4", "database/x.mp4", "database/y.mp4", "database/z.gif"):
-            flags = np.array([name.endswith("a.mp4"), False, False, False, name.endswith("y.mp4")])
-            writer.add(name, Features(torch.randn(5, 2, DIMS), None, flags))
+            writer.add(name, Features(torch.randn(5, 2, DIMS)))
     config = ValidationConfig(features=str(tmp_path / "features.h5"), truth=str(tmp_path / "ground_truth.json"))
     loaded = load_benchmark(config)
     assert loaded is not None
     assert loaded.relevant.int().tolist() == [[1, 0, 0], [0, 1, 1]]
     assert loaded.missing == 1
-    # Flat frames do not count, as in `hapvr evaluate`.
-    assert [len(video) for video in (*loaded.queries, *loaded.targets)] == [4, 5, 5, 4, 5]
     assert load_benchmark(ValidationConfig()) is None
     with pytest.raises(ConfigError, match=r"needs validation\.truth"):
         load_benchmark(replace(config, truth=""))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from hapvr.features.packed_frames import PackedWriter
+from hapvr.features.packed import PackedWriter
 from hapvr.training import Bank, ClipSet, TrainConfig, load_config
 from hapvr.training.bank import Side
 from hapvr.training.step import NOTHING

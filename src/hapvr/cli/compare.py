@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,9 +16,13 @@ if TYPE_CHECKING:
 
 
 def compare(
-    query: Annotated[Path, typer.Argument(metavar="A", help="A video, GIF or picture.")],
-    target: Annotated[Path, typer.Argument(metavar="B", help="What it is looked for in.")],
+    query: Annotated[str, typer.Argument(metavar="A", help="A video, GIF or picture.")],
+    target: Annotated[str, typer.Argument(metavar="B", help="What it is looked for in.")],
     model: Annotated[str | None, typer.Option(help="A model's name or folder; the shipped one if not given.")] = None,
+    library: Annotated[
+        Path | None,
+        typer.Option(help="Answer as this library does: by what it keeps of its videos, which may be given by id."),
+    ] = None,
     prior: Annotated[
         float | None, typer.Option(help="How likely a match is before looking, above 0 and below 1; 0.5 if not given.")
     ] = None,
@@ -26,15 +31,15 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Tell whether and where two videos match: hapvr compare clip.mp4 film.mp4 --html match.html."""
-    from hapvr.comparing import compare as compare_files
     from hapvr.pictures import save_html, save_plot
     from hapvr.plotting import require_pictures
     from hapvr.storage import require_outputs
 
     if plot is not None:
         require_pictures([plot])
-    require_outputs([file for file in (plot, page) if file is not None], inputs=(query, target))
-    match = compare_files(query, target, model=model, prior=prior)
+    outputs = [file for file in (plot, page) if file is not None]
+    require_outputs(outputs, inputs=(query, target))
+    match = _compare(query, target, model=model, library=library, prior=prior, outputs=outputs)
     # The answer comes first, so that a page that cannot be written does not lose it.
     if as_json:
         typer.echo(json.dumps(match.as_json()))
@@ -46,6 +51,23 @@ def compare(
         save_html(match, page)
 
 
+def _compare(
+    query: str, target: str, *, model: str | None, library: Path | None, prior: float | None, outputs: Sequence[Path]
+) -> Match:
+    from hapvr.comparing import compare as compare_files
+    from hapvr.errors import ConfigError
+    from hapvr.library import Library
+    from hapvr.storage import require_outputs
+
+    if library is None:
+        return compare_files(query, target, model=model, prior=prior)
+    if model is not None:
+        raise ConfigError("A library compares with the model that it was made with: give --library or --model.")
+    with Library.open(library) as opened:
+        require_outputs(outputs, inputs=[path for file in outputs for path in opened.files_named(file)])
+        return opened.compare(query, target, prior=prior)
+
+
 def _print(match: Match) -> None:
     typer.echo(f"score {match.score:.3f}" + (f": {match.meaning}" if match.meaning else ""))
     for segment in match.segments:
@@ -53,8 +75,8 @@ def _print(match: Match) -> None:
         way = ", backwards" if segment.backwards else ""
         typer.echo(f"  {a:.1f}-{b:.1f} s of A is {c:.1f}-{d:.1f} s of B (similarity {segment.score:.2f}{way})")
     if not match.segments:
-        instant = f"most alike at {match.best.target:.1f} s of B (similarity {match.best.similarity:.2f})"
-        typer.echo(f"  {instant if match.too_short else 'no stretch of the two matches'}")
+        own = "" if len(match.matrix) == 1 else f"{match.best.query:.1f} s of A and "
+        typer.echo(f"  most alike at {own}{match.best.target:.1f} s of B (similarity {match.best.similarity:.2f})")
     for name, side in (("A", match.query), ("B", match.target)):
         for warning in side.warnings:
             typer.echo(printed(f"  {name}: {warning}"), err=True)

@@ -82,7 +82,7 @@ def _print(result: dict[str, Any]) -> None:
     colours = {"good": "green", "fair": "yellow", "bad": "red"}
     for row in result["copies"]:
         verdict, mark = _verdict(row)
-        where = _where(row["segments"][0]) if row["segments"] else "no match"
+        where = _where(row["segments"][0]) if row["match"] and row["segments"] else "no match"
         table.add_row(row["copy"], row["best"], f"{row['score']:.3f}", where, f"[{colours[mark]}]{verdict}[/]")
     console = Console()
     console.print(table)
@@ -96,9 +96,11 @@ def _print(result: dict[str, Any]) -> None:
 
 def _verdict(row: dict[str, Any]) -> tuple[str, Literal["good", "fair", "bad"]]:
     if row["film"] is None:
-        return ("false match", "bad") if row["segments"] else ("right, none", "good")
+        return ("false match", "bad") if row["match"] else ("right, none", "good")
     if row["best"] != row["film"]:
         return "wrong", "bad"
+    if not row["match"]:
+        return "no match", "bad"
     return ("right", "good") if _placed(row) else ("film only", "fair")
 
 
@@ -110,7 +112,7 @@ def _placed(row: dict[str, Any]) -> bool:
 def _summary(rows: list[dict[str, Any]]) -> str:
     copies, others = ([row for row in rows if (row["film"] is None) is alone] for alone in (False, True))
     right = [row for row in copies if row["right"]]
-    placed, false = sum(_placed(row) for row in right), sum(bool(row["segments"]) for row in others)
+    placed, false = sum(_placed(row) for row in right), sum(bool(row["match"]) for row in others)
     return (
         f"{len(right)} of {len(copies)} copies led to their film, {placed} also to the place; "
         f"{false} of {len(others)} unrelated videos matched a film by mistake."
@@ -201,10 +203,10 @@ def _sides(paths: Sequence[Path], model: Model, progress: Progress, title: str) 
 
 
 def _row(copy: _Copy, best: Match) -> dict[str, Any]:
-    """Right is the original as the best match, or no matching stretch where there is no original."""
+    """Right is the original as the best match, or no match where there is no original."""
     name = Path(best.target.path).stem
     found = best.as_json()["segments"]
-    right = name == copy.film if copy.film else not found
+    right = best.verdict.match and name == copy.film if copy.film else not best.verdict.match
     both = [
         _agreement([one[axis] for one in found], [tuple(sorted(one[2 * place : 2 * place + 2])) for one in copy.truth])
         for place, axis in enumerate(("query", "target"))
@@ -215,6 +217,8 @@ def _row(copy: _Copy, best: Match) -> dict[str, Any]:
         "film": copy.film,
         "best": name,
         "score": best.score,
+        "match": best.verdict.match,
+        "probability": best.probability,
         "segments": found,
         "truth": [list(one) for one in copy.truth],
         "agreement": min(both) if right and copy.film else None,

@@ -163,7 +163,9 @@ def _print(report: DuplicateReport) -> None:
 
 
 def _evidence(link: Link) -> str:
-    sure = "" if link.probability is None else f", probability {link.probability:.3f}"
+    from hapvr.comparing import percent
+
+    sure = "" if link.probability is None else f", probability {percent(link.probability)}"
     if link.kind == "identical":
         return "the same bytes"
     way = ", backwards" if link.speed < 0 else ""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from hapvr.comparing import percent
 from hapvr.errors import HapvrError
 from hapvr.library.duplicates import DuplicateReport, Group, Link
 from hapvr.library.records import VideoRecord, shown
@@ -159,7 +160,7 @@ def _small(image: NDArray[np.uint8]) -> str:
 def _evidence(link: Link) -> str:
     if link.kind == "identical":
         return "the same bytes"
-    sure = "" if link.probability is None else f", probability {link.probability:.3f}"
+    sure = "" if link.probability is None else f", probability {percent(link.probability)}"
     speed = f", {abs(link.speed):.2f} times the speed" if abs(abs(link.speed) - 1) > 0.03 else ""
     way = ", backwards" if link.speed < 0 else ""
     return f"strength {link.strength:.2f}, score {link.score:.2f}{sure}{speed}{way}"

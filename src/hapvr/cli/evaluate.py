@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hapvr.evaluation.benchmarks import Benchmark
     from hapvr.evaluation.protocol import Evaluation, Missing
     from hapvr.evaluation.scoring import Scoring
-    from hapvr.features.video_extraction import Failure
+    from hapvr.features.folders import Failure
     from hapvr.similarity import VideoSimilarity
 
 _SCORES = (".json", ".npz")

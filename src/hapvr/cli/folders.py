@@ -16,7 +16,7 @@ from hapvr.cli.printing import printed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hapvr.features.video_extraction import ExtractionReport
+    from hapvr.features.folders import ExtractionReport
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 Videos = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")]
@@ -34,13 +34,12 @@ def extract(
 ) -> None:
     """Write the region vectors of videos into one HDF5 file, resumably: hapvr extract ~/Videos -o features.h5."""
     from hapvr.features import FeatureWriter
-    from hapvr.features.video_extraction import extract_files
+    from hapvr.features.folders import extract_files, find_videos
     from hapvr.model import load
     from hapvr.storage import require_outputs
-    from hapvr.video.video_files import find_videos
 
     others: list[Path] = []
-    files = find_videos(videos, skipped=others)
+    files = find_videos(videos, passed_over=others)
     require_outputs([out], inputs=files.values())
     chosen = load() if model is None else load(model)
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps}
@@ -63,12 +62,11 @@ def frames(
 ) -> None:
     """Pack sampled frames as JPEG in tar shards, for machines without a decoder: hapvr frames ~/Videos -o packed."""
     from hapvr.features import PackedWriter
-    from hapvr.features.video_extraction import pack_files
-    from hapvr.video.sampling import SamplingConfig
-    from hapvr.video.video_files import find_videos
+    from hapvr.features.extractor import SamplingConfig
+    from hapvr.features.folders import find_videos, pack_files
 
     others: list[Path] = []
-    usual, files = SamplingConfig(), find_videos(videos, skipped=others)
+    usual, files = SamplingConfig(), find_videos(videos, passed_over=others)
     side = short_side or usual.short_side
     sampling = SamplingConfig(fps=fps or usual.fps, short_side=side, crop=min(side, usual.crop))
     with (
@@ -99,14 +97,14 @@ def make_benchmark(
     as_json: Json = False,
 ) -> None:
     """Make edited copies with known ground truth: hapvr make-benchmark ~/Videos benchmark."""
+    from hapvr.features.folders import find_videos
     from hapvr.synthetic.benchmark import make_benchmark as make
     from hapvr.synthetic.benchmark import require_apart
-    from hapvr.video.video_files import find_videos
 
     require_apart(out, folders=[path for path in (videos, *(distractors or ()), *(hosts or ())) if path.is_dir()])
     left: list[Path] = []
-    sources = find_videos([videos], skipped=left)
-    others, mixed = (list(find_videos(paths or [], skipped=left).values()) for paths in (distractors, hosts))
+    sources = find_videos([videos], passed_over=left)
+    others, mixed = (list(find_videos(paths or [], passed_over=left).values()) for paths in (distractors, hosts))
     passed_over = len(set(left))
     groups = [] if duplicates is None else _groups(duplicates, sources)
     with progress_bar(0, quiet=as_json, unit="queries") as (_, reach):

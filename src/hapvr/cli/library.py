@@ -14,7 +14,7 @@ from hapvr.cli.interrupts import stopped_by_signals, termination_interrupts
 from hapvr.cli.printing import printed
 
 if TYPE_CHECKING:
-    from hapvr.library import AddProgress, AddReport, VideoRecord
+    from hapvr.library import AddProgress, AddReport, LibraryInfo, VideoRecord
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Place = Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder of the library.")]
@@ -124,19 +124,18 @@ def status(
     limit: Annotated[int | None, typer.Option(min=0, help="List so many at most.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List what failed and what is missing: hapvr status library."""
+    """List what failed, what is missing, and what was added with warnings: hapvr status library."""
     from hapvr.library import Library
 
     with Library.open(library) as opened:
         info = opened.info()
-        states = ("failed", "missing") if state is None else (state,)
-        records = [record for one in states for record in opened.videos(state=one)]
+        records = opened.wrong() if state is None else opened.videos(state=state)
     records = records[offset:] if limit is None else records[offset : offset + limit]
     if as_json:
-        counts = {"videos": info.videos, "failed": info.failed, "missing": info.missing, "writer": info.writer}
+        counts = {name: getattr(info, name) for name in ("videos", "failed", "missing", "warned", "writer")}
         typer.echo(json.dumps(counts | {"listed": [record.to_json() for record in records]}))
         return
-    typer.echo(f"{info.videos:,} videos, {info.missing:,} of them missing; {info.failed:,} failed")
+    typer.echo(f"{info.videos:,} videos, {info.missing:,} of them missing, {_warned(info)}; {info.failed:,} failed")
     if info.writer is not None:
         typer.echo(f"being written by {printed(info.writer)}")
     if info.building is not None:
@@ -157,7 +156,7 @@ def info(library: Place, as_json: Json = False) -> None:
     index = f"{found.indexed:,} of them indexed" if found.indexed else "searched one by one"
     hours = found.duration / 3600
     typer.echo(f"{found.videos:,} videos ({found.contents:,} different), {hours:.2f} hours, {found.frames:,} frames")
-    typer.echo(f"{found.missing:,} missing, {found.failed:,} failed")
+    typer.echo(f"{found.missing:,} missing, {found.failed:,} failed, {_warned(found)}")
     typer.echo(f"model {printed(found.model)}, codec {found.codec}, {found.rate:g} frames a second")
     typer.echo(f"{found.bytes / 1e6:.1f} MB on disk, {found.bytes_per_minute / 1e6:.3f} MB a minute of video")
     typer.echo(f"{found.vectors:,} frame vectors, {index}")
@@ -286,8 +285,13 @@ def _print(report: AddReport, library: Path) -> None:
         typer.echo(printed(f"  {path}: {reason}"), err=True)
 
 
+def _warned(info: LibraryInfo) -> str:
+    return f"{info.warned:,} added with warnings"
+
+
 def _line(record: VideoRecord) -> str:
-    what = record.state if record.error is None else f"{record.state}: {record.error}"
+    reasons = [*([] if record.error is None else [record.error]), *record.warnings]
+    what = f"{record.state}: {' '.join(reasons)}" if reasons else record.state
     return printed(f"{record.id:16} {record.path}  {what}")
 
 

@@ -26,6 +26,9 @@ def search(
     min_probability: Annotated[
         float | None, typer.Option(help="Leave out hits that match less likely, from 0 to 1.")
     ] = None,
+    prior: Annotated[
+        float | None, typer.Option(help="How likely a match is before looking, above 0 and below 1; 0.5 if not given.")
+    ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Compare with every video, not only with candidates.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     page: Annotated[Path | None, typer.Option("--html", help="Explain the hits on this self-contained page.")] = None,
@@ -38,7 +41,9 @@ def search(
         if page is not None:
             own = [query] if os.path.lexists(query) else []
             require_outputs([page], inputs=[*own, *opened.files_named(page)])
-        result = opened.search(query, start=start, end=end, k=k, min_probability=min_probability, exact=exact)
+        result = opened.search(
+            query, start=start, end=end, k=k, min_probability=min_probability, exact=exact, prior=prior
+        )
         # The answer comes first, so that a page that cannot be written does not lose it.
         if as_json:
             typer.echo(json.dumps(result.to_json()))
@@ -49,8 +54,11 @@ def search(
 
 
 def _print(result: SearchResult) -> None:
+    from hapvr.comparing import percent
+
     for number, hit in enumerate(result.hits, 1):
-        sure = "" if hit.probability is None else f", probability {hit.probability:.3f}"
+        sure = "" if hit.probability is None else f", probability {percent(hit.probability)}"
+        sure = sure if hit.verdict.aligned else f", {hit.verdict.words}"
         typer.echo(f"{number:3}. {hit.score:.3f}{sure}  {hit.id}  {printed(hit.path)}")
         for segment in hit.segments:
             (a, b), (c, d) = segment.query, segment.target
@@ -58,12 +66,19 @@ def _print(result: SearchResult) -> None:
             typer.echo(
                 f"       {a:.1f}-{b:.1f} s of the query is {c:.1f}-{d:.1f} s (similarity {segment.score:.2f}{way})"
             )
+        if hit.verdict.aligned and not hit.segments:
+            typer.echo(f"       most alike at {hit.best.target:.1f} s (similarity {hit.best.similarity:.2f})")
+        for warning in hit.warnings:
+            typer.echo(printed(f"       {hit.id}: {warning}"), err=True)
     if not result.hits:
         typer.echo("nothing found" if result.note is None else result.note)
+    for warning in result.warnings:
+        typer.echo(printed(f"the query: {warning}"), err=True)
     seconds = sum(value for name, value in result.seconds.items() if name != "decode")
     typer.echo(
         f"{result.scored:,} of {result.database:,} videos compared exactly; {result.seconds['decode']:.2f} s to read "
-        f"the query, {seconds:.2f} s to search",
+        f"the query, {seconds:.2f} s to search"
+        + ("" if result.prior is None else f"; probabilities at a prior of {result.prior:g}"),
         err=True,
     )
 
@@ -83,7 +98,7 @@ def _explain(
     )
     summary = (
         f"{len(result.hits)} hits among {result.database:,} videos, of which {result.scored:,} were compared exactly. "
-        "The best first; scores here are those of the files themselves."
+        "The best first."
     )
     title = f"What shows the same as {shown(Path(query).name)}{part}"
     save_matches(matches, page, title=title, summary=summary, notes=missing)

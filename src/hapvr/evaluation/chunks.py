@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.errors import ConfigError, HapvrError, StorageError
-from hapvr.features import FeatureFile
-from hapvr.features import hdf5_layout as layout
+from hapvr.features import _layout as layout
+from hapvr.features.files import FeatureFile
 from hapvr.processes import spawn_context
 
 _SLOTS = 3  # chunks in memory: one that is being scored, two that are being read

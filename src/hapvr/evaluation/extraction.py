@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.work_folder import extractor_checksum
-from hapvr.features import Features, FeatureWriter
-from hapvr.features.video_extraction import ExtractionReport, Failure, extract_files
+from hapvr.features.files import Features, FeatureWriter
+from hapvr.features.folders import ExtractionReport, Failure, extract_files, find_videos
 from hapvr.storage import sample_file, write_json
-from hapvr.video.video_files import find_videos
 
 if TYPE_CHECKING:
     from hapvr.features.extractor import RegionExtractor
@@ -99,7 +98,7 @@ def extract_videos(
         write_json(_beside(out), sources, indent=None)
 
         def store(id: str, features: Features) -> None:
-            writer.add(id, features.drop_flat())
+            writer.add(id, features.informative())
 
         report = extract_files(extractor, there, store, done=writer.done_ids(), workers=workers, progress=progress)
     report.failed += [

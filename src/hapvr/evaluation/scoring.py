@@ -24,7 +24,7 @@ from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.chunks import Chunk, plan_chunks, read_chunks
 from hapvr.evaluation.score_files import Scores
 from hapvr.evaluation.work_folder import WorkFolder, model_checksum
-from hapvr.features import FeatureFile, select_frames
+from hapvr.features.files import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise
 from hapvr.storage import sample_file, sha256_names
 
@@ -109,7 +109,7 @@ def score_benchmark(
         for chunk, videos in reading:
             clock.waited()
             if flagged:
-                videos = [_drop_flat(file, id, video) for id, video in zip(chunk.ids, videos, strict=True)]
+                videos = [_informative(file, id, video) for id, video in zip(chunk.ids, videos, strict=True)]
             values = pairwise(model, described, videos, dtype=dtype, progress=advance).numpy()
             _require_finite(values, queries, chunk)
             blocks[chunk.number] = values
@@ -172,7 +172,7 @@ def _plan(
 def _described(model: VideoSimilarity, file: FeatureFile, queries: list[str]) -> list[Tensor]:
     described: list[Tensor] = []
     for id, features in file.stream(queries):
-        described.append(model.describe(features.drop_flat().regions.to(model.device)))
+        described.append(model.describe(features.informative().regions.to(model.device)))
         require_finite(described[-1].as_subclass(Tensor), f"what the model makes of query '{id}'")
     return described
 
@@ -182,9 +182,11 @@ def _has_flags(file: FeatureFile, chunks: Sequence[Chunk]) -> bool:
     return bool(chunks) and file.low_information(chunks[0].ids[0]) is not None
 
 
-def _drop_flat(file: FeatureFile, id: str, regions: Tensor) -> Tensor:
-    kept = select_frames(file.low_information(id), len(regions))
-    return regions if len(kept) == len(regions) else regions[torch.from_numpy(kept).to(regions.device)]
+def _informative(file: FeatureFile, id: str, regions: Tensor) -> Tensor:
+    flags = file.low_information(id)
+    if flags is None or flags.all() or not flags.any():
+        return regions
+    return regions[torch.from_numpy(~flags).to(regions.device)]
 
 
 class _Clock:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, WeightsError
-from hapvr.features.extractor import fast_dtype
+from hapvr.features.extractor import half_pays
 from hapvr.library.records import VideoRecord, shown
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import replace_file, writing
@@ -72,8 +72,8 @@ class CalibrationReport:
 
     @property
     def at_best(self) -> float:
-        """The probability of a hit whose score is 1, in a search of this library."""
-        return _at_best(self.calibration, self.videos)
+        """The probability of a hit whose score is 1: no other has a higher one."""
+        return self.calibration.probability(1.0)
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr calibrate --json` prints."""
@@ -207,7 +207,7 @@ def calibrate(
     )
     return CalibrationReport(
         calibration, expected, _by_kind(good, positive, calibration), tuple(failed.items()), len(records),
-        time.monotonic() - begun, tuple(_weaknesses(calibration, len(records))),
+        time.monotonic() - begun, tuple(_weaknesses(calibration)),
     )  # fmt: skip
 
 
@@ -220,10 +220,6 @@ def require_calibration(model: Model, place: Path) -> None:
         )
 
 
-def _at_best(calibration: Calibration, videos: int) -> float:
-    return calibration.probability(1.0, prior=1 / max(2, videos))
-
-
 def _require_pairs(library: Library, found: int, videos: int) -> None:
     if found < _LEAST_PAIRS:
         raise DataError(
@@ -233,8 +229,12 @@ def _require_pairs(library: Library, found: int, videos: int) -> None:
 
 
 def _require_meaning(calibration: Calibration, positive: NDArray[np.floating], negative: NDArray[np.floating]) -> None:
-    """Raise `DataError` if not even the highest score would speak for a match, at equal odds."""
-    if (best := calibration.probability(1.0, prior=0.5)) < SURE:
+    """Raise `DataError` if not even the highest score would speak for a match, at equal odds, by the pairs of the fit.
+
+    How many they are is another matter, see `_weaknesses`.
+    """
+    best = 1 / (1 + math.exp(-float(np.clip(calibration.fitted_log_odds([1.0])[0], -500, 500))))
+    if best < SURE:
         middle = float(np.median(positive))
         raise DataError(
             f"Scores do not tell copies from other videos here: a score of 1 would mean a match with a probability of "
@@ -244,21 +244,16 @@ def _require_meaning(calibration: Calibration, positive: NDArray[np.floating], n
         )
 
 
-def _weaknesses(calibration: Calibration, videos: int) -> Iterator[str]:
-    """What a calibration cannot do in a library of so many videos, in words."""
-    best = _at_best(calibration, videos)
+def _weaknesses(calibration: Calibration) -> Iterator[str]:
+    """What a calibration cannot do, in words."""
+    best = calibration.probability(1.0)
     if best >= SURE:
         return
-    # N pairs can show odds of 2 N to 1 at most (see `Calibration.log_odds`), against those of one among all videos.
-    least = math.ceil(SURE / (1 - SURE) * (videos - 1) / 2)
-    pairs = min(max(least, 2 * calibration.negatives), videos * (videos - 1))
-    more = f"--copies {2 * calibration.positives}"
-    if pairs > 1.1 * calibration.negatives:
-        more += f" --pairs {pairs}"
+    # Odds stay below n / 3 for n videos, see `hapvr.similarity.calibration`.
     yield (
-        f"among {videos:,} videos even a hit that scores 1 has a probability of {best:.2f} only, so that a search with "
-        f"a higher --min-probability finds nothing. {calibration.positives:,} copies and {calibration.negatives:,} "
-        f"pairs without a match speak for no more: fit on more of them ({more})."
+        f"even a hit that scores 1 has a probability of {best:.2f} only, so that a search with a higher "
+        f"--min-probability finds nothing: {calibration.negatives:,} pairs of {calibration.videos:,} videos speak for "
+        "no more. Add videos, and calibrate again with more pairs (--pairs)."
     )
 
 
@@ -329,7 +324,7 @@ def _copies(
                 )
                 drawn = np.random.default_rng([seed, number])
                 write_clip(find_edit(kind).apply(clip, drawn).clip, path)
-                yield _Copy(record, kind, model.features(path).drop_flat().regions, None)
+                yield _Copy(record, kind, model.features(path).informative().regions, None)
             except (HapvrError, OSError) as error:
                 yield _Copy(record, kind, None, str(error))
             finally:
@@ -342,7 +337,7 @@ def _positive(store: Store, model: Model, copies: Sequence[_Copy], keys: dict[st
     scores = []
     for copy in copies:
         assert copy.regions is not None
-        original = store.features(keys[copy.record.id]).drop_flat().regions
+        original = store.features(keys[copy.record.id]).informative().regions
         scores.append(float(pairwise(model.similarity, [copy.regions], [original], dtype=torch.float32)[0, 0]))
     return np.array(scores).clip(-1, 1)
 
@@ -357,10 +352,10 @@ def _negative(
     tell: Callable[[CalibrationProgress], None],
 ) -> NDArray[np.float64]:
     """The scores, both ways, of pairs of different videos: all pairs of as many drawn ones as give enough."""
-    dtype = fast_dtype(model.extractor.device)
+    dtype = torch.bfloat16 if model.extractor.device.type == "cuda" or half_pays() else torch.float32
     enough = min(len(keys), math.ceil((1 + math.sqrt(1 + 4 * count)) / 2))  # n (n - 1) >= count
     drawn = [keys[place] for place in np.random.default_rng([seed, 1]).permutation(len(keys))[:enough].tolist()]
-    videos = {one.key: one.features(store.codec).drop_flat().regions for one in store.stored(drawn)}
+    videos = {one.key: one.features(store.codec).informative().regions for one in store.stored(drawn)}
     scores = []
     for number, (key, regions) in enumerate(videos.items(), 1):
         row = pairwise(model.similarity, [regions], list(videos.values()), dtype=dtype)[0].clamp(-1, 1).tolist()

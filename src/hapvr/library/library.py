@@ -11,8 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hapvr.errors import StorageError
-from hapvr.features import Features
+from hapvr.features.files import Features
 from hapvr.library import adding, calibrating, finding, marks, measuring, opening, rebuilding, transfer, watching
 from hapvr.library.adding import How
 from hapvr.library.locking import WriterLock
@@ -121,6 +123,13 @@ class Library:
         rows = catalogue.rows(state)[offset:]
         return catalogue.records(rows if limit is None else rows[:limit])
 
+    def wrong(self) -> list[VideoRecord]:
+        """The records of videos that something is wrong with: those that failed, are missing, or have warnings."""
+        catalogue = self.store.catalogue()
+        failed, missing = catalogue.rows("failed"), catalogue.rows("missing")
+        warned = [int(row) for row in np.flatnonzero(catalogue.warned)]
+        return catalogue.records(list(dict.fromkeys([*failed, *missing, *warned])))
+
     def get(self, id: str) -> VideoRecord:
         """The record of a video; `DataError` if there is none of this id."""
         catalogue = self.store.catalogue()
@@ -147,17 +156,33 @@ class Library:
         min_probability: float | None = None,
         exact: bool = False,
         limit: int = 200,
+        prior: float | None = None,
     ) -> SearchResult:
         """The videos that show what the query shows; see `hapvr.library.search.search`."""
         from hapvr.library.search import search
 
-        return search(self, query, start=start, end=end, k=k, min_probability=min_probability, exact=exact, limit=limit)
+        return search(
+            *(self, query),
+            start=start,
+            end=end,
+            k=k,
+            min_probability=min_probability,
+            exact=exact,
+            limit=limit,
+            prior=prior,
+        )
 
-    def compare(self, a: str | os.PathLike[str] | Features, b: str | os.PathLike[str] | Features) -> Match:
+    def compare(
+        self,
+        a: str | os.PathLike[str] | Features,
+        b: str | os.PathLike[str] | Features,
+        *,
+        prior: float | None = None,
+    ) -> Match:
         """How much of `a` is found in `b`, and where: ids, paths or features; see `hapvr.library.comparing.compare`."""
         from hapvr.library.comparing import compare
 
-        return compare(self, a, b)
+        return compare(self, a, b, prior=prior)
 
     def duplicates(
         self,

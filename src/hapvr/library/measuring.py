@@ -30,6 +30,7 @@ def info(path: Path, version: str, store: Store) -> LibraryInfo:
         videos=int((catalogue.keys != NO_KEY).sum()),
         failed=int((states == "failed").sum()),
         missing=int((states == "missing").sum()),
+        warned=int(catalogue.warned.sum()),
         contents=int(totals["contents"]),
         frames=int(totals["frames"]),
         duration=totals["duration"],

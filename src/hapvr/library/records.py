@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from hapvr.comparing import Instant, Verdict
 from hapvr.similarity import Segment
 
 State = Literal["ready", "failed", "missing"]
@@ -63,8 +64,15 @@ class Hit:
     id: str
     path: str
     score: float  # in [-1, 1]
-    probability: float | None  # that they match; None for a model without calibration
+    verdict: Verdict
     segments: tuple[Segment, ...]
+    best: Instant  # the most similar frames of the query and of this video
+    warnings: tuple[str, ...] = ()  # what was wrong with its file when it was added
+
+    @property
+    def probability(self) -> float | None:
+        """That they match; None for a model without calibration."""
+        return self.verdict.probability
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr search --json` prints of a hit."""
@@ -76,8 +84,10 @@ class Hit:
             "id": self.id,
             "path": shown(self.path),
             "score": self.score,
-            "probability": self.probability,
+            **self.verdict.to_json(),
             "segments": segments,
+            "best": dataclasses.asdict(self.best),
+            "warnings": list(self.warnings),
         }
 
 
@@ -89,7 +99,9 @@ class SearchResult:
     database: int  # videos that were searched
     scored: int  # of them, how many were compared exactly
     seconds: dict[str, float]  # decode, candidates, score, segments
-    note: str | None = None  # why there are no hits, if it is because of the query
+    note: str | None = None  # why there are no hits, if it is because of what was asked
+    prior: float | None = None  # of the probabilities; None for a model without calibration
+    warnings: tuple[str, ...] = ()  # what was wrong with the query's file, and how many of its frames are left out
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr search --json` prints."""
@@ -99,6 +111,8 @@ class SearchResult:
             "scored": self.scored,
             "seconds": dict(self.seconds),
             "note": self.note,
+            "prior": self.prior,
+            "warnings": list(self.warnings),
         }
 
 
@@ -156,6 +170,7 @@ class LibraryInfo:
     videos: int  # ready and missing: what a search looks through
     failed: int
     missing: int
+    warned: int  # added though something was wrong with their files: cut off, damaged, frames left out
     contents: int  # different ones: copies of one file are one
     frames: int
     duration: float  # seconds of video

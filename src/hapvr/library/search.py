@@ -19,20 +19,20 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.comparing import Match, Side, match, read_side
-from hapvr.config import suggest
-from hapvr.errors import ConfigError, DataError, DecodeError, ShapeError
-from hapvr.features import Features, select_frames
-from hapvr.features.extractor import fast_dtype
+from hapvr.comparing import Instant, Match, Verdict, best_instant, decide, match, require_prior
+from hapvr.errors import ConfigError, ShapeError
+from hapvr.features._threads import side_by_side
+from hapvr.features.extractor import half_pays
+from hapvr.features.files import Features
 from hapvr.library.calibrating import require_calibration
-from hapvr.library.candidates import candidates, most_candidates, runs
+from hapvr.library.candidates import find_candidates, max_candidates, runs
 from hapvr.library.holding import Held
-from hapvr.library.records import Hit, SearchResult, printable, shown
+from hapvr.library.queries import is_unchanged, read_query, timed, times_of
+from hapvr.library.records import Hit, SearchResult, shown
 from hapvr.library.tables import NO_KEY, Stored
 from hapvr.similarity import Segment, SimilarityConfig, VideoSimilarity, find_segments, pairwise
 from hapvr.similarity.comparator import pool_mask
 from hapvr.similarity.network import Descriptors
-from hapvr.workers.threads import map_threads
 
 if TYPE_CHECKING:
     from hapvr.library.library import Library
@@ -56,11 +56,13 @@ NOTHING_TO_LOOK_FOR = (
 
 
 @dataclass(frozen=True, eq=False)
-class Query:
-    """What is looked for: the frames that are compared, and the record it came from, if it is one of the library's."""
+class Compared:
+    """A query and one content, compared in full precision."""
 
-    features: Features
-    id: str | None = None
+    score: float  # in [-1, 1]
+    segments: tuple[Segment, ...]
+    best: Instant  # the most similar frames
+    verdict: Verdict
 
 
 def search(
@@ -73,14 +75,15 @@ def search(
     min_probability: float | None = None,
     exact: bool = False,
     limit: int = LIMIT,
+    prior: float | None = None,
     held: Held | None = None,
 ) -> SearchResult:
     """The videos of a library that show what the query shows, best first.
 
     Candidates are found by their frames' vectors; those with the best rough scores are compared exactly with the stored
     regions, at most 5% of the library (10 at least) and `limit` videos; only what was compared can be a hit. Frames of
-    low information neither vote nor count; a query of nothing else has no hits, and a note that says so. The
-    probability of a hit takes it for one of the N videos of the library of which one is wanted: its prior is 1 / N.
+    low information neither vote nor count; a query of nothing else has no hits, and a note that says so. Score and
+    probability of a hit are those that `Library.compare` has for the pair, whatever else the library holds.
 
     Args:
         library: an open one.
@@ -88,9 +91,10 @@ def search(
         start: seconds; what lies before is left out.
         end: seconds, likewise what lies from there on.
         k: hits at most.
-        min_probability: hits that match less likely are left out.
+        min_probability: hits that match less likely are left out, and those without a stretch that matches.
         exact: compare with everything. The work then grows with the library, the memory it takes does not.
         limit: videos that are compared exactly at most, unless `exact`.
+        prior: how likely a match is before looking, for the probabilities; the calibration's own if None.
         held: what is kept in memory from one search to the next; the hits are the same without it.
 
     Raises:
@@ -102,23 +106,26 @@ def search(
     store, model = library.store, library.model
     if min_probability is not None:
         require_calibration(model, library.path)
+    require_prior(prior, model)
+    if model.calibration is not None and prior is None:
+        prior = model.calibration.prior
     held = held or Held(_IN_ONE_SEARCH, only_stored=True)
     asked = read_query(library, query, start=start, end=end, held=held)
     clock.lap("decode")
     catalogue = store.catalogue()
     everything: NDArray[np.int64] = np.unique(catalogue.keys[catalogue.keys != NO_KEY])
     database = int((catalogue.keys != NO_KEY).sum()) - (asked.id is not None)
-    if asked.features.all_flat:
+    if asked.says_nothing:
         for name in ("candidates", "score", "segments"):
             clock.lap(name)
-        return SearchResult((), database, 0, clock.seconds, NOTHING_TO_LOOK_FOR)
+        return SearchResult((), database, 0, clock.seconds, NOTHING_TO_LOOK_FOR, prior, asked.all_warnings)
     _require_dims(asked.features, store)
-    most = most_candidates(database, k=k, limit=limit)
+    most = max_candidates(database, k=k, limit=limit)
     if exact or len(everything) <= most:
         keys = everything
     else:
         votes = runs(asked.features.regions, asked.features.low_information)
-        keys = candidates(store, *votes, most=min(WIDER * most, most + LIMIT))
+        keys = find_candidates(store, *votes, max_keys=min(WIDER * most, most + LIMIT))
         keys = keys[np.isin(keys, everything)]
     if asked.id is not None:
         own = int(catalogue.keys[catalogue.row(asked.id)])
@@ -132,21 +139,34 @@ def search(
     rows = [row for key in scores for row in catalogue.with_key(key) if catalogue.ids[row] != asked.id]
     rows.sort(key=lambda row: (-scores[int(catalogue.keys[row])], catalogue.paths[row]))
     best = list(dict.fromkeys(int(catalogue.keys[row]) for row in rows[:k]))
-    found = compared(store, model, asked.features, best, held=held)
+    found = compared(store, model, asked.features, best, prior=prior, held=held)
     hits = []
     for record, row in zip(catalogue.records(rows[:k]), rows[:k], strict=True):
-        key = int(catalogue.keys[row])
-        if key not in found:  # removed meanwhile
+        one = found.get(int(catalogue.keys[row]))
+        if one is None:  # removed meanwhile
             continue
-        value, segments = found[key]
-        probability = None
-        if model.calibration is not None:
-            probability = model.calibration.probability(value, prior=1 / max(2, database))
-        if min_probability is None or (probability is not None and probability >= min_probability):
-            hits.append(Hit(record.id, record.path, value, probability, segments))
+        if min_probability is None or _is_likely(one.verdict, min_probability):
+            hits.append(Hit(record.id, record.path, one.score, one.verdict, one.segments, one.best, record.warnings))
     hits.sort(key=lambda hit: -hit.score)
     clock.lap("segments")
-    return SearchResult(tuple(hits), database, len(scores), clock.seconds)
+    note = None if hits or min_probability is None else _too_much(model, min_probability, prior)
+    return SearchResult(tuple(hits), database, len(scores), clock.seconds, note, prior, asked.all_warnings)
+
+
+def _is_likely(verdict: Verdict, least: float) -> bool:
+    return verdict.aligned and verdict.probability is not None and verdict.probability >= least
+
+
+def _too_much(model: Model, least: float, prior: float | None) -> str | None:
+    """That no hit could be as likely as that, if so."""
+    assert model.calibration is not None
+    most = model.calibration.probability(1.0, prior=prior)
+    if most >= least:
+        return None
+    return (
+        f"No hit can have a probability of {least:g}: the videos that the calibration was fitted on speak for no more "
+        f"than {most:.3f}. Ask for less."
+    )
 
 
 def _check(
@@ -187,7 +207,9 @@ def explained(
     start: float | None = None,
     end: float | None = None,
 ) -> tuple[list[Match], list[str]]:
-    """The hits of a search as `hapvr.compare` compares them, from the files; and which cannot be read any more.
+    """The hits of a search with the matrix and the pictures of each, and which cannot be read any more.
+
+    Scores, probabilities and segments are those of the hits: what is stored is compared; only pictures come from files.
 
     Args:
         library: that was searched.
@@ -196,67 +218,15 @@ def explained(
         start: as it was asked.
         end: likewise.
     """
-    model, missing = library.model, []
-    is_id = isinstance(query, str) and query in library.store.catalogue()
-    if is_id:  # as it is stored: all of it was read, and then a part taken
-        side = _cut(read_side(library.get(str(query)).path, model), start, end, model)
-    else:
-        side = read_side(query, model, start_s=start, end_s=end)
-    prior = None if model.calibration is None else 1 / max(2, result.database)
-    matches = []
+    model = library.model
+    side = read_query(library, query, start=start, end=end).side(model)
+    matches, missing = [], []
     for hit in result.hits:
-        try:
-            matches.append(match(side, read_side(hit.path, model), model=model, prior=prior))
-        except DecodeError as error:
-            missing.append(f"'{shown(hit.path)}' (score {hit.score:.3f}) cannot be shown: {printable(str(error))}")
+        if is_unchanged(library.get(hit.id)):
+            matches.append(match(side, read_query(library, hit.id).side(model), model=model, prior=result.prior))
+        else:
+            missing.append(f"'{shown(hit.path)}' (score {hit.score:.3f}) cannot be shown: it is gone, or has changed.")
     return matches, missing
-
-
-def _cut(side: Side, start: float | None, end: float | None, model: Model) -> Side:
-    """The part of a side in [start, end)."""
-    features = side.features.between(start, end, name=f"'{shown(side.path)}'")
-    if features is side.features:
-        return side
-    with torch.no_grad():
-        descriptors = model.similarity.describe(features.regions.to(model.extractor.device))
-    return dataclasses.replace(side, features=features, descriptors=descriptors)
-
-
-# --- the query -------------------------------------------------------------------------------------------------------
-
-
-def read_query(
-    library: Library,
-    query: str | os.PathLike[str] | Features,
-    *,
-    start: float | None = None,
-    end: float | None = None,
-    held: Held | None = None,
-) -> Query:
-    """The frames of a query that are compared, with the times they have in the whole of it."""
-    if isinstance(query, Features):
-        timed = query.with_timestamps(library.settings.rate)
-        return Query(timed.between(start, end, name="The query").drop_flat())
-    if not isinstance(query, str | os.PathLike):
-        raise DataError(f"A query is a path, an id or Features, got a {type(query).__name__}.")
-    store = library.store
-    catalogue = store.catalogue()
-    if isinstance(query, str) and query in catalogue:
-        row = catalogue.row(query)
-        record = catalogue.record(row)
-        if record.state == "failed":
-            raise DataError(
-                f"'{shown(record.path)}' could not be described, so nothing can be looked for: {record.error}"
-            )
-        key = int(catalogue.keys[row])
-        found = next((held or Held(0)).stored(store, [key]), None)
-        features = store.features(key) if found is None else found.features(store.codec)
-        stored = features.with_timestamps(store.settings.rate)
-        return Query(stored.between(start, end, name=f"'{query}'").drop_flat(), query)
-    if not os.path.lexists(query):
-        near = suggest(os.fspath(query), catalogue.ids[:20_000]) if isinstance(query, str) else ""
-        raise DataError(f"'{shown(query)}' is neither a file nor the id of a video in the library; {near}".rstrip("; "))
-    return Query(library.model.features(query, start_s=start, end_s=end).drop_flat())
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
@@ -279,7 +249,7 @@ def score(
     """
     similarity = model.similarity if every == 1 else _without_psi(model.similarity)
     device = model.extractor.device
-    dtype = fast_dtype(device)
+    dtype = torch.bfloat16 if device.type == "cuda" or half_pays() else torch.float32
     keeping, here = held or Held(0), device.type == "cpu"
     weighed = any(name != _PSI for name, _ in similarity.named_children())  # else regions are compared as they are
     _require_dims(query, store)
@@ -305,7 +275,7 @@ def score(
     groups = _groups(keeping.stored(store, keys, batch=_IN_ONE_READ), _threads(device))
     scores: dict[int, float] = {}
     while some := list(islice(groups, _AT_ONCE)):
-        for found in map_threads(scored, some, _threads(device)):
+        for found in side_by_side(scored, some, _threads(device)):
             scores |= dict(found)
     return scores
 
@@ -355,28 +325,49 @@ def _alike(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
 
 
 def compared(
-    store: Store, model: Model, query: Features, keys: Sequence[int], *, held: Held | None = None
-) -> dict[int, tuple[float, tuple[Segment, ...]]]:
-    """The score in full precision, and the segments, of each content that is there."""
-    similarity = model.similarity
+    store: Store,
+    model: Model,
+    query: Features,
+    keys: Sequence[int],
+    *,
+    prior: float | None = None,
+    held: Held | None = None,
+) -> dict[int, Compared]:
+    """The score in full precision, the segments and the verdict, of each content that is there."""
     device = model.extractor.device
     with torch.no_grad():
-        described = similarity.describe_unchecked(query.regions.to(device))
+        described = model.similarity.describe_unchecked(query.regions.to(device))
 
-    @torch.no_grad()
-    def explained(stored: Stored) -> tuple[float, tuple[Segment, ...]]:
-        target = stored.features(store.codec).with_timestamps(store.settings.rate).drop_flat()
-        value, matrix = _both(similarity, described, similarity.describe_unchecked(target.regions.to(device)))
-        if most_gain(matrix, model.segments.threshold) < model.segments.least_gain:
-            return value, ()
-        return value, tuple(find_segments(matrix, query.times, target.times, config=model.segments))
+    def compare(stored: Stored) -> Compared:
+        target = timed(stored.features(store.codec), store.settings.rate).informative()
+        return compare_described(model, described, times_of(query), target, prior=prior)
 
-    answers: dict[int, tuple[float, tuple[Segment, ...]]] = {}
+    answers: dict[int, Compared] = {}
     hits = (held or Held(0)).stored(store, keys)
     while some := list(islice(hits, _AT_ONCE)):
-        found = map_threads(explained, some, _threads(device))
+        found = side_by_side(compare, some, _threads(device))
         answers |= {stored.key: answer for stored, answer in zip(some, found, strict=True)}
     return answers
+
+
+@torch.no_grad()
+def compare_described(
+    model: Model,
+    described: Descriptors,
+    query_times: NDArray[np.float64],
+    target: Features,
+    *,
+    prior: float | None = None,
+) -> Compared:
+    """Compare a query whose frames [Tq, R, D] are described with the frames of a target that are compared."""
+    similarity = model.similarity
+    regions = similarity.describe_unchecked(target.regions.to(model.extractor.device))
+    value, matrix = _both(similarity, described, regions)
+    segments: Sequence[Segment] = ()
+    if most_gain(matrix, model.segments.threshold) >= model.segments.least_gain:
+        segments = find_segments(matrix, query_times, times_of(target), config=model.segments)
+    verdict = decide(value, segments, matrix, model=model, prior=prior)
+    return Compared(value, tuple(segments), best_instant(matrix, query_times, times_of(target)), verdict)
 
 
 def _both(similarity: VideoSimilarity, query: Descriptors, target: Descriptors) -> tuple[float, NDArray[np.float32]]:
@@ -420,11 +411,11 @@ def _groups(contents: Iterator[Stored], threads: int) -> Iterator[list[Stored]]:
 
 def _informative(stored: Stored, store: Store, dtype: torch.dtype, every: int) -> Tensor:
     """The regions of a content that are compared, decoded."""
-    data, frames = stored.data, stored.frames
-    chosen = select_frames(stored.low_information, frames)[::every]
-    if len(chosen) < frames:
-        data = store.codec.taken(data, frames, stored.regions, stored.dims, chosen)
-        frames = len(chosen)
+    low, data, frames = stored.low_information, stored.data, stored.frames
+    chosen = np.arange(frames) if low is None or low.all() else np.flatnonzero(~low)
+    if len(chosen[::every]) < frames:
+        data = store.codec.taken(data, frames, stored.regions, stored.dims, chosen[::every])
+        frames = len(chosen[::every])
     return store.codec.decode(data, frames, stored.regions, stored.dims, dtype=dtype)
 
 

@@ -20,13 +20,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hapvr.errors import StorageError
-from hapvr.features import Features
+from hapvr.features._threads import single_threads
+from hapvr.features.files import Features
 from hapvr.library import candidates, tables, upkeep
 from hapvr.library.codecs import get_codec
 from hapvr.library.records import VideoRecord, shown
 from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, VIDEOS, Catalogue, Stored
 from hapvr.library.versions import Settings, read_settings, writing
-from hapvr.workers.threads import torch_thread_pool
 
 Result = TypeVar("Result")
 
@@ -214,7 +214,7 @@ class Store:
         """Write videos, in place of the records with their paths; when this returns they are safe. See `put`."""
         described = [(video.key, video.features) for video in videos if video.features is not None]
         # One video is too little for torch to divide: its threads would wait for each other, on busy cores for long.
-        with torch_thread_pool(1) as pool:
+        with single_threads(1) as pool:
             rows = list(pool.map(lambda one: tables.encoded(one[0], one[1], self.codec), described))
             vectors = list(pool.map(lambda one: _voting(one[1]), described))
         if rows:

@@ -11,6 +11,7 @@ have is of something unfinished, and does not count.
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import os
@@ -27,14 +28,16 @@ from numpy.typing import NDArray
 
 from hapvr.config import suggest
 from hapvr.errors import DataError, StorageError
-from hapvr.features import Features
+from hapvr.features.files import Features
 from hapvr.library.codecs import Codec
 from hapvr.library.records import STATES, State, VideoRecord, printable
 
 VIDEOS, REGIONS, FRAMES = "videos", "regions", "frames"
 MINIATURES = "miniatures"  # a column of the regions, which libraries that are older lack
 _CHECKSUM = 4  # bytes
+_NO_WARNINGS = "[]"  # JSON of none
 NO_KEY = -1  # of a video that failed
+_NAMED, _LOOKED_AT = 3, 20_000  # ids that a message names, and among which it looks for near ones
 
 VIDEOS_SCHEMA = pa.schema(
     [
@@ -136,6 +139,11 @@ class Catalogue:
         return np.array(self._table["state"].to_pylist(), dtype="U7")
 
     @cached_property
+    def warned(self) -> NDArray[np.bool_]:
+        """Which rows have warnings."""
+        return np.array([text != _NO_WARNINGS for text in self._table["warnings"].to_pylist()], np.bool_)
+
+    @cached_property
     def _rows(self) -> dict[str, int]:
         return {id: row for row, id in enumerate(self.ids)}
 
@@ -158,9 +166,17 @@ class Catalogue:
     def row(self, id: str) -> int:
         """The row of an id; `DataError` if there is none."""
         if id not in self._rows:
-            near = f"it holds {len(self):,} videos" if len(self) > 20_000 else suggest(id, self.ids[:20_000])
-            raise DataError(f"The library has no video '{printable(id)}'; {near if len(self) else 'it is empty.'}")
+            raise DataError(f"The library has no video '{printable(id)}'{self.near(id)}")
         return self._rows[id]
+
+    def near(self, id: str) -> str:
+        """The end of a message about an id that is not there: the nearest ids, or how many there are."""
+        near = difflib.get_close_matches(id, self.ids[:_LOOKED_AT], n=_NAMED)
+        if near:
+            return f"; did you mean {' or '.join(map(repr, near))}?"
+        if not len(self):
+            return ": it is empty."
+        return f": it has {len(self):,}, which `hapvr status LIBRARY --state ready` lists."
 
     def __contains__(self, id: object) -> bool:
         return id in self._rows

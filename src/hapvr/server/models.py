@@ -21,10 +21,15 @@ _HIT = {
     "id": VIDEO_ID,
     "name": "holiday.mp4",
     "score": 0.83,
-    "probability": 0.998,
-    "words": "almost certainly the same",
+    "match": True,
+    "probability": 0.985,
+    "prior": 0.5,
+    "false_per_million": 57.4,
+    "words": "very likely the same",
     "duration": 61.2,
     "segments": [_SEGMENT],
+    "best": {"query": 4.0, "target": 35.0, "similarity": 0.91},
+    "warnings": [],
 }
 _VIDEO = {
     "id": VIDEO_ID,
@@ -38,6 +43,7 @@ _VIDEO = {
     "state": "ready",
     "error": None,
     "added": "2026-03-01T12:00:00+00:00",
+    "warnings": ["The file holds 61.20 s of the 90.00 s it declares: 28.80 s (32%) are missing at the end."],
 }
 _JOB = {
     "id": JOB_ID,
@@ -50,6 +56,8 @@ _JOB = {
         "scored": 50,
         "seconds": {"decode": 0.9, "candidates": 0.01, "score": 0.05, "segments": 0.02},
         "note": None,
+        "prior": 0.5,
+        "warnings": [],
         "hits": [_HIT],
     },
     "error": None,
@@ -133,6 +141,7 @@ class LibraryDescription(BaseModel):
     videos: int = Field(description="Those that a search looks through.")
     failed: int
     missing: int
+    warned: int = Field(description="Those that were added though something was wrong with their files.")
     duration_s: float
     bytes: int
     model: str
@@ -158,6 +167,7 @@ class Video(BaseModel):
     state: Literal["ready", "failed", "missing"]
     error: str | None
     added: str
+    warnings: list[str] = Field(description="What was wrong with its file though it could be read, in sentences.")
 
 
 class VideoPage(BaseModel):

@@ -62,6 +62,7 @@ async def library(server: Server) -> Response:
             "videos": info.videos,
             "failed": info.failed,
             "missing": info.missing,
+            "warned": info.warned,
             "duration_s": info.duration,
             "bytes": info.bytes,
             "model": _model_name(info.model),
@@ -82,12 +83,13 @@ def _model_name(model: str) -> str:
 async def videos(
     server: Server,
     state: Annotated[Literal["ready", "failed", "missing"] | None, Query(description="Only those.")] = None,
+    warned: Annotated[bool, Query(description="Only those that something was wrong with.")] = False,
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     limit: Annotated[int, Query(ge=0, le=500)] = 50,
     q: Annotated[str, Query(max_length=200, description="A part of the file's name.")] = "",
 ) -> Response:
     """List videos, sorted by where their files lie."""
-    total, records = await server.shelf.page(state=state, text=q, offset=offset, limit=limit)
+    total, records = await server.shelf.page(state=state, warned=warned, text=q, offset=offset, limit=limit)
     return JSON({"total": total, "videos": [video_json(record) for record in records]})
 
 

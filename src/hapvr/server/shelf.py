@@ -79,12 +79,14 @@ class Shelf:
             raise not_found("video", id)
         return record
 
-    async def page(self, *, state: str | None, text: str, offset: int, limit: int) -> tuple[int, list[VideoRecord]]:
+    async def page(
+        self, *, state: str | None, text: str, offset: int, limit: int, warned: bool = False
+    ) -> tuple[int, list[VideoRecord]]:
         """Records whose file names hold a text, some of them, and how many there are."""
 
         def read() -> tuple[int, list[VideoRecord]]:
             catalogue = self._library.store.catalogue()
-            rows = catalogue.rows(state)
+            rows = [row for row in catalogue.rows(state) if not warned or catalogue.warned[row]]
             if text:
                 wanted = text.casefold()
                 names = catalogue.paths

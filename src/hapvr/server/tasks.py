@@ -10,6 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hapvr.comparing import Instant, Verdict
 from hapvr.errors import HapvrError
-from hapvr.features import Features, join_features
+from hapvr.features.files import Features, joined
 from hapvr.library import AddProgress, Library
 from hapvr.library.duplicates import DuplicateProgress, Link
 from hapvr.library.holding import Held
+from hapvr.library.records import printable
 from hapvr.library.search import search
 from hapvr.plotting import RAMP
 from hapvr.server.decoding import Sampled, decoded
 from hapvr.server.limiting import be_nice
 from hapvr.server.problems import Problem, status_of
-from hapvr.server.wording import in_words, name_of, problem_of, video_json, without_place
+from hapvr.server.wording import LINK_WORDS, name_of, problem_of, video_json, without_place
 from hapvr.server.worker import Call, Task
 from hapvr.similarity import Segment
 from hapvr.similarity.comparator import DOWNSAMPLING
@@ -37,6 +40,15 @@ from hapvr.video.limits import DecodeLimits
 _REMEMBERED = 256 * 2**20  # bytes of described uploads
 _MOST_CELLS = 640  # rows and columns of a matrix that is sent
 _LOWEST, _HIGHEST = -0.1, 1.0  # similarities at the ends of the scale 0..255
+
+
+@dataclass(frozen=True, eq=False)
+class _Upload:
+    """An upload, described."""
+
+    features: Features
+    duration: float  # seconds; 0 for a picture
+    warnings: tuple[str, ...]  # what was wrong with its file
 
 
 class LibraryDesk:
@@ -52,7 +64,7 @@ class LibraryDesk:
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // slots))
         self._library = Library.open(Path(settings["library"]), wait_s=2.0)
         self._held = Held(settings["held_bytes"] if kind == "search" else 0)
-        self._described: OrderedDict[tuple[str, float | None, float | None], tuple[Features, float]] = OrderedDict()
+        self._described: OrderedDict[tuple[str, float | None, float | None], _Upload] = OrderedDict()
         self._lock = threading.Lock()
 
     def ready(self) -> dict[str, Any]:
@@ -91,11 +103,12 @@ class LibraryDesk:
         start, end = arguments["from"], arguments["to"]
         options = {name: arguments[name] for name in ("k", "min_probability", "exact")}
         if "upload" in query:
-            features, duration = self._upload(query, start, end, call)
-            told = {"id": query["id"], "name": query["name"], "duration": duration}
+            upload = self._upload(query, start, end, call)
+            told = {"id": query["id"], "name": query["name"], "duration": upload.duration}
             reading = time.perf_counter() - began
-            result = search(self._library, features, held=self._held, **options)
-            result = dataclasses.replace(result, seconds=result.seconds | {"decode": reading})
+            result = search(self._library, upload.features, held=self._held, **options)
+            seconds, warnings = result.seconds | {"decode": reading}, (*upload.warnings, *result.warnings)
+            result = dataclasses.replace(result, seconds=seconds, warnings=warnings)
         else:
             record = self._library.get(query["id"])
             told = {"id": record.id, "name": name_of(record.path), "duration": record.duration}
@@ -104,22 +117,24 @@ class LibraryDesk:
         durations = {}
         for record in catalogue.records([catalogue.row(hit.id) for hit in result.hits if hit.id in catalogue]):
             durations[record.id] = record.duration
+        hits = [
+            _hit(hit.id, hit.path, hit.score, hit.verdict, hit.segments, hit.best, durations.get(hit.id, 0.0))
+            | {"warnings": [without_place(text, hit.path) for text in hit.warnings]}
+            for hit in result.hits
+        ]
         return {
             "query": told,
             "database": result.database,
             "scored": result.scored,
             "seconds": result.seconds,
             "note": result.note,
-            "hits": [
-                _hit(hit.id, hit.path, hit.score, hit.probability, hit.segments, durations.get(hit.id, 0.0))
-                for hit in result.hits
-            ],
+            "prior": result.prior,
+            "warnings": [printable(text) for text in result.warnings],
+            "hits": hits,
         }
 
-    def _upload(
-        self, query: dict[str, Any], start: float | None, end: float | None, call: Call
-    ) -> tuple[Features, float]:
-        """The features of an upload, or of a part of it, described once; and how long it is."""
+    def _upload(self, query: dict[str, Any], start: float | None, end: float | None, call: Call) -> _Upload:
+        """An upload, or a part of it, described once."""
         key = (query["id"], start, end)
         with self._lock:
             if key in self._described:
@@ -138,11 +153,13 @@ class LibraryDesk:
             bytes=settings["decode_bytes"],
         )
         parts: list[Features] = []
+        warnings: dict[str, None] = {}
         duration, count = 0.0, 0
         call.progress(message="reading the video")
         try:
             for frames in decoded(wish, check=call.check):
                 parts.append(model.extractor.features(frames))
+                warnings |= dict.fromkeys(frames.warnings)
                 duration, count = frames.duration_s or 0.0, count + len(frames)
                 expected = max(float(count), min(duration, end or duration) * sampling.fps) if duration else None
                 call.progress(count, expected, "reading the video")
@@ -152,17 +169,17 @@ class LibraryDesk:
             raise Problem(status_of(error), message) from error
         if not parts:
             raise Problem(400, f"'{query['name']}' has no frame in that part.")
-        features = join_features(parts)
-        self._remember(key, features, duration)
+        upload = _Upload(joined(parts), duration, tuple(warnings))
+        self._remember(key, upload)
         call.progress(count, count, "searching")
-        return features, duration
+        return upload
 
-    def _remember(self, key: tuple[str, float | None, float | None], features: Features, duration: float) -> None:
+    def _remember(self, key: tuple[str, float | None, float | None], upload: _Upload) -> None:
         with self._lock:
-            self._described[key] = (features, duration)
+            self._described[key] = upload
             while (
                 len(self._described) > 1
-                and sum(one.regions.nbytes for one, _ in self._described.values()) > _REMEMBERED
+                and sum(one.features.regions.nbytes for one in self._described.values()) > _REMEMBERED
             ):
                 self._described.popitem(last=False)
 
@@ -174,20 +191,25 @@ class LibraryDesk:
 
     # --- comparing ---------------------------------------------------------------------------------------------------
 
-    def _side(self, side: dict[str, Any], call: Call) -> tuple[str | Features, float]:
-        """A video of the library by its id, or the features of an upload; and how long it is."""
+    def _side(self, side: dict[str, Any], call: Call) -> tuple[str | Features, float, tuple[str, ...]]:
+        """A video of the library by its id, or the features of an upload; how long it is, and an upload's warnings."""
         if "upload" in side:
-            return self._upload(side, side.get("from"), side.get("to"), call)
+            upload = self._upload(side, side.get("from"), side.get("to"), call)
+            return upload.features, upload.duration, upload.warnings
         record = self._library.get(side["id"])
-        return record.id, record.duration
+        return record.id, record.duration, ()  # its warnings come with the answer
 
     def compare(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Two videos in full: the score, where they match, and the matrix of their frames."""
-        (a, _), (b, duration) = (self._side(arguments[one], call) for one in ("a", "b"))
+        (a, _, a_warnings), (b, duration, b_warnings) = (self._side(arguments[one], call) for one in ("a", "b"))
         call.check()
         found = self._library.compare(a, b)
         target = arguments["b"]
         path = target["name"] if "upload" in target else found.target.path
+        warnings = {
+            "query": [without_place(text, found.query.path) for text in (*a_warnings, *found.query.warnings)],
+            "target": [without_place(text, found.target.path) for text in (*b_warnings, *found.target.warnings)],
+        }
         small, rows, columns = _pooled(found.matrix)
         refined = small if found.compared is None else _pooled(_enlarged(found.compared, found.matrix.shape))[0]
         matrix: dict[str, Any] = {
@@ -200,14 +222,14 @@ class LibraryDesk:
             "before": _encoded(small),
             "values": _encoded(refined),
         }
-        hit = _hit(target["id"], path, found.score, found.probability, found.segments, duration)
-        return hit | {"matrix": matrix}
+        hit = _hit(target["id"], path, found.score, found.verdict, found.segments, found.best, duration)
+        return hit | {"warnings": warnings, "matrix": matrix}
 
     def matrix(self, arguments: dict[str, Any], call: Call) -> str:
         """The matrix of two videos as a PNG, base64."""
         from PIL import Image
 
-        (a, _), (b, _) = (self._side(arguments[one], call) for one in ("a", "b"))
+        a, b = (self._side(arguments[one], call)[0] for one in ("a", "b"))
         found = self._library.compare(a, b)
         after = found.matrix if found.compared is None else found.compared
         values = _pooled(found.matrix if arguments["stage"] == "before" else after)[0]
@@ -271,7 +293,7 @@ class LibraryDesk:
         ]
         beside = report.beside
         named = {id: video_json(report.records[id]) for link in beside for id in (link.a, link.b)}
-        told = {name: getattr(report, name) for name in ("scored", "pairs", "marked", "threshold", "seconds")}
+        told = {name: getattr(report, name) for name in ("scored", "pairs", "marked", "threshold", "prior", "seconds")}
         return {"groups": groups, "links": [_link(link) for link in beside], "videos": named, **told}
 
     def distinct(self, arguments: dict[str, Any], _: Call) -> None:
@@ -302,7 +324,7 @@ class _placeless:  # noqa: N801 - used as a statement
 
 def _link(link: Link) -> dict[str, Any]:
     """Two videos that show the same; segments as those of hits: the query is a, the target b."""
-    return link.to_json() | {"segments": _segments(link.segments), "words": in_words(link.probability, link.score)}
+    return link.to_json() | {"segments": _segments(link.segments), "words": LINK_WORDS[link.kind]}
 
 
 def _segments(segments: Sequence[Segment]) -> list[dict[str, Any]]:
@@ -316,18 +338,19 @@ def _hit(
     id: str,
     path: str,
     score: float,
-    probability: float | None,
+    verdict: Verdict,
     segments: Sequence[Segment],
+    best: Instant,
     duration: float,
 ) -> dict[str, Any]:
     return {
         "id": id,
         "name": name_of(path),
         "score": score,
-        "probability": probability,
-        "words": in_words(probability, score),
+        **verdict.to_json(),
         "duration": duration,
         "segments": _segments(segments),
+        "best": dataclasses.asdict(best),
     }
 
 

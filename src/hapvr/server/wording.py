@@ -1,4 +1,4 @@
-"""The words of answers: how sure a match is, and messages without the places of files on the server."""
+"""The words of answers: what a link of duplicates is, and messages without the places of files on the server."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ from hapvr.library.records import VideoRecord, printable, shown
 from hapvr.library.versions import is_library
 from hapvr.server.problems import Problem, library_gone, status_of
 
-_SURE = ((0.99, "almost certainly the same"), (0.9, "very likely the same"), (0.5, "probably the same"),
-         (0.1, "possibly the same"), (0.0, "probably not the same"))  # fmt: skip
-
-
-def in_words(probability: float | None, score: float) -> str:
-    """How sure a match is.
-
-    >>> in_words(0.97, 0.8), in_words(None, 0.8)
-    ('very likely the same', 'similarity 0.80')
-    """
-    if probability is None:
-        return f"similarity {score:.2f}"
-    return next(words for least, words in _SURE if probability >= least)
+LINK_WORDS = {
+    "identical": "the same bytes",
+    "duplicate": "a copy",
+    "contained": "a part of the other",
+    "shared": "a part of both is the same",
+}
+"""What the links of duplicates are called."""
 
 
 def name_of(path: str) -> str:
@@ -76,4 +70,5 @@ def video_json(record: VideoRecord) -> dict[str, Any]:
         "state": record.state,
         "error": None if record.error is None else without_place(record.error, record.path),
         "added": record.added.isoformat(),
+        "warnings": [without_place(text, record.path) for text in record.warnings],
     }

@@ -15,10 +15,23 @@ evidence, is a line over the surprise -log P(score >= s | no match): logistic re
 which weighs 1 in all. Such a line follows the tail where no pair of the fit was and needs two numbers. On held-out
 pairs (two disjoint sets of edited copies, each fitted and measured on the other; mean log loss at a prior of 0.5) it
 lost 0.139, isotonic regression 0.140 and a line over the score itself 0.146. The slope is never negative, so that a
-probability never falls as the score rises. Evidence is bounded by what counting could show, log 2N for N pairs without
-a match of which none scores as high, and likewise -log 2P: a probability is never 0 or 1. The prior is the caller's:
-0.5 for two videos that somebody has a reason to compare, 1 / N for each of the N videos of a database of which one is
-wanted.
+probability never falls as the score rises.
+
+Look-alikes bound what may be claimed. N pairs without a match are of n videos, n (n - 1) >= N, and the pairs of one
+video are not independent: what it looks like, and what looks like it, is seen once. If none of n videos has a
+look-alike that scores as copies do, still up to a share e = 3 / n of others may have one (the rule of three: with 95%
+confidence, (1 - e)^n = 0.05). So a share e of what does not match counts as scoring like copies,
+
+    f(s | no match) = (1 - e) f_fit(s) + e f(s | match),    odds(s) = 1 / ((1 - e) / odds_fit(s) + e) < n / 3,
+
+which rises with the score and never passes n / 3, however high the score is: 230 videos give 77 to 1, a probability of
+0.987 at even odds. Evidence against a match is bounded by what P pairs that match could show, 1 to 2 P, so that a
+probability is never 0.
+
+The prior. P(match) before looking is one number for all surfaces, the calibration's own (0.5 unless it was fitted with
+another), so that a pair has the same probability in `compare`, in a search and on the page, in a library of ten videos
+and in one of a million. It is what the two videos say, and not what else there is beside them. Who wants the
+probability that one of N videos is the wanted one gives a prior of 1 / N.
 
 What both mean depends on the pairs. Pairs that look alike without being copies (the same stage, the same camera in the
 same place) count as "no match" here. A few of them make the tail: they decide the thresholds for a hundred in a million
@@ -49,6 +62,7 @@ Array: TypeAlias = "npt.ArrayLike | Tensor"
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 LOWEST, HIGHEST = -1.0, 1.0  # scores
+_RULE_OF_THREE = 3.0  # -log 0.05, about: what was not seen in n trials has a share of up to 3 / n, 95% sure
 _BEYOND = 100  # how much rarer than one pair of those counted the tail may say
 _KNOTS = 128  # of the counted part, spread evenly over shares, and as many over their logarithms
 _TAIL = 300  # pairs that the tail is fitted on, but never more than a tenth of all
@@ -198,12 +212,23 @@ class Calibration:
                 raise ConfigError(f"Calibration.{name} must be a whole number of at least 1, got {count!r}.")
         checked_prior(self.prior)
 
+    @property
+    def videos(self) -> int:
+        """The fewest videos that the pairs without a match can be of."""
+        return _fewest_videos(self.negatives)
+
+    @property
+    def unseen_share(self) -> float:
+        """The share of pairs without a match that may score as copies do though none of the fit did."""
+        return min(1.0, _RULE_OF_THREE / self.videos)
+
     def probability(self, score: float, *, prior: float | None = None) -> float:
         """That a pair of this score matches; never falls as the score rises, and is never 0 or 1.
 
         Args:
             score: in [-1, 1].
             prior: how likely a match is before looking: about the share of matches among the pairs that are compared.
+                The calibration's own if None.
         """
         odds = float(self.log_odds([score])[0])
         prior = checked_prior(self.prior if prior is None else prior)
@@ -214,6 +239,14 @@ class Calibration:
     def false_per_million(self, score: float) -> float:
         """How many of a million pairs without a match score this high or higher, on average."""
         return 1e6 * math.exp(float(self.log_share([score])[0]))
+
+    @property
+    def least_false_per_million(self) -> float:
+        """The fewest that the pairs of the fit can show: none of N was seen, so that there may be 3 / N of all.
+
+        `false_per_million` may estimate fewer, by the tail's law: good enough for a threshold, not for a promise.
+        """
+        return min(1e6, 1e6 * _RULE_OF_THREE / self.negatives)
 
     def threshold(self, *, false_per_million: float) -> float:
         """The lowest score that so many of a million pairs without a match reach, on average.
@@ -245,8 +278,13 @@ class Calibration:
 
     def log_odds(self, scores: Array) -> Floats:
         """How much scores [n] speak for a match: log odds at a prior of one half."""
-        found = self.intercept - self.slope * self.log_share(scores)
-        return np.clip(found, -math.log(2 * self.positives), math.log(2 * self.negatives))
+        found = np.clip(self.fitted_log_odds(scores), -math.log(2 * self.positives), math.log(2 * self.negatives))
+        unseen = self.unseen_share
+        return -np.log((1 - unseen) * np.exp(-found) + unseen)
+
+    def fitted_log_odds(self, scores: Array) -> Floats:
+        """Likewise, by the pairs of the fit alone: without what they could not show, as look-alikes of other kinds."""
+        return self.intercept - self.slope * self.log_share(scores)
 
     def to_part(self) -> Part:
         """This calibration as the part "calibration" of a model folder (see `hapvr.weights`)."""
@@ -335,6 +373,16 @@ def fit_line(positive: Floats, negative: Floats) -> tuple[float, float]:
         return float(line[0]), float(line[1])
     level = float(weights @ wanted)
     return 0.0, math.log(level / (1 - level))
+
+
+def _fewest_videos(pairs: int) -> int:
+    """The smallest n, at least 2, of which there are so many ordered pairs: n (n - 1).
+
+    >>> [_fewest_videos(pairs) for pairs in (1, 2, 3, 240, 241)]
+    [2, 2, 3, 16, 17]
+    """
+    root = math.isqrt(pairs)
+    return max(2, root + 1 if root * (root + 1) >= pairs else root + 2)
 
 
 def _checked(scores: Array, name: str) -> Floats:

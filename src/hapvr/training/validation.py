@@ -98,8 +98,8 @@ def load_benchmark(config: ValidationConfig) -> Benchmark | None:
             )
         relevant = torch.tensor([[id in positives for id in here] for _, positives in asked.values()])
         return Benchmark(
-            [file[name].drop_flat().regions for name, _ in asked.values()],
-            [file[name].drop_flat().regions for name in here.values()],
+            [file[name].regions for name, _ in asked.values()],
+            [file[name].regions for name in here.values()],
             relevant,
             missing=len(queries) - len(asked) + len(database) - len(here),
         )

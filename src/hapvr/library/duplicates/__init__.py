@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hapvr.library.duplicates.finding import CANDIDATES, THRESHOLD, duplicates
 from hapvr.library.duplicates.groups import best_first, grouped
-from hapvr.library.duplicates.links import WHOLE, judged, strength_of, turned
+from hapvr.library.duplicates.links import WHOLE, link_of, strength_of
 from hapvr.library.duplicates.reports import (
     CSV_FIELDS,
     KINDS,
@@ -30,8 +30,7 @@ __all__ = [
     "best_first",
     "duplicates",
     "grouped",
-    "judged",
+    "link_of",
     "rows",
     "strength_of",
-    "turned",
 ]

@@ -72,7 +72,7 @@ def duplicates(
     hashes = _hashes(catalogue)
     # Without pairs there is no need of the model, which takes its time to load.
     model = library.model if pairs else None
-    for one, other, link in compared(store, model, catalogue, pairs, len(keys), float(limit), progress):
+    for one, other, link in compared(store, model, catalogue, pairs, float(limit), progress):
         if pair_of(hashes[one], hashes[other]) in marks:
             marked += 1
         else:
@@ -89,6 +89,7 @@ def duplicates(
         pairs=math.comb(len(keys), 2) - math.comb(old, 2),
         marked=marked,
         threshold=float(limit),
+        prior=None if model is None or model.calibration is None else model.calibration.prior,
         seconds=time.monotonic() - begun,
     )
 

@@ -6,7 +6,6 @@ stronger link counts.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,16 +16,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.features import Features
-from hapvr.features.extractor import fast_dtype
+from hapvr.features._threads import single_threads
+from hapvr.features.extractor import half_pays
+from hapvr.features.files import Features
 from hapvr.library.aligning import Alignment, Line, align
 from hapvr.library.duplicates.reports import Clock, DuplicateProgress, Evidence, Kind, Link
 from hapvr.library.pixels import correlations, likeness, looks
-from hapvr.library.tables import Catalogue
-from hapvr.similarity import Segment, find_segments, pairwise
+from hapvr.library.queries import timed, times_of
+from hapvr.library.search import Compared, compare_described
+from hapvr.library.tables import Catalogue, Stored
 from hapvr.similarity.network import Descriptors
 from hapvr.similarity.segments import frame_edges
-from hapvr.workers.threads import torch_thread_pool
 
 if TYPE_CHECKING:
     from hapvr.library.store import Store
@@ -49,6 +49,7 @@ class _Video:
     frames: Descriptors  # [T, R, D] of those that say something
     times: NDArray[np.float64]  # [T]
     pixels: NDArray[np.float32] | None = None  # [L, T, S S], see `looks`; None where they are not known
+    read: Callable[[], Features] | None = None  # its frames again, in full precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,6 @@ def compared(
     model: Model | None,
     catalogue: Catalogue,
     pairs: Sequence[tuple[int, int]],
-    database: int,
     threshold: float,
     progress: Callable[[DuplicateProgress], None] | None,
 ) -> Iterator[tuple[int, int, Link]]:
@@ -78,9 +78,9 @@ def compared(
     frames = {int(key): int(count) for key, count in zip(catalogue.keys, catalogue.frames, strict=True)}
     clock = Clock("pairs", len(pairs), progress)
     # Pixels are too few for torch to divide: its threads would wait for each other, on busy cores for long.
-    with torch_thread_pool(1) as pool:
+    with single_threads(1) as pool:
         for block in _blocks(pairs, frames):
-            yield from _compared(block, store, model, catalogue, database, threshold, pool)
+            yield from _compared(block, store, model, catalogue, threshold, pool)
             clock.advance(len(block))
 
 
@@ -89,7 +89,6 @@ def _compared(
     store: Store,
     model: Model,
     catalogue: Catalogue,
-    database: int,
     threshold: float,
     pool: ThreadPoolExecutor,
 ) -> Iterator[tuple[int, int, Link]]:
@@ -110,7 +109,7 @@ def _compared(
             if seen is None and _promise(forth, a, b) < _CLEARLY * threshold:
                 continue
             ids = [catalogue.ids[catalogue.with_key(key)[0]] for key in (one, other)]
-            link = judged(a, b, forth, model, (ids[0], ids[1]), threshold, database, seen)
+            link = link_of(a, b, forth, model, (ids[0], ids[1]), threshold, seen)
             if link is not None:
                 yield one, other, link
 
@@ -147,26 +146,27 @@ def _blocks(pairs: Sequence[tuple[int, int]], frames: Mapping[int, int]) -> Iter
 
 
 def _read(store: Store, model: Model, keys: Sequence[int]) -> dict[int, _Video]:
-    videos = {}
-    for stored in store.stored(keys, batch=_IN_ONE_READ):
-        features = stored.features(store.codec)
-        if features.timestamps is None:
-            features = dataclasses.replace(features, timestamps=np.arange(len(features)) / store.settings.rate)
-        videos[stored.key] = _described(features.drop_flat(), model)
-    return videos
+    return {stored.key: _described(stored, store, model) for stored in store.stored(keys, batch=_IN_ONE_READ)}
 
 
-def _described(features: Features, model: Model) -> _Video:
-    assert features.timestamps is not None
-    with torch.no_grad():
-        frames = model.similarity.describe_unchecked(features.regions.to(model.extractor.device))
+def _described(stored: Stored, store: Store, model: Model) -> _Video:
+    def read() -> Features:
+        return timed(stored.features(store.codec), store.settings.rate).informative()
+
+    features = read()
     pixels = None if features.miniatures is None else looks(features.miniatures)
-    return _Video(Descriptors.of(frames.as_subclass(Tensor).to(_dtype(model))), features.timestamps, pixels)
+    frames = Descriptors.of(_described_regions(features, model).as_subclass(Tensor).to(_dtype(model)))
+    return _Video(frames, times_of(features), pixels, read)
+
+
+@torch.no_grad()
+def _described_regions(features: Features, model: Model) -> Descriptors:
+    return model.similarity.describe_unchecked(features.regions.to(model.extractor.device))
 
 
 def _dtype(model: Model) -> torch.dtype:
-    """Of the region products: half precision where it is faster. Scores are then within 5e-3."""
-    return fast_dtype(model.extractor.device)
+    """Of the region products: half precision where it is faster. Scores of links are in full precision all the same."""
+    return torch.bfloat16 if model.extractor.device.type == "cuda" or half_pays() else torch.float32
 
 
 def strength_of(alike: float, agreement: float) -> float:
@@ -206,74 +206,65 @@ def by_regions(a: _Video, b: _Video, forth: NDArray[np.float32], model: Model) -
     return _Look("regions", strength, found, found.line is None or strength > alike * found.agreement, forth, back)
 
 
-def judged(
+def link_of(
     a: _Video,
     b: _Video,
     forth: NDArray[np.float32],
     model: Model,
     ids: tuple[str, str],
     threshold: float,
-    database: int,
     pixels: _Look | None = None,
 ) -> Link | None:
-    """The link of two videos whose frame matrix [Ta, Tb] is known; None if it is too weak to be one."""
+    """The link of two videos whose frame matrix [Ta, Tb] is known; None if it is too weak to be one.
+
+    Score, probability and segments are those that `Library.compare` has of the first in the second: of a part in the
+    whole, else of the two in the direction that scores higher.
+    """
     look = by_regions(a, b, forth, model)
     if pixels is not None and pixels.strength > look.strength:
         look = pixels
     if look.strength < threshold:
         return None
-    both = [
-        pairwise(model.similarity, [one.frames], [other.frames], dtype=_dtype(model)).clamp(-1, 1).item()
-        for one, other in ((a, b), (b, a))
-    ]
-    scores = (both[0], both[1])
-    score = max(scores)
-    segments = tuple(find_segments(forth, a.times, b.times, config=model.segments))
     if look.still:
         least = _STILL if look.evidence == "regions" else _SAME_PIXELS
         coverage, intervals = _alike(look.forth, look.back, a.times, b.times, least)
     else:
         coverage, intervals = _covered(look.found, a.times, b.times)
     line: Line | None = None if look.still else look.found.line
+    speed = 1.0 if line is None else line.speed
     kind: Kind = "shared"
     if min(coverage) >= WHOLE:
         kind = "duplicate"
     elif max(coverage) >= WHOLE:
         kind = "contained"
-    calibration = model.calibration
-    link = Link(
+    there, back = _compared_both_ways(a, b, model)
+    turned = coverage[0] < coverage[1] if kind == "contained" else there.score < back.score
+    if turned:
+        ids, coverage, intervals, speed = ids[::-1], coverage[::-1], intervals[::-1], 1 / speed
+        there, back = back, there
+    return Link(
         *ids,
         kind,
         look.strength,
-        score,
-        scores,
-        None if calibration is None else calibration.probability(score, prior=1 / max(2, database)),
+        there.score,
+        (there.score, back.score),
+        there.verdict.probability if there.verdict.aligned else None,
         look.found.agreement,
         coverage,
         intervals,
-        1.0 if line is None else line.speed,
-        segments,
+        speed,
+        there.segments,
         look.evidence,
     )
-    return turned(link) if kind == "contained" and coverage[0] < coverage[1] else link
 
 
-def turned(link: Link) -> Link:
-    """The same link with A and B changed over."""
-    segments = [
-        Segment(one.target, one.query, one.score, one.backwards, tuple(sorted((j, i) for i, j in one.path)))
-        for one in link.segments
-    ]
-    return dataclasses.replace(
-        link,
-        a=link.b,
-        b=link.a,
-        scores=link.scores[::-1],
-        coverage=link.coverage[::-1],
-        intervals=link.intervals[::-1],
-        speed=1 / link.speed,
-        segments=tuple(segments),
-    )
+def _compared_both_ways(a: _Video, b: _Video, model: Model) -> tuple[Compared, Compared]:
+    """A in B and B in A, as a search compares them."""
+    assert a.read is not None
+    assert b.read is not None
+    one, other = a.read(), b.read()
+    there = compare_described(model, _described_regions(one, model), times_of(one), other)
+    return there, compare_described(model, _described_regions(other, model), times_of(other), one)
 
 
 def _covered(

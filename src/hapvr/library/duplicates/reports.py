@@ -30,9 +30,11 @@ class Link:
         kind: "identical" (the same bytes), "duplicate" (both are covered), "contained" (only A is), or "shared": a
             stretch of both that is neither of them.
         strength: what the threshold is held against, from 0 to 1; 1 for identical files.
-        score: the higher of both directions, from -1 to 1; likewise.
+        score: of A in B, from -1 to 1, as `Library.compare` says; 1 for identical files. But for parts of others, B in
+            A scores no higher.
         scores: of A in B, and of B in A.
-        probability: that they match, if the model is calibrated.
+        probability: that they match by their score, as `Library.compare` says; None if the model is not calibrated, or
+            if no stretch of them is alike frame by frame: then the link rests on their order or pixels alone.
         agreement: how many frames are in step, from 0 to 1.
         coverage: the share of A, and of B, that the other shows.
         intervals: the seconds of A, and of B, that they share.
@@ -95,6 +97,7 @@ class DuplicateReport:
         marked: links left out because somebody said that the two are distinct.
         threshold: of strength.
         seconds: that it took.
+        prior: of the probabilities; None where there are none.
     """
 
     groups: tuple[Group, ...]
@@ -106,6 +109,7 @@ class DuplicateReport:
     marked: int
     threshold: float
     seconds: float
+    prior: float | None = None
 
     @property
     def beside(self) -> tuple[Link, ...]:
@@ -135,6 +139,7 @@ class DuplicateReport:
             "pairs": self.pairs,
             "marked": self.marked,
             "threshold": self.threshold,
+            "prior": self.prior,
             "seconds": self.seconds,
         }
 

@@ -1,4 +1,4 @@
-"""Blocks that worker processes fill, described by threads: batches are made up of whole blocks of any task."""
+"""Blocks that processes fill, described by threads: batches are made up of whole blocks, whosever they are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Batch(Generic[Result]):
     ends: list[Ended] = field(default_factory=list)  # of tasks whose last block is in this batch, or in one before it
 
 
-def describe_blocks(
+def described(
     crew: Crew,
     describe: Callable[[list[Block]], Sequence[Result]],
     pool: Executor,

@@ -1,1 +1,0 @@
-"""Worker processes and threads: how they are started, what they share, and what happens when one dies."""
