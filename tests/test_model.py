@@ -37,9 +37,9 @@ from hapvr.model import (
     model_folder,
     model_info,
     save_calibration,
-    save_hardened,
     save_model,
     shipped_models,
+    trained_parts,
 )
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import fit_calibration
@@ -467,14 +467,16 @@ def test_the_file_of_resnet50_is_named_as_npm_names_it() -> None:
     assert RESNET50.kind in KINDS
 
 
-def test_a_hardened_model_has_another_backbone_and_its_untrained_form_the_old_one(place: Place, trained: Path) -> None:
+def test_a_model_that_was_trained_on_has_another_backbone_and_its_untrained_form_the_old_one(
+    place: Place, trained: Path
+) -> None:
     generator = np.random.default_rng(0)
     save_calibration(trained, fit_calibration(generator.uniform(0.5, 1, 300), generator.uniform(-1, 0.6, 3000)))
     old = load(trained)
     backbone = copy.deepcopy(old.extractor.backbone)
     with torch.no_grad():
         next(iter(backbone.parameters())).add_(1.0)
-    folder = save_hardened(place.root / "hard", trained, backbone, about={"steps": 3})
+    folder = save_parts(place.root / "new", trained_parts(trained, old.similarity, backbone=backbone))
     new, before = load(folder), load(f"{folder}-untrained")
     kept, changed = (model.extractor.backbone.state_dict() for model in (before, new))
     first = next(iter(changed))
@@ -482,17 +484,35 @@ def test_a_hardened_model_has_another_backbone_and_its_untrained_form_the_old_on
     assert all(torch.equal(kept[name], value) for name, value in old.extractor.backbone.state_dict().items())
     assert new.calibration is None
     assert not is_calibrated(folder)
-    parts = load_parts(folder)
-    assert list(parts["untrained"].tensors) == [first]  # what did not change is stored once
-    assert parts["hardened"].config == {"steps": 3}
+    assert list(load_parts(folder)["untrained"].tensors) == [first]  # what did not change is stored once
     again = base_parts(f"{folder}-untrained")
     assert torch.equal(again["backbone"].tensors[first].float(), old.extractor.backbone.state_dict()[first])
-    assert "hardened" not in again
-    twice = save_hardened(place.root / "harder", folder, old.extractor.backbone)
+    twice = save_parts(place.root / "newer", trained_parts(folder, new.similarity, backbone=old.extractor.backbone))
     assert torch.equal(load(f"{twice}-untrained").extractor.backbone.state_dict()[first], kept[first])
 
 
-def test_a_model_that_names_its_backbone_cannot_be_hardened(place: Place) -> None:
+def test_a_second_projection_and_the_first_become_one(place: Place, trained: Path) -> None:
+    old = load(trained)
+    assert old.extractor.whitening is not None
+    network = VideoSimilarity(dataclasses.replace(old.similarity.config, projection=True))
+    network.load_state_dict(old.similarity.state_dict(), strict=False)
+    assert network.projection is not None
+    torch.manual_seed(1)
+    torch.nn.init.normal_(network.projection.change.weight, std=0.3)
+    folder = save_parts(place.root / "again", trained_parts(trained, network))
+    new = load(folder)
+    assert new.extractor.whitening is not None
+    vectors = torch.randn(5, old.extractor.whitening.config.inputs)
+    expected = network.projection(old.extractor.whitening(vectors))
+    assert torch.allclose(new.extractor.whitening(vectors), expected, atol=1e-5)
+    assert not torch.allclose(old.extractor.whitening(vectors), expected, atol=1e-2)
+    kept, first = (load(f"{path}-untrained").extractor.whitening for path in (folder, trained))
+    assert kept is not None
+    assert first is not None
+    assert torch.equal(kept.projection, first.projection)
+
+
+def test_a_model_that_names_its_backbone_cannot_carry_another(place: Place) -> None:
     folder = place.save(place.root / "named", place.origin)
     with pytest.raises(WeightsError, match="does not carry its backbone"):
-        save_hardened(place.root / "hard", folder, Tiny())
+        trained_parts(folder, VideoSimilarity(), backbone=Tiny())

@@ -28,7 +28,7 @@ DEFAULT = "lite"
 PARTS = ("backbone", "whitening", "similarity", "sampling", "segments")
 CALIBRATION = "calibration"  # a part that a model may lack
 BEFORE = "untrained"  # likewise: network, segments and changed tensors of the backbone before anything was learnt
-HARDENED = "hardened"  # likewise: how the backbone was hardened
+HARDENED = "hardened"  # likewise: how a backbone was hardened, in models of an earlier version
 UNTRAINED = f"-{BEFORE}"  # behind a name: that model, with the same whitening and the backbone as it was
 HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
@@ -202,38 +202,48 @@ def base_parts(name_or_folder: str | os.PathLike[str]) -> dict[str, weights.Part
     return {name: part for name, part in parts.items() if name not in ("similarity", CALIBRATION)}
 
 
-def save_hardened(
-    folder: str | os.PathLike[str],
-    name_or_folder: str | os.PathLike[str],
-    backbone: Backbone,
-    *,
-    about: Mapping[str, object] | None = None,
-) -> Path:
-    """Write a model with another backbone, one that `hapvr.training.harden` made of its own.
+def trained_parts(
+    name_or_folder: str | os.PathLike[str], similarity: VideoSimilarity, *, backbone: Backbone | None = None
+) -> dict[str, weights.Part]:
+    """The parts of a model that was trained on from what `load` gives of it: network, and backbone if one is given.
 
-    Its untrained form keeps the backbone that it had. The calibration is left out: fit another.
-
-    Args:
-        folder: where to.
-        name_or_folder: the model.
-        backbone: takes the place of the model's.
-        about: how it was made; kept with the model.
+    The whitening stays as it was fitted: a projection that the model had learnt before and the one of `similarity`
+    become one. The untrained form keeps the backbone that it had. There is no calibration: fit another.
     """
-    source = model_folder(name_or_folder)
+    source, trained = _named(name_or_folder)
     parts = _whole_parts(source)
-    if _origin(parts) is not None:
-        raise WeightsError(f"'{name_or_folder}' does not carry its backbone: it cannot carry another.")
+    if not trained:
+        before = weights.Part(parts[BEFORE].config, {}) if BEFORE in parts else None
+        parts = _before_training(parts, source) | ({BEFORE: before} if before is not None else {})
+    own = parts["similarity"]
+    if BEFORE not in parts and not own.tensors:
+        parts[BEFORE] = weights.Part({name: dict(parts[name].config) for name in ("similarity", "segments")}, {})
+    if backbone is not None:
+        if _origin(parts) is not None:
+            raise WeightsError(f"'{name_or_folder}' does not carry its backbone: it cannot carry another.")
+        _exchange_backbone(parts, backbone)
+    earlier = _network(own, source).projection
+    config, tensors = similarity.config, {key: value.detach().cpu() for key, value in similarity.state_dict().items()}
+    if earlier is not None:
+        matrix = earlier.matrix().detach()
+        if similarity.projection is not None:
+            matrix = similarity.projection.matrix().detach().cpu() @ matrix
+        config = dataclasses.replace(config, projection=True)
+        tensors["projection.change.weight"] = matrix - torch.eye(len(matrix))
+    parts["similarity"] = weights.Part(dataclasses.asdict(config), tensors)
+    return {name: part for name, part in parts.items() if name != CALIBRATION}
+
+
+def _exchange_backbone(parts: dict[str, weights.Part], backbone: Backbone) -> None:
+    """Put another backbone into the parts; what the untrained form needs of the old one goes with that."""
     old = parts["backbone"]
     tensors = backbone.state_dict()
-    weights.load_strict(empty_backbone(str(old.config["name"])), tensors, source="the hardened backbone")
+    weights.load_strict(empty_backbone(str(old.config["name"])), tensors, source="the trained backbone")
     new = {name: tensor.detach().cpu().to(old.tensors[name].dtype) for name, tensor in tensors.items()}
     parts["backbone"] = weights.Part(old.config, new)
     if BEFORE in parts:
         changed = {name: tensor for name, tensor in old.tensors.items() if not torch.equal(tensor, new[name])}
         parts[BEFORE] = weights.Part(parts[BEFORE].config, changed | dict(parts[BEFORE].tensors))
-    parts[HARDENED] = weights.Part(dict(about or {}), {})
-    parts.pop(CALIBRATION, None)
-    return weights.save_parts(folder, parts)
 
 
 def save_calibration(folder: str | os.PathLike[str], calibration: Calibration) -> Path:

@@ -174,3 +174,53 @@ def test_noise_has_the_strength_asked_for() -> None:
     got = extras.add_noise(pictures, numbers(3, 12), torch.Generator().manual_seed(0)).float() - 128
     assert got.flatten(1).std(1).tolist() == pytest.approx([3, 12], rel=0.05)
     assert got.mean().abs() < 0.3
+
+
+def test_a_backdrop_shows_the_picture_dark_and_soft_where_bars_would_be() -> None:
+    picture = torch.full((2, 3, 20, 20), 100, dtype=torch.uint8)
+    got = extras.letterbox(picture, torch.tensor([[4, 0], [4, 0]]), torch.tensor([True, False]))
+    assert got[0, 0, :, 5].tolist() == [60] * 4 + [100] * 12 + [60] * 4
+    assert got[1, 0, :, 5].tolist() == [0] * 4 + [100] * 12 + [0] * 4
+    halves = torch.zeros(1, 3, 40, 40, dtype=torch.uint8)
+    halves[..., 20:] = 200
+    soft = extras.letterbox(halves, torch.tensor([[8, 0]]), torch.tensor([True]))[0, 0, 0].float()
+    assert (soft.diff() >= 0).all()
+    assert soft.diff().max() < 60  # a slope, where the picture has an edge
+
+
+@pytest.mark.parametrize("quarters", [1, 2, 3])
+def test_four_turns_are_none(quarters: int) -> None:
+    picture = noise(2, 3, 6, 6)
+    turned = extras.turn(picture, quarters)
+    assert not torch.equal(turned, picture)
+    assert torch.equal(extras.turn(turned, 4 - quarters), picture)
+
+
+def test_a_shrunk_picture_keeps_what_is_coarse_and_loses_what_is_fine() -> None:
+    board = (torch.arange(32)[:, None] + torch.arange(32)).remainder(2).mul(255).to(torch.uint8)
+    halves = torch.zeros(32, 32, dtype=torch.uint8)
+    halves[:, 16:] = 200
+    pictures = torch.stack([board, halves]).view(2, 1, 1, 32, 32).expand(2, 1, 3, 32, 32).contiguous()
+    small = extras.shrink(pictures, torch.tensor([8, 8]), torch.tensor([95, 95])).float()
+    assert small.shape == pictures.shape
+    assert small[0].std() < 12  # fine squares are grey
+    assert small[1, 0, 0, 16, 4] < 20
+    assert small[1, 0, 0, 16, 28] > 180
+    whole = extras.shrink(pictures[1:], torch.tensor([32]), torch.tensor([100]))
+    assert (whole.float() - pictures[1:].float()).abs().max() <= 3
+    coarse = extras.shrink(pictures[1:], torch.tensor([8]), torch.tensor([2]))
+    assert not torch.equal(coarse, small[1:].to(torch.uint8))
+
+
+def test_a_screen_has_stripes_that_drift_and_light_that_flickers() -> None:
+    pictures = torch.full((2, 3, 3, 40, 40), 100, dtype=torch.uint8)
+    striped = extras.film_screen(pictures, torch.tensor([[0.2, 10.0, 0.0, 0.0], [0.0, 10.0, 0.0, 0.2]]))
+    first = striped[0, 0, 0, :, 0].float()
+    assert (int(first.min()), int(first.max())) == (81, 119)  # 10 rows a stripe: the sine is met at .95 of its height
+    assert torch.equal(first[:30], first[10:])
+    assert not torch.equal(striped[0, 0], striped[0, 1])
+    light = striped[1].flatten(1).float()
+    assert (light.std(1) == 0).all()
+    assert light[:, 0].tolist() == [100, round(100 * (1 + 0.2 * math.sin(2.4))), round(100 * (1 + 0.2 * math.sin(4.8)))]
+    still = extras.film_screen(pictures[:1], torch.tensor([[0.0, 1.0, 0.0, 0.0]]))
+    assert torch.equal(still, pictures[:1])

@@ -25,7 +25,9 @@ OFF = {
     "flip": 0.0, "randaugment_ops": 0, "text": 0.0, "emoji": 0.0, "blur": 0.0, "shuffle_dropout": 0.0,
     "fast_forward": 0.0, "slow_motion": 0.0, "reverse": 0.0, "pause": 0.0, "mixup": 0.0,
 }  # fmt: skip
-EXTRAS = dict.fromkeys(("perspective", "letterbox", "low_rate", "noise", "jpeg", "border"), 1.0)
+EXTRAS = dict.fromkeys(
+    ("perspective", "letterbox", "low_rate", "noise", "jpeg", "border", "turned", "stickers", "tiny", "screen"), 1.0
+)
 
 
 def changed(config: ViewConfig, **settings: object) -> ViewConfig:
@@ -166,6 +168,20 @@ def test_what_is_beyond_the_paper_changes_strong_views_only(name: str) -> None:
     )
     assert torch.equal(plain.pictures[:3], more.pictures[:3])
     assert not torch.equal(plain.pictures[3:], more.pictures[3:])
+
+
+def test_stickers_stay_where_they_are_and_there_are_up_to_as_many_as_asked_for() -> None:
+    config = changed(SMALL, **OFF, stickers=0.5, most_stickers=3)
+    plan = draw_plan([(12, 40, 40)] * 200, config, 3)
+    rounds = np.zeros(200, int)
+    for overlays in plan.stickers:
+        clips, frames = np.divmod(overlays.frame, config.frames)
+        assert np.array_equal(frames, np.tile(np.arange(config.frames), len(clips) // config.frames))
+        boxes = overlays.box.reshape(-1, config.frames, 4)
+        assert (boxes == boxes[:, :1]).all()
+        rounds[np.unique(clips)] += 1
+    assert set(rounds) == {0, 1, 2, 3}
+    assert 0.35 < (rounds > 0).mean() < 0.65
 
 
 def test_switching_one_thing_off_leaves_the_other_draws() -> None:

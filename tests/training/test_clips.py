@@ -123,6 +123,22 @@ def test_drawn_windows_lie_anywhere_and_repeat_with_the_seed() -> None:
         clips.draw([0], length=8, seed=-4)
 
 
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_parts_of_a_video_lie_apart_and_know_where_they_begin(parts: int) -> None:
+    frames = torch.arange(11, dtype=torch.uint8).view(11, 1, 1, 1).expand(11, 2, 2, 3)
+    clips = ClipSet([frames, frames[:1]], ["long", "short"])
+    for seed in range(20):
+        drawn = clips.draw_parts([0, 1], length=3, seed=seed, parts=parts)
+        assert len(drawn) == 2 * parts
+        shown = [set(window[:, 0, 0, 0].tolist()) for window, _ in drawn[:parts]]
+        assert [min(each) for each in shown] == [start for _, start in drawn[:parts]]
+        assert len(set().union(*shown)) == sum(map(len, shown)) == 3 * parts  # no frame twice
+        assert all(len(window) == 1 and start == 0 for window, start in drawn[parts:])  # too short to be cut
+    alone = clips.draw([0, 1], length=3, seed=5)
+    for one, (other, _) in zip(alone, clips.draw_parts([0, 1], length=3, seed=5), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_sets_are_joined() -> None:
     a = ClipSet([torch.from_numpy(video(4))], ["a"], skipped=[("x", "broken")])
     b = ClipSet([torch.from_numpy(video(1, 30, 40))], ["b"], cameras=[CAMERA])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch.multiprocessing.spawn import spawn
 
 from hapvr.errors import DataError, ShapeError
-from hapvr.losses import WeightedLosses
+from hapvr.losses import MeanSquared, QuadLinearAP, Term, WeightedLosses
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.training.config import LossesConfig, TeacherConfig
 from hapvr.training.distributed import world_size
@@ -180,3 +181,90 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         Batch(batch.regions, batch.contents, torch.ones(12, 7, 5))
     with pytest.raises(ShapeError, match="regions must be"):
         Batch(batch.regions[0], batch.contents)
+
+
+# --- instants and events ---------------------------------------------------------------------------------------------
+
+
+def plain(dims: int) -> VideoSimilarity:
+    """Chamfer alone: a score is a mean of frame similarities."""
+    return VideoSimilarity(SimilarityConfig(dims=dims, weighting="none", comparator=False, min_frames=1))
+
+
+def mse(level: str) -> WeightedLosses:
+    return WeightedLosses({"mse": Term(MeanSquared(), level=level)})
+
+
+def test_frames_are_scored_by_instant_by_hand() -> None:
+    # Two clips of two frames; the last frame of the first and the first of the second show the instant 5.
+    regions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [-1.0, 0.0]]).view(2, 2, 1, 2)
+    instants = torch.tensor([[4, NOTHING], [5, NOTHING], [7, 5], [NOTHING, NOTHING]]).view(2, 2, 2)
+    batch = Batch(regions, torch.tensor([[0], [1]]), instants=instants)
+    total = step_losses(plain(2), mse("instant"), batch, teacher=TeacherConfig()).total
+    # The two frames that have a positive: cosines .8 (positive) and 0, and back .8 (positive) and .6; s / 2 + 1 / 2.
+    assert total.item() == pytest.approx((0.1**2 + 0.5**2 + 0.1**2 + 0.8**2) / 4, abs=1e-6)
+    excused = torch.zeros(4, 4, dtype=torch.bool)
+    excused[0, 2] = excused[2, 0] = excused[1, 2] = True  # a positive is never excused
+    total = step_losses(plain(2), mse("instant"), replace(batch, excused=excused), teacher=TeacherConfig()).total
+    assert total.item() == pytest.approx((0.1**2 + 0.5**2 + 0.1**2) / 3, abs=1e-6)
+
+
+def test_targets_take_the_place_of_the_views_and_a_clip_meets_its_own() -> None:
+    regions = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).view(2, 1, 1, 2)
+    targets = torch.tensor([[0.6, 0.8], [0.0, 1.0]]).view(2, 1, 1, 2)
+    batch = Batch(regions, torch.tensor([[0], [1]]), instants=torch.tensor([1, 2]).view(2, 1, 1), targets=targets)
+    total = step_losses(plain(2), mse("instant"), batch, teacher=TeacherConfig()).total
+    assert total.item() == pytest.approx(((1 - 0.8) ** 2 + 0.5**2 + 0.9**2 + 0.0) / 4, abs=1e-6)
+
+
+def test_instants_need_to_be_known() -> None:
+    batch = Batch(torch.ones(2, 1, 1, 2), torch.tensor([[0], [1]]))
+    with pytest.raises(DataError, match="does not know which instants"):
+        step_losses(plain(2), mse("instant"), batch, teacher=TeacherConfig())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_instants_agree_with_a_loop(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    N, T = 4, 3
+    regions = F.normalize(torch.randn(N, T, 2, 8, generator=generator), dim=-1)
+    instants = torch.randint(0, 5, (N, T, 1), generator=generator)
+    excused = torch.rand(N * T, N * T, generator=generator) < 0.2
+    batch = Batch(regions, torch.arange(N)[:, None], instants=instants, excused=excused)
+    losses = WeightedLosses({"ap": Term(QuadLinearAP(), level="instant")})
+    got = step_losses(plain(8), losses, batch, teacher=TeacherConfig()).total.item()
+    values, frames = [], regions.flatten(0, 1)
+    for q in range(N * T):
+        scores, labels = [], []
+        for c in range(N * T):
+            positive = bool(instants.flatten()[q] == instants.flatten()[c])
+            if q // T != c // T and (positive or not excused[q, c]):
+                scores.append((frames[q] @ frames[c].T).amax(1).mean() / 2 + 0.5)
+                labels.append(positive)
+        if any(labels):
+            values.append(QuadLinearAP()(torch.stack(scores)[None], torch.tensor([labels])).item())
+    assert got == pytest.approx(sum(values) / len(values), abs=1e-6)
+
+
+def test_other_footage_of_a_video_is_an_event_and_neither_copy_nor_stranger() -> None:
+    # Clips 0 and 1 are two windows of one video, clip 2 is a copy of the first window, clip 3 a stranger.
+    angles = torch.tensor([0.0, 0.5, 0.2, 1.2])
+    regions = torch.stack([angles.cos(), angles.sin()], 1).view(4, 1, 1, 2)
+    batch = Batch(regions, torch.tensor([[0], [1], [0], [3]]), videos=torch.tensor([[7], [7], [7], [9]]))
+    scores = (angles[:, None] - angles).cos() / 2 + 0.5
+
+    def expected(kind: torch.Tensor) -> float:
+        """Of pairs that are positive (1), negative (0) or left out (-1); clips without a positive do not ask."""
+        counted = (kind >= 0) & (kind > 0).any(1, keepdim=True)
+        return float(((scores - kind) ** 2)[counted].mean())
+
+    copies = torch.tensor([[-1, -1, 1, 0], [-1, -1, -1, 0], [1, -1, -1, 0], [0, 0, 0, -1]])
+    events = torch.tensor([[-1, 1, 1, 0], [1, -1, 1, 0], [1, 1, -1, 0], [0, 0, 0, -1]])
+    for level, kind in (("video", copies), ("event", events)):
+        total = step_losses(plain(2), mse(level), batch, teacher=TeacherConfig()).total.item()
+        assert total == pytest.approx(expected(kind), abs=1e-6)
+    twins = torch.zeros(4, 4, dtype=torch.bool)
+    twins[0, 3] = twins[0, 2] = True  # strangers that look the same are left out; copies are not
+    copies[0, 3] = -1
+    total = step_losses(plain(2), mse("video"), replace(batch, twins=twins), teacher=TeacherConfig()).total.item()
+    assert total == pytest.approx(expected(copies), abs=1e-6)

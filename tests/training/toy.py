@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
+from hapvr.backbones.base import Backbone
 from hapvr.features.packed import PackedWriter
 from hapvr.training import Bank, ClipSet, TrainConfig, load_config
 from hapvr.training.bank import Side
@@ -54,3 +56,26 @@ def packed(folder: str, clips: ClipSet, *, leave_out: Sequence[str] = ()) -> Non
         for id, frames in zip(clips.ids, clips.frames, strict=True):
             if id not in leave_out:
                 writer.add(id, frames.numpy(), np.arange(len(frames), dtype=np.float64))
+
+
+class TinyBackbone(Backbone):
+    """Four convolutions."""
+
+    name = "tiny"
+    mean, std = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+    stage_channels = (8, 8, 8, 8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        strides = (4, 2, 2, 2)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.Conv2d(3 if i == 0 else 8, 8, stride, stride=stride) for i, stride in enumerate(strides)
+        )
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(8) for _ in strides)
+
+    def stages(self, images: Tensor) -> tuple[Tensor, ...]:
+        maps = []
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            images = F.relu(norm(layer(images)))
+            maps.append(images)
+        return tuple(maps)

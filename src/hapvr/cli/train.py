@@ -24,7 +24,9 @@ app = typer.Typer(
     help="Train the similarity network on unlabelled videos: hapvr train small data.frames=packed.",
 )
 
-Settings = Annotated[str, typer.Argument(metavar="SETTINGS", help="A TOML file, or a recipe: paper, small, tiny.")]
+Settings = Annotated[
+    str, typer.Argument(metavar="SETTINGS", help="A TOML file, or a recipe: paper, small, tiny, whole.")
+]
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Settings that the file has otherwise.")
 ]
@@ -36,10 +38,10 @@ def run(settings: Settings, words: Words = None) -> None:
 
     The word `run` may be left out. Under torchrun the batch grows with the processes; see `python -m hapvr.training`.
     """
-    from hapvr.training.config import load_config
-    from hapvr.training.trainer import train
+    from hapvr.training.config import load_stages
+    from hapvr.training.trainer import train_stages
 
-    train(load_config(settings, words or []), report=typer.echo)
+    train_stages(load_stages(settings, words or []), report=typer.echo)
 
 
 @app.command()
@@ -50,8 +52,9 @@ def preview(
     clips: Annotated[int, typer.Option(min=2, help="How many videos to show, where there are as many.")] = 4,
 ) -> None:
     """Draw the views that a run would learn from: hapvr train preview small data.frames=packed -o views.png."""
-    from hapvr.training.config import load_config
+    from hapvr.training.config import load_stages
     from hapvr.training.trainer import preview_views
 
-    shown = preview_views(load_config(settings, words or []), out, clips=clips)
+    first = next(iter(load_stages(settings, words or []).values()))  # of a recipe with stages
+    shown = preview_views(first, out, clips=clips)
     typer.echo(f"{out}: weak and strong views of {shown} videos" + ("; there are no more" if shown < clips else ""))

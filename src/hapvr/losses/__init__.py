@@ -29,12 +29,13 @@ from hapvr.losses.mean_absolute import MeanAbsolute
 from hapvr.losses.mean_squared import MeanSquared
 from hapvr.losses.quad_linear_ap import QuadLinearAP, quad_linear
 from hapvr.losses.range_penalty import RangePenalty
-from hapvr.losses.recipe import LossInputs, LossValues, Term, WeightedLosses, hapvr_losses
+from hapvr.losses.recipe import HAPVR_WEIGHTS, LossInputs, LossValues, Term, WeightedLosses, hapvr_losses
 from hapvr.losses.smooth_ap import SmoothAP
 from hapvr.losses.sshn import SSHN
 from hapvr.losses.triplet import Triplet
 
 __all__ = [
+    "HAPVR_WEIGHTS",
     "SSHN",
     "BlackBoxAP",
     "Circle",

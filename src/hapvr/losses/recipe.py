@@ -18,6 +18,9 @@ from hapvr.losses.quad_linear_ap import QuadLinearAP
 from hapvr.losses.range_penalty import RangePenalty
 from hapvr.losses.sshn import SSHN
 
+HAPVR_WEIGHTS: Mapping[str, float] = {"frame_ap": 6.0, "video_ap": 4.0, "infonce": 1.0, "sshn": 3.0, "range": 1.0}
+"""The weights of the paper's terms (lambda_f, lambda_v, 1, lambda_s, r): their only home."""
+
 
 @dataclass(frozen=True, eq=False)
 class LossInputs:
@@ -28,6 +31,9 @@ class LossInputs:
     frame_matrices, frame_positive, frame_negative [P, Tq, Tt]: frame similarities and labels of the P positive pairs,
     with frame_query_mask [P, Tq] and frame_target_mask [P, Tt] (True = real), for the level "frame".
     raw, raw_mask: the outputs of psi before they are cut to [-1, 1], and the real ones, for the level "range".
+    event_relevance, event_ignore [Q, N]: a wider relevance of the same scores, footage of one event, for "event".
+    instant_scores, instant_relevance, instant_ignore [F, G]: similarities of single frames of all clips, in [0, 1], and
+    which of them show the same instant, for the level "instant".
     """
 
     scores: Tensor | None = None
@@ -41,6 +47,11 @@ class LossInputs:
     frame_target_mask: Tensor | None = None
     raw: Tensor | None = None
     raw_mask: Tensor | None = None
+    event_relevance: Tensor | None = None
+    event_ignore: Tensor | None = None
+    instant_scores: Tensor | None = None
+    instant_relevance: Tensor | None = None
+    instant_ignore: Tensor | None = None
 
 
 class LossValues(NamedTuple):
@@ -70,6 +81,13 @@ _LEVELS: Mapping[str, _Level] = {
     ),
     "frame": _Level(("frame_matrices", "frame_positive", "frame_negative"), _frame),
     "range": _Level(("raw",), lambda loss, x: loss(x.raw, x.raw_mask)),
+    "event": _Level(
+        ("scores", "event_relevance"), lambda loss, x: loss(x.scores, x.event_relevance, ignore=x.event_ignore)
+    ),
+    "instant": _Level(
+        ("instant_scores", "instant_relevance"),
+        lambda loss, x: loss(x.instant_scores, x.instant_relevance, ignore=x.instant_ignore),
+    ),
 }
 
 
@@ -78,8 +96,9 @@ class Term:
     """One loss of a recipe, its weight, and the level it works at.
 
     level: "video" for `loss(scores, relevance, ignore=...)`, "self" for those that also take `self_scores`, "frame"
-    for losses of frame matrices, "range" for those of psi's raw outputs. `ConfigError` for another level, and unless
-    the weight is a finite number of at least 0.
+    for losses of frame matrices, "range" for those of psi's raw outputs, "event" and "instant" for losses called as
+    those of "video", on the wider relevance and on single frames. `ConfigError` for another level, and unless the
+    weight is a finite number of at least 0.
     """
 
     loss: nn.Module
@@ -149,12 +168,13 @@ def hapvr_losses() -> WeightedLosses:
     >>> {name: term.weight for name, term in hapvr_losses().terms.items()}
     {'frame_ap': 6.0, 'video_ap': 4.0, 'infonce': 1.0, 'sshn': 3.0, 'range': 1.0}
     """
+    losses: dict[str, tuple[nn.Module, str]] = {
+        "frame_ap": (FrameQuadLinearAP(), "frame"),
+        "video_ap": (QuadLinearAP(), "video"),
+        "infonce": (InfoNCE(), "video"),
+        "sshn": (SSHN(), "self"),
+        "range": (RangePenalty(), "range"),
+    }
     return WeightedLosses(
-        {
-            "frame_ap": Term(FrameQuadLinearAP(), weight=6.0, level="frame"),
-            "video_ap": Term(QuadLinearAP(), weight=4.0),
-            "infonce": Term(InfoNCE(), weight=1.0),
-            "sshn": Term(SSHN(), weight=3.0, level="self"),
-            "range": Term(RangePenalty(), weight=1.0, level="range"),
-        }
+        {name: Term(loss, weight=HAPVR_WEIGHTS[name], level=level) for name, (loss, level) in losses.items()}
     )

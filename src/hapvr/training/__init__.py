@@ -1,6 +1,7 @@
 """Training of the similarity network on unlabelled videos: clips, views, a teacher's labels, the loop, a feature bank.
 
-`train` is a whole run from settings (`load_config`), resumable, in one process or many; `make_bank` and
+`train` is a whole run from settings (`load_config`), resumable, in one process or many, and `train_stages` several that
+follow on each other; with `backbone.rate` the backbone learns too (`hapvr.training.whole`). `make_bank` and
 `train_from_bank` are many runs from views that are extracted once. It needs torch, numpy, safetensors and Pillow, and
 no decoder: `python -m hapvr.training tiny data.frames=packed` trains on a bare GPU node.
 """
@@ -8,10 +9,9 @@ no decoder: `python -m hapvr.training tiny data.frames=packed` trains on a bare 
 from hapvr.training.augment import ViewConfig, Views, make_views
 from hapvr.training.bank import Bank, BankSource, make_bank
 from hapvr.training.clips import Camera, ClipSet
-from hapvr.training.config import TrainConfig, load_config, recipes
+from hapvr.training.config import TrainConfig, load_config, load_stages, recipes
 from hapvr.training.distributed import gather, rank, world_size
 from hapvr.training.encoder import Encoder, build_teacher
-from hapvr.training.hardening import HardeningConfig, harden
 from hapvr.training.pseudo_labels import frame_pseudo_labels
 from hapvr.training.sources import ClipSource
 from hapvr.training.step import Batch, shared_content, step_losses
@@ -24,6 +24,7 @@ from hapvr.training.trainer import (
     save_trained,
     train,
     train_from_bank,
+    train_stages,
 )
 from hapvr.training.validation import Benchmark, load_benchmark
 
@@ -36,7 +37,6 @@ __all__ = [
     "ClipSet",
     "ClipSource",
     "Encoder",
-    "HardeningConfig",
     "TrainConfig",
     "Trained",
     "ViewConfig",
@@ -46,10 +46,10 @@ __all__ = [
     "fit",
     "frame_pseudo_labels",
     "gather",
-    "harden",
     "load_benchmark",
     "load_clips",
     "load_config",
+    "load_stages",
     "make_bank",
     "make_views",
     "new_network",
@@ -60,5 +60,6 @@ __all__ = [
     "step_losses",
     "train",
     "train_from_bank",
+    "train_stages",
     "world_size",
 ]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 
 from hapvr.errors import HapvrError
-from hapvr.training.config import load_config, recipes
-from hapvr.training.trainer import train
+from hapvr.training.config import load_stages, recipes
+from hapvr.training.trainer import train_stages
 
 
 def main(words: list[str]) -> int:
@@ -21,7 +21,7 @@ def main(words: list[str]) -> int:
         print(f"{__doc__}\nRecipes: {', '.join(recipes())}.")
         return 0 if words else 2
     try:
-        train(load_config(words[0], words[1:]), report=lambda line: print(line, flush=True))
+        train_stages(load_stages(words[0], words[1:]), report=lambda line: print(line, flush=True))
     except HapvrError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

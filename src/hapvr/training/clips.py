@@ -137,13 +137,26 @@ class ClipSet:
 
     def draw(self, videos: Sequence[int], *, length: int, seed: Seed) -> list[Tensor]:
         """A window of up to `length` frames of each of these videos, at a random place, of photographs any move."""
+        return [window for window, _ in self.draw_parts(videos, length=length, seed=seed)]
+
+    def draw_parts(self, videos: Sequence[int], *, length: int, seed: Seed, parts: int = 1) -> list[tuple[Tensor, int]]:
+        """`parts` windows of up to `length` frames of each of these videos, each with the number of its first frame.
+
+        A video is cut into as many stretches of equal length, where it has a frame for each, and a window lies in each
+        stretch. Of a photograph every window is of another move.
+        """
         rng = generator_of(seed)
-        places, moves = rng.random(len(videos)), rng.integers(2**31, size=len(videos))
-        clips = []
-        for video, place, move in zip(videos, places, moves, strict=True):
-            last = max(0, int(self.lengths[video]) - length)
-            clips.append(self.window(video, int(place * (last + 1)), length, move=int(move)))
-        return clips
+        rows = [(video, part) for video in videos for part in range(parts)]
+        places, moves = rng.random(len(rows)), rng.integers(2**31, size=len(rows))
+        drawn = []
+        for (video, part), place, move in zip(rows, places, moves, strict=True):
+            count = int(self.lengths[video])
+            first, end = 0, count
+            if self.cameras[video] is None and count >= parts:
+                first, end = part * count // parts, (part + 1) * count // parts
+            start = first + int(place * (max(0, end - first - length) + 1))
+            drawn.append((self.window(video, start, min(length, end - start), move=int(move)), start))
+        return drawn
 
     @classmethod
     def from_packed(

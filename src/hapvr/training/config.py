@@ -1,11 +1,13 @@
 """The settings of a training run: one frozen dataclass a section, read from TOML and from `section.key=value` words.
 
 Every default is the paper's (HAP-VR, arXiv:2407.15566); a recipe is a TOML file that names what it changes. Those that
-are shipped are known by name: "paper", "small" and "tiny".
+are shipped are known by name: "paper", "small", "tiny" and "whole". A recipe may have stages, each with settings of its
+own and beginning with the model that the one before it gave.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import json
@@ -21,11 +23,12 @@ import torch
 from hapvr import losses as all_losses
 from hapvr.config import parse_toml, suggest
 from hapvr.errors import ConfigError
-from hapvr.losses import Term, WeightedLosses
+from hapvr.losses import HAPVR_WEIGHTS, Term, WeightedLosses
 from hapvr.similarity import SimilarityConfig
 from hapvr.training.augment import ViewConfig
 
 RECIPES = Path(__file__).parent / "recipes"  # package data
+STAGE = "stage"  # the table of a recipe that holds its stages
 
 # What a table below [losses] may be called: the loss and the level it works at.
 TERMS: Mapping[str, tuple[str, str]] = {
@@ -43,10 +46,13 @@ TERMS: Mapping[str, tuple[str, str]] = {
     "dir_ap": ("DirAP", "video"),
     "black_box_ap": ("BlackBoxAP", "video"),
     "smooth_ap": ("SmoothAP", "video"),
+    "event_ap": ("QuadLinearAP", "event"),
+    "instant_ap": ("QuadLinearAP", "instant"),
+    "instant_infonce": ("InfoNCE", "instant"),
 }
-_HAPVR_WEIGHTS = {"frame_ap": 6.0, "video_ap": 4.0, "infonce": 1.0, "sshn": 3.0, "range": 1.0}
 
 Start = Literal["random", "base"]
+Targets = Literal["own", "master"]
 TeacherKind = Literal["backbone", "vit_small16", "none"]
 Precision = Literal["auto", "bfloat16", "float16", "float32"]
 Section = TypeVar("Section")
@@ -61,6 +67,7 @@ class DataConfig:
     batch: int = 64  # videos a step and process; each gives a weak and a strong clip
     alike: float = 0.0  # share of a batch that is drawn as groups of look-alikes; 0, as in the paper: by lot alone
     group: int = 8  # videos of such a group
+    parts: int = 1  # windows of each video; those of one video are footage of one event, but no copies
     size: int = 256  # pixels of the squares that frames are kept as; views are cut out of them
     device: str = "auto"  # whose memory they are kept in: that of the run, or "cpu"
 
@@ -68,6 +75,7 @@ class DataConfig:
         _require_whole(self, "batch", least=2)
         _require_number(self, "alike", low=0, high=1)
         _require_whole(self, "group", least=2)
+        _require_whole(self, "parts", least=1)
         _require_whole(self, "size", least=16)
 
 
@@ -79,9 +87,32 @@ class ModelConfig:
         "lite-untrained"  # a model's name or folder: its backbone and whitening, both frozen, describe the frames
     )
     start: Start = "random"  # the network's first weights: drawn from run.seed, or those of the base
+    learn_psi: bool = True  # false: psi stays as it starts, and what is before it learns
 
     def __post_init__(self) -> None:
         _require_choice(self, "start", get_args(Start))
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """Whether the backbone learns too, and how far it may go from what it was."""
+
+    rate: float = 0.0  # learning rate at the top of the schedule; 0: it is frozen, as in the paper
+    weight_decay: float = 1e-4
+    stay: float = 2.0  # weight of what weak views of frames change: the mean of 1 - cosine of their region vectors
+    average: float = 0.998  # of all weights, a step: what a run gives is their running mean
+    targets: Targets = "own"  # what frames are compared with by the losses of instants: other views as the backbone in
+    # training sees them, or clean frames as it saw them before
+    same: float = 0.85  # frames of one video that were as similar as that are not told from each other
+    twin: float = 0.95  # the same for frames of two videos, and for the videos as a whole
+
+    def __post_init__(self) -> None:
+        for name in ("rate", "weight_decay", "stay"):
+            _require_number(self, name, low=0)
+        _require_number(self, "average", low=0, high=1)
+        _require_choice(self, "targets", get_args(Targets))
+        for name in ("same", "twin"):
+            _require_number(self, name, low=-1)
 
 
 @dataclass(frozen=True)
@@ -119,7 +150,7 @@ class LossesConfig:
     """
 
     terms: Mapping[str, Mapping[str, float]] = field(
-        default_factory=lambda: {name: {"weight": weight} for name, weight in _HAPVR_WEIGHTS.items()}
+        default_factory=lambda: {name: {"weight": weight} for name, weight in HAPVR_WEIGHTS.items()}
     )
 
     def __post_init__(self) -> None:
@@ -275,6 +306,7 @@ class TrainConfig:
     views: ViewConfig = field(default_factory=ViewConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     similarity: SimilarityConfig = field(default_factory=SimilarityConfig)
+    backbone: BackboneConfig = field(default_factory=BackboneConfig)
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
     losses: LossesConfig = field(default_factory=LossesConfig)
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
@@ -302,12 +334,62 @@ def recipes() -> list[str]:
 def load_config(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> TrainConfig:
     """The settings of a TOML file or of a shipped recipe, changed by words such as "schedule.steps=100".
 
+    `ConfigError` for a recipe of several stages: `load_stages` reads those.
+
     >>> load_config("tiny", ["schedule.steps=7"]).schedule.steps
     7
     >>> load_config("tiny", ["schedul.steps=7"])
     Traceback (most recent call last):
     hapvr.errors.ConfigError: TrainConfig has no section 'schedul'; did you mean 'schedule'?
     """
+    stages = load_stages(source, overrides)
+    if len(stages) > 1:
+        raise ConfigError(f"'{source}' has the stages {', '.join(stages)}: read it with load_stages.")
+    return next(iter(stages.values()))
+
+
+def load_stages(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> dict[str, TrainConfig]:
+    """The settings of each stage of a recipe, in order; a recipe without stages has one, named "".
+
+    The tables of [stage.NAME] change the settings that are common to all. A stage is kept in a folder of its name below
+    run.folder; all but the first begin with the model of the one before. Words such as "schedule.steps=100" change
+    every stage, "stage.NAME.schedule.steps=100" one.
+
+    >>> whole = load_stages("whole", ["stage.harden.schedule.steps=7", "run.folder=runs/a"])
+    >>> [(name, config.model.base) for name, config in whole.items()]
+    [('harden', 'lite-untrained'), ('clips', 'runs/a/harden/model'), ('network', 'runs/a/clips/model')]
+    >>> whole["harden"].schedule.steps
+    7
+    """
+    table = _read_table(source)
+    words = list(overrides)
+    for word in words:
+        if word.startswith(STAGE + "."):
+            _override(table, word)
+    stages = table.pop(STAGE, None)
+    if stages is None:
+        stages = {"": {}}
+    if not isinstance(stages, Mapping) or not all(isinstance(changes, Mapping) for changes in stages.values()):
+        raise ConfigError(f"[{STAGE}] holds a table for each stage, such as [{STAGE}.first.schedule]; got {stages!r}.")
+    configs: dict[str, TrainConfig] = {}
+    base: str | None = None
+    for name, changes in stages.items():
+        merged = _merged(table, changes)
+        if base is not None:
+            merged = _merged(merged, {"model": {"base": base}})
+        for word in words:
+            if not word.startswith(STAGE + "."):
+                _override(merged, word)
+        config = config_from(merged)
+        if name:
+            folder = (Path(config.run.folder) / name).as_posix()
+            config = dataclasses.replace(config, run=dataclasses.replace(config.run, folder=folder))
+            base = f"{folder}/model"
+        configs[name] = config
+    return configs
+
+
+def _read_table(source: str | os.PathLike[str]) -> dict[str, Any]:
     path = RECIPES / f"{source}.toml" if str(source) in recipes() else Path(source)
     try:
         text = path.read_text(encoding="utf-8")
@@ -315,10 +397,16 @@ def load_config(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -
         raise ConfigError(f"'{source}' is neither a file nor a recipe; recipes: {', '.join(recipes())}.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"'{path}' cannot be read: {error}.") from error
-    table = parse_toml(text, str(path))
-    for word in overrides:
-        _override(table, word)
-    return config_from(table)
+    return parse_toml(text, str(path))
+
+
+def _merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables with changes. [losses] is replaced as a whole: the terms that are named are the terms there are."""
+    merged = {key: dict(value) if isinstance(value, Mapping) else value for key, value in table.items()}
+    for key, value in changes.items():
+        nested = key != "losses" and isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merged(merged[key], value) if nested else copy.deepcopy(value)
+    return merged
 
 
 def config_from(table: Mapping[str, Any]) -> TrainConfig:

@@ -16,7 +16,7 @@ from torch import Tensor
 from hapvr.checks import shape_of
 from hapvr.errors import DataError, ShapeError
 from hapvr.losses import LossInputs, WeightedLosses
-from hapvr.similarity import VideoSimilarity
+from hapvr.similarity import Comparison, VideoSimilarity
 from hapvr.training.config import TeacherConfig
 from hapvr.training.distributed import gather, rank, world_size
 from hapvr.training.pseudo_labels import frame_pseudo_labels
@@ -32,6 +32,12 @@ class Batch:
     regions: Tensor  # [N, T, R, D]
     contents: Tensor  # int64 [N, K], the numbers of the videos that a clip shows; the rest is NOTHING
     frames: Tensor | None = None  # [N, T, D'] frame vectors of the teacher
+    videos: Tensor | None = None  # int64 [N, K'], where `contents` are windows: the videos that these were cut from
+    instants: Tensor | None = None  # int64 [N, T, K''], the instants that a frame shows; the rest is NOTHING
+    excused: Tensor | None = None  # bool [N T, N T], frames that need not be told apart
+    twins: Tensor | None = None  # bool [N, N], clips that need not be told apart
+    taught: Tensor | None = None  # [N, T, R, D], clean frames as the backbone saw them before; of weak views, the views
+    targets: Tensor | None = None  # [N, T, R, D], described, what the losses of instants compare with; None: each other
 
     def __post_init__(self) -> None:
         if self.regions.ndim != 4:
@@ -99,20 +105,28 @@ def step_losses(
     everyone = gather(batch.regions)  # frozen: no gradient passes, and each process describes all of them
     contents = gather(_widened(batch.contents))
     with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-        comparison = model(batch.regions, everyone)
+        scored = bool(losses.levels - {"frame", "instant"})  # by psi, which costs the more the shorter clips are
+        comparison = model(batch.regions, everyone) if scored else _compare_frames(model, batch.regions, everyone)
+        instants = _instant_matrix(model, comparison.frame_matrices, batch) if "instant" in losses.levels else None
     first = _first_row(len(batch.regions), device)
     rows = torch.arange(first, first + len(batch.regions), device=device)
     relevance = shared_content(contents, contents)
     itself = torch.eye(len(contents), dtype=torch.bool, device=device)
+    event = relevance if batch.videos is None else shared_content(batch.videos, batch.videos)
+    left_out = itself if batch.twins is None else itself | (batch.twins & ~event)
     scores = gather(comparison.scores / 2 + 0.5)
     inputs = LossInputs(
         scores=scores,
         relevance=relevance,
-        ignore=itself,
+        ignore=left_out | (event & ~relevance),
         self_scores=scores.diagonal(),
         raw=comparison.raw,
         raw_mask=comparison.raw_mask,
+        event_relevance=event,
+        event_ignore=left_out,
     )
+    if instants is not None:
+        inputs = replace(inputs, **_instant_inputs(instants, batch))
     query, target = (relevance & ~itself)[rows].nonzero(as_tuple=True)  # the positive pairs of this process
     if "frame" in losses.levels:
         if batch.frames is None:
@@ -134,6 +148,41 @@ def step_losses(
         terms["range"] = gather(terms["range"][None]).sum()
     shown = comparison.frame_matrices[query[:_SHOWN], target[:_SHOWN]].detach()
     return StepValues(total, terms, scores.detach(), relevance, shown)
+
+
+def _compare_frames(model: VideoSimilarity, query: Tensor, target: Tensor) -> Comparison:
+    """The frame matrices of all clips, and for the log what they give as scores without psi."""
+    described, others = model.describe(query), model.describe(target)
+    shape = (query.shape[0], query.shape[1], target.shape[0], target.shape[1])
+    plane = model.frame_matrix_unchecked(described.flatten(0, 1), others.flatten(0, 1))
+    matrices = plane.view(shape).transpose(1, 2)
+    return Comparison(model.aggregate_time(matrices.detach()), matrices, None, None)
+
+
+def _instant_matrix(model: VideoSimilarity, matrices: Tensor, batch: Batch) -> Tensor:
+    """Similarities [N T, N T] of all frames with each other, `matrices` being [N, N, T, T], or with the targets."""
+    if batch.targets is None:
+        return matrices.transpose(1, 2).flatten(2).flatten(0, 1)
+    own = model.describe_unchecked(batch.regions.flatten(0, 1))
+    return model.frame_matrix_unchecked(own, batch.targets.flatten(0, 1).to(own.dtype))
+
+
+def _instant_inputs(matrix: Tensor, batch: Batch) -> dict[str, Tensor]:
+    """Scores, relevance and what is left out, [N T, N T], of single frames.
+
+    Frames of the same instant are positive. Views of one clip are not compared with each other; with the targets they
+    are, and other frames of one clip are told apart there.
+    """
+    if batch.instants is None:
+        raise DataError("a loss of instants is in the recipe, and the batch does not know which instants frames show.")
+    N, T = batch.regions.shape[:2]
+    instants = batch.instants.flatten(0, 1)
+    relevance = shared_content(instants, instants)
+    clip = torch.arange(N, device=matrix.device).repeat_interleave(T)
+    ignore = (clip[:, None] == clip) & (batch.targets is None)
+    if batch.excused is not None:
+        ignore = ignore | (batch.excused & ~relevance)
+    return {"instant_scores": matrix / 2 + 0.5, "instant_relevance": relevance, "instant_ignore": ignore}
 
 
 def _with_own_range(losses: WeightedLosses) -> WeightedLosses:

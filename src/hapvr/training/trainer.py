@@ -7,11 +7,12 @@ on from its last checkpoint as if it had never stopped: on a CPU bit for bit.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,8 +23,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hapvr import weights
+from hapvr.backbones import Backbone
 from hapvr.errors import ConfigError, DataError
-from hapvr.model import Model, base_parts, load
+from hapvr.model import Model, base_parts, load, trained_parts
 from hapvr.similarity import VideoSimilarity
 from hapvr.training.augment import Views
 from hapvr.training.bank import Bank, BankSource, make_bank
@@ -38,6 +40,7 @@ from hapvr.training.run_folder import Report, RunFolder
 from hapvr.training.sources import ClipSource, Source, drawn_videos, seed_of
 from hapvr.training.step import StepValues, step_losses
 from hapvr.training.validation import Benchmark, load_benchmark
+from hapvr.training.whole import WholeSource, average_into, learning_regions, new_student, stay_loss
 
 _REMEDY = (
     "The last checkpoint is as it was. Lower optimiser.rate, set optimiser.clip, or look at the data of that step."
@@ -72,6 +75,7 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
         device = config.run.torch_device()
         base = load(config.model.base)
         model = new_network(config, base).to(device)  # what contradicts the base is refused before any work
+        backbone = new_student(base.extractor.backbone, device) if config.backbone.rate else None
         benchmark = load_benchmark(config.validation)
         folder = Path(config.run.folder)
         begun = rank() == 0 and (folder / "checkpoints").is_dir()
@@ -86,13 +90,30 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
                 run.note_skipped(clips.skipped)
                 run.log_sheet(lambda path: _draw_sheet(clips, config, path, min(_SHOWN, config.data.batch)))
             report(f"{len(clips)} videos, {len(clips.skipped)} skipped; {device}, {world_size()} process(es)")
-            source = _source(config, clips, build_encoder(config, base, device), device, report)
-        metrics = fit(model, source, config, run=run, benchmark=benchmark, report=report)
+            if backbone is None:
+                source = _source(config, clips, build_encoder(config, base, device), device, report)
+            else:
+                source = whole_source(config, clips, base, backbone, device)
+        metrics = fit(model, source, config, run=run, benchmark=benchmark, report=report, backbone=backbone)
         if run is not None:
-            save_trained(folder / "model", model, config)
+            save_trained(folder / "model", model, config, backbone=backbone)
             run.close()
             report(f"the model is in {folder / 'model'}")
         return Trained(model, folder, folder / "model", metrics)
+
+
+def train_stages(stages: Mapping[str, TrainConfig], *, report: Report = print) -> Trained:
+    """Train one stage after the other (see `load_stages`); those that are done already take a moment.
+
+    Returns what the last gives.
+    """
+    if not stages:
+        raise ConfigError("there is no stage to train.")
+    for name, config in stages.items():
+        if name:
+            report(f"stage {name}: {config.run.folder}")
+        trained = train(config, report=report)
+    return trained
 
 
 def train_from_bank(
@@ -122,16 +143,18 @@ def fit(
     run: RunFolder | None = None,
     benchmark: Benchmark | None = None,
     report: Report = print,
+    backbone: Backbone | None = None,
 ) -> dict[str, float]:
     """Take all steps of the schedule that are not done yet; returns the metrics of the last validation.
 
     Every process passes its own part of the data as `source`, or None where no step is left; `run` is given in the
-    first alone, or nowhere.
+    first alone, or nowhere. With a `backbone`, which the source's regions come from, it learns too; network and
+    backbone end as the running means of their weights.
 
     Raises:
         DataError: the loss or a gradient is NaN or infinite. Nothing of it reaches a checkpoint.
     """
-    trainer = Trainer(model, config)
+    trainer = Trainer(model, config, backbone=backbone)
     if not trainer.parameters:
         raise ConfigError("nothing in this network is trained: similarity needs attention, binarisation or psi.")
     steps = config.schedule.steps
@@ -173,6 +196,8 @@ def fit(
                     run.save(trainer.checkpoint(best, metrics), best=True)
         if run is not None and (done % config.run.checkpoint_every == 0 or done == steps):
             run.save(trainer.checkpoint(best, metrics))
+    if trainer.mean is not None:
+        trainer.whole.load_state_dict(trainer.mean.state_dict())
     model.eval()
     return metrics
 
@@ -180,17 +205,25 @@ def fit(
 class Trainer:
     """The state of a run between two steps: network, optimiser, and how many steps are done."""
 
-    def __init__(self, model: VideoSimilarity, config: TrainConfig) -> None:
+    def __init__(self, model: VideoSimilarity, config: TrainConfig, *, backbone: Backbone | None = None) -> None:
         self.model, self.config = model.train(), config
         self.losses = config.losses.build()
-        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if not config.model.learn_psi and model.comparator is not None:
+            model.comparator.requires_grad_(False)
+        self.whole: torch.nn.Module = model
+        self.mean: torch.nn.Module | None = None  # the running mean of the weights, where the backbone learns
+        if backbone is not None:
+            self.whole = torch.nn.ModuleDict({"similarity": model, "backbone": backbone})
+            self.mean = copy.deepcopy(self.whole).requires_grad_(False)
+        self.parameters = [parameter for parameter in self.whole.parameters() if parameter.requires_grad]
         own = config.optimiser
-        self.optimiser: torch.optim.Optimizer = torch.optim.AdamW(
-            self.parameters or [torch.zeros(1)],
-            lr=own.rate,
-            betas=(own.beta1, own.beta2),
-            weight_decay=own.weight_decay,
-        )
+        groups: list[dict[str, Any]] = [
+            {"params": [*model.parameters()] or [torch.zeros(1)], "rate": own.rate, "weight_decay": own.weight_decay}
+        ]
+        if backbone is not None:
+            slow = config.backbone
+            groups.append({"params": [*backbone.parameters()], "rate": slow.rate, "weight_decay": slow.weight_decay})
+        self.optimiser: torch.optim.Optimizer = torch.optim.AdamW(groups, lr=own.rate, betas=(own.beta1, own.beta2))
         self.dtype = config.run.dtype(model.device)
         self.scaler = torch.amp.GradScaler(model.device.type, enabled=self.dtype == torch.float16)
         self.clock = Clock(model.device)
@@ -200,15 +233,20 @@ class Trainer:
     def step(self, source: Source) -> StepValues:
         """Take one step."""
         batch = source.batch(self.done, self.clock)
-        self.rate = self.config.optimiser.rate * self.config.schedule.share(self.done)
+        share = self.config.schedule.share(self.done)
+        self.rate = self.config.optimiser.rate * share
         for group in self.optimiser.param_groups:
-            group["lr"] = self.rate
+            group["lr"] = group["rate"] * share
         self.optimiser.zero_grad(set_to_none=True)
         with self.clock("head"):
             try:
                 values = step_losses(self.model, self.losses, batch, teacher=self.config.teacher, dtype=self.dtype)
             except DataError as error:
                 raise DataError(f"step {self.done + 1}: {error} {_REMEDY}") from error
+            if self.mean is not None and self.config.backbone.stay:
+                stay = stay_loss(self.model, batch)
+                terms = values.terms | {"stay": stay.detach()}
+                values = values._replace(total=values.total + self.config.backbone.stay * stay, terms=terms)
             self._require_finite(values.total, values)
             self.scaler.scale(values.total).backward()  # type: ignore[no-untyped-call]
         with self.clock("optimiser"):
@@ -220,6 +258,9 @@ class Trainer:
                 self._require_finite(norm, values)
             self.scaler.step(self.optimiser)
             self.scaler.update()
+            if self.mean is not None:  # at first over few steps: the mean shall not remember where it began for long
+                keep = min(self.config.backbone.average, (self.done + 1) / (self.done + 10))
+                average_into(self.mean, self.whole, keep=keep)
         self.done += 1
         return values
 
@@ -230,11 +271,17 @@ class Trainer:
             "metrics": metrics,
             "scaler": self.scaler.state_dict(),
         }
-        return Checkpoint(self.done, pack_state(self.model, self.optimiser), values)
+        tensors = pack_state(self.whole, self.optimiser)
+        if self.mean is not None:
+            tensors |= {f"mean.{name}": tensor for name, tensor in self.mean.state_dict().items()}
+        return Checkpoint(self.done, tensors, values)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
-        unpack_state(checkpoint.tensors, self.model, self.optimiser)
+        unpack_state(checkpoint.tensors, self.whole, self.optimiser)
+        if self.mean is not None:
+            means = {name: value for name, value in checkpoint.tensors.items() if name.startswith("mean.")}
+            self.mean.load_state_dict({name.removeprefix("mean."): value for name, value in means.items()})
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(checkpoint.values["scaler"])
         self.done = checkpoint.step
@@ -336,12 +383,16 @@ def new_network(config: TrainConfig, base: Model | None) -> VideoSimilarity:
                 f"similarity.dims is {config.similarity.dims}; region vectors of '{base.name}' have {dims}."
             )
         if config.model.start == "base":
-            if base.similarity.config != config.similarity:
-                raise ConfigError(
-                    f"model.start='base' takes the network of '{base.name}' as it is ({base.similarity.config}); "
-                    f"[similarity] asks for another ({config.similarity})."
-                )
-            return base.similarity
+            if base.similarity.config == config.similarity:
+                return base.similarity
+            if base.similarity.config == dataclasses.replace(config.similarity, projection=False):
+                network = VideoSimilarity(config.similarity)  # its projection starts as none
+                network.load_state_dict(base.similarity.state_dict(), strict=False)
+                return network
+            raise ConfigError(
+                f"model.start='base' takes the network of '{base.name}' as it is ({base.similarity.config}), or with a "
+                f"projection; [similarity] asks for another ({config.similarity})."
+            )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(config.run.seed, 6))
         return VideoSimilarity(config.similarity)
@@ -383,15 +434,15 @@ def _draw_sheet(clips: ClipSet, config: TrainConfig, path: str | os.PathLike[str
     return save_preview(path, windows, config.views, seed_of(seed, 2))
 
 
-def build_encoder(config: TrainConfig, base: Model, device: torch.device) -> Encoder:
-    """Backbone, whitening and teacher of the settings, ready to compute."""
+def build_encoder(config: TrainConfig, base: Model, device: torch.device, *, teacher: bool = True) -> Encoder:
+    """Backbone, whitening and, if wanted, teacher of the settings, ready to compute."""
     if base.extractor.whitening is None:
         raise ConfigError(f"the model '{base.name}' has no whitening.")
     wanted = config.run.compiled
     return Encoder(
         base.extractor.backbone,
         base.extractor.whitening,
-        build_teacher(config.teacher) if "frame" in config.losses.build().levels else None,
+        build_teacher(config.teacher) if teacher and "frame" in config.losses.build().levels else None,
         device=device,
         dtype=config.run.dtype(device),
         micro_batch=config.run.micro_batch,
@@ -399,10 +450,45 @@ def build_encoder(config: TrainConfig, base: Model, device: torch.device) -> Enc
     )
 
 
-def save_trained(folder: Path, similarity: VideoSimilarity, config: TrainConfig) -> Path:
-    """Write the base model with the trained network in place of its own, and how it was trained."""
-    parts = base_parts(config.model.base)
-    parts["similarity"] = weights.Part(dataclasses.asdict(similarity.config), similarity.state_dict())
+def whole_source(
+    config: TrainConfig, clips: ClipSet, base: Model, backbone: Backbone, device: torch.device
+) -> WholeSource:
+    """What steps are taken on where the backbone learns too."""
+    if base.extractor.whitening is None:
+        raise ConfigError(f"the model '{base.name}' has no whitening.")
+    if world_size() > 1:
+        raise ConfigError("a backbone is trained by one process; start it without torchrun, or set backbone.rate=0.")
+    if config.validation.features:
+        raise ConfigError("validation.features were made by the backbone as it was: they say nothing while it learns.")
+    data, dtype = config.data, config.run.dtype(device)
+    compiled = config.run.compiled == "yes" or (config.run.compiled == "auto" and device.type == "cuda")
+    return WholeSource(
+        clips,
+        learning_regions(backbone, base.extractor.whitening.to(device), dtype, compiled=compiled),
+        build_encoder(config, base, device, teacher=False),
+        views=config.views,
+        settings=config.backbone,
+        batch=data.batch,
+        parts=data.parts,
+        seed=config.run.seed,
+        alike=data.alike,
+        group=data.group,
+    )
+
+
+def save_trained(
+    folder: Path, similarity: VideoSimilarity, config: TrainConfig, *, backbone: Backbone | None = None
+) -> Path:
+    """Write the base model with the trained network in place of its own, and how it was trained.
+
+    Where the network began as the base's, or the backbone was trained too, the model keeps the base's whitening and its
+    untrained form; see `trained_parts`.
+    """
+    if backbone is not None or config.model.start == "base":
+        parts = trained_parts(config.model.base, similarity, backbone=backbone)
+    else:
+        parts = base_parts(config.model.base)
+        parts["similarity"] = weights.Part(dataclasses.asdict(similarity.config), similarity.state_dict())
     trained = {
         "base": config.model.base,
         "teacher": config.teacher.kind,

@@ -26,10 +26,15 @@ _BOUNDS = {
     "noise_strength": (0.0, 255.0),
     "low_rate_step": (1, math.inf),
     "border_width": (0.0, 0.2),
+    "stickers_size": (0.01, 1.0),
+    "tiny_scale": (0.05, 1.0),
+    "tiny_quality": (1, 100),
+    "screen_strength": (0.0, 1.0),
 }
 _PROBABILITIES = (
     "flip", "text", "emoji", "blur", "shuffle_dropout", "fast_forward", "slow_motion", "reverse", "pause", "shuffle",
-    "drop", "keep_dropped", "mixup", "jpeg", "letterbox", "perspective", "noise", "low_rate", "border",
+    "drop", "keep_dropped", "mixup", "jpeg", "letterbox", "perspective", "noise", "low_rate", "border", "turned",
+    "backdrop", "stickers", "tiny", "screen",
 )  # fmt: skip
 _KINDS = ("shuffle_dropout", "fast_forward", "slow_motion", "reverse", "pause")
 _WHOLE = ("window", "low_rate_step")
@@ -97,6 +102,16 @@ class ViewConfig:
     jpeg_quality: Range = (15.0, 75.0)  # as JPEG files name it, 1 to 100
     border: float = 0.0  # of a clip pasted into another one: it gets a frame of one colour
     border_width: Range = (0.01, 0.04)  # share of the side
+    turned: float = 0.0  # by 90, 180 or 270 degrees
+    backdrop: float = 0.0  # of the views with bars: the bars show the picture itself, enlarged, blurred and darker
+    stickers: float = 0.0  # emoji that stay where they are, up to `most_stickers` of them
+    most_stickers: int = 6
+    stickers_size: Range = (0.15, 0.45)  # root of the area one covers
+    tiny: float = 0.0  # made small, kept as a JPEG, and enlarged again
+    tiny_scale: Range = (0.25, 0.5)  # of the side
+    tiny_quality: Range = (5.0, 50.0)  # as JPEG files name it
+    screen: float = 0.0  # filmed from a screen: stripes that drift, and flicker
+    screen_strength: Range = (0.05, 0.18)  # of the stripes and of the flicker, share of the brightness
 
     def __post_init__(self) -> None:
         for field in fields(self):  # JSON and TOML know lists only
@@ -117,7 +132,8 @@ class ViewConfig:
                 )
             if name in _WHOLE and not all(isinstance(end, int) for end in value):
                 raise ConfigError(f"{name} is a range of whole numbers, got {value!r}.")
-        for name, least in (("frames", 1), ("size", 8), ("randaugment_ops", 0), ("randaugment_bins", 2)):
+        least_of = {"frames": 1, "size": 8, "randaugment_ops": 0, "randaugment_bins": 2, "most_stickers": 1}
+        for name, least in least_of.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"{name} is a whole number of at least {least}, got {value!r}.")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.training.augment.resample import on, placing, resample, to_pixels, working_type
+from hapvr.training.augment.resample import blurring, on, placing, resample, to_pixels, working_type
 
 # The example tables of the JPEG standard (ITU-T T.81, annex K): luma and chroma steps, which quality scales.
 _LUMA = (
@@ -71,12 +71,59 @@ def add_noise(pictures: Tensor, strength: Tensor, generator: torch.Generator) ->
     return to_pixels(pictures + noise * strength.to(noise.dtype).view(-1, *[1] * (pictures.ndim - 1)))
 
 
-def letterbox(pictures: Tensor, bars: Tensor) -> Tensor:
-    """uint8 [N, C, S, S] squeezed between black bars: `bars` [N, 2] pixels above and below, and left and right."""
+def letterbox(pictures: Tensor, bars: Tensor, backdrop: Tensor | None = None) -> Tensor:
+    """uint8 [N, C, S, S] squeezed between bars: `bars` [N, 2] pixels above and below, and left and right.
+
+    They are black; where `backdrop` [N] is True they show the picture, twice as large, blurred and darker.
+    """
     S = pictures.shape[-1]
+    dtype = working_type(pictures.device)
     zero, whole = torch.zeros(len(bars), device=bars.device), torch.full((len(bars),), float(S), device=bars.device)
     rows, columns = (placing(S, S, zero, whole, bar.float(), S - 2.0 * bar) for bar in bars.unbind(1))
-    return to_pixels(resample(pictures.to(working_type(pictures.device)), rows, columns), clamp=False)
+    squeezed = resample(pictures.to(dtype), rows, columns)
+    if backdrop is None or not bool(backdrop.any()):
+        return to_pixels(squeezed, clamp=False)
+    soft = (
+        blurring(S, torch.full((1,), 0.06 * S, device=bars.device))[0]
+        @ placing(S, S, whole[:1] / 4, whole[:1] / 2, zero[:1], whole[:1])[0]
+    )
+    behind = resample(pictures.to(dtype), soft.expand(len(bars), S, S), soft.expand(len(bars), S, S)) * 0.6
+    place = torch.arange(S, device=bars.device) + 0.5
+    inside = [(place > bar[:, None]) & (place < (S - bar)[:, None]) for bar in bars.unbind(1)]
+    bare = ~(inside[0][:, None, :, None] & inside[1][:, None, None, :]) & backdrop[:, None, None, None]
+    return to_pixels(torch.where(bare, behind, squeezed), clamp=False)
+
+
+def turn(pictures: Tensor, quarters: int) -> Tensor:
+    """Squares [..., S, S] turned counter-clockwise by so many quarters."""
+    return pictures.rot90(quarters, (-2, -1)).contiguous()
+
+
+def shrink(pictures: Tensor, sides: Tensor, quality: Tensor) -> Tensor:
+    """uint8 [N, T, 3, S, S] made as small as `sides` [N] pixels, kept as JPEG of `quality` [N], and enlarged again."""
+    N, T, C, S, _ = pictures.shape
+    zero, whole = torch.zeros(N, device=sides.device), torch.full((N,), float(S), device=sides.device)
+    small = sides.float()
+    down = placing(S, S, zero, whole, zero, small)  # into the corner of a square of the old size
+    up = placing(S, S, zero, small, zero, whole)
+    dtype = working_type(pictures.device)
+    tiny = to_pixels(resample(pictures.flatten(1, 2).to(dtype), down, down), clamp=False).view(N * T, C, S, S)
+    packed = jpeg(tiny, quality.repeat_interleave(T)).reshape(N, T * C, S, S)
+    return to_pixels(resample(packed.to(dtype), up, up), clamp=False).view(N, T, C, S, S)
+
+
+def film_screen(pictures: Tensor, looks: Tensor) -> Tensor:
+    """uint8 [N, T, C, S, S] as a camera sees a screen: `looks` [N, 4] as in `Plan.screen`.
+
+    Stripes of a width and tilt drift from frame to frame, and the brightness of each frame flickers.
+    """
+    N, T, _, S, _ = pictures.shape
+    strength, width, tilt, flicker = (value.view(N, 1, 1, 1, 1) for value in looks.unbind(1))
+    place = torch.arange(S, device=pictures.device, dtype=torch.float32)
+    time = torch.arange(T, device=pictures.device, dtype=torch.float32).view(1, T, 1, 1, 1)
+    phase = (place[:, None] + tilt * place) / width + 0.13 * time
+    light = 1 + flicker * torch.sin(2.4 * time + 40 * tilt)
+    return to_pixels(pictures * (1 + strength * torch.sin(2 * math.pi * phase)) * light)
 
 
 def perspective(pictures: Tensor, corners: NDArray[np.float64]) -> Tensor:

@@ -58,6 +58,11 @@ class Plan:
     noise: Floats  # [B]: standard deviation, 0 for none
     jpeg: Integers  # [B]: quality, 0 for none
     noise_seed: int  # of the pixels of noise, which the device draws
+    quarters: Integers  # [B]: quarter turns, 0 to 3
+    backdrop: Bools  # [B]: bars show the picture
+    stickers: tuple[Overlays, ...]  # one after the other; each the same in all frames of a clip
+    tiny: Integers  # [B, 2]: pixels of the side it is made small to, and the quality of JPEG; 0 for not at all
+    screen: Floats  # [B, 4]: strength of the stripes, their width in pixels, their tilt, strength of the flicker
 
     @property
     def content(self) -> Bools:
@@ -71,7 +76,7 @@ class Plan:
 
 def draw_plan(shapes: Sequence[tuple[int, int, int]], config: ViewConfig, seed: Seed) -> Plan:
     """Draw what happens to clips of these shapes (frames, height, width); `seed` is one number or several."""
-    streams = iter(generator_of(seed).spawn(12))
+    streams = iter(generator_of(seed).spawn(16))
     B, T, S = len(shapes), config.frames, config.size
     index, kinds, held = _times(next(streams), [shape[0] for shape in shapes], config)
     rng = next(streams)
@@ -101,10 +106,21 @@ def draw_plan(shapes: Sequence[tuple[int, int, int]], config: ViewConfig, seed: 
     noise_seed = int(rng.integers(2**62))
     rng = next(streams)
     jpeg = _whole(rng.uniform(*config.jpeg_quality, B)) * _chosen(rng, config.jpeg, (B,))
+    rng = next(streams)
+    quarters = rng.integers(1, 4, B) * _chosen(rng, config.turned, (B,))
+    backdrop = _chosen(rng, config.backdrop, (B,)) & bars.any(1)
+    stickers = _stickers(next(streams), B, config)
+    rng = next(streams)
+    tiny = np.stack([_whole(rng.uniform(*config.tiny_scale, B) * S), _whole(rng.uniform(*config.tiny_quality, B))], 1)
+    tiny = np.maximum(1, tiny) * _chosen(rng, config.tiny, (B, 1))
+    rng = next(streams)
+    looks = [rng.uniform(*config.screen_strength, B), rng.uniform(0.02, 0.06, B) * S, rng.uniform(-0.6, 0.6, B)]
+    screen = np.stack([*looks, rng.uniform(*config.screen_strength, B)], 1) * _chosen(rng, config.screen, (B, 1))
     return Plan(
         index=index, kinds=kinds, held=held, crop=crop, flip=flip, operations=operations, strengths=strengths,
         text=text, emoji=emoji, blur=blur, host=host, box=box, border=border,
         border_colour=border_colour, corners=corners, bars=bars, noise=noise, jpeg=jpeg, noise_seed=noise_seed,
+        quarters=quarters, backdrop=backdrop, stickers=stickers, tiny=tiny, screen=screen,
     )  # fmt: skip
 
 
@@ -129,11 +145,17 @@ def describe(plan: Plan) -> list[str]:
         for names, values in zip(plan.operations, plan.strengths, strict=True):
             words.append(names[clip] + (f" {values[clip]:.4g}" if values[clip] else ""))
         words += [f"seen from aside {plan.corners[clip].max():.2f}"] * bool(plan.corners[clip].any())
-        words += [f"bars {plan.bars[clip].max()} px"] * bool(plan.bars[clip].any())
+        look = " of the picture" if plan.backdrop[clip] else ""
+        words += [f"bars{look} {plan.bars[clip].max()} px"] * bool(plan.bars[clip].any())
         words.append(f"text on {texts[clip]}, emoji on {emoji[clip]}, blur on {(plan.blur[clip] > 0).sum()} of {T}")
         if plan.host[clip] >= 0:
             edge = f" with a border of {plan.border[clip]}" if plan.border[clip] else ""
             words.append(f"in clip {plan.host[clip]}, box {plan.box[clip, 3]} x {plan.box[clip, 2]}{edge}")
+        count = sum(int((laid.frame // T == clip).any()) for laid in plan.stickers)
+        words += [f"{count} stickers"] * bool(count)
+        words += [f"turned by {90 * plan.quarters[clip]} degrees"] * bool(plan.quarters[clip])
+        words += [f"from {plan.tiny[clip, 0]} px, JPEG {plan.tiny[clip, 1]}"] * bool(plan.tiny[clip].any())
+        words += [f"from a screen {plan.screen[clip, 0]:.2f}"] * bool(plan.screen[clip].any())
         words += [f"noise {plan.noise[clip]:.1f}"] * bool(plan.noise[clip])
         words += [f"JPEG {plan.jpeg[clip]}"] * bool(plan.jpeg[clip])
         lines.append(", ".join(words))
@@ -241,6 +263,25 @@ def _overlays(
     shape *= np.minimum(1, S / shape.max(1, initial=1, keepdims=True))
     place = rng.random((count, 2)) * (S - shape)
     return Overlays(frame, sprite, np.concatenate([place, shape], 1), rng.uniform(*config.opacity, count))
+
+
+def _stickers(rng: Generator, clips: int, config: ViewConfig) -> tuple[Overlays, ...]:
+    """Up to `most_stickers` overlays a clip, in as many rounds: a round lays at most one over a frame."""
+    T, S = config.frames, config.size
+    bank = emojis()
+    counts = rng.integers(1, config.most_stickers + 1, clips) * _chosen(rng, config.stickers, (clips,))
+    rounds = []
+    for number in range(config.most_stickers):
+        sprite = rng.integers(0, len(bank), clips)
+        sides = rng.uniform(*config.stickers_size, (clips, 1)) * S
+        place = rng.random((clips, 2)) * S - sides / 2  # some reach over the edge
+        opacity = rng.uniform(*config.opacity, clips)
+        chosen = np.flatnonzero(counts > number)
+        if len(chosen):
+            box = np.concatenate([place, sides, sides], 1)[chosen].repeat(T, 0)
+            frame = (chosen[:, None] * T + np.arange(T)).reshape(-1)
+            rounds.append(Overlays(frame, sprite[chosen].repeat(T), box, opacity[chosen].repeat(T)))
+    return tuple(rounds)
 
 
 def _chosen(rng: Generator, chance: float, shape: tuple[int, ...]) -> Bools:

@@ -14,7 +14,7 @@ from hapvr.checks import shape_of
 from hapvr.errors import DataError, ShapeError
 from hapvr.training.augment import temporal
 from hapvr.training.augment.config import ViewConfig
-from hapvr.training.augment.extras import add_noise, jpeg, letterbox, perspective
+from hapvr.training.augment.extras import add_noise, film_screen, jpeg, letterbox, perspective, shrink, turn
 from hapvr.training.augment.plan import Overlays, Plan, Seed, draw_plan
 from hapvr.training.augment.randaugment import randaugment
 from hapvr.training.augment.resample import blurring, on, placing, put, resample, take, to_pixels, working_type
@@ -47,7 +47,8 @@ def make_views(
     """A weak and a strong view of each clip, with labels that say which views share content.
 
     Strong views are made in this order: the temporal edit, T frames, crop and flip, RandAugment, (perspective, bars),
-    text, emoji, blur, video-in-video, (noise, JPEG); what is in brackets is off by default.
+    text, emoji, (stickers), blur, video-in-video, (quarter turns, screen, tiny, noise, JPEG); what is in brackets is
+    off by default.
 
     Args:
         clips: uint8 [t, H, W, 3] each, RGB; as a rule 2T consecutive frames, or fewer of a short video. They may
@@ -81,12 +82,25 @@ def carry_out(plan: Plan, clips: Sequence[Tensor], config: ViewConfig, device: t
     aside = np.flatnonzero(plan.corners.any((1, 2)))
     _change(strong, aside, lambda part: perspective(part.flatten(1, 2), plan.corners[aside]))
     barred = np.flatnonzero(plan.bars.any(1))
-    _change(strong, barred, lambda part: letterbox(part.flatten(1, 2), on(plan.bars[barred], device)))
+    _change(
+        strong,
+        barred,
+        lambda part: letterbox(part.flatten(1, 2), on(plan.bars[barred], device), on(plan.backdrop[barred], device)),
+    )
     frames = strong.view(-1, *strong.shape[2:])  # [B T, 3, S, S]
     lay_over(frames, plan.text, "text")
     lay_over(frames, plan.emoji, "emoji")
+    for stickers in plan.stickers:
+        lay_over(frames, stickers, "emoji")
     blur(frames, plan.blur.reshape(-1))
     mix(strong, plan)
+    for quarters in (1, 2, 3):
+        turned = np.flatnonzero(plan.quarters == quarters)
+        _change(strong, turned, lambda part, quarters=quarters: turn(part, quarters))  # type: ignore[misc]
+    filmed = np.flatnonzero(plan.screen.any(1))
+    _change(strong, filmed, lambda part: film_screen(part, on(plan.screen[filmed], device)))
+    small = np.flatnonzero(plan.tiny.any(1))
+    _change(strong, small, lambda part: shrink(part, *on(plan.tiny[small], device).unbind(1)))
     noisy = np.flatnonzero(plan.noise)
     _change(strong, noisy, lambda part: add_noise(part, on(plan.noise[noisy], device), generator))
     packed = np.flatnonzero(plan.jpeg)
