@@ -20,7 +20,7 @@ import numpy as np
 
 from hapvr.features.folders import find_videos
 from hapvr.library import Library
-from hapvr.library.candidates import most_candidates
+from hapvr.library.candidates import max_candidates
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.training import Camera, ClipSet
@@ -71,7 +71,7 @@ def film_all(photos: Path, out: Path) -> Path:
 def measure(library: Library, folder: Path, queries: dict[str, Any]) -> dict[str, dict[str, float]]:
     files = find_videos([folder])
     database = len(set(library.store.catalogue().keys.tolist()))
-    k = most_candidates(database, k=1, limit=200)
+    k = max_candidates(database, k=1, limit=200)
     by_name = {path.stem: path for path in files.values()}
     found: dict[str, dict[str, float]] = {}
     features = {name: library.model.features(by_name[name]) for name in queries}

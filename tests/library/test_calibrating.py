@@ -94,7 +94,7 @@ def test_it_is_fitted_on_copies_and_other_pairs_kept_and_used(library: Library) 
     assert report.failed == ()
     # It is used from now on, here and by whoever opens the library next.
     for score in (-0.2, 0.3, 0.9):
-        for model in (library.model, calibrating.calibrated(eye(), library.store.folder)):  # type: ignore[arg-type]
+        for model in (library.model, calibrating.calibrated(eye(), library.store)):  # type: ignore[arg-type]
             assert model.calibration is not None
             assert model.calibration.probability(score) == calibration.probability(score)
     hits = library.search(library.videos()[0].id, k=3).hits
@@ -230,20 +230,23 @@ def test_options_that_make_no_sense_are_refused(library: Library) -> None:
             calibrate(library, **options)
 
 
-def test_a_damaged_file_is_named_and_a_rebuild_starts_without(library: Library) -> None:
+def test_a_damaged_file_is_named_and_so_is_one_that_is_gone(library: Library) -> None:
     rng = np.random.default_rng(0)
     fitted = fit_calibration(rng.uniform(0.2, 1, 50), rng.uniform(-1, 0.6, 500))
     with library.writing("a test") as store:
         path = calibrating.save(store, fitted)
     assert library.model.calibration is not None
     path.write_text(path.read_text()[:100])
-    with pytest.raises(StorageError, match=r"calibration\.json' is damaged.*calibrate the library again"):
+    with pytest.raises(StorageError, match=r"calibration\.json' is damaged.*fit it again: hapvr calibrate"):
         _ = library.model
     path.write_text('{"slope": 1}')
     with pytest.raises(StorageError, match="damaged"):
         _ = library.model
     path.unlink()
-    assert library.model.calibration is None
+    with pytest.raises(StorageError, match=r"calibration\.json' is missing.*fit it again: hapvr calibrate"):
+        _ = library.model
+    library.calibrate(copies=20, pairs=200)  # which does not need the one that is gone
+    assert library.model.calibration is not None
 
 
 def test_it_belongs_to_the_model_that_was_there(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,15 @@ from torch import Tensor
 
 from hapvr.errors import DataError, ShapeError
 from hapvr.library import candidates as module
-from hapvr.library.candidates import ALIKE, candidates, frame_vectors, most_candidates, runs, votes
+from hapvr.library.candidates import (
+    ALIKE,
+    count_votes,
+    find_candidates,
+    find_nearest,
+    frame_vectors,
+    max_candidates,
+    runs,
+)
 
 
 def walk(frames: int, *, step: float, seed: int = 0, dims: int = 64) -> Tensor:
@@ -94,7 +104,7 @@ def test_votes_agree_with_the_loop(seed: int) -> None:
     which, keys = draw.integers(0, 6, 80), draw.integers(100, 112, 80)
     similarities = draw.normal(size=80).astype(np.float32)
     weights = draw.integers(1, 5, 6).astype(np.float32)
-    found, counted = votes(which, keys, similarities, weights)
+    found, counted = count_votes(which, keys, similarities, weights)
     expected = slow_votes(which, keys, similarities, weights)
     assert dict(zip(found.tolist(), counted.tolist(), strict=True)) == pytest.approx(expected, abs=1e-5)
     assert (np.diff(counted) <= 0).all()
@@ -104,11 +114,11 @@ def test_the_order_of_finds_and_a_common_shift_change_no_vote() -> None:
     draw = np.random.default_rng(0)
     which, keys = draw.integers(0, 6, 80), draw.integers(0, 12, 80)
     similarities, weights = draw.normal(size=80).astype(np.float32), np.ones(6, np.float32)
-    found, counted = votes(which, keys, similarities, weights)
+    found, counted = count_votes(which, keys, similarities, weights)
     order = draw.permutation(80)
     for others in (
-        votes(which[order], keys[order], similarities[order], weights),
-        votes(which, keys, similarities + np.float32(2), weights),
+        count_votes(which[order], keys[order], similarities[order], weights),
+        count_votes(which, keys, similarities + np.float32(2), weights),
     ):
         assert others[0].tolist() == found.tolist()
         np.testing.assert_allclose(others[1], counted, atol=1e-5)
@@ -116,13 +126,13 @@ def test_the_order_of_finds_and_a_common_shift_change_no_vote() -> None:
 
 def test_nothing_found_is_no_vote() -> None:
     none = np.zeros(0, np.int64)
-    found, counted = votes(none, none, np.zeros(0, np.float32), np.ones(3, np.float32))
+    found, counted = count_votes(none, none, np.zeros(0, np.float32), np.ones(3, np.float32))
     assert len(found) == len(counted) == 0
 
 
 @pytest.mark.parametrize("database", [0, 1, 199, 200, 1000, 3999, 10**6])
 def test_no_more_than_a_twentieth_is_compared_exactly_nor_more_than_the_limit(database: int) -> None:
-    most = most_candidates(database, k=10, limit=200)
+    most = max_candidates(database, k=10, limit=200)
     assert 10 <= most <= 200
     assert most <= max(10, database / 20)
 
@@ -147,7 +157,7 @@ def test_the_original_of_a_noisy_part_is_the_first_candidate() -> None:
     for seed in range(0, 60, 7):
         part = videos[seed][5:15]
         noisy = F.normalize(part + 0.1 * torch.randn(part.shape), dim=-1)
-        found = candidates(store, *runs(noisy), most=3)  # type: ignore[arg-type]
+        found = find_candidates(store, *runs(noisy), max_keys=3)  # type: ignore[arg-type]
         assert found[0] == seed
         assert len(found) == 3
 
@@ -157,17 +167,36 @@ def test_vectors_are_widened_once_and_again_when_there_are_others() -> None:
     store = Memory(videos[:2])
     _, first = held = store.vectors()
     store.vectors = lambda: held  # type: ignore[method-assign]
-    keys, wide = module._vectors(store)  # type: ignore[arg-type]
+    keys, wide = module._all_vectors(store)  # type: ignore[arg-type]
     assert (wide.dtype, wide.tolist()) == (torch.float32, first.tolist())
-    assert module._vectors(store)[1] is wide  # type: ignore[arg-type]
+    assert module._all_vectors(store)[1] is wide  # type: ignore[arg-type]
     other = Memory(videos).vectors()
     store.vectors = lambda: other  # type: ignore[method-assign]
-    keys, wider = module._vectors(store)  # type: ignore[arg-type]
+    keys, wider = module._all_vectors(store)  # type: ignore[arg-type]
     assert len(keys) == len(wider) == len(other[1])
     query, weights = runs(videos[2][4:12])
-    assert candidates(store, query, weights, most=1).tolist() == [2]  # type: ignore[arg-type]
+    assert find_candidates(store, query, weights, max_keys=1).tolist() == [2]  # type: ignore[arg-type]
+
+
+def test_search_and_duplicates_look_equally_far_into_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Indexed(Memory):
+        def nearest(self, _: NDArray[np.float32], **how: int | None) -> Any:
+            asked.append(how)
+            return np.zeros(1, np.int64), np.ones(1, np.int64), np.ones(1, np.float32)
+
+    monkeypatch.setattr("hapvr.library.store.INDEX_FROM", 1)
+    store = Indexed([walk(3, step=1.0)])
+    query, weights = runs(walk(3, step=1.0))
+    assert find_candidates(store, query, weights, max_keys=1).tolist() == [1]  # type: ignore[arg-type]
+    find_nearest(store, query, exact=True)  # type: ignore[arg-type]
+    estimated, computed = asked
+    assert estimated.pop("refine") is None
+    assert computed.pop("refine") is not None
+    assert estimated == computed == {"k": module.NEIGHBOURS, "nprobes": module._PROBES}
 
 
 def test_a_query_that_says_nothing_is_refused() -> None:
     with pytest.raises(DataError, match="exact=True"):
-        candidates(Memory([walk(3, step=1.0)]), *runs(torch.zeros(2, 2, 8)), most=3)  # type: ignore[arg-type]
+        find_candidates(Memory([walk(3, step=1.0)]), *runs(torch.zeros(2, 2, 8)), max_keys=3)  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from hapvr.library import Library, adding, store, versions
 from hapvr.library.locking import BusyError, WriterLock, holder_of
 from hapvr.library.records import printable, shown
 from hapvr.library.store import Store
+from hapvr.library.tables import encoded, is_intact
 from tests.library import toy
 from tests.library.toy import toys  # noqa: F401
 
@@ -124,7 +125,8 @@ def test_what_is_no_library_is_refused(tmp_path: Path, folder: Path) -> None:
     ("content", "message"),
     [
         ("{", "cannot be read"),
-        ("[]", "was not written by hapvr"),
+        ("[]", "cannot be read"),
+        ('{"version": "0001"}', "was not written by hapvr"),
         ('{"kind": "hapvr library", "format": 9, "version": "0001"}', "format 9; this hapvr reads 1"),
         ('{"kind": "hapvr library", "format": 1, "version": "0007"}', "cannot be read"),
     ],
@@ -145,26 +147,23 @@ def test_a_damaged_table_is_a_clear_error(library: Library) -> None:
     for file in (library.store.folder / "regions.lance" / "data").iterdir():
         file.write_bytes(b"nonsense")
     opened = Library.open(library.path)
-    with pytest.raises(StorageError, match=r"The table 'regions' of .* cannot be read"):
+    with pytest.raises(StorageError, match=r"regions\.lance/data/\w+\.lance' is damaged: it has 8 bytes instead of"):
         opened.features(opened.videos()[0].id)
 
 
 def test_a_damaged_content_is_found_by_its_checksum(library: Library) -> None:
     stored = next(library.store.stored(library.store.catalogue().keys.tolist()))
-    row = {
-        "key": 1,
-        "frames": stored.frames,
-        "regions": 2,
-        "dims": 32,
-        "times": None,
-        "low": None,
-        "crc32": 5,
-        "data": stored.data,
-    }
-    from hapvr.library.tables import stored_of
-
-    with pytest.raises(StorageError, match="their checksum is another"):
-        stored_of(row)
+    row = encoded(stored.key, stored.features(library.store.codec), library.store.codec)
+    assert is_intact(row)
+    changes = {"key": 1, "frames": 4, "regions": 3, "dims": 16, "times": None, "low": b"\x01", "data": b"", "crc32": 5}
+    for name, value in changes.items():
+        assert not is_intact(row | {name: value}), name
+    smaller = {name: value for name, value in row.items() if name != "data"}
+    assert is_intact(smaller)
+    assert not is_intact(smaller | {"crc32": 5})
+    known = library.videos()[0]
+    with pytest.raises(StorageError, match=rf"features of '{known.path}' are damaged.*hapvr remove .* {known.id};"):
+        library.store._stored(row | {"frames": 4})
 
 
 def test_ids_and_states_that_are_not_there_are_refused(library: Library) -> None:

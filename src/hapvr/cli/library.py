@@ -132,12 +132,18 @@ def status(
         records = opened.wrong() if state is None else opened.videos(state=state)
     records = records[offset:] if limit is None else records[offset : offset + limit]
     if as_json:
-        counts = {name: getattr(info, name) for name in ("videos", "failed", "missing", "warned", "writer")}
+        counted = ("videos", "failed", "missing", "warned", "writer", "unchecked")
+        counts = {name: getattr(info, name) for name in counted}
         typer.echo(json.dumps(counts | {"listed": [record.to_json() for record in records]}))
         return
     typer.echo(f"{info.videos:,} videos, {info.missing:,} of them missing, {_warned(info)}; {info.failed:,} failed")
     if info.writer is not None:
         typer.echo(f"being written by {printed(info.writer)}")
+    if info.unchecked and info.writer is None:
+        typer.echo(
+            f"{info.unchecked:,} files have no checksum: an older release wrote them, or a writer that was killed. "
+            f"They are read unchecked until the next change, such as: hapvr compact {printed(str(library))}"
+        )
     if info.building is not None:
         typer.echo(f"a rebuild with the model '{printed(info.building)}' has begun; run it again to go on")
     for record in records:

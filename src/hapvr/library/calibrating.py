@@ -8,7 +8,6 @@ edited copies, made here of some of its files, and what the library has stored o
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 import tempfile
@@ -26,9 +25,11 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, WeightsError
 from hapvr.features.extractor import half_pays
+from hapvr.library.documents import read_document, write_document
 from hapvr.library.records import VideoRecord, shown
 from hapvr.library.tables import NO_KEY
-from hapvr.library.versions import replace_file, writing
+from hapvr.library.versions import CALIBRATION as CALIBRATION
+from hapvr.library.versions import writing
 from hapvr.similarity import pairwise
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.weights import Part
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from hapvr.library.store import Store
     from hapvr.model import Model
 
-CALIBRATION = "calibration.json"
 RATES = (10_000, 1000, 100, 10, 1)
 """False matches per million comparisons that thresholds are told for."""
 _LEAST_VIDEOS = 16  # different ones: they give 240 pairs
@@ -102,13 +102,15 @@ class CalibrationProgress:
 # --- at rest ---------------------------------------------------------------------------------------------------------
 
 
-def calibrated(model: Model, folder: Path) -> Model:
+def calibrated(model: Model, store: Store) -> Model:
     """A model with the calibration of a version of a library in place of its own, if there is one."""
-    path = folder / CALIBRATION
+    path = store.folder / CALIBRATION
     try:
         state = os.stat(path)
         return dataclasses.replace(model, calibration=_read(path, state.st_mtime_ns, state.st_size))
     except FileNotFoundError:
+        if store.must_have(CALIBRATION):
+            raise StorageError(f"'{shown(path)}' is missing. {_remedy(path)}") from None
         return model
     except OSError as error:
         raise StorageError(f"'{shown(path)}' cannot be read: {error.strerror}.") from error
@@ -116,7 +118,16 @@ def calibrated(model: Model, folder: Path) -> Model:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, _mtime_ns: int, _size: int) -> Calibration:
-    return _parsed(path.read_text(encoding="utf-8"), path)
+    try:
+        content = read_document(path, [field.name for field in dataclasses.fields(Calibration)])
+        tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in content.items() if _is_list(value)}
+        return Calibration.from_part(Part({k: v for k, v in content.items() if k not in tensors}, tensors))
+    except (ValueError, TypeError, WeightsError) as error:
+        raise StorageError(f"'{shown(path)}' is damaged: {error} {_remedy(path)}") from error
+
+
+def _remedy(path: Path) -> str:
+    return f"Restore it from a copy, or fit it again: hapvr calibrate {shown(path.parents[2])}"
 
 
 def save(store: Store, calibration: Calibration) -> Path:
@@ -124,17 +135,9 @@ def save(store: Store, calibration: Calibration) -> Path:
     part = calibration.to_part()
     content = dict(part.config) | {name: tensor.tolist() for name, tensor in part.tensors.items()}
     with writing(store.folder):
-        replace_file(store.folder / CALIBRATION, content)
+        write_document(store.folder / CALIBRATION, content)
+    store.seal()
     return store.folder / CALIBRATION
-
-
-def _parsed(text: str, path: Path) -> Calibration:
-    try:
-        content = json.loads(text)
-        tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in content.items() if _is_list(value)}
-        return Calibration.from_part(Part({k: v for k, v in content.items() if k not in tensors}, tensors))
-    except (ValueError, TypeError, AttributeError, WeightsError) as error:
-        raise StorageError(f"'{shown(path)}' is damaged: {error} Remove it, or calibrate the library again.") from error
 
 
 def _is_list(value: object) -> bool:
@@ -183,7 +186,7 @@ def calibrate(
             f"None of the files of '{shown(library.path)}' is there: edited copies of them are what a calibration is "
             "fitted on. Bring some of them back."
         )
-    linked, model = _linked(library, tell), library.model
+    linked, model = _linked(library, tell), library.base_model
     made = list(_copies(here, model, copies, seed, tell))
     good = [one for one in made if one.regions is not None]
     failed = {one.record.path: one.error for one in made if one.error is not None}
@@ -280,8 +283,12 @@ def _different(library: Library) -> dict[int, VideoRecord]:
 
 def _linked(library: Library, tell: Callable[[CalibrationProgress], None]) -> set[frozenset[int]]:
     """Pairs of keys that show the same."""
+    from hapvr.library.duplicates import duplicates
+
     catalogue = library.store.catalogue()
-    report = library.duplicates(
+    report = duplicates(
+        library,
+        model=library.base_model,  # the calibration that is there may be damaged
         progress=lambda now: tell(CalibrationProgress("duplicates", now.done, now.total)),
     )
     pairs = [(link.a, link.b) for link in report.links]

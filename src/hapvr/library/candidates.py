@@ -35,8 +35,9 @@ NEIGHBOURS = 300  # runs of the database that each run of the query votes for
 SHARE = 0.05  # of the database, that is compared exactly at most
 LEAST = 10  # videos that are compared exactly, even if they are more than that
 # Partitions of the index looked through: with 50 of them 95% of the needles among 100,000 videos were found, with 150
-# 99%. To look up its finds exactly as well takes three times as long, for the same needles.
+# 99%. To compute the similarities of the finds as well takes three times as long, for the same needles.
 _PROBES = 150
+_REFINE = 2  # times as many finds as are asked for have their similarities computed, where that is done
 _BLOCK = 512  # frames compared with a run's first at a time
 
 
@@ -88,7 +89,7 @@ def _run_starts(vectors: NDArray[np.float32]) -> NDArray[np.intp]:
     return np.array(starts, np.intp)
 
 
-def votes(
+def count_votes(
     which: NDArray[np.int64],
     keys: NDArray[np.int64],
     similarities: NDArray[np.float32],
@@ -104,8 +105,8 @@ def votes(
 
     Example: the first run finds video 7 twice and 8, the second, of three frames, 8 and 9. Of the first list 0.5 is the
     last, so that 7 gets 0.9 - 0.5; of the second 0.6, so that 8 gets 3 * (0.7 - 0.6).
-        >>> found, counted = votes(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 8, 8, 9]),
-        ...                        np.array([.9, .6, .5, .7, .6], np.float32), np.array([1., 3.], np.float32))
+        >>> found, counted = count_votes(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 8, 8, 9]),
+        ...                              np.array([.9, .6, .5, .7, .6], np.float32), np.array([1., 3.], np.float32))
         >>> found.tolist(), counted.round(3).tolist()
         ([7, 8, 9], [0.4, 0.3, 0.0])
     """
@@ -122,39 +123,53 @@ def votes(
     return found[order], counted[order]
 
 
-def most_candidates(database: int, *, k: int, limit: int) -> int:
+def max_candidates(database: int, *, k: int, limit: int) -> int:
     """How many videos are compared exactly: a share of the database, as many as are asked for at least.
 
-    >>> [most_candidates(database, k=10, limit=200) for database in (5, 300, 1_000, 100_000)]
+    >>> [max_candidates(database, k=10, limit=200) for database in (5, 300, 1_000, 100_000)]
     [10, 15, 50, 200]
     """
     return min(limit, max(k, LEAST, math.floor(database * SHARE)))
 
 
-def candidates(store: Store, vectors: Tensor, weights: Tensor, *, most: int) -> NDArray[np.int64]:
-    """The keys of at most so many contents with the most votes, best first; those that no video names are among them.
+def find_candidates(store: Store, vectors: Tensor, weights: Tensor, *, max_keys: int) -> NDArray[np.int64]:
+    """The keys of the contents with the most votes, best first; keys that no video names may be among them.
 
     Args:
         store: the tables of the library.
         vectors: [Q, C] of the query's runs.
         weights: [Q] frames of each.
-        most: how many keys.
+        max_keys: how many keys.
+    """
+    if len(vectors) == 0:
+        raise DataError("The query has no frame that can be looked for: every region vector is zero. Use exact=True.")
+    return count_votes(*find_nearest(store, vectors), weights.numpy())[0][:max_keys]
+
+
+def find_nearest(
+    store: Store, vectors: Tensor, *, exact: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """The `NEIGHBOURS` stored runs that are nearest to each of some vectors [Q, C]; see `Store.nearest`.
+
+    Few stored vectors are all compared, many are looked up in the index.
+
+    Args:
+        store: the tables of the library.
+        vectors: [Q, C].
+        exact: compute the similarities of what the index finds, for a caller that holds them against a number. The
+            index estimates them, which is enough to sort by.
     """
     from hapvr.library.store import INDEX_FROM
 
-    if len(vectors) == 0:
-        raise DataError("The query has no frame that says anything: every region vector is zero. Use exact=True.")
     if store.count_vectors() < INDEX_FROM:
-        found = _nearest_of_all(*_vectors(store), vectors)
-    else:
-        found = store.nearest(vectors.numpy(), k=NEIGHBOURS, nprobes=_PROBES)
-    return votes(*found, weights.numpy())[0][:most]
+        return _compare_with_all(*_all_vectors(store), vectors)
+    return store.nearest(vectors.numpy(), k=NEIGHBOURS, nprobes=_PROBES, refine=_REFINE if exact else None)
 
 
 _WIDE: WeakKeyDictionary[Store, tuple[NDArray[np.float16], Tensor]] = WeakKeyDictionary()
 
 
-def _vectors(store: Store) -> tuple[NDArray[np.int64], Tensor]:
+def _all_vectors(store: Store) -> tuple[NDArray[np.int64], Tensor]:
     """The keys [N] and vectors [N, C] of all frames, as they are multiplied: float32, made once for all searches."""
     keys, vectors = store.vectors()
     known = _WIDE.get(store)
@@ -163,10 +178,10 @@ def _vectors(store: Store) -> tuple[NDArray[np.int64], Tensor]:
     return keys, known[1]
 
 
-def _nearest_of_all(
+def _compare_with_all(
     keys: NDArray[np.int64], vectors: Tensor, queries: Tensor
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """`Store.nearest` without an index, over all vectors [N, C]."""
+    """`Store.nearest` without an index, over all stored vectors [N, C]."""
     if len(keys) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)
     similarities = queries @ vectors.T  # [Q, N]

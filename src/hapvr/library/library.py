@@ -20,7 +20,7 @@ from hapvr.library.adding import How
 from hapvr.library.locking import WriterLock
 from hapvr.library.records import AddProgress, AddReport, LibraryInfo, SearchResult, VideoRecord
 from hapvr.library.store import Store
-from hapvr.library.versions import Settings, current_version, version_folder
+from hapvr.library.versions import Settings, add_checksums, current_version, version_folder
 
 if TYPE_CHECKING:
     from hapvr.comparing import Match
@@ -94,11 +94,16 @@ class Library:
 
     @property
     def model(self) -> Model:
-        """The model it was made with; loaded when it is first asked for."""
+        """The model it was made with, and the library's calibration if it has one; loaded when first asked for."""
+        return calibrating.calibrated(self.base_model, self.store)
+
+    @property
+    def base_model(self) -> Model:
+        """The model it was made with, as it came: whatever the library's own calibration is."""
         settings = self.settings
         if self._model is None:
             self._model = opening.load_model(settings, self.path)
-        return calibrating.calibrated(self._model, self.store.folder)
+        return self._model
 
     def refresh(self) -> None:
         """See what other processes have written since."""
@@ -227,6 +232,7 @@ class Library:
             self.refresh()
             store = self.store
             opening.clean_up(self.path)
+            add_checksums(self.path, [marks.MARKS])
             store.begin(recover=lock.left_behind)
             yield store
             clean = True

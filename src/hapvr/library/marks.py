@@ -6,19 +6,20 @@ that is removed and added again. The file is replaced in one step, by whoever ho
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapvr.errors import DataError, StorageError
+from hapvr.library.documents import read_document, write_document
 from hapvr.library.records import VideoRecord, shown
-from hapvr.library.versions import replace_file, writing
+from hapvr.library.versions import keep, read_manifest, writing
 
 if TYPE_CHECKING:
     from hapvr.library.library import Library
 
 MARKS = "marks.json"
 _FORMAT = 1
+_REMEDY = f'Restore it from a copy, or write {{"format": {_FORMAT}, "distinct": []}} into it to go on without marks.'
 
 Pair = tuple[str, str]
 """Two content hashes, the smaller one first."""
@@ -28,14 +29,16 @@ def read_marks(folder: Path) -> frozenset[Pair]:
     """The pairs of contents that were marked as distinct; none where nothing was marked yet."""
     path = folder / MARKS
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_document(path, ("format", "distinct"))
     except FileNotFoundError:
+        if MARKS in read_manifest(folder).kept:
+            raise StorageError(f"'{shown(path)}' is missing, though pairs were marked. {_REMEDY}") from None
         return frozenset()
     except (OSError, ValueError) as error:
-        raise StorageError(f"'{shown(path)}' cannot be read: {error}. Restore it from a copy, or remove it.") from error
-    pairs = content.get("distinct") if isinstance(content, dict) and content.get("format") == _FORMAT else None
+        raise StorageError(f"'{shown(path)}' cannot be read: {error} {_REMEDY}") from error
+    pairs = content.get("distinct") if content.get("format") == _FORMAT else None
     if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
-        raise StorageError(f"'{shown(path)}' was not written by this hapvr. Restore it from a copy, or remove it.")
+        raise StorageError(f"'{shown(path)}' was not written by this hapvr. {_REMEDY}")
     return frozenset(pair_of(*pair) for pair in pairs)
 
 
@@ -71,7 +74,8 @@ def _change(library: Library, a: str, b: str, *, distinct: bool) -> bool:
             return False
         pairs = known | {pair} if distinct else known - {pair}
         with writing(library.path):
-            replace_file(library.path / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in pairs)})
+            write_document(library.path / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in pairs)})
+        keep(library.path, MARKS)
     return True
 
 

@@ -39,6 +39,7 @@ def info(path: Path, version: str, store: Store) -> LibraryInfo:
         vectors=store.count_vectors(),
         building=None if building is None else read_settings(version_folder(path, building)).model,
         writer=holder_of(path),
+        unchecked=store.count_unchecked(),
     )
 
 

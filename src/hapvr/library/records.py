@@ -179,6 +179,7 @@ class LibraryInfo:
     vectors: int  # frame vectors
     building: str | None  # the model of a rebuild that is under way, or was interrupted
     writer: str | None  # who is writing at this moment
+    unchecked: int  # files without a checksum, of an older release or a writer that was killed: the next writer adds it
 
     @property
     def bytes_per_minute(self) -> float:

@@ -25,7 +25,7 @@ from hapvr.features._threads import side_by_side
 from hapvr.features.extractor import half_pays
 from hapvr.features.files import Features
 from hapvr.library.calibrating import require_calibration
-from hapvr.library.candidates import candidates, most_candidates, runs
+from hapvr.library.candidates import find_candidates, max_candidates, runs
 from hapvr.library.holding import Held
 from hapvr.library.queries import is_unchanged, read_query, timed, times_of
 from hapvr.library.records import Hit, SearchResult, shown
@@ -120,12 +120,12 @@ def search(
             clock.lap(name)
         return SearchResult((), database, 0, clock.seconds, NOTHING_TO_LOOK_FOR, prior, asked.all_warnings)
     _require_dims(asked.features, store)
-    most = most_candidates(database, k=k, limit=limit)
+    most = max_candidates(database, k=k, limit=limit)
     if exact or len(everything) <= most:
         keys = everything
     else:
         votes = runs(asked.features.regions, asked.features.low_information)
-        keys = candidates(store, *votes, most=min(WIDER * most, most + LIMIT))
+        keys = find_candidates(store, *votes, max_keys=min(WIDER * most, most + LIMIT))
         keys = keys[np.isin(keys, everything)]
     if asked.id is not None:
         own = int(catalogue.keys[catalogue.row(asked.id)])

@@ -2,7 +2,7 @@
 
 Each commit of a table is atomic; the three are kept in step by the order of the commits (see `hapvr.library.tables`)
 and by `recover`, which removes what a writer that was killed had begun. Readers hold a moment's view; `refresh` brings
-them to the latest.
+them to the latest. What is read is checked (see `hapvr.library.checksums`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,11 +24,22 @@ from numpy.typing import NDArray
 from hapvr.errors import StorageError
 from hapvr.features._threads import single_threads
 from hapvr.features.files import Features
-from hapvr.library import candidates, tables, upkeep
+from hapvr.library import candidates, engine, tables, upkeep
+from hapvr.library.checksums import REMEDY, Guard, table_folder
 from hapvr.library.codecs import get_codec
+from hapvr.library.engine import EngineError
 from hapvr.library.records import VideoRecord, shown
-from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, VIDEOS, Catalogue, Stored
-from hapvr.library.versions import Settings, read_settings, writing
+from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, VIDEOS, Catalogue, Stored
+from hapvr.library.versions import (
+    CALIBRATION,
+    Settings,
+    current_version,
+    is_listed,
+    is_trouble_of_the_disk,
+    read_settings,
+    write_settings,
+    writing,
+)
 
 Result = TypeVar("Result")
 
@@ -37,7 +50,6 @@ BATCH = 256
 """Videos that are written at once: every commit costs a file and a version of each table."""
 BATCH_BYTES = 64 * 2**20
 """Of their features, that are held until they are written."""
-_BROKEN = (OSError, RuntimeError, ValueError)  # what LanceDB raises
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +75,9 @@ class Store:
         self.codec = get_codec(self.settings.codec)
         self._database: Any = lancedb.connect(folder)
         self._lock = threading.RLock()
+        self._guard = Guard(folder, listed=is_listed(folder))
+        self._whole: set[str] = set()  # tables whose large files are checked, as they were when they were last opened
+        self._changes = 0  # that are being made, one within another
         self._tables: dict[str, Any] = {}
         self._catalogue: tuple[int, Catalogue] | None = None
         self._vectors: tuple[int, NDArray[np.int64], NDArray[np.float16]] | None = None
@@ -79,9 +94,10 @@ class Store:
         """
         with self._lock:
             for name in (REGIONS, FRAMES, VIDEOS):
-                known = name in self._tables
-                if (table := self._table(name)) is not None and known:
-                    self._try(table.checkout_latest)
+                if name in self._tables:
+                    self._follow(name)
+                else:
+                    self._table(name)
 
     def catalogue(self) -> Catalogue:
         """All records."""
@@ -89,7 +105,7 @@ class Store:
             table = self._table(VIDEOS)
             if table is None:
                 return Catalogue(tables.VIDEOS_SCHEMA.empty_table())
-            version = table.version
+            version = engine.call(lambda: table.version)
             if self._catalogue is None or self._catalogue[0] != version:
                 rows = self._read(VIDEOS, lambda: table.search().to_arrow())
                 self._catalogue = (version, Catalogue(rows))
@@ -103,11 +119,12 @@ class Store:
         for first in range(0, len(keys), batch):
             wanted = keys[first : first + batch]
             rows = self._regions(wanted, pixels)
-            if len(rows) < len(wanted) and (table := self._table(REGIONS)) is not None:
-                self._try(table.checkout_latest)  # some may have been written since
+            if len(rows) < len(wanted) and self._table(REGIONS) is not None:
+                self._follow(REGIONS)  # some may have been written since
                 rows = self._regions(wanted, pixels)
+                self._require_removed(set(map(int, wanted)).difference(row["key"] for row in rows))
             for row in rows:
-                yield tables.stored_of(row)
+                yield self._stored(row)
 
     def features(self, key: int) -> Features:
         """The features of one content, decoded."""
@@ -120,21 +137,38 @@ class Store:
         table = self._table(REGIONS)
         if table is None:
             return None
-        rows = self._read(REGIONS, lambda: table.search().select(["regions", "dims"]).limit(1).to_arrow().to_pylist())
+        columns = [name for name in table.schema.names if name not in ("data", tables.MINIATURES)]
+        rows = self._read(REGIONS, lambda: table.search().select(columns).limit(1).to_arrow().to_pylist())
+        if rows and not tables.is_intact(rows[0]):
+            raise self._damaged_content(rows[0]["key"])
         return (rows[0]["regions"], rows[0]["dims"]) if rows else None
 
     def count_vectors(self) -> int:
         """How many frame vectors there are."""
         table = self._table(FRAMES)
-        return 0 if table is None else int(self._read(FRAMES, table.count_rows))
+        return 0 if table is None else int(self._read(FRAMES, table.count_rows, whole=False))
 
     def indexed_vectors(self) -> int:
         """How many of them are in the index; the others are searched one by one."""
         table = self._table(FRAMES)
         if table is None:
             return 0
-        found = [one for one in self._read(FRAMES, table.list_indices) if "vector" in one.columns]
-        return int(table.index_stats(found[0].name).num_indexed_rows) if found else 0
+
+        def ask() -> int:
+            found = [one for one in table.list_indices() if "vector" in one.columns]
+            return int(table.index_stats(found[0].name).num_indexed_rows) if found else 0
+
+        return self._read(FRAMES, ask, whole=False)
+
+    def count_unchecked(self) -> int:
+        """How many files have no checksum yet: of an older release, or of a writer that was killed."""
+        with self._lock:
+            return self._guard.count_unlisted()
+
+    def must_have(self, name: str) -> bool:
+        """Whether a file of this name was written beside the tables, so that it must be there."""
+        with self._lock:
+            return name in self._guard.listing.kept
 
     def vectors(self) -> tuple[NDArray[np.int64], NDArray[np.float16]]:
         """The keys [N] and vectors [N, C] of all frames, held in memory from then on: for small libraries."""
@@ -142,7 +176,7 @@ class Store:
             table = self._table(FRAMES)
             if table is None:
                 return np.zeros(0, np.int64), np.zeros((0, 0), np.float16)
-            version = table.version
+            version = engine.call(lambda: table.version)
             if self._vectors is None or self._vectors[0] != version:
                 rows = self._read(FRAMES, lambda: table.search().select(["key", "vector"]).to_arrow().combine_chunks())
                 flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
@@ -190,6 +224,9 @@ class Store:
         self.refresh()
         if recover:
             self.recover()
+        self.seal()
+        if not is_listed(self.folder):  # an older release has made it
+            write_settings(self.folder, self.settings)
         keys = [int(values.max()) for name in (VIDEOS, REGIONS) if len(values := self._keys(name))]
         # Not only above those that are there: a reader that still knows one that was removed must not find another.
         self._next_key = max([time.time_ns() // 1_000_000, *(key + 1 for key in keys)])
@@ -205,6 +242,12 @@ class Store:
             broken = [replace(one, state="failed", error=error, mtime_ns=-1) for one in catalogue.records(rows)]
             self.put([(record, NO_KEY) for record in broken])
 
+    def seal(self) -> None:
+        """List what there is by now, with its checksums: from then on it must be there. With the lock held."""
+        kept = [CALIBRATION] if (self.folder / CALIBRATION).is_file() else []
+        with self._lock, writing(self.folder):
+            self._guard.seal(kept=kept)
+
     def new_key(self) -> int:
         """A key for another content."""
         key, self._next_key = self._next_key, self._next_key + 1
@@ -217,10 +260,11 @@ class Store:
         with single_threads(1) as pool:
             rows = list(pool.map(lambda one: tables.encoded(one[0], one[1], self.codec), described))
             vectors = list(pool.map(lambda one: _voting(one[1]), described))
-        if rows:
-            self._add(REGIONS, pa.Table.from_pylist(rows, schema=tables.REGIONS_SCHEMA))
-            self._add(FRAMES, _vector_rows([key for key, _ in described], vectors))
-        return self.put([(video.record, video.key) for video in videos], moved=moved)
+        with self._change():
+            if rows:
+                self._add(REGIONS, pa.Table.from_pylist(rows, schema=tables.REGIONS_SCHEMA))
+                self._add(FRAMES, _vector_rows([key for key, _ in described], vectors))
+            return self.put([(video.record, video.key) for video in videos], moved=moved)
 
     def write_all(self, videos: Iterable[NewVideo]) -> None:
         """Write any number of videos as they come, in batches of `write`; of no two with the same path."""
@@ -251,11 +295,14 @@ class Store:
         if not replaced:
             self._add(VIDEOS, rows)
             return []
-        with writing(self.folder):
-            merge = self._table(VIDEOS).merge_insert("path").when_matched_update_all().when_not_matched_insert_all()
+
+        def merge() -> None:
+            merging = self._table(VIDEOS).merge_insert("path").when_matched_update_all().when_not_matched_insert_all()
             if moved:
-                merge = merge.when_not_matched_by_source_delete(f"id IN ({_quoted(moved)})")
-            merge.execute(rows)
+                merging = merging.when_not_matched_by_source_delete(f"id IN ({_quoted(moved)})")
+            merging.execute(rows)
+
+        self._write(VIDEOS, merge)
         return [int(key) for key in catalogue.keys[replaced] if key != NO_KEY]
 
     def forget(self, keys: Iterable[int]) -> None:
@@ -270,21 +317,23 @@ class Store:
         table = self._table(VIDEOS)
         if not rows or table is None:
             return
-        for part in _parts(sorted(ids)):
-            with writing(self.folder):
-                table.delete(f"id IN ({_quoted(part)})")
-        self.forget(catalogue.keys[rows].tolist())
+        with self._change():
+            for part in _parts(sorted(ids)):
+                self._write(VIDEOS, partial(table.delete, f"id IN ({_quoted(part)})"))
+            self.forget(catalogue.keys[rows].tolist())
 
     def maintain(self, *, thoroughly: bool = False) -> None:
         """Keep the number of files and the index in order; cheap if there is nothing to do."""
-        for name in (VIDEOS, REGIONS, FRAMES):
-            if (table := self._table(name)) is not None:
-                with writing(self.folder):
-                    upkeep.put_together(table, thoroughly=thoroughly)
-        if (table := self._table(FRAMES)) is not None and table.count_rows() >= INDEX_FROM:
-            indexed = self.indexed_vectors()
-            with writing(self.folder):
-                upkeep.bring_index_up(table, indexed=indexed, thoroughly=thoroughly)
+        with self._change():
+            for name in (VIDEOS, REGIONS, FRAMES):
+                if (table := self._table(name)) is not None:
+                    check = partial(self._require_whole, name)
+                    self._write(name, partial(upkeep.put_together, table, check, thoroughly=thoroughly))
+            if (table := self._table(FRAMES)) is not None and self.count_vectors() >= INDEX_FROM:
+                check, indexed = partial(self._require_whole, FRAMES), self.indexed_vectors()
+                self._write(
+                    FRAMES, partial(upkeep.bring_index_up, table, check, indexed=indexed, thoroughly=thoroughly)
+                )
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -292,41 +341,140 @@ class Store:
         """A table; None if it has not been made, or was left half-made."""
         with self._lock:
             if name not in self._tables:
-                if not (self.folder / f"{name}.lance" / "_versions").is_dir():
-                    return None
+                self._read_list()
                 try:
-                    self._tables[name] = self._database.open_table(name)
-                except _BROKEN as error:
-                    if "not found" in str(error):
-                        return None
-                    raise self._broken(name, error) from error
+                    if not (table_folder(self.folder, name) / "_versions").is_dir():
+                        raise EngineError("not found")
+                    table = engine.call(lambda: self._database.open_table(name))
+                    self._check(name, version=engine.call(lambda: table.version))
+                    self._tables[name] = table
+                except EngineError as error:
+                    if "not found" not in str(error):
+                        raise self._broken(name, error) from error
+                    self._check(name, version=None)
+                    return None
             return self._tables[name]
 
-    def _try(self, action: Callable[[], Result]) -> Result:
-        try:
-            return action()
-        except _BROKEN as error:
-            raise self._broken("tables", error) from error
-
-    def _read(self, name: str, read: Callable[[], Result]) -> Result:
-        """Read a table; what it held when it was opened may have been put elsewhere by a writer since: then again."""
-        try:
-            return read()
-        except _BROKEN:
+    def _follow(self, name: str) -> None:
+        """Bring a table that is open to its latest version, and check the files that are new."""
+        with self._lock:
+            self._read_list()
+            table = self._tables[name]
             try:
-                self._tables[name].checkout_latest()
-                return read()
-            except _BROKEN as error:
+                engine.call(table.checkout_latest)
+                version = engine.call(lambda: table.version)
+            except EngineError as error:
                 raise self._broken(name, error) from error
+            self._whole.discard(name)
+            self._check(name, version=version)
+
+    def _read_list(self) -> None:
+        try:
+            self._guard.refresh()
+        except StorageError as error:
+            raise self._replaced() or error from None
+
+    def _check(self, name: str, *, version: int | None, whole: bool = False) -> None:
+        try:
+            self._guard.check(name, version=version, whole=whole)
+        except StorageError as error:
+            raise self._replaced() or error from None
+
+    def _require_whole(self, name: str) -> None:
+        """Check the large files of a table too, unless each of its rows has a checksum."""
+        with self._lock:
+            if name in self._whole:
+                return
+            if name == REGIONS and ROW_CHECKSUM in self._tables[name].schema.names:
+                return
+            self._check(name, version=None, whole=True)
+            self._whole.add(name)
+
+    def _read(self, name: str, read: Callable[[], Result], *, whole: bool = True) -> Result:
+        """Read a table; what it held when it was opened may have been put elsewhere by a writer since: then again.
+
+        Its large files are checked before, if their content counts: `whole`.
+        """
+        for again in (True, False):
+            if whole:
+                self._require_whole(name)
+            try:
+                return engine.call(read)
+            except EngineError as error:
+                if not again:
+                    raise self._broken(name, error) from error
+            self._follow(name)
+        raise AssertionError("it is read twice at most")
+
+    def _write(self, name: str, action: Callable[[], object]) -> None:
+        """Change a table; `StorageError` if it cannot be written, or if what it consists of is damaged."""
+        with self._change(), writing(self.folder):
+            try:
+                engine.call(action)
+            except EngineError as error:
+                if not is_trouble_of_the_disk(error) and (damage := self._damage(name)) is not None:
+                    raise damage from error
+                raise
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """Within, tables change; at the end they are sealed, once for all changes within one another."""
+        self._changes += 1
+        try:
+            yield
+            if self._changes == 1:
+                self.seal()
+        finally:
+            self._changes -= 1
 
     def _broken(self, name: str, error: Exception) -> StorageError:
-        if not self.folder.is_dir():
+        """What to say when a table cannot be read: which of its files is damaged, if one is."""
+        if (why := self._replaced() or self._damage(name)) is not None:
+            return why
+        text = str(error).splitlines()[0][:300].rstrip(".") if str(error) else type(error).__name__
+        return StorageError(f"The table '{name}' of '{shown(self.folder)}' cannot be read: {text}. {REMEDY}")
+
+    def _replaced(self) -> StorageError | None:
+        """What to say if another version is in use by now, and this one is going or gone."""
+        with suppress(StorageError):
+            if self.folder.is_dir() and current_version(self.folder.parents[1]) <= self.folder.name:
+                return None
             return StorageError(f"'{shown(self.folder)}' was replaced by another version meanwhile. Ask again.")
-        text = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
-        return StorageError(
-            f"The table '{name}' of '{shown(self.folder)}' cannot be read: {text}. Restore the library from a copy, or "
-            "add the videos to a new one."
-        )
+        return None
+
+    def _damage(self, name: str) -> StorageError | None:
+        """The damage in the files of a table, however large they are; None if they are what was written."""
+        with self._lock:
+            found = self._guard.damage(name, version=None, whole=True)
+        return StorageError(f"{found[0]}. {REMEDY}") if found else None
+
+    def _stored(self, row: dict[str, Any]) -> Stored:
+        """A content from its row, if that is intact."""
+        try:
+            if tables.is_intact(row):
+                return tables.stored_of(row)
+        except (ValueError, TypeError, ArithmeticError):  # in a library of an older release, more than bytes may differ
+            pass
+        raise self._damaged_content(row["key"])
+
+    def _damaged_content(self, key: int, what: str = "are damaged: their checksum is another") -> StorageError:
+        catalogue = self.catalogue()
+        if rows := catalogue.with_key(key):
+            record, library = catalogue.record(rows[0]), shown(self.folder.parents[1])
+            return StorageError(
+                f"The stored features of '{shown(record.path)}' {what}. Remove it and add it again: "
+                f"hapvr remove {library} {record.id}; hapvr add {library} {shown(record.path)}"
+            )
+        return self._damage(REGIONS) or StorageError(f"The stored features of content {key} {what}. {REMEDY}")
+
+    def _require_removed(self, keys: Collection[int]) -> None:
+        """Raise `StorageError` if contents that are not there should be: a record still names one."""
+        if keys and self._table(VIDEOS) is not None:
+            self._follow(VIDEOS)
+            catalogue = self.catalogue()
+            for key in sorted(keys):
+                if catalogue.with_key(key):
+                    raise self._damaged_content(key, "are not there, though nobody removed them")
 
     def _regions(self, keys: Sequence[int], pixels: bool) -> list[dict[str, Any]]:
         table = self._table(REGIONS)
@@ -350,22 +498,25 @@ class Store:
         return keys
 
     def _add(self, name: str, rows: pa.Table) -> None:
-        with writing(self.folder):
-            table = self._table(name)
-            if table is None:
-                left = self.folder / f"{name}.lance"
-                mode = "overwrite" if left.exists() else "create"
-                self._tables[name] = self._database.create_table(name, data=rows, mode=mode)
-            else:
-                table.add(rows.select(table.schema.names))  # one that is older may have fewer columns
+        table = self._table(name)
+        if table is not None:
+            # One that is older may have fewer columns.
+            self._write(name, lambda: table.add(rows.select(table.schema.names)))
+            return
+        mode = "overwrite" if table_folder(self.folder, name).exists() else "create"
+
+        def create() -> None:
+            self._tables[name] = self._database.create_table(name, data=rows, mode=mode)
+
+        self._write(name, create)
 
     def _forget_contents(self, keys: Collection[int]) -> None:
-        for name in (FRAMES, REGIONS):
-            if (table := self._table(name)) is None:
-                continue
-            for part in _parts(sorted(keys)):
-                with writing(self.folder):
-                    table.delete(f"key IN ({', '.join(map(str, part))})")
+        with self._change():
+            for name in (FRAMES, REGIONS):
+                if (table := self._table(name)) is None:
+                    continue
+                for part in _parts(sorted(keys)):
+                    self._write(name, partial(table.delete, f"key IN ({', '.join(map(str, part))})"))
 
 
 def _voting(features: Features) -> NDArray[np.float16]:

@@ -16,7 +16,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
@@ -27,14 +27,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hapvr.config import suggest
-from hapvr.errors import DataError, StorageError
+from hapvr.errors import DataError
 from hapvr.features.files import Features
 from hapvr.library.codecs import Codec
 from hapvr.library.records import STATES, State, VideoRecord, printable
 
 VIDEOS, REGIONS, FRAMES = "videos", "regions", "frames"
 MINIATURES = "miniatures"  # a column of the regions, which libraries that are older lack
-_CHECKSUM = 4  # bytes
+ROW_CHECKSUM = "row_crc32"  # likewise, with the one before it
 _NO_WARNINGS = "[]"  # JSON of none
 NO_KEY = -1  # of a video that failed
 _NAMED, _LOOKED_AT = 3, 20_000  # ids that a message names, and among which it looks for near ones
@@ -66,9 +66,11 @@ REGIONS_SCHEMA = pa.schema(
         pa.field("dims", pa.int32(), nullable=False),
         pa.field("times", pa.binary()),  # float64, seconds
         pa.field("low", pa.binary()),  # bits
-        pa.field(MINIATURES, pa.binary()),  # squares of bytes, behind the checksum of all
-        pa.field("crc32", pa.int64(), nullable=False),
+        pa.field(MINIATURES, pa.binary()),  # squares of bytes
+        pa.field("crc32", pa.int64(), nullable=False),  # of `data`
         pa.field("data", pa.large_binary(), nullable=False),
+        pa.field("miniatures_crc32", pa.int64()),
+        pa.field(ROW_CHECKSUM, pa.int64(), nullable=False),  # of all columns but `data` and the miniatures
     ]
 )
 
@@ -245,38 +247,54 @@ def encoded(key: int, features: Features, codec: Codec) -> dict[str, Any]:
     frames, regions, dims = features.regions.shape
     times, low = features.timestamps, features.low_information
     data = codec.encode(features.regions)
-    return {
+    small = None if features.miniatures is None else features.miniatures.tobytes()
+    row = {
         "key": key,
         "frames": frames,
         "regions": regions,
         "dims": dims,
         "times": None if times is None else times.astype("<f8").tobytes(),
         "low": None if low is None else np.packbits(low).tobytes(),
-        MINIATURES: None if features.miniatures is None else _checked(features.miniatures.tobytes()),
+        MINIATURES: small,
         "crc32": zlib.crc32(data),
         "data": data,
+        "miniatures_crc32": None if small is None else zlib.crc32(small),
     }
+    return row | {ROW_CHECKSUM: _row_checksum(row)}
 
 
-def _checked(data: bytes) -> bytes:
-    """Bytes behind their checksum."""
-    return zlib.crc32(data).to_bytes(_CHECKSUM, "little") + data
+def _row_checksum(row: Mapping[str, Any]) -> int:
+    """The CRC-32 of all columns but the two large ones, which may be left unread: their checksums stand for them."""
+    numbers = [row[name] for name in ("key", "frames", "regions", "dims", "crc32", "miniatures_crc32")]
+    sizes = [None if row[name] is None else len(row[name]) for name in ("times", "low")]
+    written = repr((numbers, sizes)).encode() + (row["times"] or b"") + (row["low"] or b"")
+    return zlib.crc32(written)
 
 
-def stored_of(row: dict[str, Any]) -> Stored:
-    """A content from its row; `StorageError` if its bytes are not those that were written."""
-    data, frames, read = row["data"], row["frames"], row.get(MINIATURES)
-    if zlib.crc32(data) != row["crc32"] or (read is not None and read != _checked(read[_CHECKSUM:])):
-        raise StorageError(
-            f"The stored features of content {row['key']} are damaged: their checksum is another. Remove the video "
-            "and add it again."
-        )
+def is_intact(row: Mapping[str, Any]) -> bool:
+    """Whether a row, or its columns without `data` or miniatures, is as `encoded` made it.
+
+    Rows of tables that are older have a checksum of `data` only.
+    """
+    if "data" in row and zlib.crc32(row["data"]) != row["crc32"]:
+        return False
+    if ROW_CHECKSUM not in row:
+        return True
+    if _row_checksum(row) != row[ROW_CHECKSUM]:
+        return False
+    small = row.get(MINIATURES)
+    return MINIATURES not in row or (None if small is None else zlib.crc32(small)) == row["miniatures_crc32"]
+
+
+def stored_of(row: Mapping[str, Any]) -> Stored:
+    """A content from its row."""
+    frames, read = row["frames"], row.get(MINIATURES)
     times = None if row["times"] is None else np.frombuffer(row["times"], "<f8").astype(np.float64)
     low = None
     if row["low"] is not None:
         low = np.unpackbits(np.frombuffer(row["low"], np.uint8), count=frames).astype(np.bool_)
     small = None
     if read is not None:
-        side = math.isqrt((len(read) - _CHECKSUM) // frames)
-        small = np.frombuffer(read, np.uint8, offset=_CHECKSUM).reshape(frames, side, side)
-    return Stored(row["key"], frames, row["regions"], row["dims"], times, low, data, small)
+        side = math.isqrt(len(read) // frames)
+        small = np.frombuffer(read, np.uint8).reshape(frames, side, side)
+    return Stored(row["key"], frames, row["regions"], row["dims"], times, low, row["data"], small)

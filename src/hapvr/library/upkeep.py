@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -15,10 +16,14 @@ _KEEP_VERSIONS = timedelta(minutes=10)  # for readers that have not looked for n
 _KEEP_LITTLE = timedelta(seconds=1)
 
 
-def put_together(table: Any, *, thoroughly: bool) -> None:
-    """Make few files of many, if there are too many or all is to be done `thoroughly`; free what is no longer used."""
+def put_together(table: Any, check: Callable[[], None], *, thoroughly: bool) -> None:
+    """Make few files of many, if there are too many or all is to be done `thoroughly`; free what is no longer used.
+
+    `check` is called before: what is damaged would get new checksums.
+    """
     if not thoroughly and not _is_scattered(table):
         return
+    check()
     keep = _KEEP_LITTLE if thoroughly else _KEEP_VERSIONS
     table.optimize(cleanup_older_than=keep, delete_unverified=True)
     if thoroughly:  # what was just put together has a version before it, which is of no use now
@@ -34,12 +39,17 @@ def _is_scattered(table: Any) -> bool:
     return bool(small > _MOST_FRAGMENTS or (small > _FRAGMENTS and table.count_rows() >= 2 * largest))
 
 
-def bring_index_up(table: Any, *, indexed: int, thoroughly: bool) -> None:
-    """Index the vectors of a table of which so many are indexed: all at first, then the new ones when they are many."""
+def bring_index_up(table: Any, check: Callable[[], None], *, indexed: int, thoroughly: bool) -> None:
+    """Index the vectors of a table of which so many are indexed: all at first, then the new ones when they are many.
+
+    `check` is called before anything is written.
+    """
     count = table.count_rows()
     if indexed == 0:
+        check()
         _build_index(table)
     elif count - indexed > (0 if thoroughly else max(20_000, count // 5)):
+        check()
         table.optimize(cleanup_older_than=_KEEP_VERSIONS, delete_unverified=True)
 
 

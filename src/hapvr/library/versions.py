@@ -2,8 +2,9 @@
 
     LIBRARY/
       hapvr-library.json      which version is in use; replaced in one step
+      marks.json              which videos are no duplicates, if that was said
       writer.lock             who is writing
-      versions/0001/          one version: settings.json, and the tables
+      versions/0001/          one version: settings.json, checksums.json, the tables, and a calibration if there is one
 
 A version holds what one model, codec and rate made of the videos. When one of these changes, another version is built
 beside it; while that takes, the old one answers, and the manifest changes over when the new one is whole.
@@ -15,21 +16,24 @@ import dataclasses
 import json
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hapvr.config import from_mapping
 from hapvr.errors import HapvrError, StorageError
+from hapvr.library.checksums import CHECKSUMS, Listing, write_listing
+from hapvr.library.documents import lacks_checksum, read_document, write_document
 from hapvr.library.locking import LOCK
 from hapvr.library.records import shown
 
 MANIFEST = "hapvr-library.json"
 SETTINGS = "settings.json"
 VERSIONS = "versions"
+CALIBRATION = "calibration.json"
 FORMAT = 1
 _KIND = "hapvr library"
+_LISTED = "checksums"  # in the settings: whether there is a list of the version's files
 
 
 @dataclass(frozen=True)
@@ -51,23 +55,57 @@ def is_library(path: Path) -> bool:
         return False
 
 
-def current_version(path: Path) -> str:
-    """The name of the version in use; `StorageError` where there is no library."""
+@dataclass(frozen=True)
+class Manifest:
+    """What `hapvr-library.json` holds."""
+
+    version: str  # the one in use
+    kept: frozenset[str] = frozenset()  # files beside it that there must be
+
+
+def read_manifest(path: Path) -> Manifest:
+    """What the manifest of a library says; `StorageError` where there is no library, or its manifest is damaged."""
     manifest = path / MANIFEST
     try:
-        content = json.loads(manifest.read_text(encoding="utf-8"))
+        content = read_document(manifest, ("kind", "format", "version", "kept"))
     except (FileNotFoundError, NotADirectoryError):
         raise StorageError(_no_library(path)) from None
     except (OSError, ValueError) as error:
-        raise StorageError(f"'{shown(manifest)}' cannot be read: {error}. Restore it from a copy.") from error
-    if not isinstance(content, dict) or content.get("kind") != _KIND or not isinstance(content.get("version"), str):
-        raise StorageError(f"'{shown(manifest)}' was not written by hapvr. Is '{shown(path)}' a library?")
+        raise StorageError(f"'{shown(manifest)}' cannot be read: {error} {_manifest_remedy(path)}") from error
+    version, kept = content.get("version"), content.get("kept", [])
+    if content.get("kind") != _KIND or not isinstance(version, str) or not isinstance(kept, list):
+        raise StorageError(
+            f"'{shown(manifest)}' was not written by hapvr. Is '{shown(path)}' a library? {_manifest_remedy(path)}"
+        )
     if content.get("format") != FORMAT:
         raise StorageError(
             f"'{shown(path)}' is a library of format {content.get('format')}; this hapvr reads {FORMAT}. "
             "Use the release of hapvr that wrote it, or add the videos to a new library."
         )
-    return str(content["version"])
+    return Manifest(version, frozenset(kept))
+
+
+def current_version(path: Path) -> str:
+    """The name of the version in use; `StorageError` where there is no library."""
+    return read_manifest(path).version
+
+
+def _write_manifest(path: Path, manifest: Manifest) -> None:
+    with writing(path):
+        content = {"kind": _KIND, "format": FORMAT, "version": manifest.version, "kept": sorted(manifest.kept)}
+        write_document(path / MANIFEST, content)
+
+
+def _manifest_remedy(path: Path) -> str:
+    """What to do about a manifest that is damaged or gone."""
+    made = [name for name in _filled_versions(path) if name.isdecimal()]
+    again = json.dumps({"kind": _KIND, "format": FORMAT, "version": made[0]}) if len(made) == 1 else ""
+    return f"Restore it from a copy{f', or write it again: {again}' if again else ''}."
+
+
+def _filled_versions(path: Path) -> list[str]:
+    """The versions in which there is a table."""
+    return sorted(folder.name for folder in (path / VERSIONS).glob("*") if any(folder.glob("*.lance")))
 
 
 def _no_library(path: Path) -> str:
@@ -75,6 +113,8 @@ def _no_library(path: Path) -> str:
         what = "does not exist"
     elif not path.is_dir():
         what = "is a file, not a library"
+    elif _filled_versions(path):
+        return f"'{shown(path / MANIFEST)}' is missing, though there are videos. {_manifest_remedy(path)}"
     else:
         what = "is a folder, but no library"
     return f"'{shown(path)}' {what}. A library is made by adding videos to it: hapvr add {shown(path)} VIDEOS"
@@ -86,6 +126,8 @@ def require_creatable(path: Path) -> None:
         return
     if not path.is_dir():
         raise StorageError(f"'{shown(path)}' is a file: a library is a folder. Give another name.")
+    if _filled_versions(path):  # no library that was left half-made has a table
+        raise StorageError(_no_library(path))
     if others := sorted(name for name in os.listdir(path) if name not in (LOCK, VERSIONS, MANIFEST + ".partial")):
         raise StorageError(
             f"'{shown(path)}' is no library and holds other things ('{shown(others[0])}'). Give a new or an empty "
@@ -95,9 +137,19 @@ def require_creatable(path: Path) -> None:
 
 def read_settings(folder: Path) -> Settings:
     """What a version was made with."""
+    return _settings_of(folder)[0]
+
+
+def is_listed(folder: Path) -> bool:
+    """Whether there must be a list of the files of a version; those of older releases have none."""
+    return _settings_of(folder)[1]
+
+
+def _settings_of(folder: Path) -> tuple[Settings, bool]:
     try:
-        content = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        return from_mapping(Settings, content)
+        content = read_document(folder / SETTINGS, [*(field.name for field in dataclasses.fields(Settings)), _LISTED])
+        listed = bool(content.pop(_LISTED, False))
+        return from_mapping(Settings, content), listed
     except (OSError, ValueError, TypeError, HapvrError) as error:
         raise StorageError(f"'{shown(folder / SETTINGS)}' cannot be read: {error} Restore it from a copy.") from error
 
@@ -106,13 +158,37 @@ def write_settings(folder: Path, settings: Settings) -> None:
     """Make the folder of a version."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / SETTINGS, dataclasses.asdict(settings))
+        if not (folder / CHECKSUMS).exists():
+            write_listing(folder, Listing())
+        write_document(folder / SETTINGS, dataclasses.asdict(settings) | {_LISTED: True})
 
 
 def switch(path: Path, version: str) -> None:
     """Put a version to use, in one step."""
-    with writing(path):
-        replace_file(path / MANIFEST, {"kind": _KIND, "format": FORMAT, "version": version})
+    kept = read_manifest(path).kept if is_library(path) else frozenset()
+    _write_manifest(path, Manifest(version, kept))
+
+
+def keep(path: Path, name: str) -> None:
+    """From now on there must be a file of this name beside the manifest; with the writer's lock held."""
+    manifest = read_manifest(path)
+    if name not in manifest.kept:
+        _write_manifest(path, dataclasses.replace(manifest, kept=manifest.kept | {name}))
+
+
+def add_checksums(path: Path, names: Collection[str]) -> None:
+    """Give checksums to the manifest of a library of an older release and to these files beside it, if there are any.
+
+    With the writer's lock held. Those of the tables are the store's own (`Store.begin`).
+    """
+    for name in names:
+        if lacks_checksum(path / name):
+            with writing(path):
+                write_document(path / name, json.loads((path / name).read_bytes()))
+        if (path / name).is_file():
+            keep(path, name)
+    if lacks_checksum(path / MANIFEST):
+        _write_manifest(path, read_manifest(path))
 
 
 def version_folder(path: Path, version: str) -> Path:
@@ -161,6 +237,11 @@ class writing:  # noqa: N801 - used as a statement
             raise StorageError(_reason(self._path, error)) from error
 
 
+def is_trouble_of_the_disk(error: Exception) -> bool:
+    """Whether something could not be written because the disk is full or may not be written to."""
+    return _reason(Path(), error).find("could not be written") < 0
+
+
 def _reason(path: Path, error: Exception) -> str:
     text = str(error)
     kept = "What was acknowledged before is kept, and the library can be opened as ever."
@@ -175,21 +256,3 @@ def _reason(path: Path, error: Exception) -> str:
 
 def _short(text: str) -> str:
     return text.splitlines()[0][:300].rstrip(".") if text else "for no reason given"
-
-
-def replace_file(path: Path, content: dict[str, Any]) -> None:
-    """Write a small file in one step; after a power failure it is the old one or the new one."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    if os.name == "posix":
-        with suppress(OSError):
-            descriptor = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)

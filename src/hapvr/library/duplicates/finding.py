@@ -30,6 +30,7 @@ from hapvr.library.tables import NO_KEY, Catalogue
 
 if TYPE_CHECKING:
     from hapvr.library.library import Library
+    from hapvr.model import Model
 
 THRESHOLD = 0.28
 """Strength from which on a pair is a link. Of 5,700 candidate pairs among real videos that settings are chosen on (the
@@ -45,6 +46,7 @@ def duplicates(
     threshold: float | None = None,
     since: datetime | None = None,
     most: int = CANDIDATES,
+    model: Model | None = None,
     progress: Callable[[DuplicateProgress], None] | None = None,
 ) -> DuplicateReport:
     """Find what a library holds twice.
@@ -54,6 +56,7 @@ def duplicates(
         threshold: strength of a link, above 0 and at most 1; `THRESHOLD` if None. Higher is stricter.
         since: only what was added at or after this time, against everything; a time without a zone is local.
         most: contents that each one is compared with at most.
+        model: the library's if None.
         progress: called now and then.
     """
     limit = THRESHOLD if threshold is None else threshold
@@ -71,8 +74,8 @@ def duplicates(
     marked = 0
     hashes = _hashes(catalogue)
     # Without pairs there is no need of the model, which takes its time to load.
-    model = library.model if pairs else None
-    for one, other, link in compared(store, model, catalogue, pairs, float(limit), progress):
+    used = (model or library.model) if pairs else None
+    for one, other, link in compared(store, used, catalogue, pairs, float(limit), progress):
         if pair_of(hashes[one], hashes[other]) in marks:
             marked += 1
         else:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError
 from hapvr.features._threads import side_by_side
-from hapvr.library.candidates import NEIGHBOURS, runs, votes
+from hapvr.library.candidates import count_votes, find_nearest, runs
 from hapvr.library.duplicates.reports import Clock, DuplicateProgress, Link
 from hapvr.library.records import VideoRecord
 from hapvr.library.tables import NO_KEY, Catalogue, Stored
@@ -49,11 +49,10 @@ def candidate_pairs(
     """Pairs of keys, the smaller first, that are worth a comparison."""
     pairs: set[tuple[int, int]] = set()
     clock = Clock("candidates", len(asking), progress)
-    nearest = _Nearest(store)
 
     def neighbours(stored: Stored) -> list[int]:
         vectors, weights = _asking(stored, store)
-        return _worthwhile(*nearest(vectors), weights.numpy()) if len(vectors) else []
+        return _worthwhile(*find_nearest(store, vectors, exact=True), weights.numpy()) if len(vectors) else []
 
     found = store.stored(asking, batch=_IN_ONE_READ, pixels=False)
     while some := list(islice(found, _IN_ONE_READ)):
@@ -90,32 +89,11 @@ def _worthwhile(
     ...             np.array([1., 1.], np.float32))                # 7: (.9 + .5) / 2; 8: (.3 + .1) / 2 at most
     [7]
     """
-    found, counted = votes(which, keys, similarities, weights)
+    found, counted = count_votes(which, keys, similarities, weights)
     last = np.full(len(weights), np.inf)
     np.minimum.at(last, which, similarities)
     bounds = (counted + float(last @ weights)) / float(weights.sum())
     return [int(key) for key in found[bounds >= _LEAST_ALIKE]]
-
-
-class _Nearest:
-    """The stored vectors nearest to others: all of them looked at if they are few, else by the index."""
-
-    def __init__(self, store: Store) -> None:
-        from hapvr.library.store import INDEX_FROM
-
-        self._store = store
-        self._all: tuple[NDArray[np.int64], Tensor] | None = None
-        if store.count_vectors() < INDEX_FROM:
-            keys, vectors = store.vectors()
-            self._all = keys, torch.from_numpy(vectors.astype(np.float32))
-
-    def __call__(self, vectors: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-        if self._all is None:
-            return self._store.nearest(vectors.numpy(), k=NEIGHBOURS, nprobes=20, refine=2)
-        keys, stored = self._all
-        best = (vectors @ stored.T).topk(min(NEIGHBOURS, len(keys)), dim=1)
-        which = np.repeat(np.arange(len(vectors)), best.values.shape[1])
-        return which, keys[best.indices.numpy().ravel()], best.values.numpy().ravel()
 
 
 # --- the same bytes ---------------------------------------------------------------------------------------------------
