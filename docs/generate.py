@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 from typer.main import get_command
 
-from hapvr.cli.app import app
+from hapvr.cli.app import PANELS, app
 
 LAYERS = ["backbones", "features", "similarity", "losses", "evaluation", "training", "conversion", "paper", "library"]
 OPENED = ["Library"]  # classes whose methods are listed too
@@ -59,7 +59,8 @@ def api() -> str:
 
 def commands(command: typer.core.TyperCommand | typer.core.TyperGroup, path: str) -> list[tuple[str, str]]:
     if isinstance(command, typer.core.TyperGroup):
-        return [row for name, sub in command.commands.items() for row in commands(sub, f"{path} {name}")]  # type: ignore[arg-type]
+        named = command.list_commands(typer.Context(command))
+        return [row for name in named for row in commands(command.commands[name], f"{path} {name}")]  # type: ignore[arg-type]
     context = typer.Context(command, info_name=path)
     lines = [f"    {' '.join([path, *command.collect_usage_pieces(context)])}", ""]
     for parameter in command.params:
@@ -70,8 +71,13 @@ def commands(command: typer.core.TyperCommand | typer.core.TyperGroup, path: str
 
 def cli() -> str:
     lines = ["# The command line", "", "Written by `make docs` from the commands' own help.", ""]
+    panels = {name: panel for panel, named in PANELS.items() for name in named}
+    panel = None
     for path, text in commands(get_command(app), "hapvr"):  # type: ignore[arg-type]
-        lines += [f"## {path}", "", text, ""]
+        if panels[path.split()[1]] != panel:
+            panel = panels[path.split()[1]]
+            lines += [f"## {panel}", ""]
+        lines += [f"### {path}", "", text, ""]
     return "\n".join(lines)
 
 

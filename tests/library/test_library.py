@@ -328,6 +328,40 @@ def test_a_disk_that_is_read_only_can_be_read(library: Library, monkeypatch: pyt
             reader.add([folder])
 
 
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("reason", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_where_nothing_can_be_written_no_library_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, reason: int
+) -> None:
+    """Whether the folder is to be made or is there, empty: what is not there cannot be searched either."""
+    place = tmp_path / "disk" / "library"
+    (place if there else place.parent).mkdir(parents=True)
+
+    def refused(path: Any, *_: Any, **__: Any) -> Any:
+        raise OSError(reason, os.strerror(reason), os.fspath(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refused)
+        patch.setattr(os, "mkdir", refused)
+        with pytest.raises(StorageError, match=f"A new library cannot be made at '{place}': ") as no:
+            Library.open(place, create=True)
+    assert os.strerror(reason) in str(no.value)
+    assert "searched" not in str(no.value)
+    assert "Give a folder that can be written to" in str(no.value)
+    with Library.open(place, create=True) as made:  # when it can be
+        assert made.info().videos == 0
+
+
+def test_another_maker_of_a_library_is_waited_for(tmp_path: Path) -> None:
+    place = tmp_path / "library"
+    place.mkdir()
+    lock = WriterLock(place)
+    lock.acquire("a test", wait_s=0)
+    with pytest.raises(StorageError, match="is being written by `a test`"):
+        Library.open(place, create=True, wait_s=0)
+    lock.release(clean=True)
+
+
 # --- a full disk -----------------------------------------------------------------------------------------------------
 
 

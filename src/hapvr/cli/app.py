@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -34,7 +34,41 @@ from hapvr.processes import leave_current_folder_out
 _RESUMED = {"ablate", "add", "evaluate", "extract", "frames", "make-benchmark", "train"}
 
 
-class _Interruptible(TyperGroup):
+PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Everyday": {
+        "demo": demo.demo,
+        "compare": compare.compare,
+        "add": library.add,
+        "search": search.search,
+        "duplicates": duplicates.duplicates,
+        "serve": serve.serve,
+        "watch": library.watch,
+        "status": library.status,
+    },
+    "Care of a library": {
+        "info": library.info,
+        "remove": library.remove,
+        "calibrate": duplicates.calibrate,
+        "compact": library.compact,
+        "export": library.export,
+        "import": library.import_features,
+    },
+    "Models and research": {
+        "model": model.app,
+        "make-benchmark": folders.make_benchmark,
+        "evaluate": evaluate.evaluate,
+        "extract": folders.extract,
+        "frames": folders.frames,
+        "train": train.app,
+        "ablate": ablate.ablate,
+        "table": table.table,
+        "plot": plot.app,
+    },
+}
+"""All commands by the panel of --help that they stand in, in its order."""
+
+
+class _Commands(TyperGroup):
     """Ctrl-C is one line on stderr and exit code 130; SIGTERM, where a command heeds it, is 143."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -45,37 +79,25 @@ class _Interruptible(TyperGroup):
             typer.echo(f"interrupted{again}", err=True)
             raise typer.Exit(code_of(interrupt)) from None
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of the panels; typer puts commands with subcommands behind all others."""
+        order = [name for commands in PANELS.values() for name in commands]
+        return sorted(super().list_commands(ctx), key=order.index)
+
 
 app = typer.Typer(
-    cls=_Interruptible,
+    cls=_Commands,
     help="Find videos by content.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(ablate.ablate)
-app.command()(library.add)
-app.command()(duplicates.calibrate)
-app.command()(library.compact)
-app.command()(compare.compare)
-app.command()(demo.demo)
-app.command()(duplicates.duplicates)
-app.command()(evaluate.evaluate)
-app.command()(library.export)
-app.command()(folders.extract)
-app.command()(folders.frames)
-app.command("import")(library.import_features)
-app.command()(library.info)
-app.command("make-benchmark")(folders.make_benchmark)
-app.add_typer(model.app, name="model")
-app.add_typer(plot.app, name="plot")
-app.command()(library.remove)
-app.command()(search.search)
-app.command()(serve.serve)
-app.command()(library.status)
-app.command()(table.table)
-app.add_typer(train.app, name="train")
-app.command()(library.watch)
+for _panel, _commands in PANELS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -58,7 +58,7 @@ def _print(result: SearchResult) -> None:
 
     for number, hit in enumerate(result.hits, 1):
         sure = "" if hit.probability is None else f", probability {percent(hit.probability)}"
-        sure = sure if hit.verdict.aligned else f", {hit.verdict.words}"
+        sure = sure if hit.verdict.aligned else ", no match"
         typer.echo(f"{number:3}. {hit.score:.3f}{sure}  {hit.id}  {printed(hit.path)}")
         for segment in hit.segments:
             (a, b), (c, d) = segment.query, segment.target

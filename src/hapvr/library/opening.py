@@ -51,6 +51,20 @@ def opened(
         current_version(path)  # says what is wrong
     require_creatable(path)
     wanted, loaded = wanted_settings(model=model, codec=codec, rate=rate)
+    try:
+        _make(path, wanted, wait_s=wait_s)
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError) and not is_library(path):
+            raise StorageError(_cannot_make(path, error.__cause__)) from error
+        raise
+    settings = read_settings(version_folder(path, current_version(path)))
+    if settings != wanted:  # somebody else was quicker
+        require_agreement(path, settings, model=model, codec=codec, rate=rate)
+    return Opened(path, loaded)
+
+
+def _make(path: Path, settings: Settings, *, wait_s: float) -> None:
+    """Make an empty library, unless somebody else has done it meanwhile."""
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
     lock = WriterLock(path)
@@ -59,15 +73,18 @@ def opened(
     try:
         if not is_library(path):
             remove_versions(path)
-            write_settings(version_folder(path, "0001"), wanted)
+            write_settings(version_folder(path, "0001"), settings)
             switch(path, "0001")
         clean = True
     finally:
         lock.release(clean=clean)
-    settings = read_settings(version_folder(path, current_version(path)))
-    if settings != wanted:  # somebody else was quicker
-        require_agreement(path, settings, model=model, codec=codec, rate=rate)
-    return Opened(path, loaded)
+
+
+def _cannot_make(path: Path, error: OSError) -> str:
+    return (
+        f"A new library cannot be made at '{shown(path)}': {error.strerror or error}. Give a folder that can be "
+        "written to; the videos may lie where nothing can."
+    )
 
 
 def wanted_settings(*, model: str | Path | None, codec: str | None, rate: float | None) -> tuple[Settings, Model]:

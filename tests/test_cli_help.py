@@ -1,0 +1,43 @@
+"""What `hapvr --help` shows: everyday commands first, and every command once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hapvr.cli import main
+from hapvr.cli.app import PANELS, app
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_everyday_commands_come_first(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    panels = [title for line in lines if (title := line.strip("╭╮─ ")) in PANELS]
+    assert panels == list(PANELS) == ["Everyday", "Care of a library", "Models and research"]
+    begun = lines.index(next(line for line in lines if "Everyday" in line))
+    shown = [found[1] for line in lines[begun:] if (found := re.match(r"│ ([a-z-]+) ", line))]
+    assert shown == [name for commands in PANELS.values() for name in commands]
+    assert shown[:4] == ["demo", "compare", "add", "search"]
+    assert shown.index("ablate") > shown.index("status")
+
+
+def test_every_command_stands_in_one_panel() -> None:
+    named = [name for commands in PANELS.values() for name in commands]
+    registered = [command.name for command in app.registered_commands]
+    groups = [group.name for group in app.registered_groups]
+    assert sorted(named) == sorted([*registered, *groups])  # type: ignore[type-var]
+    assert len(named) == len(set(named))
+
+
+def test_the_page_of_commands_has_the_same_order() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    found = [name.split()[0] for name in re.findall(r"^### hapvr (.+)$", page, re.MULTILINE)]
+    assert list(dict.fromkeys(found)) == [name for commands in PANELS.values() for name in commands]
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == list(PANELS)
