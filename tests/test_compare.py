@@ -23,8 +23,8 @@ from hapvr.errors import ConfigError, DecodeError, WeightsError
 from hapvr.features import Features
 from hapvr.features.extractor import SamplingConfig
 from hapvr.model import SHIPPED, Model, load, save_calibration, save_model, shipped_models
-from hapvr.pictures import best_pairs, save_html, save_plot
 from hapvr.records import Frames
+from hapvr.reports.match_page import choose_pairs, save_html, save_plot
 from hapvr.similarity import Segment, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.similarity.network import Symmetry
@@ -279,7 +279,7 @@ def test_what_is_said_without_a_segment_depends_on_whether_there_could_be_one(
     page = save_html(few, tmp_path / "few.html").read_text()
     assert ("<h1>Most alike at" in page) is short
     assert ("<h1>No match: no stretch of the two videos matches</h1>" in page) is not short
-    assert best_pairs(few) == [few.best_pair]
+    assert choose_pairs(few) == [few.best_pair]
 
 
 def test_the_command_line_tells_the_instant_of_a_picture(
@@ -392,7 +392,7 @@ def test_pictures_are_drawn(match: Match, tmp_path: Path) -> None:
     assert "middle.mp4" in page
     assert "They match over" in page
     assert "http" not in page.replace("http-equiv", "")
-    assert page.count("data:image/jpeg") == 2 * len(best_pairs(match))
+    assert page.count("data:image/jpeg") == 2 * len(choose_pairs(match))
 
 
 def test_psi_is_drawn_where_the_model_has_one(lite: Model, films: dict[str, Path], tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ LAYERS = [
     "comparing",
     "library",
     "plotting",
-    "pictures",
+    "reports",
     "paper",
     "server",
     "cli",

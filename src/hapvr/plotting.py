@@ -74,7 +74,7 @@ def plot_match(match: Match, pairs: Sequence[tuple[int, int]], *, title: str = "
 
     Args:
         match: what `compare` gave.
-        pairs: (query frame, target frame) of the pairs to show, such as `hapvr.pictures.best_pairs` chooses.
+        pairs: (query frame, target frame) of the pairs to show, see `hapvr.reports.match_page.choose_pairs`.
         title: above the figure.
     """
     panels = ["frame similarities"] + ["after psi"] * (match.compared is not None)

@@ -15,7 +15,7 @@ import pytest
 from hapvr.cli import main
 from hapvr.library import Library, calibrating
 from hapvr.library.search import explained
-from hapvr.pictures import save_matches
+from hapvr.reports.match_page import save_matches
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.synthetic.films import draw_scene
 from tests.video import media

@@ -31,8 +31,8 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Tell whether and where two videos match: hapvr compare clip.mp4 film.mp4 --html match.html."""
-    from hapvr.pictures import save_html, save_plot
     from hapvr.plotting import require_pictures
+    from hapvr.reports.match_page import save_html, save_plot
     from hapvr.storage import require_outputs
 
     if plot is not None:

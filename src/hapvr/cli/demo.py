@@ -133,7 +133,7 @@ def _run(folder: Path, progress: Progress) -> dict[str, Any]:
 
     from hapvr.comparing import match
     from hapvr.model import load
-    from hapvr.pictures import Entry, save_report
+    from hapvr.reports.match_page import Entry, save_report
 
     start = time.perf_counter()
     films, copies = _make(folder, progress)

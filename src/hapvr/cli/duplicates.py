@@ -17,7 +17,7 @@ from hapvr.storage import write_text
 
 if TYPE_CHECKING:
     from hapvr.library.calibrating import CalibrationReport
-    from hapvr.library.duplicates import DuplicateReport, Link
+    from hapvr.library.duplicates import DuplicateReport
 
 _DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
 
@@ -82,7 +82,7 @@ def duplicates(
     if table is not None and printed != ["--csv"]:
         write_text(table, _csv(report))
     if page is not None:
-        from hapvr.cli.duplicates_page import save_page
+        from hapvr.reports.duplicates_page import save_page
 
         save_page(report, page, library)
 
@@ -124,13 +124,15 @@ def _say(changed: bool, done: str, otherwise: str, as_json: Path | None) -> None
 
 
 def _print(report: DuplicateReport) -> None:
+    from hapvr.reports.html_page import format_time
+
     for number, group in enumerate(report.groups, 1):
         strongest = {id: link for link in reversed(group.links) for id in (link.a, link.b)}
         typer.echo(f"group {number}: {len(group.videos)} copies")
         for video in group.videos:
             link = strongest[video.id]
-            size = f"{_clock(video.duration)} {video.width}x{video.height} {video.bitrate / 1000:,.0f} kbit/s"
-            what = "keep" if video is group.keep else f"{link.kind}, {_evidence(link)}"
+            size = f"{format_time(video.duration)} {video.width}x{video.height} {video.bitrate / 1000:,.0f} kbit/s"
+            what = "keep" if video is group.keep else f"{link.kind}, {link.reason}"
             gone = "" if video.state == "ready" else f" ({video.state})"
             typer.echo(f"  {video.id:14} {size:32} {printed(video.path)}{gone}  {what}")
         typer.echo(f"  keep {group.keep.id}: {group.reason}")
@@ -140,14 +142,14 @@ def _print(report: DuplicateReport) -> None:
     for link in beside:
         a, b = report.records[link.a], report.records[link.b]
         (a_from, a_to), (b_from, b_to) = link.intervals
-        where = f"{_clock(b_from)}-{_clock(b_to)}"
+        where = f"{format_time(b_from)}-{format_time(b_to)}"
         if link.kind == "contained":
-            typer.echo(f"  {printed(a.path)} is {where} of {printed(b.path)}  {_evidence(link)}")
+            typer.echo(f"  {printed(a.path)} is {where} of {printed(b.path)}  {link.reason}")
         elif link.kind == "shared":
-            own = f"{_clock(a_from)}-{_clock(a_to)}"
-            typer.echo(f"  {own} of {printed(a.path)} is {where} of {printed(b.path)}  {_evidence(link)}")
+            own = f"{format_time(a_from)}-{format_time(a_to)}"
+            typer.echo(f"  {own} of {printed(a.path)} is {where} of {printed(b.path)}  {link.reason}")
         else:
-            typer.echo(f"  {printed(a.path)} is a copy of {printed(b.path)}  {_evidence(link)}")
+            typer.echo(f"  {printed(a.path)} is a copy of {printed(b.path)}  {link.reason}")
     count = len(report.groups)
     typer.echo(
         f"{count:,} {'group' if count == 1 else 'groups'} of copies, {len(beside):,} other links among "
@@ -160,17 +162,6 @@ def _print(report: DuplicateReport) -> None:
         f"{report.seconds:.1f} s",
         err=True,
     )
-
-
-def _evidence(link: Link) -> str:
-    from hapvr.comparing import percent
-
-    sure = "" if link.probability is None else f", probability {percent(link.probability)}"
-    if link.kind == "identical":
-        return "the same bytes"
-    way = ", backwards" if link.speed < 0 else ""
-    speed = f", at {abs(link.speed):.2f} times the speed" if abs(abs(link.speed) - 1) > 0.03 else ""
-    return f"strength {link.strength:.2f}, score {link.score:.2f}{sure}{speed}{way}"
 
 
 def _print_calibration(report: CalibrationReport) -> None:
@@ -188,10 +179,6 @@ def _print_calibration(report: CalibrationReport) -> None:
         typer.echo(f"warning: {warning}", err=True)
     for path, reason in report.failed:
         typer.echo(printed(f"  {path}: {reason}"), err=True)
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds // 60)}:{seconds % 60:04.1f}"
 
 
 def _csv(report: DuplicateReport) -> str:

@@ -88,7 +88,7 @@ def _explain(
 ) -> None:
     from hapvr.library.records import shown
     from hapvr.library.search import explained
-    from hapvr.pictures import save_matches
+    from hapvr.reports.match_page import save_matches
 
     matches, missing = explained(library, query, result, start=start, end=end)
     part = (

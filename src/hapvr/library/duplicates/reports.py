@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hapvr.comparing import percent
 from hapvr.library.records import VideoRecord, shown
 from hapvr.similarity import Segment
 
@@ -56,6 +57,16 @@ class Link:
     speed: float = 1.0
     segments: tuple[Segment, ...] = ()
     evidence: Evidence = "regions"
+
+    @property
+    def reason(self) -> str:
+        """What the link rests on, in words."""
+        if self.kind == "identical":
+            return "the same bytes"
+        sure = "" if self.probability is None else f", probability {percent(self.probability)}"
+        speed = f", at {abs(self.speed):.2f} times the speed" if abs(abs(self.speed) - 1) > 0.03 else ""
+        way = ", backwards" if self.speed < 0 else ""
+        return f"strength {self.strength:.2f}, score {self.score:.2f}{sure}{speed}{way}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

@@ -8,17 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
 
-from hapvr.comparing import percent
 from hapvr.errors import HapvrError
 from hapvr.library.duplicates import DuplicateReport, Group, Link
 from hapvr.library.records import VideoRecord, shown
-from hapvr.pictures import document, png, stretch, written
+from hapvr.reports.html_page import format_interval, format_time, make_thumbnail, write_page
 
 _FRAMES = 6  # of a strip
-_MOST = 200  # groups on a page, and as many links beside them
+_MAX_SHOWN = 200  # groups on a page, and as many links beside them
 _HEIGHT = 72  # of a frame on the page; twice as many pixels, for fine screens
 
 _STYLE = """<style>
@@ -40,11 +37,11 @@ def save_page(report: DuplicateReport, path: str | os.PathLike[str], library: st
         f"{len(groups):,} groups of copies and {len(beside):,} other links among {report.videos:,} videos. "
         f"{copies:,} copies beside those suggested to be kept take {spare / 1e6:,.1f} MB. Nothing was deleted."
     )
-    sections = "".join(_group(number, group) for number, group in enumerate(groups[:_MOST], 1))
-    others = "".join(_beside(link, report) for link in beside[:_MOST])
+    sections = "".join(_render_group(number, group) for number, group in enumerate(groups[:_MAX_SHOWN], 1))
+    others = "".join(_render_link(link, report) for link in beside[:_MAX_SHOWN])
     more = ""
-    if len(groups) > _MOST or len(beside) > _MOST:
-        more = f"<p class='note'>Only {_MOST} of each are shown here; --json and --csv have all.</p>"
+    if len(groups) > _MAX_SHOWN or len(beside) > _MAX_SHOWN:
+        more = f"<p class='note'>Only {_MAX_SHOWN} of each are shown here; --json and --csv have all.</p>"
     body = f"""{_STYLE}<h1>Duplicates in {html.escape(shown(library))}</h1>
 <p class="lead">{html.escape(summary)}</p>
 <p class="note">Frames one below the other are of the same moment of what they share.</p>{more}
@@ -52,39 +49,39 @@ def save_page(report: DuplicateReport, path: str | os.PathLike[str], library: st
 {f"<h2>Parts of others</h2>{others}" if others else ""}
 <p class="note">{report.scored:,} of {report.pairs:,} pairs were compared, links are of a strength of at least
 {report.threshold:g}. To say that two are no duplicates: hapvr duplicates LIBRARY --distinct ID ID</p>"""
-    return written(document("Duplicates", body), Path(path))
+    return write_page(Path(path), title="Duplicates", body=body)
 
 
-def _group(number: int, group: Group) -> str:
-    shown_at = _moments(group)
+def _render_group(number: int, group: Group) -> str:
+    shown_at = _choose_moments(group)
     strongest = {id: link for link in reversed(group.links) for id in (link.a, link.b)}
     rows = "".join(
-        _copy(
+        _render_copy(
             video,
             shown_at[video.id],
             "keep" if video is group.keep else strongest[video.id].kind,
             "good" if video is group.keep else "fair",
-            group.reason if video is group.keep else _evidence(strongest[video.id]),
+            group.reason if video is group.keep else strongest[video.id].reason,
         )
         for video in group.videos
     )
     return f"<section class='group'><h3>Group {number}: {len(group.videos)} copies</h3>{rows}</section>"
 
 
-def _beside(link: Link, report: DuplicateReport) -> str:
+def _render_link(link: Link, report: DuplicateReport) -> str:
     a, b = report.records[link.a], report.records[link.b]
-    where = [stretch(part) for part in link.intervals]
+    where = [format_interval(part) for part in link.intervals]
     notes = {
         "contained": (f"is {where[1]} of the one below", "the whole"),
         "shared": (f"{where[0]} of it is {where[1]} of the one below", "shares that part"),
     }.get(link.kind, ("is a copy of the one below", "its copy"))
-    first = _copy(a, _spread(link.intervals[0]), link.kind, "fair", f"{notes[0]}; {_evidence(link)}")
-    times = _spread(link.intervals[1])
-    second = _copy(b, times[::-1] if link.speed < 0 else times, notes[1], "good", "")
+    first = _render_copy(a, _spread_times(link.intervals[0]), link.kind, "fair", f"{notes[0]}; {link.reason}")
+    times = _spread_times(link.intervals[1])
+    second = _render_copy(b, times[::-1] if link.speed < 0 else times, notes[1], "good", "")
     return f"<section class='group'>{first}{second}</section>"
 
 
-def _moments(group: Group) -> dict[str, list[float]]:
+def _choose_moments(group: Group) -> dict[str, list[float]]:
     """For each copy, the seconds of the moments that are shown: those of the one to keep, as far as links tell."""
     keep = group.keep
     direct: dict[str, tuple[tuple[float, float], tuple[float, float], bool]] = {}
@@ -92,11 +89,11 @@ def _moments(group: Group) -> dict[str, list[float]]:
         if keep.id in (link.a, link.b):
             own, other = link.intervals if link.a == keep.id else link.intervals[::-1]
             direct.setdefault(link.b if link.a == keep.id else link.a, (own, other, link.speed < 0))
-    times = _spread((0.0, keep.duration))
+    times = _spread_times((0.0, keep.duration))
     moments = {keep.id: times}
     for video in group.videos[1:]:
         if video.id not in direct:
-            moments[video.id] = _spread((0.0, video.duration))
+            moments[video.id] = _spread_times((0.0, video.duration))
             continue
         (start, end), target, backwards = direct[video.id]
         place = np.clip((np.array(times) - start) / max(end - start, 1e-9), 0, 1)
@@ -105,31 +102,31 @@ def _moments(group: Group) -> dict[str, list[float]]:
     return moments
 
 
-def _spread(part: tuple[float, float]) -> list[float]:
+def _spread_times(part: tuple[float, float]) -> list[float]:
     start, end = part
     return [float(start + (end - start) * (place + 0.5) / _FRAMES) for place in range(_FRAMES)]
 
 
-def _copy(video: VideoRecord, times: Sequence[float], word: str, mark: str, note: str) -> str:
-    length = f"{stretch((0.0, video.duration)).split(' to ')[1]}, " if video.duration else ""
+def _render_copy(video: VideoRecord, times: Sequence[float], word: str, mark: str, note: str) -> str:
+    length = f"{format_time(video.duration)}, " if video.duration else ""
     facts = f"{length}{video.width} x {video.height}, {video.bitrate / 1000:,.0f} kbit/s, {video.size / 1e6:.1f} MB"
     gone = "" if video.state == "ready" else f" ({video.state})"
-    return f"""<div class="copy">{_strip(video, times)}
+    return f"""<div class="copy">{_render_strip(video, times)}
 <div><p class="path">{html.escape(shown(video.path))}{gone}</p>
 <p><span class="badge {mark}">{html.escape(word)}</span> {html.escape(note)}</p>
 <p class="note">{html.escape(video.id)}: {facts}</p></div></div>
 """
 
 
-def _strip(video: VideoRecord, times: Sequence[float]) -> str:
-    images = _thumbnails(video, times)
+def _render_strip(video: VideoRecord, times: Sequence[float]) -> str:
+    images = _read_thumbnails(video, times)
     if not images:
         return "<div class='none'>its file cannot be read</div>"
     figures = "".join(f"<figure><img src='{image}' alt='at {time:.1f} s'></figure>" for time, image in images)
     return f"<div class='strip'>{figures}</div>"
 
 
-def _thumbnails(video: VideoRecord, times: Sequence[float]) -> list[tuple[float, str]]:
+def _read_thumbnails(video: VideoRecord, times: Sequence[float]) -> list[tuple[float, str]]:
     """Frames near some seconds, as data addresses; fewer if some cannot be read."""
     from hapvr.video.decode import decode
 
@@ -146,21 +143,5 @@ def _thumbnails(video: VideoRecord, times: Sequence[float]) -> list[tuple[float,
         except HapvrError:
             continue
         place = int(np.abs(frames.timestamps - time).argmin())
-        found.append((time, _small(frames.images[place])))
+        found.append((time, make_thumbnail(frames.images[place], _HEIGHT)))
     return found
-
-
-def _small(image: NDArray[np.uint8]) -> str:
-    picture = Image.fromarray(np.ascontiguousarray(image))
-    tall = min(2 * _HEIGHT, picture.height)
-    wide = max(1, round(picture.width * tall / picture.height))
-    return png(np.asarray(picture.resize((wide, tall), Image.Resampling.BILINEAR)), quality=80)
-
-
-def _evidence(link: Link) -> str:
-    if link.kind == "identical":
-        return "the same bytes"
-    sure = "" if link.probability is None else f", probability {percent(link.probability)}"
-    speed = f", {abs(link.speed):.2f} times the speed" if abs(abs(link.speed) - 1) > 0.03 else ""
-    way = ", backwards" if link.speed < 0 else ""
-    return f"strength {link.strength:.2f}, score {link.score:.2f}{sure}{speed}{way}"

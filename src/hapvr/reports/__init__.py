@@ -1,0 +1,1 @@
+"""Results as pages to look at and share: matches, and the duplicates of a library."""
