@@ -24,7 +24,7 @@ import torch
 from hapvr.errors import StorageError
 from hapvr.features.files import Features
 from hapvr.library import Library, calibrating, store
-from hapvr.library.candidates import candidates, runs
+from hapvr.library.candidates import find_candidates, runs
 from hapvr.library.records import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.model import Model
@@ -151,7 +151,7 @@ def _search(library: Library, **options: Any) -> Any:
 
 def _by_vectors(library: Library) -> Any:
     vectors, weights = runs(drawn(3, _FRAMES))
-    found = [candidates(library.store, vectors, weights, most=most).tolist() for most in (3, 100)]
+    found = [find_candidates(library.store, vectors, weights, max_keys=most).tolist() for most in (3, 100)]
     return found, _search(library, k=3, limit=3)
 
 

@@ -75,8 +75,10 @@ def test_a_mark_waits_for_the_writer_and_leaves_no_half_file(library: Library) -
         library.mark_distinct(named["0"], named["1"])
     lock.release(clean=True)
     assert library.mark_distinct(named["0"], named["1"]) is True
-    (library.path / (MARKS + ".partial")).write_text('{"form')  # a writer that was killed
+    left = library.path / f".{MARKS}.1-ab.part"
+    left.write_text('{"form')  # by a writer that was killed
     assert library.mark_distinct(named["0"], named["2"]) is True
+    assert not left.exists()
     assert len(read_marks(library.path)) == 2
 
 

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hapvr import storage
+
 _CHECKSUM = "crc32"
 
 
 def write_document(path: Path, content: Mapping[str, Any]) -> None:
     """Write a file in one step, with its checksum; after a power failure it is the old one or the new one."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump({**content, _CHECKSUM: _checksum(content)}, file, indent=2)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    if os.name == "posix":
-        with suppress(OSError):
-            descriptor = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+    storage.write_json(path, {**content, _CHECKSUM: _checksum(content)}, indent=2)
 
 
 def read_document(path: Path, known: Collection[str]) -> dict[str, Any]:
@@ -58,6 +46,13 @@ def lacks_checksum(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and _CHECKSUM not in content
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what is left of documents whose writer was killed; with the writer's lock held."""
+    for path in folder.glob(".*.json.*.part"):
+        with suppress(OSError):
+            path.unlink()
 
 
 def _checksum(content: Mapping[str, Any]) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hapvr.errors import ConfigError, StorageError, WeightsError
 from hapvr.library.codecs import DEFAULT as DEFAULT_CODEC
 from hapvr.library.codecs import get_codec
+from hapvr.library.documents import remove_unfinished
 from hapvr.library.locking import WriterLock
 from hapvr.library.records import shown
 from hapvr.library.versions import (
@@ -170,5 +171,7 @@ def load_model(settings: Settings, path: Path) -> Model:
 
 
 def clean_up(path: Path) -> None:
-    """Remove versions that were replaced; one that is being built stays."""
+    """Remove versions that were replaced, and what a writer that was killed has left; a version being built stays."""
     remove_versions(path, keep=unfinished_version(path))
+    for folder in (path, version_folder(path, current_version(path))):
+        remove_unfinished(folder)

@@ -128,7 +128,7 @@ def require_creatable(path: Path) -> None:
         raise StorageError(f"'{shown(path)}' is a file: a library is a folder. Give another name.")
     if _filled_versions(path):  # no library that was left half-made has a table
         raise StorageError(_no_library(path))
-    if others := sorted(name for name in os.listdir(path) if name not in (LOCK, VERSIONS, MANIFEST + ".partial")):
+    if others := sorted(name for name in os.listdir(path) if name not in (LOCK, VERSIONS) and MANIFEST not in name):
         raise StorageError(
             f"'{shown(path)}' is no library and holds other things ('{shown(others[0])}'). Give a new or an empty "
             "folder for the library; videos stay where they are."
@@ -233,6 +233,8 @@ class writing:  # noqa: N801 - used as a statement
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, StorageError) and isinstance(error.__cause__, OSError):
+            error = error.__cause__  # of `hapvr.storage`: a small file could not be written
         if isinstance(error, (OSError, RuntimeError, ValueError)) and not isinstance(error, HapvrError):
             raise StorageError(_reason(self._path, error)) from error
 
