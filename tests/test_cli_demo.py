@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hapvr.cli import demo, main
+from hapvr import demo
+from hapvr.cli import demo as command
+from hapvr.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         patch.setattr(demo, "COPIES", copies)
         patch.setattr("typer.echo", said.append)
         with pytest.raises(SystemExit) as left:
-            main(["demo", "--out", str(folder), "--json"])
+            main(["demo", "--output", str(folder), "--json"])
     assert left.value.code == 0
     read: dict[str, object] = json.loads("".join(said))
     return read
@@ -64,7 +66,7 @@ def test_the_report_stands_on_its_own(result: dict[str, object]) -> None:
 
 
 def test_the_table_and_the_words(result: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
-    demo._print(result)
+    command._print(result)
     out = capsys.readouterr().out
     assert "01-flip" in out
     assert "2 of 2 copies led to their film, 2 also to the place" in out
@@ -84,7 +86,7 @@ def test_the_table_fits_80_columns(result: dict[str, object], capsys: pytest.Cap
         "segments": [segment],
         "right": False,
     }
-    demo._print({**result, "copies": [wide]})
+    command._print({**result, "copies": [wide]})
     out = capsys.readouterr().out
     assert longest in out
     assert "10.0-12.0 = 10.0-12.0  false match" in out
@@ -103,13 +105,13 @@ def test_the_table_fits_80_columns(result: dict[str, object], capsys: pytest.Cap
     ],
 )
 def test_verdicts(row: dict[str, object], expected: tuple[str, str]) -> None:
-    assert demo._verdict(row) == expected
+    assert demo.judge(row) == expected
 
 
 def test_a_film_played_backwards_is_named_from_its_end() -> None:
     segment = {"query": [0.0, 2.0], "target": [3.0, 5.04], "backwards": False}
-    assert demo._where(segment) == "0.0-2.0 = 3.0-5.0"
-    assert demo._where(segment | {"backwards": True}) == "0.0-2.0 = 5.0-3.0"
+    assert command._where(segment) == "0.0-2.0 = 3.0-5.0"
+    assert command._where(segment | {"backwards": True}) == "0.0-2.0 = 5.0-3.0"
 
 
 def test_agreement_counts_overlaps_once() -> None:
@@ -123,6 +125,6 @@ def test_agreement_counts_overlaps_once() -> None:
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SystemExit) as left:
-        main(["demo", "--out", str(tmp_path / "file")])
+        main(["demo", "--output", str(tmp_path / "file")])
     assert left.value.code == 2
     assert "file' cannot be written" in capsys.readouterr().err

@@ -171,12 +171,12 @@ def test_an_interrupt_is_one_line(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(folders, "find_videos", interrupt)
-    monkeypatch.setattr("hapvr.cli.demo._run", interrupt)
+    monkeypatch.setattr("hapvr.demo.run_demo", interrupt)
     arguments: dict[str, list[object]] = {
         "frames": [tmp_path, "-o", tmp_path / "x"],
         "make-benchmark": [tmp_path, tmp_path.parent / "x"],
     }
-    code, text, words = run(capsys, command, *arguments.get(command, ["--out", tmp_path, "--json"]))
+    code, text, words = run(capsys, command, *arguments.get(command, ["--output", tmp_path, "--json"]))
     assert (code, text) == (130, "")
     assert words == ("interrupted; run the same command again to go on\n" if again else "interrupted\n")
 

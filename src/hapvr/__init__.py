@@ -1,7 +1,8 @@
 """Find videos by content: copies, edited copies, clips inside longer videos, other footage of the same incident.
 
 `hapvr.compare(a, b)` compares two files, `hapvr.load()` gives the model behind it, `hapvr.Library.open(path)` a
-collection of videos that can be searched; the rest is in the packages below.
+collection of videos that can be searched, `hapvr.evaluate(benchmark)` measures a model; the rest is in the packages
+below.
 """
 
 from __future__ import annotations
@@ -26,29 +27,28 @@ def _leave_current_folder_out() -> None:
 
 _leave_current_folder_out()  # before anything else is imported
 
+import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from hapvr.comparing import compare
+    from hapvr.evaluating import evaluate
     from hapvr.library import Library
     from hapvr.model import load
 
-__all__ = ["Library", "__version__", "compare", "load"]
+__all__ = ["Library", "__version__", "compare", "evaluate", "load"]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Library": "hapvr.library",
+    "compare": "hapvr.comparing",
+    "evaluate": "hapvr.evaluating",
+    "load": "hapvr.model",
+}
 
 
 def __getattr__(name: str) -> Any:
     # Brought when asked for, so that `import hapvr` stays quick and needs no decoder.
-    if name == "Library":
-        from hapvr.library import Library
-
-        return Library
-    if name == "compare":
-        from hapvr.comparing import compare
-
-        return compare
-    if name == "load":
-        from hapvr.model import load
-
-        return load
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'hapvr' has no attribute {name!r}")

@@ -24,7 +24,7 @@ from hapvr.evaluation.protocol import evaluate
 from hapvr.evaluation.score_files import Scores
 from hapvr.evaluation.scoring import Scoring, score_benchmark
 from hapvr.evaluation.work_folder import WorkFolder
-from hapvr.features import FeatureFile
+from hapvr.features import FeatureFile, Features, FeatureWriter
 from hapvr.similarity import VideoSimilarity
 from tests.similarity import models
 
@@ -195,10 +195,26 @@ def test_processes_read_the_same_as_threads_and_are_missed_when_killed(path: Pat
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.parametrize("readers", [0, 2])
+def test_flat_frames_are_left_out_whoever_reads_and_wherever_flags_begin(tmp_path: Path, readers: int) -> None:
+    regions = {id: models.video(length, length) for id, length in (("plain", 5), ("some", 6), ("all", 3), ("none", 4))}
+    flags = {"some": np.array([1, 0, 1, 0, 0, 1], bool), "all": np.ones(3, bool), "none": np.zeros(4, bool)}
+    with FeatureWriter(tmp_path / "f.h5") as writer:
+        for id, values in regions.items():  # as where our videos were added to a published file: the first has no flags
+            writer.add(id, Features(values, None, flags.get(id)))
+    expected = {id: values[torch.from_numpy(~flags[id])] if id == "some" else values for id, values in regions.items()}
+    with FeatureFile.open(tmp_path / "f.h5") as file:
+        chunks = plan_chunks(file.lengths, frames=12)
+        read = read_chunks(file, chunks, device=torch.device("cpu"), readers=readers)
+        found = {id: tensor.clone() for chunk, tensors in read for id, tensor in zip(chunk.ids, tensors, strict=True)}
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[id], expected[id]) for id in expected)
+
+
 def test_a_reading_process_tells_what_it_cannot_use(tmp_path: Path) -> None:
     regions = {"a": models.video(3), "b": models.video(4)}
     regions["b"][0, 0, 0] = torch.nan
-    told: queue.Queue[tuple[int, str | None]] = queue.Queue()
+    told: queue.Queue[tuple[int, dict[str, int], str | None]] = queue.Queue()
     memory = np.memmap(tmp_path / "slot", np.float32, "w+", shape=(7, 4, 16))
     with FeatureFile.open(publish(tmp_path / "bad.h5", regions)) as file:
         tasks = _Tasks([(0, [("a", file._entries["a"], 4)]), (0, [("b", file._entries["b"], 0)])])
@@ -208,10 +224,10 @@ def test_a_reading_process_tells_what_it_cannot_use(tmp_path: Path) -> None:
                 _work(str(file.path), [str(tmp_path / "slot")], memory.shape, tasks, told)
         finally:
             torch.set_num_threads(threads)
-    assert told.get_nowait() == (0, None)
+    assert told.get_nowait() == (0, {"a": 3}, None)
     np.testing.assert_array_equal(memory[4:], regions["a"].numpy())
-    slot, words = told.get_nowait()
-    assert slot == 0
+    slot, kept, words = told.get_nowait()
+    assert (slot, kept) == (0, {})
     assert words is not None
     assert re.search(r"bad\.h5.*'b'.*NaN.*Copy it again", words)
 

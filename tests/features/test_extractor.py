@@ -14,6 +14,7 @@ from hapvr.features import Whitening, extract_regions, extractor
 from hapvr.features._threads import side_by_side, single_threads
 from hapvr.features.extractor import RegionExtractor, SamplingConfig, decode_parts, folded
 from hapvr.records import Frames
+from hapvr.storage import sha256_bytes, sha256_tensors
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 
@@ -54,6 +55,17 @@ def test_pictures_are_cropped_to_their_centre_and_described(small: RegionExtract
     with torch.no_grad():
         expected = extract_regions(small.backbone, centre)
     torch.testing.assert_close(small(images), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_digest_sees_backbone_whitening_and_sampling_but_not_the_rate(small: RegionExtractor) -> None:
+    def digest(whitening: Whitening | None = None, **sampling: int) -> str:
+        settings = {"fps": 1, "at_least": 3, "short_side": 112, "crop": 112} | sampling
+        return RegionExtractor(copy.deepcopy(small.backbone), whitening, sampling=SamplingConfig(**settings)).digest()
+
+    by_hand = "[('at_least', 3), ('crop', 112), ('short_side', 112)]" + sha256_tensors(small.backbone.state_dict())
+    assert digest() == digest(fps=2) == sha256_bytes(by_hand.encode())  # as libraries on disk have it
+    others = [digest(at_least=4), digest(Whitening(torch.zeros(1456), torch.ones(1456, 8)))]
+    assert len({digest(), *others}) == 3
 
 
 def test_regions_are_whitened(small: RegionExtractor) -> None:

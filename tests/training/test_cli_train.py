@@ -67,11 +67,13 @@ def test_a_run_from_the_command_line(
     with monkeypatch.context() as patch:
         patch.setattr("hapvr.training.trainer.load_clips", lambda *_: pytest.fail("the data was read"))
         with pytest.raises(SystemExit) as exit:
-            main(["train", *words(frames, tmp_path / "run")])
+            main(["train", *words(frames, tmp_path / "run"), "--json"])
     assert exit.value.code == 0
-    out = capsys.readouterr().out
-    assert "all 2 steps are done already" in out
-    assert "bank" not in out
+    said = capsys.readouterr()
+    assert "all 2 steps are done already" in said.err
+    assert "bank" not in said.err
+    record = json.loads(said.out)
+    assert record["model"] == str(tmp_path / "run" / "model")
     again = load(tmp_path / "run" / "model").similarity
     for one, two in zip(again.parameters(), model.similarity.parameters(), strict=True):
         assert torch.equal(one, two)
@@ -95,9 +97,9 @@ def test_on_a_bare_node_without_a_bank(frames: Path, tmp_path: Path) -> None:
 
 def test_a_preview_of_the_views(frames: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
-        main(["train", "preview", *words(frames, tmp_path / "run"), "--out", str(tmp_path / "views.png")])
+        main(["train", "preview", *words(frames, tmp_path / "run"), "--output", str(tmp_path / "views.png"), "--json"])
     assert exit.value.code == 0
-    assert "views.png" in capsys.readouterr().out
+    assert json.loads(capsys.readouterr().out) == {"file": str(tmp_path / "views.png"), "videos": 4}
     assert (tmp_path / "views.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SystemExit):
         main(["train", "preview", *words(frames, tmp_path / "run"), "-o", str(tmp_path / "views.png"), "--clips", "9"])

@@ -4,67 +4,28 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
-    from hapvr.comparing import Match, Side
-    from hapvr.model import Model
-
-FILMS, SECONDS, FPS = 12, 12.0, 10.0
-# What is made of which film; None: a video that is made of none of them and should not be found.
-COPIES: tuple[tuple[int | None, str], ...] = (
-    (1, "flip+crop"),
-    (2, "trim+speed"),
-    (3, "insert"),
-    (4, "picture-in-picture"),
-    (5, "camcorder"),
-    (6, "letterbox+caption"),
-    (7, "speed+emoji"),
-    (8, "reverse"),
-    (9, "greyscale+recompress"),
-    (10, "trim+rotate+logo"),
-    (11, "insert+flip+colour"),
-    (12, "frame-rate+blur+noise"),
-    (2, "perspective+caption"),
-    (5, "trim+letterbox"),
-    (None, "crop+caption"),
-    (None, "trim+colour"),
-)
-_AGREED = 0.5  # time in both by time in either from which on a place counts as found
-_UNRELATED = 900  # the first seed of the videos that are copies of nothing
-
-
-@dataclass(frozen=True)
-class _Copy:
-    """An edited copy on disk and what it shows: (copy from, to, film from, to) in seconds."""
-
-    path: Path
-    film: str | None
-    edit: str
-    summary: str
-    truth: tuple[tuple[float, float, float, float], ...]
+from hapvr.cli.options import AsJson
 
 
 def demo(
-    out: Annotated[
-        Path | None, typer.Option(help="Where films, copies and report go; a new folder if not given.")
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where films, copies and report go; a new folder if not given."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Draw films, edit copies of them, find each copy's original, and write a report: hapvr demo --out demo."""
-    from rich.console import Console
-    from rich.progress import Progress
+    """Draw films, edit copies of them, find each copy's original, and write a report: hapvr demo -o demo."""
+    from hapvr.cli.progress import progress_bars
+    from hapvr.demo import run_demo
 
-    folder = Path(tempfile.mkdtemp(prefix="hapvr-demo-")) if out is None else out
-    with Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress:
-        result = _run(folder, progress)
+    folder = Path(tempfile.mkdtemp(prefix="hapvr-demo-")) if output is None else output
+    with progress_bars(quiet=as_json) as progress:
+        result = run_demo(folder, progress=progress)
     if as_json:
         typer.echo(json.dumps(result))
     else:
@@ -76,47 +37,24 @@ def _print(result: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from hapvr.demo import judge, summarise
+
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title="Who is it a copy of?")
     for heading in ("edited copy", "best", "score", "copy = film, s", ""):
         table.add_column(heading, no_wrap=True)
     colours = {"good": "green", "fair": "yellow", "bad": "red"}
     for row in result["copies"]:
-        verdict, mark = _verdict(row)
+        verdict, mark = judge(row)
         where = _where(row["segments"][0]) if row["match"] and row["segments"] else "no match"
         table.add_row(row["copy"], row["best"], f"{row['score']:.3f}", where, f"[{colours[mark]}]{verdict}[/]")
     console = Console()
     console.print(table)
     console.print(
-        f"{_summary(result['copies'])} mAP {result['mAP']:.3f}, uAP {result['uAP']:.3f}; {result['wall_s']:.0f} s with "
-        f"the model '{result['model']}'."
+        f"{summarise(result['copies'])} mAP {result['mAP']:.3f}, uAP {result['uAP']:.3f}; {result['wall_s']:.0f} s "
+        f"with the model '{result['model']}'."
     )
     console.print(f"Report: {result['report']}", soft_wrap=True)
     console.print("On files of your own: hapvr compare A B --html match.html")
-
-
-def _verdict(row: dict[str, Any]) -> tuple[str, Literal["good", "fair", "bad"]]:
-    if row["film"] is None:
-        return ("false match", "bad") if row["match"] else ("right, none", "good")
-    if row["best"] != row["film"]:
-        return "wrong", "bad"
-    if not row["match"]:
-        return "no match", "bad"
-    return ("right", "good") if _placed(row) else ("film only", "fair")
-
-
-def _placed(row: dict[str, Any]) -> bool:
-    """Whether the stretches found are the true ones, for the greater part."""
-    return row["agreement"] is not None and row["agreement"] >= _AGREED
-
-
-def _summary(rows: list[dict[str, Any]]) -> str:
-    copies, others = ([row for row in rows if (row["film"] is None) is alone] for alone in (False, True))
-    right = [row for row in copies if row["right"]]
-    placed, false = sum(_placed(row) for row in right), sum(bool(row["match"]) for row in others)
-    return (
-        f"{len(right)} of {len(copies)} copies led to their film, {placed} also to the place; "
-        f"{false} of {len(others)} unrelated videos matched a film by mistake."
-    )
 
 
 def _where(segment: dict[str, Any]) -> str:
@@ -124,137 +62,3 @@ def _where(segment: dict[str, Any]) -> str:
     (a, b), (c, d) = segment["query"], segment["target"]
     c, d = (d, c) if segment["backwards"] else (c, d)
     return f"{a:.1f}-{b:.1f} = {c:.1f}-{d:.1f}"
-
-
-def _run(folder: Path, progress: Progress) -> dict[str, Any]:
-    import time
-
-    import numpy as np
-
-    from hapvr.comparing import match
-    from hapvr.model import load
-    from hapvr.reports.match_page import Entry, save_report
-
-    start = time.perf_counter()
-    films, copies = _make(folder, progress)
-    model = load()
-    targets = list(_sides(films, model, progress, "Reading films"))
-    queries = list(_sides([copy.path for copy in copies], model, progress, "Reading copies"))
-    rows, entries, scores = [], [], np.empty((len(queries), len(targets)))
-    for number, (copy, query) in enumerate(zip(progress.track(copies, description="Comparing"), queries, strict=True)):
-        matches = [match(query, target, model=model) for target in targets]
-        scores[number] = [one.score for one in matches]
-        best = matches[int(scores[number].argmax())]
-        rows.append(_row(copy, best))
-        origin = f"{copy.film or 'none of the films'}: {copy.summary}"
-        truth = copy.truth if copy.film == rows[-1]["best"] else ()
-        entries.append(Entry(copy.path.stem, origin, best, *_verdict(rows[-1]), truth))
-    wall_s = time.perf_counter() - start
-    report = save_report(
-        entries,
-        folder / "report.html",
-        title="Who is it a copy of?",
-        summary=f"{_summary(rows)} {len(films)} films were drawn, {len(rows)} edited videos were made and each was "
-        f"compared with every film by the model '{model.name}': {wall_s:.0f} s in all.",
-        targets=targets,
-        scores=scores,
-    )
-    right = sum(bool(row["right"]) for row in rows)
-    record = {"model": model.name, "films": len(films), "copies": rows, "right": right, "wall_s": wall_s}
-    return record | _precision(copies, films, scores) | {"folder": str(folder), "report": str(report)}
-
-
-def _make(folder: Path, progress: Progress) -> tuple[list[Path], list[_Copy]]:
-    """Draw the films and make the copies, as MP4 files below `folder`."""
-    import numpy as np
-
-    from hapvr.errors import ConfigError
-    from hapvr.synthetic.clip_files import write_clip
-    from hapvr.synthetic.edits import find_edit
-    from hapvr.synthetic.films import draw_scene
-
-    try:
-        for name in ("films", "copies"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"'{folder}' cannot be written: {error.strerror or error}.") from error
-    clips = {}
-    for number in progress.track(range(1, FILMS + 1), description="Drawing films"):
-        clips[number] = draw_scene(number, seconds=SECONDS, fps=FPS)
-        write_clip(clips[number], folder / "films" / f"film-{number:02}.mp4")
-    copies = []
-    for number, (film, name) in enumerate(progress.track(COPIES, description="Editing copies"), start=1):
-        edit = find_edit(name)
-        clip = draw_scene(_UNRELATED + number, seconds=SECONDS, fps=FPS) if film is None else clips[film]
-        edited = edit.apply(clip, np.random.default_rng(number))
-        path = folder / "copies" / f"{number:02}-{name.replace('+', '-')}.mp4"
-        write_clip(edited.clip, path, crf=26)
-        truth = tuple((part.q_start, part.q_end, part.t_start, part.t_end) for part in edited.segments)
-        original = None if film is None else f"film-{film:02}"
-        copies.append(_Copy(path, original, name, edit.summary, truth if original else ()))
-    return [folder / "films" / f"film-{number:02}.mp4" for number in clips], copies
-
-
-def _sides(paths: Sequence[Path], model: Model, progress: Progress, title: str) -> Iterator[Side]:
-    from hapvr.comparing import read_side
-
-    for path in progress.track(paths, description=title):
-        yield read_side(path, model)
-
-
-def _row(copy: _Copy, best: Match) -> dict[str, Any]:
-    """Right is the original as the best match, or no match where there is no original."""
-    name = Path(best.target.path).stem
-    found = best.as_json()["segments"]
-    right = best.verdict.match and name == copy.film if copy.film else not best.verdict.match
-    both = [
-        _agreement([one[axis] for one in found], [tuple(sorted(one[2 * place : 2 * place + 2])) for one in copy.truth])
-        for place, axis in enumerate(("query", "target"))
-    ]
-    return {
-        "copy": copy.path.stem,
-        "edit": copy.edit,
-        "film": copy.film,
-        "best": name,
-        "score": best.score,
-        "match": best.verdict.match,
-        "probability": best.probability,
-        "segments": found,
-        "truth": [list(one) for one in copy.truth],
-        "agreement": min(both) if right and copy.film else None,
-        "right": right,
-    }
-
-
-def _agreement(found: Iterable[Sequence[float]], true: Iterable[Sequence[float]]) -> float:
-    """How well two sets of stretches agree: the time in both by the time in either.
-
-    >>> _agreement([(0, 2), (1, 3)], [(2, 5)])
-    0.2
-    """
-    first, second = list(found), list(true)
-    either = _time([*first, *second])
-    return (_time(first) + _time(second) - either) / either if either else 0.0
-
-
-def _time(stretches: Iterable[Sequence[float]]) -> float:
-    """The time that stretches cover, overlaps counted once."""
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted((one[0], one[1]) for one in stretches):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
-
-
-def _precision(copies: Sequence[_Copy], films: Sequence[Path], scores: Any) -> dict[str, float]:
-    import torch
-
-    from hapvr.evaluation import mean_average_precision, micro_average_precision
-
-    relevant = torch.tensor([[copy.film == film.stem for film in films] for copy in copies])
-    table = torch.from_numpy(scores)
-    asked = relevant.any(1)  # a query without an original has no average precision, but its scores count in uAP
-    return {
-        "mAP": mean_average_precision(table[asked], relevant[asked]),
-        "uAP": micro_average_precision(table, relevant),
-    }

@@ -16,7 +16,7 @@ def table(
     ] = None,
     results: Annotated[
         list[str] | None,
-        typer.Option(metavar="[LABEL=]FILE", help="What hapvr evaluate --json wrote; equal labels are one line."),
+        typer.Option(metavar="[LABEL=]FILE", help="What `hapvr evaluate -o` wrote; equal labels are one line."),
     ] = None,
     format: Annotated[str, typer.Option(help="text, markdown or latex.")] = "text",
     against: Annotated[

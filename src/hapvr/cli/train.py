@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+from hapvr.cli.options import AsJson
 
 
 class _RunByDefault(TyperGroup):
@@ -33,7 +36,7 @@ Words = Annotated[
 
 
 @app.command()
-def run(settings: Settings, words: Words = None) -> None:
+def run(settings: Settings, words: Words = None, as_json: AsJson = False) -> None:
     """Train; a run that is in its folder already is continued: hapvr train run small data.frames=packed.
 
     The word `run` may be left out. Under torchrun the batch grows with the processes; see `python -m hapvr.training`.
@@ -41,20 +44,24 @@ def run(settings: Settings, words: Words = None) -> None:
     from hapvr.training.config import load_stages
     from hapvr.training.trainer import train_stages
 
-    train_stages(load_stages(settings, words or []), report=typer.echo)
+    trained = train_stages(load_stages(settings, words or []), report=lambda line: typer.echo(line, err=as_json))
+    if as_json:
+        typer.echo(json.dumps(trained.to_json()))
 
 
 @app.command()
 def preview(
     settings: Settings,
     words: Words = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The PNG to write.")] = Path("views.png"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The PNG to write.")] = Path("views.png"),
     clips: Annotated[int, typer.Option(min=2, help="How many videos to show, where there are as many.")] = 4,
+    as_json: AsJson = False,
 ) -> None:
     """Draw the views that a run would learn from: hapvr train preview small data.frames=packed -o views.png."""
     from hapvr.training.config import load_stages
     from hapvr.training.trainer import preview_views
 
     first = next(iter(load_stages(settings, words or []).values()))  # of a recipe with stages
-    shown = preview_views(first, out, clips=clips)
-    typer.echo(f"{out}: weak and strong views of {shown} videos" + ("; there are no more" if shown < clips else ""))
+    shown = preview_views(first, output, clips=clips)
+    text = f"{output}: weak and strong views of {shown} videos" + ("; there are no more" if shown < clips else "")
+    typer.echo(json.dumps({"file": str(output), "videos": shown}) if as_json else text)

@@ -1,8 +1,8 @@
 """The database from disk, chunk by chunk: each video is read once, and chunks ahead are read while one is scored.
 
 Unpacking gzip takes longer than scoring does on a GPU, and HDF5 works for one thread at a time: large files are read
-by processes, which put the vectors where this process can see them. Small ones are read by threads, which start at
-once.
+by processes, which put the vectors into memory that this process shares. Small ones are read by threads, which start at
+once. Frames that the file flags as flat or repeated are left out here (`Features.informative`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def plan_chunks(lengths: Mapping[str, int], *, frames: int) -> list[Chunk]:
 def read_chunks(
     file: FeatureFile, chunks: Sequence[Chunk], *, device: torch.device, readers: int | None = None
 ) -> Generator[tuple[Chunk, list[Tensor]], None, None]:
-    """Each chunk with the region vectors [T, R, D] of its videos on `device`, in order.
+    """Each chunk with the region vectors [T, R, D] of its videos on `device`, in order, flat frames left out.
 
     A chunk's tensors are to be used before the next one is asked for: its memory is used again.
 
@@ -114,8 +114,10 @@ def _by_threads(
     videos = file.stream(itertools.chain.from_iterable(chunk.ids for chunk in chunks), prefetch=ahead)
     with contextlib.closing(videos):  # type: ignore[type-var]  # it is a generator
         for chunk in chunks:
-            read = [features.regions for _, features in itertools.islice(videos, len(chunk.ids))]
-            yield chunk, read if device.type == "cpu" else _split(torch.cat(read).to(device), chunk.lengths)
+            read = [features.informative().regions for _, features in itertools.islice(videos, len(chunk.ids))]
+            if device.type != "cpu":  # in one transfer
+                read = list(torch.split(torch.cat(read).to(device), [len(video) for video in read]))
+            yield chunk, read
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -124,28 +126,25 @@ def _by_threads(
 def _by_processes(
     file: FeatureFile, chunks: Sequence[Chunk], device: torch.device, readers: int
 ) -> Generator[tuple[Chunk, list[Tensor]], None, None]:
-    crew = _Crew(file, chunks, readers, pinned=device.type == "cuda")
+    pool = _ReaderPool(file, chunks, readers, pinned=device.type == "cuda")
     try:
         coming = iter(chunks)
         begun: deque[tuple[Chunk, int]] = deque()
         for slot, chunk in zip(range(_SLOTS), coming, strict=False):
-            crew.begin(slot, chunk)
+            pool.begin(slot, chunk)
             begun.append((chunk, slot))
         while begun:
             chunk, slot = begun.popleft()
-            crew.wait(slot)
-            frames = crew.slots[slot].frames[: chunk.frames]
+            kept = pool.wait(slot)
             # Not waited for: scoring follows on the same stream, and its result is waited for.
-            yield chunk, _split(frames.to(device, non_blocking=True), chunk.lengths)
+            frames = pool.slots[slot].frames[: chunk.frames].to(device, non_blocking=True)
+            starts = itertools.accumulate(chunk.lengths, initial=0)
+            yield chunk, [frames[start : start + kept[id]] for id, start in zip(chunk.ids, starts, strict=False)]
             for following in itertools.islice(coming, 1):
-                crew.begin(slot, following)
+                pool.begin(slot, following)
                 begun.append((following, slot))
     finally:
-        crew.dismiss()
-
-
-def _split(frames: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-    return list(torch.split(frames, list(lengths)))
+        pool.close()
 
 
 class _Slot:
@@ -160,7 +159,7 @@ class _Slot:
         else:
             self._descriptor, self.path = tempfile.mkstemp(prefix="hapvr-chunk-")
         os.truncate(self._descriptor, size)
-        self.frames = _mapped(self._descriptor, shape)
+        self.frames = _map_memory(self._descriptor, shape)
         self._pinned = pinned and _register(self.frames)
 
     def free(self) -> None:
@@ -172,7 +171,7 @@ class _Slot:
             os.unlink(self.path)
 
 
-def _mapped(descriptor: int, shape: tuple[int, int, int]) -> Tensor:
+def _map_memory(descriptor: int, shape: tuple[int, int, int]) -> Tensor:
     memory = mmap.mmap(descriptor, int(np.prod(shape)) * _FLOAT32)
     return torch.frombuffer(memory, dtype=torch.float32).view(shape)
 
@@ -186,8 +185,8 @@ def _register(tensor: Tensor) -> bool:
     return False
 
 
-class _Crew:
-    """Processes that fill slots. They end with this process, and are missed when they end before it."""
+class _ReaderPool:
+    """Processes that fill slots. They end with this process; that one has ended before it is an error."""
 
     def __init__(self, file: FeatureFile, chunks: Sequence[Chunk], readers: int, *, pinned: bool) -> None:
         regions, dims = file.dims or (0, 0)
@@ -195,7 +194,8 @@ class _Crew:
         self._file = file
         self.slots: list[_Slot] = []
         self._left = [0] * _SLOTS  # tasks of the chunk in a slot
-        self._troubles: list[list[str]] = [[] for _ in range(_SLOTS)]  # kept until it is that chunk's turn
+        self._kept: list[dict[str, int]] = [{} for _ in range(_SLOTS)]  # frames of each video that are not flat
+        self._errors: list[list[str]] = [[] for _ in range(_SLOTS)]  # raised when it is that chunk's turn
         context = spawn_context()
         self._tasks: Any = context.Queue()
         self._results: Any = context.Queue()
@@ -210,12 +210,12 @@ class _Crew:
                 process.start()
                 self._processes.append(process)
         except OSError as error:
-            self.dismiss()
+            self.close()
             raise StorageError(
                 f"Reading '{file.path}' by {readers} processes could not begin: {error}. Ask for fewer (readers), or 0."
             ) from error
         except BaseException:
-            self.dismiss()
+            self.close()
             raise
 
     def begin(self, slot: int, chunk: Chunk) -> None:
@@ -223,17 +223,18 @@ class _Crew:
 
         A task brings the headers along: to look at all of them would take each process as long as it took this one.
         """
+        self._kept[slot] = {}
         starts = itertools.accumulate(chunk.lengths, initial=0)
         videos = [(id, self._file._entries[id], start) for id, start in zip(chunk.ids, starts, strict=False)]
         for at in range(0, len(videos), _VIDEOS_A_TASK):
             self._tasks.put((slot, videos[at : at + _VIDEOS_A_TASK]))
             self._left[slot] += 1
 
-    def wait(self, slot: int) -> None:
-        """Return when a slot is full; `StorageError` if a video of its chunk could not be read."""
+    def wait(self, slot: int) -> dict[str, int]:
+        """When a slot is full, the frames of each video in it; `StorageError` if one could not be read."""
         while self._left[slot]:
             try:
-                done, trouble = self._results.get(timeout=0.5)
+                done, kept, error = self._results.get(timeout=0.5)
             except queue.Empty:
                 if dead := [process.exitcode for process in self._processes if not process.is_alive()]:
                     raise StorageError(
@@ -243,11 +244,13 @@ class _Crew:
                     ) from None
                 continue
             self._left[done] -= 1
-            self._troubles[done] += [] if trouble is None else [trouble]
-        if self._troubles[slot]:
-            raise StorageError(self._troubles[slot][0])
+            self._kept[done] |= kept
+            self._errors[done] += [] if error is None else [error]
+        if self._errors[slot]:
+            raise StorageError(self._errors[slot][0])
+        return self._kept[slot]
 
-    def dismiss(self) -> None:
+    def close(self) -> None:
         """End the processes and let go of the memory."""
         for process in self._processes:
             process.terminate()
@@ -274,21 +277,23 @@ def _work(path: str, slots: Sequence[str], shape: tuple[int, int, int], tasks: A
             if parent is None or parent.is_alive():
                 continue
             return
+        kept: dict[str, int] = {}
         try:
             if file is None:
-                memories = [_opened(name, shape) for name in slots]
+                memories = [_open_memory(name, shape) for name in slots]
                 file = FeatureFile(Path(path), layout.open_h5(Path(path), path, "r"), entries, torch.float32)
             for id, entry, start in videos:
                 entries[id] = entry
-                regions = file[id].regions
+                regions = file[id].informative().regions
+                kept[id] = len(regions)
                 memories[slot][start : start + len(regions)] = regions.numpy()
             entries.clear()
         except (HapvrError, OSError, MemoryError, ValueError) as error:
-            results.put((slot, str(error) or type(error).__name__))
+            results.put((slot, kept, str(error) or type(error).__name__))
         else:
-            results.put((slot, None))
+            results.put((slot, kept, None))
 
 
-def _opened(path: str, shape: tuple[int, int, int]) -> NDArray[np.float32]:
+def _open_memory(path: str, shape: tuple[int, int, int]) -> NDArray[np.float32]:
     with open(path, "r+b") as file:
-        return np.asarray(_mapped(file.fileno(), shape).numpy())
+        return np.asarray(_map_memory(file.fileno(), shape).numpy())

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
-from hapvr.evaluation.work_folder import extractor_checksum
-from hapvr.features.files import Features, FeatureWriter
+from hapvr.features.files import FeatureWriter
 from hapvr.features.folders import ExtractionReport, Failure, extract_files, find_videos
 from hapvr.storage import sample_file, write_json
 
@@ -80,8 +79,6 @@ def extract_videos(
 ) -> ExtractionReport:
     """Bring the features of all files into the HDF5 file `out`; what it has is not decoded again.
 
-    Flat and repeated frames are left out, as `hapvr compare` does.
-
     Beside it lies `NAME.sources.json`, a checksum of each file: features of a video that has changed since, and those
     of another extractor, are refused (`StorageError`), for they would be measured in place of the right ones. A file
     that cannot be decoded, or is not there, is in the report's `failed`.
@@ -91,16 +88,13 @@ def extract_videos(
     attributes: dict[str, str | float] = {
         "model": model,
         "fps": extractor.sampling.fps,
-        "extractor": extractor_checksum(extractor)[:16],
+        "extractor": extractor.digest()[:16],
     }
     with FeatureWriter(out, attributes=attributes) as writer:
         sources = _sources(out, there, writer.done_ids())
         write_json(_beside(out), sources, indent=None)
 
-        def store(id: str, features: Features) -> None:
-            writer.add(id, features.informative())
-
-        report = extract_files(extractor, there, store, done=writer.done_ids(), workers=workers, progress=progress)
+        report = extract_files(extractor, there, writer.add, done=writer.done_ids(), workers=workers, progress=progress)
     report.failed += [
         Failure(id, os.fspath(path), "the file is not there") for id, path in files.items() if id not in there
     ]

@@ -176,6 +176,12 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, missing: Missing = "drop")
     return Evaluation(benchmark.name, missing, matched.coverage, results)
 
 
+def require_policy(missing: str) -> None:
+    """Raise `ConfigError` unless this is a value of `missing`: better before scoring than after it."""
+    if missing not in get_args(Missing):
+        raise ConfigError(f"missing has no value '{missing}'; {suggest(str(missing), list(get_args(Missing)))}")
+
+
 # --- rankings ----------------------------------------------------------------------------------------------------
 
 
@@ -185,8 +191,7 @@ def rank_queries(benchmark: Benchmark, scores: Scores, task: Task, *, missing: M
 
 
 def _matched(benchmark: Benchmark, scores: Scores, missing: Missing) -> _Matched:
-    if missing not in get_args(Missing):
-        raise ConfigError(f"missing has no value '{missing}'; {suggest(str(missing), list(get_args(Missing)))}")
+    require_policy(missing)
     matched = _Matched(benchmark, scores)
     if missing == "error" and not matched.coverage.complete:
         raise DataError(_names_missing(matched.coverage))

@@ -85,7 +85,7 @@ def write_scores(scores: Scores, path: str | os.PathLike[str]) -> None:
     JSON has no word for "not scored": such a pair is left out, and so are queries and targets without any score.
     """
     path = Path(path)
-    kind = _kind(path)
+    kind = require_kind(path)
     with replace_file(path) as temporary:
         if kind == ".npz":
             with temporary.open("wb") as file:
@@ -102,7 +102,7 @@ def read_scores(path: str | os.PathLike[str]) -> Scores:
     query has a score for: where the file holds only the best of each query, evaluate it with missing="miss".
     """
     path = Path(path)
-    kind = _kind(path)
+    kind = require_kind(path)
     try:
         return _read_npz(path) if kind == ".npz" else _read_json(path)
     except OSError as error:
@@ -111,10 +111,13 @@ def read_scores(path: str | os.PathLike[str]) -> Scores:
         raise DataError(f"'{path}': {error}") from error
 
 
-def _kind(path: Path) -> str:
-    suffix = path.suffix.lower()
+def require_kind(path: str | os.PathLike[str]) -> str:
+    """The suffix of a score file, .json or .npz; `ConfigError` if it has another."""
+    suffix = Path(path).suffix.lower()
     if suffix not in (".json", ".npz"):
-        raise ConfigError(f"scores are kept as .json or .npz, got '{path.name}'; {suggest(suffix, ['.json', '.npz'])}")
+        raise ConfigError(
+            f"scores are kept as .json or .npz, got '{Path(path).name}'; {suggest(suffix, ['.json', '.npz'])}"
+        )
     return suffix
 
 

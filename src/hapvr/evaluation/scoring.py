@@ -23,7 +23,7 @@ from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.chunks import Chunk, plan_chunks, read_chunks
 from hapvr.evaluation.score_files import Scores
-from hapvr.evaluation.work_folder import WorkFolder, model_checksum
+from hapvr.evaluation.work_folder import WorkFolder, digest_model
 from hapvr.features.files import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise
 from hapvr.storage import sample_file, sha256_names
@@ -93,7 +93,6 @@ def score_benchmark(
             query_file = opened.enter_context(FeatureFile.open(query_features))
         names = [match_names(benchmark.queries, query_file), match_names(benchmark.database, file)]
         queries, chunks = _plan(model, benchmark, file, query_file, names, chunk_bytes)
-        flagged = _has_flags(file, chunks)
         folder = None
         blocks: dict[int, NDArray[np.float32]] = {}
         if work is not None:
@@ -108,8 +107,6 @@ def score_benchmark(
         opened.callback(reading.close)
         for chunk, videos in reading:
             clock.waited()
-            if flagged:
-                videos = [_informative(file, id, video) for id, video in zip(chunk.ids, videos, strict=True)]
             values = pairwise(model, described, videos, dtype=dtype, progress=advance).numpy()
             _require_finite(values, queries, chunk)
             blocks[chunk.number] = values
@@ -177,18 +174,6 @@ def _described(model: VideoSimilarity, file: FeatureFile, queries: list[str]) ->
     return described
 
 
-def _has_flags(file: FeatureFile, chunks: Sequence[Chunk]) -> bool:
-    """Whether the file says which frames are flat or repeats: ours do for every video, published ones for none."""
-    return bool(chunks) and file.low_information(chunks[0].ids[0]) is not None
-
-
-def _informative(file: FeatureFile, id: str, regions: Tensor) -> Tensor:
-    flags = file.low_information(id)
-    if flags is None or flags.all() or not flags.any():
-        return regions
-    return regions[torch.from_numpy(~flags).to(regions.device)]
-
-
 class _Clock:
     """What the time between two marks was for."""
 
@@ -238,9 +223,9 @@ def _identity(
     """All that scores depend on, as the work folder records it."""
     precision = dtype or (torch.bfloat16 if model.device.type == "cuda" else torch.float32)
     return {
-        "version": 2,
+        "version": 3,
         "benchmark": benchmark.name,
-        "model": model_checksum(model),
+        "model": digest_model(model),
         "precision": f"{str(precision).removeprefix('torch.')} on {model.device.type}",
         "features": sample_file(file.path),
         "query_features": sample_file(query_file.path),

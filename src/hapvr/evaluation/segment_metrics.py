@@ -96,8 +96,8 @@ class _Seconds:
 
     def add(self, boxes: Iterable[tuple[list[Interval], list[Interval]]]) -> None:
         for query, target in boxes:
-            self.query += _covered(query)
-            self.target += _covered(target)
+            self.query += union_length(query)
+            self.target += union_length(target)
 
     def over(self, whole: _Seconds) -> float:
         return (self.query / whole.query) * (self.target / whole.target) if whole.query else math.nan
@@ -118,8 +118,12 @@ def _common(a: Interval, b: Interval) -> Interval | None:
     return (start, end) if start < end else None
 
 
-def _covered(intervals: Sequence[Interval]) -> float:
-    """The length of the union."""
+def union_length(intervals: Iterable[Interval]) -> float:
+    """The length of the union of intervals: overlaps count once.
+
+    >>> union_length([(0, 2), (1, 3), (5, 6)])
+    4.0
+    """
     total, reached = 0.0, -math.inf
     for start, end in sorted(intervals):
         total += max(0.0, end - max(start, reached))

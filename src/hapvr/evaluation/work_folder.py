@@ -8,7 +8,6 @@ Every file is put in place whole. Several processes, on several machines, may fi
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -19,17 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from hapvr.errors import StorageError
 from hapvr.evaluation.chunks import Chunk
 from hapvr.similarity import VideoSimilarity
-from hapvr.storage import replace_file, sha256_names, write_json
+from hapvr.storage import replace_file, sha256_names, sha256_tensors, write_json
 
 if TYPE_CHECKING:
-    from hapvr.features.extractor import RegionExtractor
+    pass
 
 RECORD = "work.json"
 _SAMPLES, _SAMPLE_BYTES = 64, 4096  # of a feature file: reading all of it would take as long as scoring it
@@ -96,22 +93,6 @@ class WorkFolder:
         return self.folder / f"chunk-{chunk.number:05d}.npz"
 
 
-def model_checksum(model: VideoSimilarity) -> str:
-    """A checksum of settings and weights, wherever the model was loaded from."""
-    return _checksum([repr(model.config)], [model])
-
-
-def extractor_checksum(extractor: RegionExtractor) -> str:
-    """A checksum of all that region vectors depend on: backbone, whitening and sampling."""
-    parts = [extractor.backbone, *([] if extractor.whitening is None else [extractor.whitening])]
-    return _checksum([extractor.backbone.name, repr(extractor.sampling)], parts)
-
-
-def _checksum(words: Iterable[str], modules: Iterable[nn.Module]) -> str:
-    digest = hashlib.sha256("\0".join(words).encode())
-    for module in modules:
-        for name, tensor in sorted(module.state_dict().items()):
-            values = tensor.detach().cpu().contiguous()
-            digest.update(f"{name} {values.dtype} {list(values.shape)}".encode())
-            digest.update(values.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+def digest_model(model: VideoSimilarity) -> str:
+    """The sha256 of a network's settings and weights, wherever it was loaded from."""
+    return sha256_names([repr(model.config), sha256_tensors(model.state_dict())])

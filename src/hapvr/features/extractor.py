@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from hapvr.features.folders import ExtractionReport, Failure, extract_files, fin
 from hapvr.features.from_packed import extract_packed
 from hapvr.features.regions import KERNELS, LEAST_SIDE, pool_regions
 from hapvr.features.whitening import Whitening
+from hapvr.storage import sha256_bytes, sha256_tensors
 
 if TYPE_CHECKING:
     from hapvr.records import Box, Frames
@@ -144,6 +145,14 @@ class RegionExtractor:
         pictures = pictures.float().mul_(self._scale).add_(self._shift).to(self.precision)
         regions = pool_regions(self._stages(pictures), kernels=list(KERNELS.values()))
         return regions if self.whitening is None else self.whitening(regions)
+
+    def digest(self) -> str:
+        """The sha256 of all that region vectors depend on but the rate: backbone, whitening and sampling."""
+        sampling = {name: value for name, value in asdict(self.sampling).items() if name != "fps"}
+        total = repr(sorted(sampling.items())) + sha256_tensors(self.backbone.state_dict())
+        if self.whitening is not None:
+            total += sha256_tensors(self.whitening.to_part().tensors)
+        return sha256_bytes(total.encode())
 
     def features(self, frames: Frames) -> Features:
         """Features of a decoded video, with the times of its frames and the flags of those that say nothing."""

@@ -60,9 +60,16 @@ class ExtractionReport:
     skipped: list[str] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
     warnings: dict[str, list[str]] = field(default_factory=dict)
+    passed_over: list[Path] = field(default_factory=list)  # found beside them, and no videos by their names
     frames: int = 0
     video_s: float = 0.0
     wall_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hapvr extract --json` prints."""
+        failed = [{"id": one.id, "path": one.path, "error": one.error} for one in self.failed]
+        return {"done": self.done, "skipped": self.skipped, "failed": failed, "warnings": self.warnings,
+                "passed_over": len(self.passed_over), "frames": self.frames, "wall_s": self.wall_s}  # fmt: skip
 
 
 def extract_files(

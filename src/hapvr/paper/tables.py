@@ -1,7 +1,7 @@
 """The result tables of the paper, cell by cell, and what was measured here beside them.
 
     table = paper_table("methods")      # or 1; paper_tables() has them all
-    result = read_result("eval.json")   # what `hapvr evaluate --json` wrote
+    result = read_result("eval.json")   # what `hapvr evaluate -o` wrote
     to_json(table, [result])            # the two side by side; `table_formats.render` for people
 
 Figures of tables are percentages, as printed; differences are percentage points.
@@ -199,7 +199,7 @@ def to_json(table: PaperTable, results: Sequence[Result] = (), *, against: str |
 
 
 def read_result(path: str | os.PathLike[str], *, label: str | None = None) -> Result:
-    """What `hapvr evaluate --json` wrote, as percentages; `label` names it in tables, by default the file's name."""
+    """What `hapvr evaluate -o` wrote, as percentages; `label` names it in tables, by default the file's name."""
     record = read_json(path)
     try:
         benchmark, coverage, tasks = record["benchmark"], record["coverage"], record["results"]
@@ -210,7 +210,7 @@ def read_result(path: str | os.PathLike[str], *, label: str | None = None) -> Re
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise DataError(
             f"'{os.fspath(path)}' is no evaluation ({type(error).__name__}: {error}). "
-            "`hapvr evaluate --json` writes one."
+            "`hapvr evaluate -o FILE.json` writes one."
         ) from error
     figures: dict[Column, float] = {}
     for name, figure, value in measured:

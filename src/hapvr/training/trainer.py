@@ -59,6 +59,10 @@ class Trained:
     model: Path  # the model folder
     metrics: dict[str, float]  # of the last validation; empty without a benchmark
 
+    def to_json(self) -> dict[str, Any]:
+        """What `hapvr train --json` prints."""
+        return {"folder": str(self.folder), "model": str(self.model), "metrics": self.metrics}
+
 
 def train(config: TrainConfig, *, report: Report = print) -> Trained:
     """Train a similarity network as the settings say; a run that is in its folder already is continued.

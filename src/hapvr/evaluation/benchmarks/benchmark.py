@@ -105,6 +105,7 @@ class Benchmark:
         segments: per query, its true segments.
         files: the file of each id, where the benchmark comes with files.
         left_out: named sets of targets that tasks may take out.
+        folder: where it lies, if it comes with files; not part of what is stored or compared.
         open_database: a scored target that the benchmark does not name, neither as target nor as query, joins the
             rankings as a negative. Else it is ignored, and counted.
     """
@@ -120,6 +121,7 @@ class Benchmark:
     files: Mapping[str, str] | None = None
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     open_database: bool = False
+    folder: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -194,7 +196,7 @@ class Benchmark:
 
 def write_benchmark(benchmark: Benchmark, path: str | os.PathLike[str]) -> None:
     """Store a benchmark as JSON; `read_benchmark` gives back an equal one."""
-    content: dict[str, Any] = {item.name: getattr(benchmark, item.name) for item in fields(benchmark)}
+    content: dict[str, Any] = {item.name: getattr(benchmark, item.name) for item in fields(benchmark) if item.compare}
     content["tasks"] = [asdict(task) for task in benchmark.tasks]
     content["left_out"] = {name: asdict(left) for name, left in benchmark.left_out.items()}
     write_json(path, {"format": FORMAT} | content, indent=None)
@@ -210,6 +212,7 @@ def parse_benchmark(content: Any, path: str | os.PathLike[str]) -> Benchmark:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DataError(f'\'{path}\' is no stored benchmark: it lacks "format": "{FORMAT}".')
     content = {name: value for name, value in content.items() if name != "format"}
+    content["folder"] = os.path.dirname(os.path.abspath(path)) if content.get("files") else None
     try:
         content["tasks"] = tuple(from_mapping(Task, task) for task in content.get("tasks", ()))
         content["left_out"] = {

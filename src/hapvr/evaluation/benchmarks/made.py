@@ -52,8 +52,17 @@ def parse_made(content: Any, path: Path) -> Benchmark:
             raise source.error(f"the segments of '{query}' are not lists of five")
         segments[query] = tuple(TrueSegment(*part) for part in parts)
     tasks = tuple(Task(name, (_POSITIVE,), name) for name in ("mAP", "uAP", "recall@1"))
-    name = path.parent.resolve().name
-    return Benchmark(name, tuple(queries), tuple(database), labels, tasks, groups=kinds, segments=segments, files=files)
+    return Benchmark(
+        path.parent.resolve().name,
+        tuple(queries),
+        tuple(database),
+        labels,
+        tasks,
+        groups=kinds,
+        segments=segments,
+        files=files,
+        folder=str(path.parent),
+    )
 
 
 def _field(source: AnnotationFile, query: str, entry: Any, name: str) -> Any:

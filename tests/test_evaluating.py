@@ -10,9 +10,12 @@ import h5py
 import numpy as np
 import pytest
 
+import hapvr
 from hapvr.cli import main
+from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.score_files import read_scores
 from hapvr.features import FeatureFile
+from hapvr.model import load
 from hapvr.similarity import VideoSimilarity
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
@@ -58,7 +61,7 @@ def figures(record: dict[str, Any]) -> dict[str, float]:
 def test_a_table_json_csv_and_scores_that_give_the_same_again(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outs = ["--json", tmp_path / "e.json", "--csv", tmp_path / "e.csv", "--save-scores", tmp_path / "s.npz"]
+    outs = ["-o", tmp_path / "e.json", "--output", tmp_path / "e.csv", "--save-scores", tmp_path / "s.npz"]
     code, text, _ = run(capsys, *on_features(folder), *outs)
     assert code == 0
     record = json.loads((tmp_path / "e.json").read_text())
@@ -69,7 +72,7 @@ def test_a_table_json_csv_and_scores_that_give_the_same_again(
     assert [float(row["value"]) for row in rows] == [value["mAP"], value["uAP"]]
     assert record["scoring"]["pairs"] == 2 * 4
     assert read_scores(tmp_path / "s.npz").targets == ("a", "b", "c", "d")
-    code, text, words = run(capsys, folder / "pairs.csv", "--scores", tmp_path / "s.npz", "--json", "-")
+    code, text, words = run(capsys, folder / "pairs.csv", "--scores", tmp_path / "s.npz", "--json")
     assert (code, words) == (0, "")
     assert figures(json.loads(text)) == value
 
@@ -79,11 +82,11 @@ def test_shards_meet_in_the_work_folder(folder: Path, tmp_path: Path, capsys: py
     code, text, _ = run(capsys, *on_features(folder), *work, "--shard", "0/2")
     assert code == 0
     assert "0 of 1 chunks are finished" in text  # the only chunk is the second shard's
-    code, text, _ = run(capsys, *on_features(folder), *work, "--shard", "1/2", "--json", "-")
+    code, text, _ = run(capsys, *on_features(folder), *work, "--shard", "1/2", "--json")
     shared = figures(json.loads(text))
-    _, text, _ = run(capsys, *on_features(folder), *work, "--json", "-")
+    _, text, _ = run(capsys, *on_features(folder), *work, "--json")
     assert json.loads(text)["scoring"]["pairs"] == 0
-    _, alone, _ = run(capsys, *on_features(folder), "--json", "-")
+    _, alone, _ = run(capsys, *on_features(folder), "--json")
     assert figures(json.loads(text)) == shared == figures(json.loads(alone))
     models.model(seed=1).save_pretrained(tmp_path / "other")
     code, _, words = run(capsys, *on_features(folder), *work, "--model", tmp_path / "other")
@@ -96,14 +99,14 @@ def test_missing_videos_follow_the_policy(folder: Path, tmp_path: Path, capsys: 
     with h5py.File(tmp_path / "few.h5", "r+") as file:
         del file["c"]
     given = [*on_features(folder), "--features", tmp_path / "few.h5"]
-    code, text, _ = run(capsys, *given, "--json", "-")
+    code, text, _ = run(capsys, *given, "--json")
     record = json.loads(text)
     assert code == 0
     assert record["coverage"]["missing_targets"] == ["c"]
     dropped = figures(record)["mAP"]
-    _, text, _ = run(capsys, *given, "--missing", "miss", "--json", "-")
+    _, text, _ = run(capsys, *given, "--missing", "miss", "--json")
     assert figures(json.loads(text))["mAP"] == dropped / 2  # of two queries one has lost its only positive
-    code, text, words = run(capsys, *given, "--missing", "error", "--json", "-")
+    code, text, words = run(capsys, *given, "--missing", "error", "--json")
     assert (code, text) == (2, "")
     assert "no scores for 1 targets (c)" in words
 
@@ -130,7 +133,7 @@ def test_bad_features_are_an_error_and_never_a_figure(
     what: str, words: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = damaged(folder, tmp_path, what)
-    code, text, told = run(capsys, *on_features(folder), "--features", bad, "--json", tmp_path / "e.json")
+    code, text, told = run(capsys, *on_features(folder), "--features", bad, "-o", tmp_path / "e.json")
     assert (code, text) == (2, "")
     assert bad.name in told
     assert words in told
@@ -152,16 +155,22 @@ def test_bad_scores_are_an_error(folder: Path, tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([], "give --features, --videos or --scores"),
+        ([], "give features, videos or scores"),
         (["--videos", "."], "say where to keep their features"),
-        (["--features", "f.h5", "--scores", "s.npz"], "--scores and --features do not go together"),
+        (["--features", "f.h5", "--scores", "s.npz"], "scores and features do not go together"),
         (["--features", "f.h5", "--shard", "1-2"], "must be like 0/4"),
         (["--features", "f.h5", "--missing", "mis"], "did you mean 'miss'?"),
         (["--features", "f.h5", "--precision", "half"], "no precision 'half'"),
         (["--features", "f.h5", "--device", "gpu9"], "no device 'gpu9'"),
         (["--features", "f.h5", "--device", "cuda:99"], "no 'cuda:99' here"),
-        (["--features", "f.h5", "--save-scores", "s.txt"], "saved as .json or .npz"),
-        (["--features", "f.h5", "--csv", "nowhere/e.csv"], "'nowhere' is no folder"),
+        (["--features", "f.h5", "--save-scores", "s.txt"], "scores are kept as .json or .npz"),
+        (["--features", "f.h5", "-o", "nowhere/e.csv"], "'nowhere' is no folder"),
+        (["--features", "f.h5", "-o", "e.txt"], "written as .json, or its figures as .csv"),
+        (["--features", "f.json", "-o", "f.json"], "would overwrite 'f.json', which is read"),
+        (["--features", "f.h5", "-o", "s.json", "--save-scores", "s.json"], "which is written as well"),
+        (["--features", "f.h5", "--videos", "."], "features and videos do not go together"),
+        (["--features", "f.h5", "--keep-features", "g.h5"], "features and keep_features do not go together"),
+        (["--videos", ".", "--keep-features", "g.h5", "--shard", "0/2"], "First `hapvr extract` the videos"),
         (["--features", "nowhere.h5"], "'nowhere.h5' does not exist"),
         (["--annotations", "x"], "belong to a published benchmark"),
     ],
@@ -190,7 +199,7 @@ def test_a_made_folder_is_extracted_once_and_bad_files_are_counted(
     }
     database = {"0": "0.mp4", "1": "1.mp4", "bad": "bad.mp4"}
     (made / "ground_truth.json").write_text(json.dumps({"queries": queries, "database": database}))
-    code, text, words = run(capsys, made, "--device", "cpu", "--json", "-")
+    code, text, words = run(capsys, made, "--device", "cpu", "--json")
     record = json.loads(text)
     assert code == 0
     assert figures(record) == {"mAP": 1.0, "uAP": 1.0, "recall@1": 1.0}
@@ -198,17 +207,81 @@ def test_a_made_folder_is_extracted_once_and_bad_files_are_counted(
     assert record["coverage"]["missing_targets"] == ["bad"]
     assert [failure["id"] for failure in record["failed"]] == ["bad"]
     assert "bad.mp4" in words
-    with FeatureFile.open(made / ".features" / "lite.h5") as file:
+    (kept,) = (made / ".features").glob("*.h5")
+    assert kept.name == f"lite-{load().extractor.digest()[:8]}.h5"
+    assert record["features"] == str(kept)
+    with FeatureFile.open(kept) as file:
         assert file["0"].timestamps is not None
-    before = (made / ".features" / "lite.h5").read_bytes()
+        assert file["0"].low_information is not None  # flagged, as `hapvr extract` does
+    before = kept.read_bytes()
     (made / "bad.mp4").unlink()
     code, text, words = run(capsys, made, "--device", "cpu")
     assert code == 0
     assert "2 of 3 targets have scores" in text
     assert "flip" in text
     assert "the file is not there" in words
-    assert (made / ".features" / "lite.h5").read_bytes() == before
+    assert kept.read_bytes() == before
     shutil.copy(made / "0.mp4", made / "1.mp4")  # features of a file that has changed are not passed off as its own
     code, text, words = run(capsys, made, "--device", "cpu")
     assert (code, text) == (2, "")
     assert "is not the file they were made from" in words
+
+
+# --- the same in Python -----------------------------------------------------------------------------------------------
+
+
+def test_the_python_call_gives_what_the_command_prints(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[tuple[str, int, int]] = []
+    report = hapvr.evaluate(
+        folder / "pairs.csv",
+        features=folder / "features.h5",
+        model=folder / "model",
+        device="cpu",
+        output=[tmp_path / "e.csv"],
+        save_scores=tmp_path / "s.json",
+        progress=lambda *step: told.append(step),
+    )
+    code, text, _ = run(capsys, *on_features(folder), "--json")
+    printed = json.loads(text)
+    assert code == 0
+    assert report.evaluation is not None
+    assert figures(printed) == report.evaluation.figures()
+    assert printed.keys() == report.to_json().keys()
+    assert (tmp_path / "e.csv").read_text() == report.evaluation.to_csv()
+    assert told[-1] == ("scoring", 4, 4)
+    again = hapvr.evaluate(folder / "pairs.csv", scores=tmp_path / "s.json")
+    assert again.evaluation is not None
+    assert again.evaluation.figures() == report.evaluation.figures()
+    assert again.to_json()["scores"] == str(tmp_path / "s.json")
+
+
+def test_scores_are_saved_even_if_measuring_them_fails(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "features.h5", tmp_path / "few.h5")
+    with h5py.File(tmp_path / "few.h5", "r+") as file:
+        del file["c"]
+    features, model, scores = tmp_path / "few.h5", folder / "model", tmp_path / "s.npz"
+    with pytest.raises(DataError, match="no scores for 1 targets"):
+        hapvr.evaluate(folder / "pairs.csv", features=features, model=model, missing="error", save_scores=scores)
+    assert read_scores(scores).targets == ("a", "b", "d")
+
+
+def test_extracted_features_go_where_they_are_asked_to(tmp_path: Path) -> None:
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    for number, name in enumerate(["q", "a", "b"]):
+        write_clip(draw_scene(number, seconds=2, fps=4, size=(96, 128)), videos / f"{name}.mp4")
+    (tmp_path / "pairs.csv").write_text("query,target,label\nq,a,1\nq,b,0\n")
+    with pytest.raises(ConfigError, match="say where to keep their features, by keep_features or work"):
+        hapvr.evaluate(tmp_path / "pairs.csv", videos=videos)
+    report = hapvr.evaluate(tmp_path / "pairs.csv", videos=videos, keep_features=tmp_path / "mine.h5", device="cpu")
+    assert report.source == tmp_path / "mine.h5"
+    assert report.scores is not None
+    read = hapvr.evaluate(tmp_path / "pairs.csv", features=tmp_path / "mine.h5", device="cpu")
+    assert read.scores is not None
+    assert read.scores.values.tobytes() == report.scores.values.tobytes()
+    worked = hapvr.evaluate(tmp_path / "pairs.csv", videos=videos, work=tmp_path / "work", device="cpu")
+    assert worked.source.parent == tmp_path / "work"
+    assert worked.scores is not None
+    assert worked.scores.values.tobytes() == report.scores.values.tobytes()

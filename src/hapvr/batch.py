@@ -1,0 +1,171 @@
+"""Folders of videos at once: their features, their frames, a benchmark made of them.
+
+Each function is what the command of that name does (`hapvr extract`, `frames`, `make-benchmark`): it finds the videos,
+goes on with what an earlier call has done, and reports what became of every file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from hapvr.config import suggest
+from hapvr.errors import ConfigError
+from hapvr.features import FeatureWriter, PackedWriter, folders
+from hapvr.features.extractor import SamplingConfig
+from hapvr.features.folders import ExtractionReport, extract_files, pack_files
+from hapvr.model import DEFAULT, load
+from hapvr.storage import StrPath, require_outputs
+from hapvr.synthetic import benchmark as synthetic
+from hapvr.synthetic.benchmark import BenchmarkSummary
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with how many are done, and how many there are."""
+
+
+def extract(
+    videos: Sequence[StrPath],
+    output: StrPath,
+    *,
+    model: StrPath | None = None,
+    half: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> ExtractionReport:
+    """Write the region vectors of videos into one HDF5 file; videos that are in it are left as they are.
+
+    Args:
+        videos: files, and folders of them; a video is called by its path below its folder.
+        output: the HDF5 file to write, or to go on with.
+        model: a model's name or folder; the shipped one if None.
+        half: store float16 instead of float32.
+        workers: decoding processes; by default as many as cores, four at most.
+        progress: called while it works.
+    """
+    passed_over: list[Path] = []
+    files = folders.find_videos(videos, passed_over=passed_over)
+    require_outputs([output], inputs=files.values())
+    chosen = load(model or DEFAULT)
+    settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps}
+    with FeatureWriter(output, dtype="float16" if half else "float32", attributes=settings) as writer:
+        report = extract_files(
+            chosen.extractor,
+            files,
+            writer.add,
+            done=writer.done_ids(),
+            workers=workers,
+            progress=_count(progress, len(files)),
+        )
+    report.passed_over += passed_over
+    return report
+
+
+def pack_frames(
+    videos: Sequence[StrPath],
+    output: StrPath,
+    *,
+    fps: float | None = None,
+    short_side: int | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> ExtractionReport:
+    """Pack sampled frames of videos as JPEG in tar shards, for machines without a decoder.
+
+    Args:
+        videos: files, and folders of them.
+        output: the folder of shards to write, or to go on with.
+        fps: frames a second; as models sample if None.
+        short_side: pixels of the shorter side; as models sample if None.
+        workers: decoding processes; by default as many as cores, four at most.
+        progress: called while it works.
+    """
+    passed_over: list[Path] = []
+    usual, files = SamplingConfig(), folders.find_videos(videos, passed_over=passed_over)
+    side = short_side or usual.short_side
+    sampling = SamplingConfig(fps=fps or usual.fps, short_side=side, crop=min(side, usual.crop))
+    with PackedWriter(output, attributes={"fps": sampling.fps}) as writer:
+        report = pack_files(writer, files, sampling, workers=workers, progress=_count(progress, len(files)))
+    report.passed_over += passed_over
+    return report
+
+
+def make_benchmark(
+    videos: StrPath,
+    output: StrPath,
+    *,
+    distractors: Sequence[StrPath] = (),
+    hosts: Sequence[StrPath] = (),
+    duplicates: StrPath | None = None,
+    kinds: Sequence[str] = (),
+    seed: int = 0,
+    queries: int = 4,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> BenchmarkSummary:
+    """Make a benchmark of edited copies of the videos in a folder; see `hapvr.synthetic.benchmark.make_benchmark`.
+
+    Args:
+        videos: the folder of source videos.
+        output: the benchmark folder to write, or to go on with; apart from the folders of videos.
+        distractors: more videos for the database, files and folders.
+        hosts: videos to mix others into, outside the database; drawn films if there are none.
+        duplicates: a JSON file, a list of groups of files in `videos` that show the same.
+        kinds: kinds of edited copy; all if there are none.
+        seed: the same seed makes the same benchmark.
+        queries: edited copies of each video.
+        workers: processes; one a core if None, four at most.
+        progress: called while it works.
+    """
+    given = map(Path, (videos, *distractors, *hosts))
+    synthetic.require_apart(Path(output), folders=[path for path in given if path.is_dir()])
+    passed_over: list[Path] = []
+    sources = folders.find_videos([videos], passed_over=passed_over)
+    fillers, mixed = (
+        list(folders.find_videos(paths, passed_over=passed_over).values()) for paths in (distractors, hosts)
+    )
+    summary = synthetic.make_benchmark(
+        list(sources.values()),
+        Path(output),
+        seed=seed,
+        kinds=kinds or None,
+        queries_per_video=queries,
+        distractors=fillers,
+        hosts=mixed,
+        duplicates=[] if duplicates is None else _read_groups(Path(duplicates), sources),
+        workers=min(4, os.cpu_count() or 1) if workers is None else workers,
+        progress=progress,
+    )
+    return replace(summary, passed_over=len(set(passed_over)))
+
+
+def _read_groups(file: Path, sources: Mapping[str, Path]) -> list[list[Path]]:
+    """Groups of duplicates as a JSON file names them, relative to the folder of sources."""
+    try:
+        groups = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"'{file}' cannot be read as JSON: {error}.") from error
+    if not isinstance(groups, list) or not all(
+        isinstance(group, list) and all(isinstance(name, str) for name in group) for group in groups
+    ):
+        raise ConfigError(f"'{file}' must hold a list of lists of file names.")
+    for name in (name for group in groups for name in group):
+        if name not in sources:
+            raise ConfigError(f"'{file}' names '{name}', which is not in the folder; {suggest(name, list(sources))}")
+    return [[sources[name] for name in group] for group in groups]
+
+
+def _count(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """What turns "so many more" into "so many of so many"."""
+    done = 0
+
+    def advance(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress is not None:
+            progress(done, total)
+
+    return advance

@@ -1,0 +1,203 @@
+"""Films and edited copies of them as real files, and who is a copy of whom: `hapvr demo`. No network, no GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hapvr.comparing import Match, match, read_side
+from hapvr.errors import StorageError
+from hapvr.evaluation import mean_average_precision, micro_average_precision
+from hapvr.evaluation.segment_metrics import union_length
+from hapvr.model import load
+from hapvr.reports.match_page import Entry, save_report
+from hapvr.storage import StrPath
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.edits import find_edit
+from hapvr.synthetic.films import draw_scene
+
+Item = TypeVar("Item")
+Progress = Callable[[str, int, int], None]
+
+FILMS, SECONDS, FPS = 12, 12.0, 10.0
+# What is made of which film; None: a video that is made of none of them and should not be found.
+COPIES: tuple[tuple[int | None, str], ...] = (
+    (1, "flip+crop"),
+    (2, "trim+speed"),
+    (3, "insert"),
+    (4, "picture-in-picture"),
+    (5, "camcorder"),
+    (6, "letterbox+caption"),
+    (7, "speed+emoji"),
+    (8, "reverse"),
+    (9, "greyscale+recompress"),
+    (10, "trim+rotate+logo"),
+    (11, "insert+flip+colour"),
+    (12, "frame-rate+blur+noise"),
+    (2, "perspective+caption"),
+    (5, "trim+letterbox"),
+    (None, "crop+caption"),
+    (None, "trim+colour"),
+)
+_AGREED = 0.5  # time in both by time in either from which on a place counts as found
+_UNRELATED = 900  # the first seed of the videos that are copies of nothing
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """An edited copy on disk and what it shows: (copy from, to, film from, to) in seconds."""
+
+    path: Path
+    film: str | None
+    edit: str
+    summary: str
+    truth: tuple[tuple[float, float, float, float], ...]
+
+
+def run_demo(folder: StrPath, *, progress: Progress = lambda *_: None) -> dict[str, Any]:
+    """Draw films, edit copies of them, find each copy's original, and write a report.
+
+    Args:
+        folder: where films, copies and report.html go.
+        progress: called with the step, how much of it is done, and how much there is.
+
+    Returns:
+        What `hapvr demo --json` prints: a row for each copy, mAP, uAP, the path of the report.
+    """
+    start, folder = time.perf_counter(), Path(folder)
+    films, copies = _make(folder, progress)
+    model = load()
+    targets = [read_side(path, model) for path in _track(films, "reading films", progress)]
+    queries = [read_side(copy.path, model) for copy in _track(copies, "reading copies", progress)]
+    rows, entries, scores = [], [], np.empty((len(queries), len(targets)))
+    for number, copy in enumerate(_track(copies, "comparing", progress)):
+        matches = [match(queries[number], target, model=model) for target in targets]
+        scores[number] = [one.score for one in matches]
+        best = matches[int(scores[number].argmax())]
+        rows.append(_row(copy, best))
+        origin = f"{copy.film or 'none of the films'}: {copy.summary}"
+        truth = copy.truth if copy.film == rows[-1]["best"] else ()
+        entries.append(Entry(copy.path.stem, origin, best, *judge(rows[-1]), truth))
+    wall_s = time.perf_counter() - start
+    report = save_report(
+        entries,
+        folder / "report.html",
+        title="Who is it a copy of?",
+        summary=f"{summarise(rows)} {len(films)} films were drawn, {len(rows)} edited videos were made and each was "
+        f"compared with every film by the model '{model.name}': {wall_s:.0f} s in all.",
+        targets=targets,
+        scores=scores,
+    )
+    right = sum(bool(row["right"]) for row in rows)
+    record = {"model": model.name, "films": len(films), "copies": rows, "right": right, "wall_s": wall_s}
+    return record | _precision(copies, films, scores) | {"folder": str(folder), "report": str(report)}
+
+
+def judge(row: dict[str, Any]) -> tuple[str, Literal["good", "fair", "bad"]]:
+    """The verdict on a row, in a word or two, and its colour."""
+    if row["film"] is None:
+        return ("false match", "bad") if row["match"] else ("right, none", "good")
+    if row["best"] != row["film"]:
+        return "wrong", "bad"
+    if not row["match"]:
+        return "no match", "bad"
+    return ("right", "good") if _placed(row) else ("film only", "fair")
+
+
+def _placed(row: dict[str, Any]) -> bool:
+    """Whether the stretches found are the true ones, for the greater part."""
+    return row["agreement"] is not None and row["agreement"] >= _AGREED
+
+
+def summarise(rows: list[dict[str, Any]]) -> str:
+    """How many rows are right, in a sentence."""
+    copies, others = ([row for row in rows if (row["film"] is None) is alone] for alone in (False, True))
+    right = [row for row in copies if row["right"]]
+    placed, false = sum(_placed(row) for row in right), sum(bool(row["match"]) for row in others)
+    return (
+        f"{len(right)} of {len(copies)} copies led to their film, {placed} also to the place; "
+        f"{false} of {len(others)} unrelated videos matched a film by mistake."
+    )
+
+
+def _track(items: Sequence[Item], step: str, progress: Progress) -> Iterator[Item]:
+    for number, item in enumerate(items):
+        progress(step, number, len(items))
+        yield item
+    progress(step, len(items), len(items))
+
+
+def _make(folder: Path, progress: Progress) -> tuple[list[Path], list[_Copy]]:
+    """Draw the films and make the copies, as MP4 files below `folder`."""
+    try:
+        for name in ("films", "copies"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"'{folder}' cannot be written: {error.strerror or error}.") from error
+    clips = {}
+    for number in _track(range(1, FILMS + 1), "drawing films", progress):
+        clips[number] = draw_scene(number, seconds=SECONDS, fps=FPS)
+        write_clip(clips[number], folder / "films" / f"film-{number:02}.mp4")
+    copies = []
+    for number, (film, name) in enumerate(_track(COPIES, "editing copies", progress), start=1):
+        edit = find_edit(name)
+        clip = draw_scene(_UNRELATED + number, seconds=SECONDS, fps=FPS) if film is None else clips[film]
+        edited = edit.apply(clip, np.random.default_rng(number))
+        path = folder / "copies" / f"{number:02}-{name.replace('+', '-')}.mp4"
+        write_clip(edited.clip, path, crf=26)
+        truth = tuple((part.q_start, part.q_end, part.t_start, part.t_end) for part in edited.segments)
+        original = None if film is None else f"film-{film:02}"
+        copies.append(_Copy(path, original, name, edit.summary, truth if original else ()))
+    return [folder / "films" / f"film-{number:02}.mp4" for number in clips], copies
+
+
+def _row(copy: _Copy, best: Match) -> dict[str, Any]:
+    """Right is the original as the best match, or no match where there is no original."""
+    name = Path(best.target.path).stem
+    found = best.as_json()["segments"]
+    right = best.verdict.match and name == copy.film if copy.film else not best.verdict.match
+    both = [
+        _agreement([one[axis] for one in found], [tuple(sorted(one[2 * place : 2 * place + 2])) for one in copy.truth])
+        for place, axis in enumerate(("query", "target"))
+    ]
+    return {
+        "copy": copy.path.stem,
+        "edit": copy.edit,
+        "film": copy.film,
+        "best": name,
+        "score": best.score,
+        "match": best.verdict.match,
+        "probability": best.probability,
+        "segments": found,
+        "truth": [list(one) for one in copy.truth],
+        "agreement": min(both) if right and copy.film else None,
+        "right": right,
+    }
+
+
+def _agreement(found: Iterable[Sequence[float]], true: Iterable[Sequence[float]]) -> float:
+    """How well two sets of stretches agree: the time in both by the time in either.
+
+    >>> _agreement([(0, 2), (1, 3)], [(2, 5)])
+    0.2
+    """
+    first, second = ([(start, end) for start, end in stretches] for stretches in (found, true))
+    either = union_length([*first, *second])
+    return (union_length(first) + union_length(second) - either) / either if either else 0.0
+
+
+def _precision(copies: Sequence[_Copy], films: Sequence[Path], scores: NDArray[np.float64]) -> dict[str, float]:
+    relevant = torch.tensor([[copy.film == film.stem for film in films] for copy in copies])
+    table = torch.from_numpy(scores)
+    asked = relevant.any(1)  # a query without an original has no average precision, but its scores count in uAP
+    return {
+        "mAP": mean_average_precision(table[asked], relevant[asked]),
+        "uAP": micro_average_precision(table, relevant),
+    }

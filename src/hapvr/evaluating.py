@@ -1,0 +1,238 @@
+"""`evaluate`: a model measured by a benchmark, from features, from videos, or from scores that were saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+
+from hapvr.config import suggest
+from hapvr.errors import ConfigError
+from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
+from hapvr.evaluation.extraction import extract_videos, match_videos
+from hapvr.evaluation.localisation import localise
+from hapvr.evaluation.protocol import Evaluation, Missing, require_policy
+from hapvr.evaluation.protocol import evaluate as measure
+from hapvr.evaluation.score_files import Scores, read_scores, require_kind, write_scores
+from hapvr.evaluation.scoring import Scoring, score_benchmark
+from hapvr.evaluation.segment_metrics import SegmentMetrics
+from hapvr.features.folders import Failure
+from hapvr.model import DEFAULT, load, load_network, load_segments
+from hapvr.storage import StrPath, require_outputs, write_json, write_text
+
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called with the step ("extracting", "scoring", "segments"), how much of it is done, and how much there is."""
+
+KEPT = ".features"  # the folder in a made benchmark that keeps the features of its videos
+_PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationReport:
+    """What `evaluate` found, and what it was found on."""
+
+    evaluation: Evaluation | None  # None while chunks of other shards are missing
+    scores: Scores | None  # likewise
+    source: Path  # the features, or the saved scores, that were measured
+    scoring: Scoring | None = None  # None where scores were read
+    segments: Mapping[str, SegmentMetrics] | None = None  # over all queries ("") and by group; None if not measured
+    failed: tuple[Failure, ...] = ()  # videos that have no features
+    wall_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the scores, as JSON holds it."""
+        record = {} if self.evaluation is None else self.evaluation.to_json()
+        if self.scoring is None:
+            return record | {"scores": str(self.source)}
+        scoring = self.scoring
+        record["features"] = str(self.source)
+        record["failed"] = [{"id": one.id, "path": one.path, "error": one.error} for one in self.failed]
+        record["scoring"] = {"pairs": scoring.pairs, "chunks": scoring.chunks, "finished": scoring.finished,
+                             "wall_s": self.wall_s, "waited_s": scoring.waited_s,
+                             "scored_s": scoring.scored_s}  # fmt: skip
+        if self.segments is not None:
+            record["segments"] = {name: one.to_json() for name, one in self.segments.items()}
+        return record
+
+    def write(self, path: StrPath) -> None:
+        """Write the report as JSON, or the figures alone as CSV, as the suffix says."""
+        if Path(path).suffix.lower() == ".csv":
+            write_text(path, "" if self.evaluation is None else self.evaluation.to_csv())
+        else:
+            write_json(path, self.to_json())
+
+
+def evaluate(
+    benchmark: Benchmark | StrPath,
+    *,
+    model: StrPath | None = None,
+    features: StrPath | None = None,
+    query_features: StrPath | None = None,
+    videos: StrPath | None = None,
+    keep_features: StrPath | None = None,
+    scores: StrPath | None = None,
+    missing: Missing = "drop",
+    device: str | None = None,
+    precision: str | None = None,
+    work: StrPath | None = None,
+    shard: tuple[int, int] = (0, 1),
+    readers: int | None = None,
+    save_scores: StrPath | None = None,
+    output: Sequence[StrPath] = (),
+    progress: Progress | None = None,
+) -> EvaluationReport:
+    """Measure a model by a benchmark's protocol; `hapvr evaluate` does this and prints it.
+
+    What is measured is `features`, or the videos in `videos`, or those that a made benchmark comes with, or `scores`.
+    Of videos the features are extracted first and kept, so that a second call does not decode them again.
+
+    Args:
+        benchmark: a `Benchmark` (`open_benchmark` reads the published ones), or a made folder, a CSV or JSON file.
+        model: a model's name or folder; the shipped one if None.
+        features: an HDF5 file of features that is read.
+        query_features: the file of the queries' features, if they are in another one.
+        videos: a folder of the benchmark's videos, named by their ids.
+        keep_features: the HDF5 file that extracted features are written to, or gone on with. By default a file in
+            the folder `work`, or in the folder `.features` of a made benchmark.
+        scores: a .json or .npz file of saved scores, measured without a model.
+        missing: what becomes of videos without a score: "drop", "miss" or "error".
+        device: "cpu", "cuda" or "cuda:1"; the GPU if there is one.
+        precision: "float32", "bfloat16" or "float16"; bfloat16 on a GPU, else float32.
+        work: a folder that keeps finished chunks of scores; the same call goes on with them.
+        shard: (i, n), i from 0: score only the i-th of n parts, into `work`.
+        readers: processes that read features, 0 for threads; the default suits the device and the size.
+        save_scores: a .json or .npz file for the scores; written before they are measured.
+        output: files for the report, .json for all of it, .csv for the figures.
+        progress: called while it works.
+
+    Raises:
+        ConfigError: arguments contradict each other, or a file could not be written.
+        DataError, ShapeError, StorageError, WeightsError: what is given cannot be used; see `score_benchmark`.
+    """
+    require_policy(missing)
+    _require_files(save_scores, output, inputs=(features, query_features, scores))
+    truth = benchmark if isinstance(benchmark, Benchmark) else open_benchmark(benchmark)
+    if scores is not None:
+        given = {"features": features, "query_features": query_features, "videos": videos, "model": model, "work": work,
+                 "keep_features": keep_features, "shard": None if shard == (0, 1) else shard}  # fmt: skip
+        _refuse_together("scores", given)
+        read = read_scores(scores)
+        if save_scores is not None:
+            write_scores(read, save_scores)
+        return _write(EvaluationReport(measure(truth, read, missing=missing), read, Path(scores)), output)
+    start = time.perf_counter()
+    place, dtype = _device(device), _dtype(precision)
+    tell = progress or (lambda *_: None)
+    failed: tuple[Failure, ...] = ()
+    files = _files(truth, features, videos)
+    if files is None:
+        assert features is not None
+        _refuse_together("features", {"keep_features": keep_features})
+        network, source = load_network(model or DEFAULT, device=place), Path(features)
+    else:
+        extract_first = "First `hapvr extract` the videos into a file, then give that as features."
+        sharded = None if shard == (0, 1) else shard
+        _refuse_together("videos", {"query_features": query_features, "shard": sharded}, extract_first)
+        whole = load(model or DEFAULT, device=place)
+        source = _kept(truth, keep_features, work, f"{whole.name}-{whole.extractor.digest()[:8]}.h5")
+        done = 0
+
+        def count(finished: int) -> None:
+            nonlocal done
+            done += finished
+            tell("extracting", done, len(files))
+
+        failed = tuple(extract_videos(whole.extractor, files, source, model=whole.name, progress=count).failed)
+        network = whole.similarity
+    scoring = score_benchmark(
+        network,
+        truth,
+        source,
+        query_features=query_features,
+        work=work,
+        shard=shard,
+        dtype=dtype,
+        readers=readers,
+        progress=lambda done, total: tell("scoring", done, total),
+    )
+    wall_s = time.perf_counter() - start
+    if scoring.scores is None:
+        return _write(EvaluationReport(None, None, source, scoring, failed=failed, wall_s=wall_s), output)
+    if save_scores is not None:
+        write_scores(scoring.scores, save_scores)
+    segments = None
+    if truth.segments is not None and files is not None:
+        config = load_segments(model or DEFAULT)
+        segments = localise(
+            network, truth, source, config=config, progress=lambda done, total: tell("segments", done, total)
+        )
+    evaluation = measure(truth, scoring.scores, missing=missing)
+    return _write(EvaluationReport(evaluation, scoring.scores, source, scoring, segments, failed, wall_s), output)
+
+
+def _require_files(save_scores: StrPath | None, output: Sequence[StrPath], *, inputs: Iterable[StrPath | None]) -> None:
+    """Scoring may take hours: what cannot be written at the end is said at once."""
+    if save_scores is not None:
+        require_kind(save_scores)
+    for path in output:
+        if Path(path).suffix.lower() not in (".json", ".csv"):
+            raise ConfigError(f"A report is written as .json, or its figures as .csv; got '{Path(path).name}'.")
+    written = [*output, *([] if save_scores is None else [save_scores])]
+    require_outputs(written, inputs=[path for path in inputs if path is not None])
+
+
+def _write(report: EvaluationReport, output: Sequence[StrPath]) -> EvaluationReport:
+    for path in output:
+        report.write(path)
+    return report
+
+
+def _files(truth: Benchmark, features: StrPath | None, videos: StrPath | None) -> dict[str, Path] | None:
+    """The videos to extract; None if it is features that are measured."""
+    if features is not None:
+        _refuse_together("features", {"videos": videos})
+        return None
+    if videos is not None:
+        return match_videos(truth, videos)
+    if truth.files is None:
+        raise ConfigError(f"{truth.name} needs something to measure: give features, videos or scores.")
+    return {id: Path(path) for id, path in truth.files.items()}
+
+
+def _kept(truth: Benchmark, keep_features: StrPath | None, work: StrPath | None, name: str) -> Path:
+    """The file that keeps extracted features. Where it was not named, it has the extractor's digest in its name."""
+    if keep_features is not None:
+        return Path(keep_features)
+    if work is not None:
+        return Path(work) / f"features-{name}"
+    if truth.folder is None:
+        raise ConfigError("Videos are extracted once: say where to keep their features, by keep_features or work.")
+    return Path(truth.folder) / KEPT / name
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"There is no device '{name}': give cpu, cuda or cuda:1.") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"There is no '{name}' here: this machine shows {torch.cuda.device_count()} GPUs.")
+    return device
+
+
+def _dtype(precision: str | None) -> torch.dtype | None:
+    if precision is not None and precision not in _PRECISIONS:
+        raise ConfigError(f"There is no precision '{precision}'; {suggest(precision, list(_PRECISIONS))}")
+    return None if precision is None else _PRECISIONS[precision]
+
+
+def _refuse_together(one: str, others: Mapping[str, object], advice: str = "Leave one of them out.") -> None:
+    for name, value in others.items():
+        if value is not None:
+            raise ConfigError(f"{one} and {name} do not go together. {advice}")
