@@ -96,12 +96,13 @@ def test_the_table_fits_80_columns(result: dict[str, object], capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ({"film": "a", "best": "a", "segments": [1], "agreement": 0.5}, ("right", "good")),
-        ({"film": "a", "best": "a", "segments": [1], "agreement": 0.4}, ("film only", "fair")),
-        ({"film": "a", "best": "a", "segments": [], "agreement": 0.0}, ("film only", "fair")),
-        ({"film": "a", "best": "b", "segments": [1]}, ("wrong", "bad")),
-        ({"film": None, "best": "b", "segments": []}, ("right, none", "good")),
-        ({"film": None, "best": "b", "segments": [1]}, ("false match", "bad")),
+        ({"film": "a", "best": "a", "match": True, "agreement": 0.5}, ("right", "good")),
+        ({"film": "a", "best": "a", "match": True, "agreement": 0.4}, ("film only", "fair")),
+        ({"film": "a", "best": "a", "match": True, "agreement": 0.0}, ("film only", "fair")),
+        ({"film": "a", "best": "a", "match": False, "agreement": None}, ("no match", "bad")),
+        ({"film": "a", "best": "b", "match": True}, ("wrong", "bad")),
+        ({"film": None, "best": "b", "match": False}, ("right, none", "good")),
+        ({"film": None, "best": "b", "match": True}, ("false match", "bad")),
     ],
 )
 def test_verdicts(row: dict[str, object], expected: tuple[str, str]) -> None:
