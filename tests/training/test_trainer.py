@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -301,28 +302,35 @@ def test_a_benchmark_measures_and_survives_being_written(tmp_path: Path) -> None
 def test_a_benchmark_of_features_and_a_ground_truth(tmp_path: Path) -> None:
     truth = {
         "queries": {
-            "a": {"file": "queries/a.mp4", "positives": ["x"]},
-            "b": {"file": "queries/b.mp4", "positives": ["y", "z"]},
-            "lost": {"file": "queries/lost.mp4", "positives": ["x"]},
+            "a": {"file": "queries/a.mp4", "kind": "blur", "positives": ["x"], "segments": []},
+            "b": {"file": "queries/b.mp4", "kind": "blur", "positives": ["y", "z"], "segments": []},
+            "lost": {"file": "queries/lost.mp4", "kind": "blur", "positives": ["x"], "segments": []},
         },
         "database": {"x": "database/x.mp4", "y": "database/y.mp4", "z": "database/z.gif"},
     }
     (tmp_path / "ground_truth.json").write_text(json.dumps(truth))
+    regions, flat = torch.randn(5, 2, DIMS), np.array([True, False, False, False, True])
     with FeatureWriter(tmp_path / "features.h5") as writer:
-        for name in ("queries/a.mp4", "queries/b.mp4", "database/x.mp4", "database/y.mp4", "database/z.gif"):
-            writer.add(name, Features(torch.randn(5, 2, DIMS)))
+        for name in ("queries/a.mp4", "queries/b.mp4", "database/x.mp4", "y", "database/z.gif"):
+            writer.add(name, Features(regions, np.arange(5.0), flat if name == "queries/b.mp4" else None))
     config = ValidationConfig(features=str(tmp_path / "features.h5"), truth=str(tmp_path / "ground_truth.json"))
     loaded = load_benchmark(config)
     assert loaded is not None
     assert loaded.relevant.int().tolist() == [[1, 0, 0], [0, 1, 1]]
     assert loaded.missing == 1
+    assert [len(video) for video in loaded.queries] == [5, 3]  # flat frames do not count
+    assert torch.equal(loaded.queries[1], loaded.queries[0][1:4])
     assert load_benchmark(ValidationConfig()) is None
     with pytest.raises(ConfigError, match=r"needs validation\.truth"):
         load_benchmark(replace(config, truth=""))
-    with pytest.raises(StorageError, match="no ground truth"):
+    with pytest.raises(DataError, match="no JSON that can be used"):
         load_benchmark(replace(config, truth=str(tmp_path / "features.h5")))
     with pytest.raises(StorageError, match=r"no benchmark that `Benchmark\.save` wrote"):
         load_benchmark(ValidationConfig(features=str(tmp_path / "nowhere.safetensors")))
     (tmp_path / "ground_truth.json").write_text('{"queries": {}, "database": {}}')
-    with pytest.raises(StorageError, match="0 of 0 queries"):
+    with pytest.raises(DataError, match="0 queries and 0 database videos"):
+        load_benchmark(config)
+    other = json.dumps(truth).replace('.mp4"', '.avi"').replace('"y"', '"w"')
+    (tmp_path / "ground_truth.json").write_text(other)
+    with pytest.raises(StorageError, match="0 of 3 queries and 1 of 3"):
         load_benchmark(config)

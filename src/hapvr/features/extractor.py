@@ -25,7 +25,7 @@ from hapvr.features._threads import side_by_side
 from hapvr.features.files import Features
 from hapvr.features.folders import ExtractionReport, Failure, extract_files, find_videos, pack_files
 from hapvr.features.from_packed import extract_packed
-from hapvr.features.regions import KERNELS, LEAST_SIDE, pool_regions
+from hapvr.features.regions import LEAST_SIDE, input_scale, regions_of_maps
 from hapvr.features.whitening import Whitening
 from hapvr.storage import sha256_bytes, sha256_tensors
 
@@ -117,9 +117,7 @@ class RegionExtractor:
         self._stages: Callable[[Tensor], Sequence[Tensor]] = (
             torch.compile(fast.stages, dynamic=False) if compiled else fast.stages
         )
-        std = torch.tensor(backbone.std, device=self.device)
-        self._scale = (1 / (255 * std)).view(3, 1, 1)
-        self._shift = (-torch.tensor(backbone.mean, device=self.device) / std).view(3, 1, 1)
+        self._prepare = input_scale(self.backbone, self.device)
 
     @torch.no_grad()
     def __call__(self, images: NDArray[np.uint8] | Tensor) -> Tensor:
@@ -142,9 +140,7 @@ class RegionExtractor:
         if min(pictures.shape[1:3]) < LEAST_SIDE:
             raise ShapeError(f"regions need pictures of at least {LEAST_SIDE} pixels a side, got {shape_of(pictures)}.")
         pictures = pictures.to(self.device, non_blocking=True).permute(0, 3, 1, 2)  # channels last, as they lie
-        pictures = pictures.float().mul_(self._scale).add_(self._shift).to(self.precision)
-        regions = pool_regions(self._stages(pictures), kernels=list(KERNELS.values()))
-        return regions if self.whitening is None else self.whitening(regions)
+        return regions_of_maps(self._stages(self._prepare(pictures).to(self.precision)), self.whitening)
 
     def digest(self) -> str:
         """The sha256 of all that region vectors depend on but the rate: backbone, whitening and sampling."""

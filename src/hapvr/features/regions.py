@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -77,8 +77,37 @@ def extract_regions(backbone: Backbone, images: Tensor, whitening: Whitening | N
             f"the backbone promises stages of {list(backbone.stage_channels)} channels and returned "
             f"{[stage.shape[1] for stage in maps]}."
         )
-    regions = pool_regions(maps, kernels=list(KERNELS.values()))  # [N, R, C_total]
+    return regions_of_maps(maps, whitening)
+
+
+def regions_of_maps(maps: Sequence[Tensor], whitening: Whitening | None, *, check: bool = True) -> Tensor:
+    """Region vectors [N, R = 9, D] of a backbone's feature maps, pooled with `KERNELS` and whitened, in float32.
+
+    Whoever has maps comes through here: extraction, training on frozen backbones, and training of the backbone itself.
+    `check` is that of `pool_regions`.
+    """
+    regions = pool_regions(maps, kernels=list(KERNELS.values()), check=check)  # [N, R, C_total]
     return regions if whitening is None else whitening(regions)
+
+
+def input_scale(backbone: Backbone, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """A function that makes pictures [..., 3, H, W], bytes or values in [0, 1], what the backbone takes, in float32.
+
+    It is `normalize` without its checks and with its constants on the device, so that it can be compiled together with
+    the backbone: bytes are read, and floats never written.
+
+    >>> from hapvr.backbones import EfficientNetLite0
+    >>> prepare = input_scale(EfficientNetLite0(), torch.device("cpu"))
+    >>> [round(prepare(white)[0, 0, 0].item(), 6) for white in (torch.ones(3, 1, 1), torch.full((3, 1, 1), 255).byte())]
+    [1.0, 1.0]
+    """
+    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (backbone.mean, backbone.std))
+    shift, of_units, of_bytes = -mean / std, 1 / std, 1 / (255 * std)
+
+    def prepare(pictures: Tensor) -> Tensor:
+        return torch.addcmul(shift, pictures.float(), of_bytes if pictures.dtype == torch.uint8 else of_units)
+
+    return prepare
 
 
 def _max_pool(stage: Tensor, kernel: int) -> Tensor:

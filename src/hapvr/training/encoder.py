@@ -16,7 +16,7 @@ from hapvr.checks import require_finite, shape_of
 from hapvr.conversion import convert
 from hapvr.errors import ConfigError, ShapeError
 from hapvr.features.extractor import folded
-from hapvr.features.regions import KERNELS, LEAST_SIDE, POOLED, pool_regions
+from hapvr.features.regions import LEAST_SIDE, POOLED, input_scale, regions_of_maps
 from hapvr.features.whitening import Whitening
 from hapvr.training.clock import Clock
 from hapvr.training.config import TeacherConfig
@@ -64,12 +64,12 @@ class Encoder:
         fast = folded(own)
         if fast is not own:  # one that cannot be folded stays in float32, under autocast
             fast = fast.to(dtype)
-        prepare = preparing(backbone, device)
+        prepare = input_scale(backbone, device)
         self._whitening = whitening.to(device)
         self._stages: Callable[[Tensor], tuple[Tensor, ...]] = lambda x: fast.stages(prepare(x).to(dtype))
         self._teach: Callable[[Tensor], Tensor] | None = None
         if isinstance(teacher, Backbone):
-            network, prepare_taught = _frozen(teacher, device), preparing(teacher, device)
+            network, prepare_taught = _frozen(teacher, device), input_scale(teacher, device)
             self._teach = lambda x: network(prepare_taught(x))
         elif teacher not in ("backbone", None):
             raise ConfigError(f"teacher must be a backbone, 'backbone' or None, got {teacher!r}.")
@@ -109,7 +109,7 @@ class Encoder:
         with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
             with self._timed("backbone"):
                 maps = [stage[:count] for stage in self._stages(pictures)]
-                regions = self._whitening(pool_regions(maps, kernels=list(KERNELS.values()), check=False))
+                regions = regions_of_maps(maps, self._whitening, check=False)
             frames = maps[-1].float().mean(dim=(2, 3)) if self._pooled else None
             if self._teach is not None:
                 with self._timed("teacher"):
@@ -139,20 +139,6 @@ def build_teacher(config: TeacherConfig) -> Backbone | str | None:
     if network.name != config.kind:
         raise ConfigError(f"teacher.weights '{path}' holds a {network.name}, and teacher.kind is '{config.kind}'.")
     return network
-
-
-def preparing(network: Backbone, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Pictures, bytes or values in [0, 1], as a network takes them: `normalize`, with its constants on the device.
-
-    It is done within the compiled networks: bytes are read, and floats never written.
-    """
-    mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (network.mean, network.std))
-    shift, of_units, of_bytes = -mean / std, 1 / std, 1 / (255 * std)
-
-    def prepare(pictures: Tensor) -> Tensor:
-        return torch.addcmul(shift, pictures.float(), of_bytes if pictures.dtype == torch.uint8 else of_units)
-
-    return prepare
 
 
 def _frozen(network: Backbone, device: torch.device) -> Backbone:

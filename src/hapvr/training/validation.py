@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, ShapeError, StorageError
 from hapvr.evaluation import mean_average_precision, micro_average_precision
+from hapvr.evaluation.benchmarks.benchmark import Benchmark as Truth
+from hapvr.evaluation.benchmarks.made import read_ground_truth
 from hapvr.similarity import VideoSimilarity, pairwise
 from hapvr.storage import write_bytes
 from hapvr.training.config import ValidationConfig
@@ -69,7 +70,10 @@ class Benchmark:
 
 
 def load_benchmark(config: ValidationConfig) -> Benchmark | None:
-    """The benchmark of the settings; None if they name none. Videos without features are left out, and counted."""
+    """The benchmark of the settings; None if they name none. Videos without features are left out, and counted.
+
+    Flat and repeated frames do not count, as in `hapvr evaluate`.
+    """
     if not config.features:
         return None
     path = Path(config.features)
@@ -81,25 +85,29 @@ def load_benchmark(config: ValidationConfig) -> Benchmark | None:
         )
     from hapvr.features import FeatureFile
 
-    try:
-        truth = json.loads(Path(config.truth).read_text(encoding="utf-8"))
-        queries = {id: (str(query["file"]), set(query["positives"])) for id, query in truth["queries"].items()}
-        database = {id: str(file) for id, file in truth["database"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(f"'{config.truth}' is no ground truth of `hapvr make-benchmark`: {error!r}.") from error
+    truth = read_ground_truth(config.truth)
     with FeatureFile.open(path) as file:
         known = set(file.ids)
-        here = {id: name for id, name in database.items() if name in known}
-        asked = {id: query for id, query in queries.items() if query[0] in known}
+        names = {id: name for id in (*truth.queries, *truth.database) if (name := _named(truth, id, known)) is not None}
+        asked = [id for id in truth.queries if id in names]
+        here = [id for id in truth.database if id in names]
         if not here or not asked:
             raise StorageError(
-                f"'{path}' has features of {len(asked)} of {len(queries)} queries and {len(here)} of {len(database)} "
-                "database videos. Make it of the benchmark's own folder: hapvr extract FOLDER -o features.h5"
+                f"'{path}' has features of {len(asked)} of {len(truth.queries)} queries and {len(here)} of "
+                f"{len(truth.database)} database videos. Make it of the benchmark's own folder: "
+                "hapvr extract FOLDER -o features.h5"
             )
-        relevant = torch.tensor([[id in positives for id in here] for _, positives in asked.values()])
+        relevant = torch.tensor([[id in truth.labels[query] for id in here] for query in asked])
         return Benchmark(
-            [file[name].regions for name, _ in asked.values()],
-            [file[name].regions for name in here.values()],
+            [file[names[id]].informative().regions for id in asked],
+            [file[names[id]].informative().regions for id in here],
             relevant,
-            missing=len(queries) - len(asked) + len(database) - len(here),
+            missing=len(truth.queries) + len(truth.database) - len(names),
         )
+
+
+def _named(truth: Truth, id: str, known: Set[str]) -> str | None:
+    """What the features of a video are called: its id (`hapvr evaluate`), or its file within the folder (`extract`)."""
+    assert truth.files is not None  # a made folder has them
+    file = Path(truth.files[id])
+    return next((name for name in (id, f"{file.parent.name}/{file.name}") if name in known), None)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from hapvr.backbones import Backbone
 from hapvr.errors import DataError
-from hapvr.features.regions import KERNELS, pool_regions
+from hapvr.features.regions import input_scale, regions_of_maps
 from hapvr.features.whitening import Whitening
 from hapvr.similarity import VideoSimilarity
 from hapvr.training.alike import LookAlikes, mean_vectors
@@ -26,7 +26,7 @@ from hapvr.training.augment import Plan, ViewConfig, make_views
 from hapvr.training.augment.views import cut
 from hapvr.training.clips import ClipSet
 from hapvr.training.config import BackboneConfig
-from hapvr.training.encoder import Encoder, preparing
+from hapvr.training.encoder import Encoder
 from hapvr.training.sources import Timed, drawn_videos, seed_of
 from hapvr.training.step import NOTHING, Batch, contents_of, shared_content
 
@@ -41,7 +41,7 @@ def learning_regions(
     Batch normalisation uses the statistics that it has (the backbone is in evaluation mode).
     """
     device = next(backbone.parameters()).device
-    prepare = preparing(backbone, device)
+    prepare = input_scale(backbone, device)
     stages: Callable[[Tensor], tuple[Tensor, ...]] = backbone.stages
     if compiled:
         stages = torch.compile(stages, dynamic=False)
@@ -49,8 +49,7 @@ def learning_regions(
     def regions_of(pictures: Tensor) -> Tensor:
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             maps = stages(prepare(pictures).contiguous(memory_format=torch.channels_last))
-        regions: Tensor = whitening(pool_regions(maps, kernels=list(KERNELS.values()), check=False))
-        return regions
+        return regions_of_maps(maps, whitening, check=False)
 
     return regions_of
 

@@ -19,8 +19,12 @@ _POSITIVE = "positive"
 
 def read_made(folder: str | os.PathLike[str]) -> Benchmark:
     """mAP, uAP and recall@1, overall and by kind of edit."""
-    path = Path(folder) / GROUND_TRUTH
-    return parse_made(read_json(path), path)
+    return read_ground_truth(Path(folder) / GROUND_TRUTH)
+
+
+def read_ground_truth(path: str | os.PathLike[str]) -> Benchmark:
+    """The same from the file, whatever it is called; videos lie beside it."""
+    return parse_made(read_json(path), Path(path))
 
 
 def parse_made(content: Any, path: Path) -> Benchmark:
