@@ -164,3 +164,18 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, mon
     with pytest.raises(StorageError, match="disk full"):
         write_clip(barcodes(2, fps=5), tmp_path / "clip.mp4")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_title_that_is_no_text_does_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "titled.mp4"
+    with av.open(str(path), "w") as container:
+        container.metadata["title"] = "cartwheel"
+        stream = container.add_stream("libx264", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for _ in range(3):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8))))
+        container.mux(stream.encode())
+    data = path.read_bytes()
+    assert data.count(b"cartwheel") == 1
+    path.write_bytes(data.replace(b"cartwheel", b"cartwhe?\xd3"))  # a character of more bytes, cut off
+    assert len(read_clip(path)) == 3

@@ -41,7 +41,7 @@ def read_clip(
         max_seconds: where to stop reading.
     """
     try:
-        with av.open(os.fspath(path)) as container:
+        with av.open(os.fspath(path), metadata_errors="ignore") as container:
             return _read(container, str(path), max_fps, max_short_side, max_seconds)
     except (av.FFmpegError, OSError) as error:
         raise DecodeError(f"cannot read '{path}' as a video: {error}.") from error
