@@ -80,7 +80,10 @@ class Fetched:
 
 
 def cache_folder() -> Path:
-    """Where brought backbones are kept: $HAPVR_CACHE, else `hapvr` in the place that the system has for caches."""
+    """Where brought backbones are kept: $HAPVR_CACHE, else `hapvr` in the place that the system has for caches.
+
+    Decided here, since models are loaded where nothing but torch, numpy, safetensors and Pillow is installed.
+    """
     if own := os.environ.get("HAPVR_CACHE"):
         return Path(own)
     if sys.platform == "win32":

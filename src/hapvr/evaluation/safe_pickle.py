@@ -5,6 +5,9 @@ that call, import or build objects are refused. What can come out is None, bool,
 tuple, dict, set and frozenset. The one exception are calls of `set`, `frozenset` and, for bytes, `bytes()` and
 `_codecs.encode`, by which older pickles write such values; they too are carried out here.
 
+A `pickle.Unpickler` whose `find_class` knows a few names only would not be enough: nine bytes make its table of
+remembered values gigabytes large, and a key that is a tuple of shared tuples, 300 bytes, takes for ever to hash.
+
 How far a hostile file gets: it may be 64 MiB, hold 5 million instructions, a million containers and 10 million entries
 (counting what is shared as often as it is met), nested 32 deep. It is refused where it goes beyond. So reading takes at
 most about 1 GiB, and half a minute; a published file of 3 MB takes a second.

@@ -439,6 +439,8 @@ def as_table(config: TrainConfig) -> dict[str, Any]:
 def to_toml(table: Mapping[str, Any]) -> str:
     """Nested tables of plain values as TOML. None, which TOML has not, is left out.
 
+    Written here, since training runs where nothing but torch, numpy, safetensors and Pillow is installed.
+
     >>> print(to_toml({"a": {"b": 1, "c": [True, "x"], "d": {"e": 0.5}}}))
     [a]
     b = 1
