@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hapvr.cli.options import AsJson
 from hapvr.cli.train import Settings, Words
 
 
@@ -34,7 +35,7 @@ def ablate(
         ),
     ] = False,
     format: Annotated[str, typer.Option(help="text or markdown.")] = "text",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Repeat an ablation of the paper: hapvr ablate table3 small data.frames=packed --benchmark a=a.h5,truth.json.
 

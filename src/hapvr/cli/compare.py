@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapvr.cli.options import AsJson
 from hapvr.cli.printing import printed
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def compare(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the match into this PNG, SVG or PDF.")] = None,
     page: Annotated[Path | None, typer.Option("--html", help="Explain the match on this self-contained page.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tell whether and where two videos match: hapvr compare clip.mp4 film.mp4 --html match.html."""
     from hapvr.plotting import require_pictures

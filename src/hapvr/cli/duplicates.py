@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from datetime import datetime
 from pathlib import Path
@@ -12,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hapvr.cli.library import Place, Wait
+from hapvr.cli.options import AsJson
 from hapvr.cli.printing import printed
-from hapvr.storage import write_text
 
 if TYPE_CHECKING:
     from hapvr.library.calibrating import CalibrationReport
@@ -30,15 +28,12 @@ def duplicates(
     since: Annotated[
         datetime | None, typer.Option(formats=_DATES, help="Only what was added since, against everything.")
     ] = None,
-    as_json: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT", help="Write JSON here; - prints it instead of text.")
+    as_json: AsJson = False,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option("--output", "-o", help="Write everything as .json, or a row for each link as .csv; repeatable."),
     ] = None,
-    table: Annotated[
-        Path | None, typer.Option("--csv", metavar="OUT", help="Write a row for each link here; - prints them.")
-    ] = None,
-    page: Annotated[
-        Path | None, typer.Option("--html", metavar="OUT", help="Show it on this self-contained page.")
-    ] = None,
+    page: Annotated[Path | None, typer.Option("--html", help="Show it on this self-contained page.")] = None,
     distinct: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="Remember that these two, by id, are no duplicates; nothing else is done."),
@@ -49,14 +44,12 @@ def duplicates(
     wait: Wait = 10.0,
 ) -> None:
     """Find what a library holds twice; nothing is deleted: hapvr duplicates library --html duplicates.html."""
-    from hapvr.cli.folders import progress_bar
-    from hapvr.errors import ConfigError
+    from hapvr.cli.progress import progress_bar
     from hapvr.library import Library
+    from hapvr.library.duplicates import require_report_files, write_report
     from hapvr.storage import require_outputs
 
-    printed = [name for name, out in (("--json", as_json), ("--csv", table)) if out is not None and str(out) == "-"]
-    if len(printed) > 1:
-        raise ConfigError("Only one of --json and --csv can be printed: give the other a file.")
+    require_report_files(output or ())
     with Library.open(library, wait_s=wait) as opened:
         if distinct is not None or not_distinct is not None:
             if distinct is not None:
@@ -64,23 +57,19 @@ def duplicates(
             if not_distinct is not None:
                 _say(opened.forget_mark(*not_distinct), "no longer marked", "were not marked", as_json)
             return
-        files = [out for out in (as_json, table, page) if out is not None and str(out) != "-"]
+        files = [*(output or ()), *([] if page is None else [page])]
         require_outputs(files, inputs=[path for file in files for path in opened.files_named(file)])
-        with progress_bar(0, quiet=bool(printed), unit="comparing") as (_, reach):
+        with progress_bar("comparing", quiet=as_json) as reach:
             report = opened.duplicates(
                 threshold=threshold, since=since, progress=lambda now: reach(now.done, now.total)
             )
     # The answer comes first, so that a file that cannot be written does not lose it.
-    if printed == ["--json"]:
+    if as_json:
         typer.echo(json.dumps(report.to_json()))
-    elif printed == ["--csv"]:
-        typer.echo(_csv(report), nl=False)
     else:
         _print(report)
-    if as_json is not None and printed != ["--json"]:
-        write_text(as_json, json.dumps(report.to_json(), indent=2) + "\n")
-    if table is not None and printed != ["--csv"]:
-        write_text(table, _csv(report))
+    for path in output or ():
+        write_report(report, path)
     if page is not None:
         from hapvr.reports.duplicates_page import save_page
 
@@ -93,16 +82,13 @@ def calibrate(
     pairs: Annotated[int, typer.Option(help="Pairs of different videos to compare.")] = 10_000,
     seed: Annotated[int, typer.Option(help="The same seed draws the same videos and edits.")] = 0,
     wait: Wait = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fit what scores mean on a library's own videos, for its searches: hapvr calibrate library."""
-    from hapvr.cli.folders import progress_bar
+    from hapvr.cli.progress import progress_bar
     from hapvr.library import Library
 
-    with (
-        Library.open(library, wait_s=wait) as opened,
-        progress_bar(0, quiet=as_json, unit="calibrating") as (_, reach),
-    ):
+    with Library.open(library, wait_s=wait) as opened, progress_bar("calibrating", quiet=as_json) as reach:
         report = opened.calibrate(
             copies=copies, pairs=pairs, seed=seed, progress=lambda now: reach(now.done, now.total)
         )
@@ -116,8 +102,8 @@ def calibrate(
 # --- printing --------------------------------------------------------------------------------------------------------
 
 
-def _say(changed: bool, done: str, otherwise: str, as_json: Path | None) -> None:
-    if as_json is not None:
+def _say(changed: bool, done: str, otherwise: str, as_json: bool) -> None:
+    if as_json:
         typer.echo(json.dumps({"changed": changed}))
     else:
         typer.echo(f"they are {done}" if changed else f"they {otherwise}")
@@ -179,13 +165,3 @@ def _print_calibration(report: CalibrationReport) -> None:
         typer.echo(f"warning: {warning}", err=True)
     for path, reason in report.failed:
         typer.echo(printed(f"  {path}: {reason}"), err=True)
-
-
-def _csv(report: DuplicateReport) -> str:
-    from hapvr.library.duplicates import CSV_FIELDS, rows
-
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_FIELDS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows(report))
-    return text.getvalue()

