@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.features import PackedFrames, PackedWriter
+from hapvr.training import load_clips, load_config
 from hapvr.training.augment import ViewConfig, make_views
 from hapvr.training.clips import Camera, ClipSet, camera_boxes, film, planar
 
@@ -180,6 +181,11 @@ def test_files_can_be_listed_and_left_out(tmp_path: Path) -> None:
     picture(tmp_path, "b.png")
     files = [tmp_path / "a.png", tmp_path / "b.png"]
     assert ClipSet.from_pictures(files, camera=CAMERA, skip=[str(files[0])]).ids == (str(files[1]),)
+    assert ClipSet.from_pictures(tmp_path, camera=CAMERA, max_pictures=1).ids == ("a.png",)
+    assert ClipSet.from_pictures(tmp_path, camera=CAMERA, max_pictures=1, skip=["a.png"]).ids == ("b.png",)
+    for words, count in ([], 2), (["data.max_pictures=1"], 1):
+        config = load_config("tiny", [f"data.pictures={tmp_path}", *words])
+        assert len(load_clips(config, torch.device("cpu"))) == count
 
 
 def test_folders_without_a_picture_are_refused(tmp_path: Path) -> None:

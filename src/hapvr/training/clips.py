@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -224,6 +225,7 @@ class ClipSet:
         short_side: int = 320,
         camera: Camera = Camera(),  # noqa: B008 - frozen
         skip: Collection[str] = (),
+        max_pictures: int | None = None,
         workers: int | None = None,
     ) -> ClipSet:
         """Photographs as clips: files, or all picture files of a folder and the folders within it.
@@ -237,11 +239,13 @@ class ClipSet:
             short_side: larger pictures are reduced to this short side. The camera's zoom needs some to spare.
             camera: how it moves over them.
             skip: ids to leave out.
+            max_pictures: the first so many of the others by name; None: all.
             workers: threads that decode; by default one per core.
         """
         if short_side < 1:
             raise ConfigError(f"short_side must be at least 1 pixel, got {short_side}.")
         paths = {id: path for id, path in _picture_files(pictures).items() if id not in skip}
+        paths = dict(islice(paths.items(), max_pictures))
         frames: list[Tensor] = []
         ids: list[str] = []
         skipped: list[Skipped] = []

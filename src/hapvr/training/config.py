@@ -64,6 +64,7 @@ class DataConfig:
 
     frames: str = ""  # a folder of packed frames, as `hapvr frames` writes it
     pictures: str = ""  # a folder of photographs; a camera move over each is a clip
+    max_pictures: int = 0  # the first so many by name, so that they do not crowd out the videos; 0: all
     batch: int = 64  # videos a step and process; each gives a weak and a strong clip
     alike: float = 0.0  # share of a batch that is drawn as groups of look-alikes; 0, as in the paper: by lot alone
     group: int = 8  # videos of such a group
@@ -76,6 +77,7 @@ class DataConfig:
         _require_number(self, "alike", low=0, high=1)
         _require_whole(self, "group", least=2)
         _require_whole(self, "parts", least=1)
+        _require_whole(self, "max_pictures", least=0)
         _require_whole(self, "size", least=16)
 
 

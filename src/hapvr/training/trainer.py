@@ -416,7 +416,8 @@ def load_clips(config: TrainConfig, device: torch.device) -> ClipSet:
     if data.frames:
         sets.append(ClipSet.from_packed(data.frames, device=device, size=data.size, stills=camera))
     if data.pictures:
-        sets.append(ClipSet.from_pictures(data.pictures, device=device, camera=camera))
+        most = data.max_pictures or None
+        sets.append(ClipSet.from_pictures(data.pictures, device=device, camera=camera, max_pictures=most))
     return sets[0] if len(sets) == 1 else sets[0] + sets[1]
 
 
