@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on; another than this machine's needs a token.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Likewise; 0 takes a free one.")] = 8787,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8787,
     root: Annotated[
         list[Path] | None, typer.Option(help="A folder whose videos may be added from the page; may be given again.")
     ] = None,
@@ -33,6 +34,7 @@ def serve(
         Path | None, typer.Option(help="Where uploads and pictures are kept; a temporary folder if not given.")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
     """Serve a page and a REST API for a library: hapvr serve library --root ~/Videos."""
     from hapvr.errors import ConfigError
@@ -54,4 +56,10 @@ def serve(
         search_slots=search_slots,
         folder=folder,
     )
-    run(library, settings, open_page=open_page)
+    run(library, settings, open_page=open_page, announce=lambda address: _announce(address, as_json))
+
+
+def _announce(address: str, as_json: bool) -> None:
+    typer.echo(
+        json.dumps({"address": address}) if as_json else f"serving at {address} (Ctrl-C ends it)", err=not as_json
+    )

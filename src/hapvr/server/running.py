@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import webbrowser
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
@@ -46,8 +47,21 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def run(library: str | os.PathLike[str], settings: ServerSettings, *, open_page: bool = False) -> None:
-    """Serve a library until SIGINT or SIGTERM; running jobs are then ended, and uploads removed."""
+def run(
+    library: str | os.PathLike[str],
+    settings: ServerSettings,
+    *,
+    open_page: bool = False,
+    announce: Callable[[str], None] = print,
+) -> None:
+    """Serve a library until SIGINT or SIGTERM; running jobs are then ended, and uploads removed.
+
+    Args:
+        library: its folder.
+        settings: of the server.
+        open_page: open the page in a browser once it is there.
+        announce: called with the address.
+    """
     app = create_app(library, settings=settings)
     listening = _listen(settings)
     host, port = listening.getsockname()[:2]
@@ -67,7 +81,7 @@ def run(library: str | os.PathLike[str], settings: ServerSettings, *, open_page:
     )
     config.loaded_app_state = app.state  # type: ignore[attr-defined]
     server = _Server(config)
-    print(f"serving at {address} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+    announce(address)
     if open_page:
         threading.Thread(target=_open_when_up, args=(server, address), daemon=True).start()
     server.run(sockets=[listening])
