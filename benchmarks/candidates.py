@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from hapvr.features.folders import find_videos
 from hapvr.library import Library
 from hapvr.library.candidates import max_candidates
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.training import Camera, ClipSet
+from hapvr.video.video_files import find_videos
 from measure import machine
 
 FRAMES, FPS = 48, 8.0  # of a photograph's clip: six seconds

@@ -28,13 +28,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from hapvr.features.folders import find_videos
 from hapvr.library import Library
 from hapvr.library.duplicates import DuplicateReport
 from hapvr.synthetic.benchmark import make_benchmark
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.edits import EDITS
 from hapvr.synthetic.films import draw_scene
+from hapvr.video.video_files import find_videos
 from measure import machine
 
 

@@ -41,9 +41,14 @@ from PIL import Image
 
 from hapvr.backbones import build_backbone
 from hapvr.features import Features, PackedFrames, PackedWriter, Whitening, extract_regions
-from hapvr.features.extractor import RegionExtractor, SamplingConfig, extract_files, extract_packed, find_videos
+from hapvr.features.extractor import RegionExtractor
+from hapvr.features.packed_extraction import extract_packed
+from hapvr.features.video_extraction import extract_files
 from hapvr.video.crew import Block, Crew
-from hapvr.video.crew_work import JpegTask, VideoTask, encode_jpeg, read_jpegs, read_video
+from hapvr.video.frame_tasks import VideoTask, read_video
+from hapvr.video.jpeg import JpegTask, encode_jpeg, unpack_jpegs
+from hapvr.video.sampling import SamplingConfig
+from hapvr.video.video_files import find_videos
 from measure import held_bytes, machine, seconds
 
 SAMPLING = SamplingConfig()
@@ -141,11 +146,8 @@ def measure_set(
             extractor(pictures[: min(left, len(pictures))])
             left -= len(pictures)
 
-    tasks = [
-        (id, VideoTask(str(path), sampling.fps, sampling.at_least, sampling.short_side, 224))
-        for id, path in files.items()
-    ]
-    nothing = [(number, VideoTask(os.devnull, 1.0, 1, 256, 224)) for number in range(workers)]
+    tasks = [(id, VideoTask(str(path), sampling, 224)) for id, path in files.items()]
+    nothing = [(number, VideoTask(os.devnull, sampling, 224)) for number in range(workers)]
     for _ in range(arguments.rounds):
         times["whole"].append(timed(lambda: extract_files(extractor, files, lambda *_: None, workers=workers)))
         times["decode"].append(timed(lambda: read_all(tasks, workers)) - timed(lambda: read_all(nothing, workers)))
@@ -374,7 +376,7 @@ def read_packed(packed: PackedFrames, workers: int) -> float:
                 tasks.append((len(tasks), JpegTask((part,), 224)))
 
     def through(some: list[tuple[Any, JpegTask]]) -> None:
-        with Crew(read_jpegs, some, workers=workers, block_bytes=32 * 224 * 224 * 3, blocks=3) as crew:
+        with Crew(unpack_jpegs, some, workers=workers, block_bytes=32 * 224 * 224 * 3, blocks=3) as crew:
             while crew.busy:
                 for event in crew.wait():
                     if isinstance(event, Block):

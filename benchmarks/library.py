@@ -231,14 +231,14 @@ def drawn(generator: torch.Generator, statistics: Statistics = Statistics()) -> 
 def real_material(folder: Path) -> tuple[list[Tensor], list[Tensor], list[tuple[Features, int]]]:
     """The videos of a made benchmark at a frame a second, looped to 30; and its copies that can be told at all."""
     made = Made(folder)
-    videos = [slower(video).informative().regions for video in made.database]
+    videos = [slower(video).drop_flat().regions for video in made.database]
     videos = [video[torch.arange(FRAMES) % len(video)] for video in videos]
     model = made.similarity()
     queries = []
     for query, relevant in zip(made.queries, made.relevant, strict=True):
         asked = slower(query)
         for needle in np.flatnonzero(relevant)[:1]:
-            score = pairwise(model, [asked.informative().regions], [videos[needle]])
+            score = pairwise(model, [asked.drop_flat().regions], [videos[needle]])
             if score.item() >= 0.3:
                 queries.append((asked, int(needle)))
     order = np.random.default_rng(0).permutation(len(queries))
@@ -337,12 +337,12 @@ def measure_codecs(folder: Path) -> list[dict[str, Any]]:
     """Every codec on a made benchmark: queries in full precision, stored videos decoded."""
     made = Made(folder)
     model = made.similarity()
-    queries = [query.informative().regions for query in made.queries]
+    queries = [query.drop_flat().regions for query in made.queries]
     exact = None
     rows: list[dict[str, Any]] = []
     for named in codecs():
         codec = get_codec(named)
-        videos = (video.informative().regions for video in made.database)
+        videos = (video.drop_flat().regions for video in made.database)
         decoded = [codec.decode(codec.encode(video), *video.shape) for video in videos]
         scores = pairwise(model, queries, decoded).numpy()
         exact = scores if exact is None else exact

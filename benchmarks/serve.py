@@ -36,7 +36,7 @@ import torch
 import torch.nn.functional as F
 
 import measure
-from hapvr.features.files import Features
+from hapvr.features import Features
 from hapvr.library import Library, VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.synthetic.clip_files import write_clip

@@ -21,12 +21,14 @@ from PIL import Image
 from rich.progress import Progress
 
 from hapvr.backbones import load_backbone
-from hapvr.features import Whitening, WhiteningFit
-from hapvr.features.extractor import RegionExtractor, SamplingConfig, extract_files, find_videos
-from hapvr.features.files import Features
+from hapvr.features import Features, Whitening, WhiteningFit
+from hapvr.features.extractor import RegionExtractor
+from hapvr.features.video_extraction import extract_files
 from hapvr.fetching import RESNET50
 from hapvr.model import SHIPPED, save_model
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
+from hapvr.video.sampling import SamplingConfig
+from hapvr.video.video_files import find_videos
 from hapvr.weights import Part, load_part
 
 ORIGINS = {"r50": RESNET50}  # models that name their backbone instead of carrying it

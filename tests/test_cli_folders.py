@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from hapvr.cli import main
-from hapvr.features import FeatureFile, PackedFrames, folders
-from hapvr.features.extractor import SamplingConfig
+from hapvr.features import FeatureFile, PackedFrames
 from hapvr.model import load, save_model
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
+from hapvr.video import video_files
+from hapvr.video.sampling import SamplingConfig
 from tests.video import bad_files
 
 
@@ -76,7 +77,7 @@ def test_a_folder_of_bad_files_is_gone_through_to_the_end(
 ) -> None:
     folder, out = tmp_path / "bad", tmp_path / "features.h5"
     made = bad_files.make(folder)
-    honest = folders.find_videos
+    honest = video_files.find_videos
 
     def find_and_lose(paths: Any, **options: Any) -> dict[str, Path]:
         """One file vanishes after it has been found, and comes back before it is looked for again."""
@@ -85,7 +86,7 @@ def test_a_folder_of_bad_files_is_gone_through_to_the_end(
         (folder / "vanishing.mp4").unlink()
         return found
 
-    monkeypatch.setattr(folders, "find_videos", find_and_lose)
+    monkeypatch.setattr(video_files, "find_videos", find_and_lose)
     everything = set(find_and_lose([folder]))
     assert (
         len(everything & {str(path.relative_to(folder)) for path in made.values() if path.is_relative_to(folder)}) > 100
@@ -170,7 +171,7 @@ def test_an_interrupt_is_one_line(
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(folders, "find_videos", interrupt)
+    monkeypatch.setattr(video_files, "find_videos", interrupt)
     monkeypatch.setattr("hapvr.demo.run_demo", interrupt)
     arguments: dict[str, list[object]] = {
         "frames": [tmp_path, "-o", tmp_path / "x"],

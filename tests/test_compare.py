@@ -21,7 +21,6 @@ from hapvr.comparing import NO_STRETCH, Instant, Match, Verdict, compare, decide
 from hapvr.comparing import match as match_sides
 from hapvr.errors import ConfigError, DecodeError, WeightsError
 from hapvr.features import Features
-from hapvr.features.extractor import SamplingConfig
 from hapvr.model import SHIPPED, Model, load, save_calibration, save_model, shipped_models
 from hapvr.records import Frames
 from hapvr.reports.match_page import choose_pairs, save_html, save_plot
@@ -32,6 +31,7 @@ from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from hapvr.video.decode import decode, decode_chunks
+from hapvr.video.sampling import SamplingConfig
 from hapvr.weights import load_parts
 
 
@@ -312,7 +312,7 @@ def test_a_long_video_is_described_in_parts_and_its_pictures_are_read_again(
     whole = decode(films["film"], fps=lite.sampling.fps, at_least=lite.sampling.at_least)
     held: list[int] = []
 
-    def parts(path: Path, sampling: SamplingConfig) -> Iterator[Frames]:
+    def parts(path: Path, sampling: SamplingConfig, **_: object) -> Iterator[Frames]:
         images: list[weakref.ref[Frames]] = []
         for part in decode_chunks(path, chunk=5, fps=sampling.fps, at_least=sampling.at_least):
             held.append(sum(one() is not None for one in images))
@@ -320,7 +320,7 @@ def test_a_long_video_is_described_in_parts_and_its_pictures_are_read_again(
             yield part
             del part
 
-    monkeypatch.setattr("hapvr.comparing.decode_parts", parts)
+    monkeypatch.setattr("hapvr.video.decode.decode_sampled", parts)
     target = read_side(films["film"], lite)
     assert len(held) > 5
     assert max(held) == 0  # no part is held while the next is decoded

@@ -20,6 +20,7 @@ LAYERS = [
     "config",
     "weights",
     "records",
+    "workers",
     "video",
     "synthetic",
     "backbones",

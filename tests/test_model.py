@@ -23,7 +23,6 @@ from hapvr.backbones import BACKBONES, Backbone
 from hapvr.cli import main
 from hapvr.conversion import KINDS
 from hapvr.errors import ConfigError, StorageError, WeightsError
-from hapvr.features.extractor import SamplingConfig
 from hapvr.features.whitening import Whitening
 from hapvr.fetching import RESNET50, Origin, cache_folder, fetch, halve
 from hapvr.model import (
@@ -44,6 +43,7 @@ from hapvr.model import (
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.storage import sha256_tensors
+from hapvr.video.sampling import SamplingConfig
 from hapvr.weights import Part, load_parts, save_parts
 
 PACKAGE, VERSION = "tiny_imagenet", "1.2.3"

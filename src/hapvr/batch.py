@@ -15,13 +15,14 @@ from typing import TypeAlias
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
-from hapvr.features import FeatureWriter, PackedWriter, folders
-from hapvr.features.extractor import SamplingConfig
-from hapvr.features.folders import ExtractionReport, extract_files, pack_files
+from hapvr.features import FeatureWriter, PackedWriter
+from hapvr.features.video_extraction import ExtractionReport, extract_files, pack_files
 from hapvr.model import DEFAULT, load
 from hapvr.storage import StrPath, require_outputs
 from hapvr.synthetic import benchmark as synthetic
 from hapvr.synthetic.benchmark import BenchmarkSummary
+from hapvr.video import video_files
+from hapvr.video.sampling import SamplingConfig
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with how many are done, and how many there are."""
@@ -47,7 +48,7 @@ def extract(
         progress: called while it works.
     """
     passed_over: list[Path] = []
-    files = folders.find_videos(videos, passed_over=passed_over)
+    files = video_files.find_videos(videos, others=passed_over)
     require_outputs([output], inputs=files.values())
     chosen = load(model or DEFAULT)
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps}
@@ -84,7 +85,7 @@ def pack_frames(
         progress: called while it works.
     """
     passed_over: list[Path] = []
-    usual, files = SamplingConfig(), folders.find_videos(videos, passed_over=passed_over)
+    usual, files = SamplingConfig(), video_files.find_videos(videos, others=passed_over)
     side = short_side or usual.short_side
     sampling = SamplingConfig(fps=fps or usual.fps, short_side=side, crop=min(side, usual.crop))
     with PackedWriter(output, attributes={"fps": sampling.fps}) as writer:
@@ -123,9 +124,9 @@ def make_benchmark(
     given = map(Path, (videos, *distractors, *hosts))
     synthetic.require_apart(Path(output), folders=[path for path in given if path.is_dir()])
     passed_over: list[Path] = []
-    sources = folders.find_videos([videos], passed_over=passed_over)
+    sources = video_files.find_videos([videos], others=passed_over)
     fillers, mixed = (
-        list(folders.find_videos(paths, passed_over=passed_over).values()) for paths in (distractors, hosts)
+        list(video_files.find_videos(paths, others=passed_over).values()) for paths in (distractors, hosts)
     )
     summary = synthetic.make_benchmark(
         list(sources.values()),

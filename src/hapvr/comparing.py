@@ -17,14 +17,14 @@ import torch
 from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError
-from hapvr.features.extractor import SamplingConfig, decode_parts, decode_pictures
-from hapvr.features.files import Features, joined
+from hapvr.features import Features, select_frames
 from hapvr.model import Model, load
 from hapvr.records import Box
 from hapvr.similarity import Segment, SegmentConfig, find_segments
 from hapvr.similarity.calibration import checked_prior
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.network import Descriptors
+from hapvr.video.sampling import SamplingConfig
 
 _FLAT = "All its frames are flat or repeats: they were compared all the same, but the score says little."
 NO_STRETCH = "no match: no stretch of the two videos matches"
@@ -49,15 +49,15 @@ class Side:
     @property
     def times(self) -> NDArray[np.float64]:
         """Timestamps of the frames that are compared, in seconds."""
-        assert self.features.timestamps is not None, "described with their times"
-        return self.features.timestamps
+        return self.features.times
 
     def pictures(self, frames: Sequence[int]) -> list[NDArray[np.uint8]]:
         """The pictures [H, W, 3] of some of its frames, read from the file again; a black pixel where none was read."""
         if self.sampling is None:
             return [np.zeros((1, 1, 3), np.uint8) for _ in frames]
-        times = [float(self.times[frame]) for frame in frames]
-        return decode_pictures(self.path, times, self.sampling, crop=self.crop)
+        from hapvr.video.decode import decode_at
+
+        return decode_at(self.path, [float(self.times[frame]) for frame in frames], self.sampling, crop=self.crop)
 
 
 @dataclass(frozen=True)
@@ -188,21 +188,19 @@ def compare(
     return match(read_side(query, chosen), read_side(target, chosen), model=chosen, prior=prior)
 
 
-def read_side(path: str | os.PathLike[str], model: Model) -> Side:
-    """Read and describe a video, once for all its comparisons with this model.
-
-    A part of the video is decoded, described and dropped before the next: what is kept does not grow with its pictures.
-    """
-    described: list[Features] = []
-    for part in decode_parts(path, model.sampling):
-        described.append(model.extractor.features(part))
-        # What is known of the whole video comes with its last part.
-        warnings, duration_s, crop = part.warnings, part.duration_s, part.crop
-        del part  # 90 MB that would stay while the next part is decoded
-    features = joined(described)
-    described.clear()
+def read_side(
+    path: str | os.PathLike[str], model: Model, *, start_s: float | None = None, end_s: float | None = None
+) -> Side:
+    """Read and describe a video, or its part in [start_s, end_s), once for all its comparisons with this model."""
+    read = model.extractor.describe_file(path, start_s=start_s, end_s=end_s)
     return describe_side(
-        model, features, path=path, warnings=warnings, duration_s=duration_s, sampling=model.sampling, crop=crop
+        model,
+        read.features,
+        path=path,
+        warnings=read.warnings,
+        duration_s=read.duration_s,
+        sampling=model.sampling,
+        crop=read.crop,
     )
 
 
@@ -216,10 +214,10 @@ def describe_side(
     sampling: SamplingConfig | None = None,
     crop: Box | None = None,
 ) -> Side:
-    """A side from the features of a whole video, with times: frames that say nothing are left out, and it is said."""
-    compared = features.informative()
+    """A side from the features of a video, with times: flat and repeated frames are left out, with a warning."""
+    compared = features.drop_flat()
     warnings = (*warnings, *left_out(features))
-    if features.low_information is not None and features.low_information.all():
+    if features.all_flat:
         warnings = (*warnings, _FLAT)
     with torch.no_grad():
         descriptors = model.similarity.describe(compared.regions.to(model.extractor.device))
@@ -227,8 +225,8 @@ def describe_side(
 
 
 def left_out(features: Features) -> tuple[str, ...]:
-    """That some frames of a video say nothing and are left out, as a warning; nothing if none do, or all."""
-    count = len(features) - len(features.informative())
+    """That some frames of a video are flat or repeats and left out, as a warning; nothing if none are, or all."""
+    count = len(features) - len(select_frames(features.low_information, len(features)))
     return (f"{count} of {len(features)} frames are flat or repeats: left out.",) if count else ()
 
 

@@ -20,7 +20,7 @@ from hapvr.evaluation.protocol import evaluate as measure
 from hapvr.evaluation.score_files import Scores, read_scores, require_kind, write_scores
 from hapvr.evaluation.scoring import Scoring, score_benchmark
 from hapvr.evaluation.segment_metrics import SegmentMetrics
-from hapvr.features.folders import Failure
+from hapvr.features.video_extraction import Failure
 from hapvr.model import DEFAULT, load, load_network, load_segments
 from hapvr.storage import StrPath, require_outputs, write_json, write_text
 

@@ -15,13 +15,14 @@ from hapvr import weights
 from hapvr.backbones import Backbone, empty_backbone
 from hapvr.config import from_mapping, suggest
 from hapvr.errors import WeightsError
-from hapvr.features.extractor import RegionExtractor, SamplingConfig, decode_parts
-from hapvr.features.files import Features, joined
+from hapvr.features.extractor import RegionExtractor
+from hapvr.features.features import Features
 from hapvr.features.whitening import Whitening
 from hapvr.fetching import TIMEOUT_S, Fetched, Origin, fetch, halve, read_cached
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration
 from hapvr.storage import sha256_tensors
+from hapvr.video.sampling import SamplingConfig
 
 SHIPPED = Path(__file__).parent / "models"  # package data
 DEFAULT = "lite"
@@ -48,9 +49,11 @@ class Model:
         """How videos become pictures."""
         return self.extractor.sampling
 
-    def features(self, path: str | os.PathLike[str]) -> Features:
-        """The region vectors of a video file, with the times of its frames."""
-        return joined([self.extractor.features(part) for part in decode_parts(path, self.sampling)])
+    def features(
+        self, path: str | os.PathLike[str], *, start_s: float | None = None, end_s: float | None = None
+    ) -> Features:
+        """The region vectors of a video file, or of the part in [start_s, end_s), with the times of its frames."""
+        return self.extractor.describe_file(path, start_s=start_s, end_s=end_s).features
 
 
 @dataclass(frozen=True)

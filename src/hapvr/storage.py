@@ -2,7 +2,7 @@
 
 Every package writes through `replace_file` or a function built on it, so that after a crash or a power failure a path
 holds the old content or the new one, never a part. (HDF5 feature files grow in place; they have a journal of their own,
-`hapvr.features._transaction`.)
+`hapvr.features.journal`.)
 """
 
 from __future__ import annotations

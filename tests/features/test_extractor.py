@@ -9,14 +9,16 @@ import torch
 from torch import nn
 
 from hapvr.backbones import EfficientNetLite0, ResNet50, ViTSmall16
-from hapvr.errors import ConfigError, ShapeError
-from hapvr.features import Whitening, extract_regions, extractor
-from hapvr.features._threads import side_by_side, single_threads
-from hapvr.features.extractor import RegionExtractor, SamplingConfig, decode_parts, folded
+from hapvr.errors import ConfigError, NoVideoError, ShapeError
+from hapvr.features import Whitening, extract_regions
+from hapvr.features.extractor import RegionExtractor
+from hapvr.features.folding import fold_batch_norms
 from hapvr.records import Frames
 from hapvr.storage import sha256_bytes, sha256_tensors
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
+from hapvr.video.sampling import SamplingConfig
+from hapvr.workers.threads import map_threads, torch_thread_pool
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
@@ -87,10 +89,10 @@ def test_batches_and_threads_change_nothing(
 
 def test_threads_are_single_and_restored() -> None:
     before = torch.get_num_threads()
-    with single_threads(2) as pool:
+    with torch_thread_pool(2) as pool:
         assert list(pool.map(lambda _: torch.get_num_threads(), range(4))) == [1] * 4
     assert torch.get_num_threads() == before
-    assert side_by_side(lambda number: number * number, [1, 2, 3], 2) == [1, 4, 9]
+    assert map_threads(lambda number: number * number, [1, 2, 3], 2) == [1, 4, 9]
 
 
 def test_half_precision_is_close(small: RegionExtractor) -> None:
@@ -112,7 +114,7 @@ def test_a_folded_backbone_gives_the_same_maps_without_normalisation(build: type
     backbone = build().eval()
     lived_in(backbone)
     state = copy.deepcopy(backbone.state_dict())
-    plain = folded(backbone)
+    plain = fold_batch_norms(backbone)
     assert not any(isinstance(module, nn.BatchNorm2d) for module in plain.modules())
     images = torch.randn(1, 3, 113, 127)
     with torch.no_grad():
@@ -135,21 +137,27 @@ class Reversed(EfficientNetLite0):
 def test_a_backbone_that_cannot_be_folded_is_left_as_it_is() -> None:
     backbone = Reversed().eval()
     lived_in(backbone)
-    assert folded(backbone) is backbone
+    assert fold_batch_norms(backbone) is backbone
 
 
 # --- parts of a video ------------------------------------------------------------------------------------------------
 
 
-def test_long_videos_come_in_parts_that_join_to_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_clip(draw_scene(0, seconds=3, size=(112, 160)), tmp_path / "a.mp4")
+def test_a_part_of_a_file_is_the_same_whether_it_is_read_or_taken(tmp_path: Path) -> None:
+    """Of a part that is long enough at the usual rate, the same frames are taken as of the whole file."""
+    write_clip(draw_scene(0, seconds=9, size=(112, 160)), tmp_path / "a.mp4")
+    torch.manual_seed(0)
     sampling = SamplingConfig(fps=4, at_least=0, short_side=112, crop=112)
-    (whole,) = decode_parts(tmp_path / "a.mp4", sampling)
-    monkeypatch.setattr(extractor, "_FRAMES_A_PART", 5)
-    parts = list(decode_parts(tmp_path / "a.mp4", sampling))
-    assert len(parts) == 3
-    assert np.concatenate([part.timestamps for part in parts]).tolist() == whole.timestamps.tolist()
-    assert np.array_equal(np.concatenate([part.images for part in parts]), whole.images)
+    extractor = RegionExtractor(EfficientNetLite0(), sampling=sampling, precision=torch.float32, batch=4)
+    whole = extractor.describe_file(tmp_path / "a.mp4")
+    assert whole.duration_s == pytest.approx(9, abs=0.2)
+    part = extractor.describe_file(tmp_path / "a.mp4", start_s=3.1, end_s=6.4)
+    taken = whole.features.between(3.1, 6.4)
+    assert len(taken) == 13
+    assert np.array_equal(part.features.times, taken.times)
+    torch.testing.assert_close(part.features.regions, taken.regions, atol=1e-5, rtol=0)
+    with pytest.raises(NoVideoError, match=r"a\.mp4' has no frame between 8\.97 s and its end"):
+        extractor.describe_file(tmp_path / "a.mp4", start_s=8.97)
 
 
 def test_features_keep_times_and_flags(small: RegionExtractor) -> None:

@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
-from hapvr.features import FeatureFile, Features, FeatureWriter, _transaction
-from hapvr.features.files import joined
+from hapvr.features import FeatureFile, Features, FeatureWriter, join_features, journal
 
 
 def drawn(frames: int = 20, regions: int = 3, dims: int = 8, *, seed: int = 0, timed: bool = True) -> Features:
@@ -416,7 +415,7 @@ def test_ctrl_c_within_hdf5_waits_until_the_video_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, call: int
 ) -> None:
     calls = itertools.count(1)
-    plain = getattr(_transaction.Transaction, name)
+    plain = getattr(journal.JournaledFile, name)
 
     def interrupted(self: Any, *args: Any) -> Any:
         if next(calls) == call:
@@ -426,7 +425,7 @@ def test_ctrl_c_within_hdf5_waits_until_the_video_is_stored(
     with FeatureWriter(tmp_path / "x.h5", sync=False) as writer:
         writer.add("before", VIDEOS["one"])
         with monkeypatch.context() as patch:
-            patch.setattr(_transaction.Transaction, name, interrupted)
+            patch.setattr(journal.JournaledFile, name, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 writer.add("a/two", VIDEOS["a/two"])
         writer.add("after", VIDEOS["one"])
@@ -500,7 +499,7 @@ import itertools, os, random, signal, sys, time
 import h5py  # here, not in every child
 import numpy as np
 import torch
-from hapvr.features import FeatureFile, Features, FeatureWriter, _transaction
+from hapvr.features import FeatureFile, Features, FeatureWriter, journal
 
 path, compression, videos = sys.argv[1], sys.argv[2] if sys.argv[2] != "None" else None, int(sys.argv[3])
 
@@ -578,7 +577,7 @@ print("safe", len(safe))
 STOPPED = (
     WRITER
     + """
-whole = _transaction._write_at
+whole = journal._write_at
 
 def stopped_at(stop, acknowledge):
     calls = itertools.count()
@@ -587,7 +586,7 @@ def stopped_at(stop, acknowledge):
             whole(file, offset, data[: len(data) // 2])
             os._exit(9)
         whole(file, offset, data)
-    _transaction._write_at = write_at
+    journal._write_at = write_at
     write(acknowledge, videos)
 
 for stop in itertools.count():
@@ -632,7 +631,7 @@ def test_a_writer_stopped_in_the_middle_of_any_write_loses_nothing_it_acknowledg
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Call it with n: the n-th write from then on fails, as on a full disk."""
-    whole = _transaction._write_at
+    whole = journal._write_at
 
     def fail_at(stop: int) -> None:
         calls = itertools.count()
@@ -643,7 +642,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
                 raise OSError(errno.ENOSPC, "No space left on device")
             whole(file, offset, data)
 
-        monkeypatch.setattr(_transaction, "_write_at", write_at)
+        monkeypatch.setattr(journal, "_write_at", write_at)
 
     yield fail_at
     monkeypatch.undo()
@@ -705,8 +704,8 @@ def test_flags_of_frames_that_say_nothing_are_kept_and_checked(tmp_path: Path) -
         assert file["told"].low_information.tolist() == [True, False, False]  # type: ignore[union-attr]
         assert file["untold"].low_information is None
     parts = [Features(torch.ones(3, 9, 4), None, flags), Features(torch.ones(1, 9, 4), None, np.array([True]))]
-    assert joined(parts).low_information.tolist() == [True, False, False, True]  # type: ignore[union-attr]
-    assert joined([parts[0], Features(torch.ones(1, 9, 4))]).low_information is None
+    assert join_features(parts).low_information.tolist() == [True, False, False, True]  # type: ignore[union-attr]
+    assert join_features([parts[0], Features(torch.ones(1, 9, 4))]).low_information is None
     with pytest.raises(ShapeError, match=r"low_information must be a bool array \[3\]"):
         Features(torch.ones(3, 9, 4), None, np.array([1, 0, 0]))
     for wrong in (np.array([2, 0, 0], np.uint8), np.array([1, 0], np.uint8), np.array([1.0, 0.0, 0.0])):

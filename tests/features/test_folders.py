@@ -11,14 +11,16 @@ import torch
 
 from hapvr.backbones import EfficientNetLite0
 from hapvr.errors import ConfigError, DataError
-from hapvr.features import FeatureFile, FeatureWriter, PackedFrames, PackedWriter, folders
-from hapvr.features.extractor import RegionExtractor, SamplingConfig, decode_parts, extract_packed
-from hapvr.features.files import Features
-from hapvr.features.folders import extract_files, find_videos, pack_files
-from hapvr.features.from_packed import _Run
+from hapvr.features import FeatureFile, Features, FeatureWriter, PackedFrames, PackedWriter, video_extraction
+from hapvr.features.extractor import RegionExtractor
+from hapvr.features.packed_extraction import _Run, extract_packed
+from hapvr.features.video_extraction import extract_files, pack_files
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
-from hapvr.video.crew_work import CHUNK
+from hapvr.video.decode import decode_sampled
+from hapvr.video.limits import CHUNK_FRAMES
+from hapvr.video.sampling import SamplingConfig
+from hapvr.video.video_files import find_videos
 from tests.video import crew_probe, media
 
 SAMPLING = SamplingConfig(fps=1, at_least=4, short_side=112, crop=112)
@@ -67,7 +69,7 @@ def test_every_file_is_accounted_for_and_described(small: RegionExtractor, video
     with FeatureFile.open(tmp_path / "f.h5") as file:
         assert report.frames == sum(file.lengths.values())
         for id in report.done:  # batches of 3 that run across videos give what each video alone gives
-            (frames,) = decode_parts(files[id], SAMPLING)
+            (frames,) = decode_sampled(files[id], SAMPLING)
             stored = file[id]
             torch.testing.assert_close(stored.regions, small(frames.images), atol=1e-5, rtol=1e-4)
             assert stored.timestamps is not None
@@ -81,7 +83,7 @@ def test_frames_are_packed_with_times_and_flags(packed: Path, videos: Path) -> N
     images, times = frames.frames("deep/a.mp4")
     assert images.shape == (6, 112, 160, 3)
     assert times.tolist() == pytest.approx([0, 0.5, 1, 1.5, 2, 2.5], abs=1e-3)
-    (exact,) = decode_parts(videos / "deep/a.mp4", SamplingConfig(fps=2, at_least=0, short_side=112, crop=112))
+    (exact,) = decode_sampled(videos / "deep/a.mp4", SamplingConfig(fps=2, at_least=0, short_side=112, crop=112))
     assert np.abs(images.astype(int) - exact.images).mean() < 4  # JPEG
     flags = frames.low_information("deep/a.mp4")
     assert flags is not None
@@ -89,7 +91,7 @@ def test_frames_are_packed_with_times_and_flags(packed: Path, videos: Path) -> N
 
 
 def test_a_long_video_of_unknown_length_passes_through_whole(tmp_path: Path) -> None:
-    count = CHUNK + 40
+    count = CHUNK_FRAMES + 40
     codes = (media.barcode(index, (64, 48)) for index in range(count))
     path = media.write(tmp_path / "long.mjpeg", codes, rate=25, codec="mjpeg", pixels="yuvj420p", container="mjpeg")
     sampling = SamplingConfig(fps=25, at_least=0, short_side=48, crop=48)
@@ -107,7 +109,7 @@ def test_features_of_a_long_video_wait_on_disk(
     files = {"a": videos / "a.mp4", "b": videos / "b.mp4"}
     kept: dict[str, Features] = {}
     extract_files(small, files, kept.__setitem__, workers=1)
-    monkeypatch.setattr(folders, "_HELD_BYTES", 1)
+    monkeypatch.setattr(video_extraction, "_MAX_HELD_BYTES", 1)
     with FeatureWriter(tmp_path / "f.h5", sync=False) as writer:
         report = extract_files(small, files, writer.add, workers=1)
     assert report.done == ["a", "b"]
@@ -130,7 +132,7 @@ def test_pictures_that_give_no_finite_regions_cost_only_their_video(
     small: RegionExtractor, videos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = small.regions
-    (bad,) = decode_parts(videos / "b.mp4", SAMPLING)
+    (bad,) = decode_sampled(videos / "b.mp4", SAMPLING)
 
     def sour(pictures: torch.Tensor) -> torch.Tensor:
         if any(np.array_equal(picture, bad.images[0, :, 24:136]) for picture in pictures.numpy()):
@@ -147,7 +149,7 @@ def test_pictures_that_give_no_finite_regions_cost_only_their_video(
 def test_a_worker_that_dies_takes_only_its_file_with_it(
     small: RegionExtractor, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folders, "read_video", crew_probe.mortal)
+    monkeypatch.setattr(video_extraction, "read_video", crew_probe.mortal)
     (tmp_path / "deadly.mp4").write_bytes((videos / "a.mp4").read_bytes())
     files = {"deadly": tmp_path / "deadly.mp4", "a": videos / "a.mp4", "b": videos / "b.mp4"}
     report = extract_files(small, files, lambda *_: None, workers=1)
@@ -208,9 +210,9 @@ def test_a_video_is_stored_once_whichever_of_its_tasks_ends_first(packed: Path) 
     for key in keys:
         run.take(key, torch.ones(run.count(key), 9, 4), {})
     for key in reversed(keys):
-        run.ended(key, None)
+        run.end(key, None)
     assert sorted(kept) == sorted(frames.ids)
-    assert sorted(run.report.done) == sorted(frames.ids)
+    assert sorted(run.builder.report.done) == sorted(frames.ids)
 
 
 def test_a_damaged_picture_costs_its_video_and_no_other(small: RegionExtractor, packed: Path, tmp_path: Path) -> None:

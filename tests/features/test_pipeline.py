@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hapvr.errors import DataError, HapvrError
-from hapvr.features._pipeline import described
+from hapvr.features.batching import describe_blocks
 from hapvr.video.crew import Block, Ended
 
 
@@ -52,7 +52,7 @@ def run(crew: Any, *, batch: int, threads: int = 2) -> tuple[list[Any], list[lis
         return [10 * value for value in values]
 
     with ThreadPoolExecutor(threads) as pool:
-        stream = described(crew, describe, pool, threads=threads, batch=batch, count=lambda one: int(one.note))
+        stream = describe_blocks(crew, describe, pool, threads=threads, batch=batch, count=lambda one: int(one.note))
         came = [
             (item.key, item.error) if isinstance(item, Ended) else (item[0].key, item[0].data[0], item[1])
             for item in stream
@@ -93,4 +93,4 @@ def test_a_mistake_in_the_code_is_not_hidden() -> None:
 
     crew: Any = Script([block("a", 1)])
     with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
-        list(described(crew, describe, pool, threads=1, batch=1, count=lambda _: 1))
+        list(describe_blocks(crew, describe, pool, threads=1, batch=1, count=lambda _: 1))

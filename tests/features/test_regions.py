@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hapvr.backbones import Backbone, EfficientNetLite0, ResNet50
 from hapvr.errors import ConfigError, DataError, ShapeError
-from hapvr.features import KERNELS, LEAST_SIDE, Whitening, extract_regions, pool_regions
+from hapvr.features import KERNELS, MIN_SIDE, Whitening, extract_regions, pool_regions
 
 
 class Pyramid(Backbone):
@@ -170,7 +170,7 @@ def test_pictures_are_normalised_pooled_and_whitened() -> None:
 
 
 @pytest.mark.parametrize("backbone_class", [ResNet50, EfficientNetLite0])
-@pytest.mark.parametrize("side", [LEAST_SIDE, 224])
+@pytest.mark.parametrize("side", [MIN_SIDE, 224])
 def test_real_backbones_have_nine_regions(backbone_class: type[ResNet50 | EfficientNetLite0], side: int) -> None:
     backbone = backbone_class().eval()
     with torch.no_grad():

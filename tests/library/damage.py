@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from hapvr.errors import StorageError
-from hapvr.features.files import Features
+from hapvr.features import Features
 from hapvr.library import Library, calibrating, store
 from hapvr.library.candidates import find_candidates, runs
 from hapvr.library.records import VideoRecord

@@ -16,13 +16,13 @@ import pytest
 import torch
 
 from hapvr.errors import ConfigError, DataError, DecodeError, StorageError
-from hapvr.features.files import Features
-from hapvr.features.folders import Extracted
+from hapvr.features import Features
+from hapvr.features.video_extraction import ExtractedVideo
 from hapvr.interrupts import uninterrupted
 from hapvr.library import AddProgress, Library, adding, candidates, store, upkeep
 from hapvr.library.store import NewVideo, Store
 from hapvr.video import crew_files
-from hapvr.video.crew_work import VideoEnd, VideoTask
+from hapvr.video.frame_tasks import VideoEnd, VideoTask
 from tests.library import toy
 from tests.library.toy import toys  # noqa: F401
 
@@ -202,9 +202,9 @@ def test_a_file_that_kills_its_reader_is_not_tried_again_unasked(
 
     def died(_: Any, tasks: Any, **__: Any) -> Any:
         for id, _task in tasks:
-            yield Extracted(id, None, None, "the process that read it died.")
+            yield ExtractedVideo(id, None, None, "the process that read it died.")
 
-    monkeypatch.setattr(adding, "extracted", died)
+    monkeypatch.setattr(adding, "extract_stream", died)
     assert len(library.add([folder]).failed) == 1
     assert library.add([folder]).still_failed == 1
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from hapvr.errors import ConfigError, DataError, StorageError
-from hapvr.features.files import Features
+from hapvr.features import Features
 from hapvr.library import Library, calibrating, versions
 from hapvr.library.calibrating import CALIBRATION, CalibrationProgress, calibrate, expectation
 from hapvr.library.records import VideoRecord

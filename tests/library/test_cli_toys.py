@@ -139,7 +139,7 @@ def slow_write(self, videos, **options):
         time.sleep(0.5)
     return honest_write(self, videos, **options)
 
-adding.extracted, Store.write = slow_read, slow_write
+adding.extract_stream, Store.write = slow_read, slow_write
 store.BATCH = 3 if moment == "writing" else 256
 main(["add", *sys.argv[2:]])
 """

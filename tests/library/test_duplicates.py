@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hapvr.errors import ConfigError
-from hapvr.features.files import Features
+from hapvr.features import Features
 from hapvr.library import Library, aligning
 from hapvr.library.aligning import align
 from hapvr.library.duplicates import (

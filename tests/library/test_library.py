@@ -19,7 +19,7 @@ import torch
 
 import hapvr
 from hapvr.errors import ConfigError, DataError, StorageError
-from hapvr.features.files import Features
+from hapvr.features import Features
 from hapvr.library import Library, adding, store, versions
 from hapvr.library.locking import BusyError, WriterLock, holder_of
 from hapvr.library.records import printable, shown
@@ -468,7 +468,7 @@ def test_another_codec_is_made_from_exact_features_without_reading(
 ) -> None:
     before = {record.id: library.features(record.id).regions for record in library.videos()}
     with monkeypatch.context() as patch:
-        patch.setattr(adding, "extracted", lambda *_, **__: pytest.fail("a video was read"))
+        patch.setattr(adding, "extract_stream", lambda *_, **__: pytest.fail("a video was read"))
         patch.setattr(store, "BATCH", 2)
         report = library.rebuild(codec="int8")
     assert (report.unchanged, library.info().codec) == (4, "int8")

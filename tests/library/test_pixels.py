@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from hapvr.errors import ShapeError
-from hapvr.features.files import Features, joined
+from hapvr.features import Features, join_features
 from hapvr.library import Library, pixels, tables
 from hapvr.library.codecs import get_codec
 from hapvr.library.duplicates import THRESHOLD
@@ -95,13 +95,13 @@ def features(regions: torch.Tensor, small: Bytes | None) -> Features:
 def test_features_carry_them_along() -> None:
     small = film(1, 4)
     one = Features(drawn(1, 4), None, np.array([False, True, False, False]), small)
-    kept = one.informative().miniatures
+    kept = one.drop_flat().miniatures
     assert kept is not None
     assert np.array_equal(kept, small[[0, 2, 3]])
-    both = joined([one, one])
+    both = join_features([one, one])
     assert both.miniatures is not None
     assert np.array_equal(both.miniatures, np.concatenate([small, small]))
-    assert joined([one, Features(drawn(1, 4), None, one.low_information)]).miniatures is None
+    assert join_features([one, Features(drawn(1, 4), None, one.low_information)]).miniatures is None
     wrongs: list[Any] = [small[:3], small.astype(np.float32), small[0]]
     for wrong in wrongs:
         with pytest.raises(ShapeError, match="miniatures must be uint8"):

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from hapvr.errors import ConfigError, DataError, ShapeError
-from hapvr.features.files import Features
+from hapvr.features import Features
 from hapvr.library import Library, SearchResult
 from hapvr.library import search as module
 from hapvr.library.holding import Held
@@ -99,9 +99,9 @@ def ids(result: SearchResult) -> list[str]:
 
 def loop(library: Library, query: Features) -> dict[str, float]:
     """The score of every video, one after the other."""
-    model, asked = library.model.similarity, query.informative().regions
+    model, asked = library.model.similarity, query.drop_flat().regions
     videos = (video for video in library.videos() if video.state == "ready")
-    return {video.id: model.score(asked, library.features(video.id).informative().regions).item() for video in videos}
+    return {video.id: model.score(asked, library.features(video.id).drop_flat().regions).item() for video in videos}
 
 
 def test_exact_scores_are_those_of_the_loop(library: Library) -> None:
@@ -160,7 +160,7 @@ def test_hits_are_the_same_from_what_is_held(library: Library, config: Similarit
                 assert (found.database, found.scored) == (plain.database, plain.scored)
                 asked = read_query(library, query).features.regions
                 for hit in found.hits:  # and they are what they should be
-                    expected = model.similarity.score(asked, library.features(hit.id).informative().regions).item()
+                    expected = model.similarity.score(asked, library.features(hit.id).drop_flat().regions).item()
                     assert hit.score == pytest.approx(expected, abs=1e-5)
         assert held.bytes > 0
     finally:
@@ -233,7 +233,7 @@ def test_a_part_of_a_still_scene_is_looked_for_and_a_part_of_black_is_not(librar
 def test_segments_are_those_of_the_frames_that_say_something(library: Library) -> None:
     query = noisy(drawn(7), 1, 9)
     hit = library.search(query, k=1).hits[0]
-    asked, stored = query.informative(), library.features(hit.id).informative()
+    asked, stored = query.drop_flat(), library.features(hit.id).drop_flat()
     assert asked.timestamps is not None
     assert stored.timestamps is not None
     matrix = library.model.similarity.frame_matrix(asked.regions, stored.regions).numpy()
@@ -344,11 +344,11 @@ def test_memory_is_bounded_and_changes_nothing(library: Library, monkeypatch: py
 
 @pytest.mark.parametrize("comparator", [False, True])
 def test_a_rough_score_is_that_of_every_third_frame_without_psi(library: Library, comparator: bool) -> None:
-    model, query = toy_model(SimilarityConfig(dims=DIMS) if comparator else None), noisy(drawn(5)).informative()
+    model, query = toy_model(SimilarityConfig(dims=DIMS) if comparator else None), noisy(drawn(5)).drop_flat()
     keys = sorted({int(key) for key in library.store.catalogue().keys if key >= 0})
     rough = module.score(library.store, model, query, keys, every=3)
     for key in keys[::9]:
-        stored = library.store.features(key).informative().regions[::3]
+        stored = library.store.features(key).drop_flat().regions[::3]
         matrix = model.similarity.frame_matrix(query.regions[::3], stored)
         assert rough[key] == pytest.approx(matrix.amax(1).mean().item(), abs=5e-3)
     assert set(rough) == set(keys)

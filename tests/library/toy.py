@@ -22,13 +22,13 @@ import pytest
 import torch
 
 from hapvr.errors import DecodeError
-from hapvr.features.extractor import SamplingConfig
-from hapvr.features.files import Features
-from hapvr.features.folders import Extracted
+from hapvr.features import Features
+from hapvr.features.video_extraction import ExtractedVideo
 from hapvr.library import Library, adding, opening, versions
 from hapvr.library.versions import Settings
 from hapvr.video import crew_files
-from hapvr.video.crew_work import VideoEnd, VideoTask
+from hapvr.video.frame_tasks import VideoEnd, VideoTask
+from hapvr.video.sampling import SamplingConfig
 
 REGIONS, DIMS = 2, 32
 SETTINGS = Settings("toy", "toy's digest", "float16", 1.0)
@@ -57,14 +57,14 @@ def toy_extracted(
     workers: int,  # noqa: ARG001
     work: Callable[[Any, Any], Any],
     stop: Callable[[], bool] | None = None,
-) -> Iterator[Extracted]:
-    """In place of `extracted`: one after the other, in this process."""
+) -> Iterator[ExtractedVideo]:
+    """In place of `extract_stream`: one after the other, in this process."""
     for id, task in tasks:
         if stop is not None and stop():
             return
         end = work(None, task)
         text = Path(task.video.path).read_bytes().decode("latin-1") if end.video is not None else ""
-        yield Extracted(id, features_of(text) if text else None, end, None)
+        yield ExtractedVideo(id, features_of(text) if text else None, end, None)
 
 
 def toy_model(name: str, rate: float | None) -> Any:
@@ -76,7 +76,7 @@ def toy_model(name: str, rate: float | None) -> Any:
 def install(patch: Any) -> None:
     """Put the toys in place; `patch` is pytest's monkeypatch, or does the same."""
     patch.setattr(crew_files, "read_video", read_toy)
-    patch.setattr(adding, "extracted", toy_extracted)
+    patch.setattr(adding, "extract_stream", toy_extracted)
     patch.setattr(opening, "_loaded", toy_model)
     patch.setattr(opening, "model_name", str)
     patch.setattr(opening, "model_digest", lambda model: f"{model.name}'s digest")

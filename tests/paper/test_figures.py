@@ -16,7 +16,7 @@ from hapvr.cli import main
 from hapvr.comparing import NO_STRETCH, Match, Side, Verdict
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation import Benchmark, Scores, Task, evaluate, write_benchmark, write_scores
-from hapvr.features.files import Features
+from hapvr.features import Features
 from hapvr.paper import figures
 from hapvr.paper.curves import precision_recall, similarity_distribution, surrogate_curves
 from hapvr.similarity.network import Descriptors

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from hapvr.video.crew import Desk
-from hapvr.video.crew_work import VideoEnd, VideoTask, read_video
+from hapvr.video.frame_tasks import VideoEnd, VideoTask, read_video
 
 
 def loaded(desk: Desk, _: str) -> list[str]:

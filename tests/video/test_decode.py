@@ -154,7 +154,7 @@ def test_a_seek_that_goes_too_far_is_made_good(tmp_path: Path, monkeypatch: pyte
 
 def test_a_part_after_the_end_is_an_error(tmp_path: Path) -> None:
     path = media.write(tmp_path / "a.mp4", codes(30))
-    with pytest.raises(NoVideoError, match=r"no frame between 7 s and inf s; it ends at 1 s"):
+    with pytest.raises(NoVideoError, match=r"no frame between 7 s and its end; it ends at 1 s"):
         decode(path, start_s=7.0)
 
 

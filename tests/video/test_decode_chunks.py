@@ -18,6 +18,7 @@ from hapvr.video import decode as decoding
 from hapvr.video.decode import decode, decode_at, decode_chunks
 from hapvr.video.ffmpeg import FFmpegSource
 from hapvr.video.limits import DecodeLimits
+from hapvr.video.sampling import SamplingConfig
 from tests.video import media
 
 SIZE = (80, 48)
@@ -211,7 +212,8 @@ def test_frames_are_read_again_by_their_times(tmp_path: Path, kind: str, fps: fl
     assert (whole.crop is not None) is (kind == "bars")
     places = [len(whole) - 1, 0, 1, len(whole) // 2, 1]
     times = whole.timestamps[places].tolist()
-    found = decode_at(path, times, fps=fps, at_least=at_least, short_side=48, crop=whole.crop)
+    sampling = SamplingConfig(fps=fps, at_least=at_least, short_side=48, crop=48)
+    found = decode_at(path, times, sampling, crop=whole.crop)
     for place, picture in zip(places, found, strict=True):
         assert np.array_equal(picture, whole.images[place]), place
 
@@ -227,7 +229,7 @@ def test_frames_of_joined_recordings_are_read_again(tmp_path: Path) -> None:
     whole = decode(path, fps=5.0, at_least=0, short_side=48)
     assert "go backwards" in " ".join(whole.warnings)
     places = [3, 40, len(whole) - 9]
-    found = decode_at(path, whole.timestamps[places].tolist(), fps=5.0, at_least=0, short_side=48)
+    found = decode_at(path, whole.timestamps[places].tolist(), SamplingConfig(5.0, 0, 48, 48))
     assert [media.read_barcode(picture) for picture in found] == [
         media.read_barcode(whole.images[place]) for place in places
     ]
@@ -246,8 +248,19 @@ def test_a_single_frame_is_sought(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             yield item
 
     monkeypatch.setattr(FFmpegSource, "frames", counted)
-    (picture,) = decode_at(path, [40.0], fps=2.0, short_side=48)
+    (picture,) = decode_at(path, [40.0], SamplingConfig(2.0, 28, 48, 48))
     assert media.read_barcode(picture) == 400
     assert decoded < 60
     with pytest.raises(NoVideoError, match=r"has no frame at 40\.04 s"):
-        decode_at(path, [40.04], fps=2.0, short_side=48)
+        decode_at(path, [40.04], SamplingConfig(2.0, 28, 48, 48))
+
+
+@pytest.mark.parametrize(("start_s", "end_s"), [(None, 6.2), (3.3, None), (4.1, 9.7), (12.0, 12.3)])
+def test_chunks_of_a_part_join_to_the_part(tmp_path: Path, start_s: float | None, end_s: float | None) -> None:
+    path = media.write(tmp_path / "a.mp4", codes(150), rate=10)
+    for settings in ({"fps": 10.0, "at_least": 0}, {"fps": 3.0, "at_least": 28}):
+        options: dict[str, Any] = {"short_side": 48, "start_s": start_s, "end_s": end_s, **settings}
+        whole = decode(path, **options)
+        parts = list(decode_chunks(path, chunk=7, **options))
+        for name in ("images", "timestamps", "low_information"):
+            assert (joined(parts, name) == getattr(whole, name)).all(), (settings, name)

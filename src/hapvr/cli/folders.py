@@ -12,7 +12,7 @@ from hapvr.cli.options import AsJson, Model
 from hapvr.cli.printing import printed
 
 if TYPE_CHECKING:
-    from hapvr.features.folders import ExtractionReport
+    from hapvr.features.video_extraction import ExtractionReport
 
 Videos = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")]
 

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.errors import ConfigError, HapvrError, StorageError
-from hapvr.features import _layout as layout
-from hapvr.features.files import FeatureFile
+from hapvr.features import FeatureFile
+from hapvr.features import hdf5_layout as layout
 from hapvr.processes import spawn_context
 
 _SLOTS = 3  # chunks in memory: one that is being scored, two that are being read
@@ -114,7 +114,7 @@ def _by_threads(
     videos = file.stream(itertools.chain.from_iterable(chunk.ids for chunk in chunks), prefetch=ahead)
     with contextlib.closing(videos):  # type: ignore[type-var]  # it is a generator
         for chunk in chunks:
-            read = [features.informative().regions for _, features in itertools.islice(videos, len(chunk.ids))]
+            read = [features.drop_flat().regions for _, features in itertools.islice(videos, len(chunk.ids))]
             if device.type != "cpu":  # in one transfer
                 read = list(torch.split(torch.cat(read).to(device), [len(video) for video in read]))
             yield chunk, read
@@ -284,7 +284,7 @@ def _work(path: str, slots: Sequence[str], shape: tuple[int, int, int], tasks: A
                 file = FeatureFile(Path(path), layout.open_h5(Path(path), path, "r"), entries, torch.float32)
             for id, entry, start in videos:
                 entries[id] = entry
-                regions = file[id].informative().regions
+                regions = file[id].drop_flat().regions
                 kept[id] = len(regions)
                 memories[slot][start : start + len(regions)] = regions.numpy()
             entries.clear()

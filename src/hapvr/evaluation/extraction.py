@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
-from hapvr.features.files import FeatureWriter
-from hapvr.features.folders import ExtractionReport, Failure, extract_files, find_videos
+from hapvr.features import FeatureWriter
+from hapvr.features.video_extraction import ExtractionReport, Failure, extract_files
 from hapvr.storage import sample_file, write_json
+from hapvr.video.video_files import find_videos
 
 if TYPE_CHECKING:
     from hapvr.features.extractor import RegionExtractor

@@ -12,7 +12,7 @@ from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.scoring import match_names
 from hapvr.evaluation.segment_metrics import Box, SegmentMetrics, measure_segments
-from hapvr.features.files import FeatureFile, Features
+from hapvr.features import FeatureFile, Features
 from hapvr.similarity import SegmentConfig, VideoSimilarity, find_segments
 
 _SEED = 0
@@ -79,7 +79,7 @@ def localise(
 
 
 def _found(model: VideoSimilarity, query: Features, target: Features, config: SegmentConfig | None) -> list[Box]:
-    sides = [features.informative() for features in (query, target)]
+    sides = [features.drop_flat() for features in (query, target)]
     if any(side.timestamps is None for side in sides):
         raise DataError("Segments are in seconds, and these features come without timestamps: extract the videos anew.")
     described = [model.describe(side.regions.to(model.device)) for side in sides]

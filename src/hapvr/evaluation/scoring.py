@@ -24,7 +24,7 @@ from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.chunks import Chunk, plan_chunks, read_chunks
 from hapvr.evaluation.score_files import Scores
 from hapvr.evaluation.work_folder import WorkFolder, digest_model
-from hapvr.features.files import FeatureFile
+from hapvr.features import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise
 from hapvr.storage import sample_file, sha256_names
 
@@ -169,7 +169,7 @@ def _plan(
 def _described(model: VideoSimilarity, file: FeatureFile, queries: list[str]) -> list[Tensor]:
     described: list[Tensor] = []
     for id, features in file.stream(queries):
-        described.append(model.describe(features.informative().regions.to(model.device)))
+        described.append(model.describe(features.drop_flat().regions.to(model.device)))
         require_finite(described[-1].as_subclass(Tensor), f"what the model makes of query '{id}'")
     return described
 

@@ -1,16 +1,17 @@
-"""From pictures to region vectors: pooling of a backbone's maps, PCA whitening, and features and frames at rest.
+"""From pictures to region vectors: pooling of a backbone's maps, PCA whitening, and files of features and frames.
 
 Shapes: N pictures, T frames of a video, R regions of a picture (grid x grid), C channels, D dimensions after whitening.
 """
 
-from hapvr.features.files import FeatureFile, Features, FeatureWriter
-from hapvr.features.packed import PackedFrames, PackedWriter
-from hapvr.features.regions import KERNELS, LEAST_SIDE, extract_regions, pool_regions
+from hapvr.features.feature_files import FeatureFile, FeatureWriter
+from hapvr.features.features import Features, join_features, select_frames
+from hapvr.features.packed_frames import PackedFrames, PackedWriter
+from hapvr.features.regions import KERNELS, MIN_SIDE, extract_regions, pool_regions
 from hapvr.features.whitening import Whitening, WhiteningConfig, WhiteningFit
 
 __all__ = [
     "KERNELS",
-    "LEAST_SIDE",
+    "MIN_SIDE",
     "FeatureFile",
     "FeatureWriter",
     "Features",
@@ -20,5 +21,7 @@ __all__ = [
     "WhiteningConfig",
     "WhiteningFit",
     "extract_regions",
+    "join_features",
     "pool_regions",
+    "select_frames",
 ]

@@ -17,7 +17,7 @@ from hapvr.features.whitening import Whitening
 # 56, 28, 14 and 7 cells a side, and each window then leaves exactly 3 x 3 of them.
 KERNELS = {4: 28, 8: 14, 16: 6, 32: 3}
 POOLED = "pooled regions"  # what they are called in errors
-LEAST_SIDE = max(stride * kernel for stride, kernel in KERNELS.items())  # a smaller picture has a map below its window
+MIN_SIDE = max(stride * kernel for stride, kernel in KERNELS.items())  # a smaller picture has a map below its window
 
 
 def pool_regions(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int = 3, check: bool = True) -> Tensor:
@@ -52,7 +52,7 @@ def pool_regions(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int = 
 def extract_regions(backbone: Backbone, images: Tensor, whitening: Whitening | None = None) -> Tensor:
     """Region vectors [N, R = 9, D] of pictures [N, 3, H, W] with values in [0, 1]; D = C_total without whitening.
 
-    Pictures are normalised with the backbone's mean and std, and must be at least `LEAST_SIDE` = 112 a side, though
+    Pictures are normalised with the backbone's mean and std, and must be at least `MIN_SIDE` = 112 a side, though
     weights and whitening are made for 224. Values may leave [0, 1] by 0.1, as bicubic resizing makes them do.
     Gradients flow as usual: wrap the call in `torch.no_grad()` to describe pictures with a frozen backbone.
     """
@@ -62,9 +62,9 @@ def extract_regions(backbone: Backbone, images: Tensor, whitening: Whitening | N
             "the backbone is in training mode, where a picture's regions depend on its batch: call .eval()."
         )
     height, width = images.shape[2:]
-    if min(height, width) < LEAST_SIDE:
+    if min(height, width) < MIN_SIDE:
         raise ShapeError(
-            f"images are {height} x {width}, and regions need at least {LEAST_SIDE} x {LEAST_SIDE} (224 x 224 is what "
+            f"images are {height} x {width}, and regions need at least {MIN_SIDE} x {MIN_SIDE} (224 x 224 is what "
             "the weights were made for). Resize them."
         )
     require_finite(images, "images")
@@ -137,5 +137,5 @@ def _check_maps(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int) ->
             raise ShapeError(
                 f"maps[{number}] is {height} x {width}, smaller than its pooling kernel {kernel}. Give the backbone "
                 f"pictures at least {kernel / min(height, width):.2g} times as large (with the kernels of `KERNELS`: "
-                f"at least {LEAST_SIDE} x {LEAST_SIDE})."
+                f"at least {MIN_SIDE} x {MIN_SIDE})."
             )

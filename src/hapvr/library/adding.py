@@ -15,15 +15,14 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from hapvr.errors import StorageError
-from hapvr.features.files import Features
-from hapvr.features.folders import Extracted, extracted, usual_workers
+from hapvr.features import Features
+from hapvr.features.video_extraction import ExtractedVideo, default_workers, extract_stream, make_tasks
 from hapvr.interrupts import uninterrupted
 from hapvr.library.finding import Found, is_below, is_gone
 from hapvr.library.records import AddProgress, AddReport, VideoRecord, printable
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
 from hapvr.video.crew_files import HASH_BYTES, FileEnd, FileTask, is_regular, read_file, signature
-from hapvr.video.crew_work import VideoTask
 
 if TYPE_CHECKING:
     from hapvr.features.extractor import RegionExtractor
@@ -65,7 +64,7 @@ def add_files(
         ids: what videos were called before, by path; kept where the content is still the same.
     """
     run = _Run(store, found, how, ids or {})
-    workers = usual_workers(how.workers)
+    workers = default_workers(how.workers)
     try:
         run.look()
         if run.todo:
@@ -138,15 +137,11 @@ class _Run:
         self._tell(None)
 
     def _tasks(self, extractor: RegionExtractor, workers: int) -> Iterator[tuple[str, FileTask]]:
-        sampling = extractor.sampling
-        threads = max(1, workers // max(1, len(self.todo)))  # a lone video is decoded by all cores
-        usual = VideoTask(
-            *("", sampling.fps, sampling.at_least, sampling.short_side, sampling.crop, extractor.batch, None, threads),
-            miniatures=True,
-        )
-        for number, path in enumerate(self.todo):
-            known = frozenset(self._by_size.get(signature(path)[0], ()))
-            yield str(number), FileTask(replace(usual, path=os.fsdecode(path)), known)
+        files = {str(number): os.fsdecode(path) for number, path in enumerate(self.todo)}
+        settings = {"crop": extractor.sampling.crop, "batch": extractor.batch, "miniatures": True}
+        for id, video in make_tasks(files, extractor.sampling, workers=workers, **settings):
+            known = frozenset(self._by_size.get(signature(video.path)[0], ()))
+            yield id, FileTask(video, known)
 
     # --- describing --------------------------------------------------------------------------------------------------
 
@@ -155,7 +150,7 @@ class _Run:
         asked = self._how.stop or (lambda: False)
         count = 0
         tasks = self._tasks(extractor, workers)
-        for video in extracted(extractor, tasks, workers=workers, work=read_file, stop=asked):
+        for video in extract_stream(extractor, tasks, workers=workers, work=read_file, stop=asked):
             path = self.todo[int(video.id)]
             self._take(path, video)
             count += 1
@@ -165,7 +160,7 @@ class _Run:
                 break
         self.stopped = count < len(self.todo)
 
-    def _take(self, path: bytes, video: Extracted) -> None:
+    def _take(self, path: bytes, video: ExtractedVideo) -> None:
         end: FileEnd = video.note or FileEnd(*signature(path), None, error=video.error)
         reason = video.error or end.error
         row = self._row.get(path)

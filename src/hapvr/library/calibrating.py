@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, WeightsError
-from hapvr.features.extractor import half_pays
+from hapvr.features.extractor import fast_dtype
 from hapvr.library.documents import read_document, write_document
 from hapvr.library.records import VideoRecord, shown
 from hapvr.library.tables import NO_KEY
@@ -331,7 +331,7 @@ def _copies(
                 )
                 drawn = np.random.default_rng([seed, number])
                 write_clip(find_edit(kind).apply(clip, drawn).clip, path)
-                yield _Copy(record, kind, model.features(path).informative().regions, None)
+                yield _Copy(record, kind, model.features(path).drop_flat().regions, None)
             except (HapvrError, OSError) as error:
                 yield _Copy(record, kind, None, str(error))
             finally:
@@ -344,7 +344,7 @@ def _positive(store: Store, model: Model, copies: Sequence[_Copy], keys: dict[st
     scores = []
     for copy in copies:
         assert copy.regions is not None
-        original = store.features(keys[copy.record.id]).informative().regions
+        original = store.features(keys[copy.record.id]).drop_flat().regions
         scores.append(float(pairwise(model.similarity, [copy.regions], [original], dtype=torch.float32)[0, 0]))
     return np.array(scores).clip(-1, 1)
 
@@ -359,10 +359,10 @@ def _negative(
     tell: Callable[[CalibrationProgress], None],
 ) -> NDArray[np.float64]:
     """The scores, both ways, of pairs of different videos: all pairs of as many drawn ones as give enough."""
-    dtype = torch.bfloat16 if model.extractor.device.type == "cuda" or half_pays() else torch.float32
+    dtype = fast_dtype(model.extractor.device)
     enough = min(len(keys), math.ceil((1 + math.sqrt(1 + 4 * count)) / 2))  # n (n - 1) >= count
     drawn = [keys[place] for place in np.random.default_rng([seed, 1]).permutation(len(keys))[:enough].tolist()]
-    videos = {one.key: one.features(store.codec).informative().regions for one in store.stored(drawn)}
+    videos = {one.key: one.features(store.codec).drop_flat().regions for one in store.stored(drawn)}
     scores = []
     for number, (key, regions) in enumerate(videos.items(), 1):
         row = pairwise(model.similarity, [regions], list(videos.values()), dtype=dtype)[0].clamp(-1, 1).tolist()

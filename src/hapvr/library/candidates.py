@@ -23,6 +23,7 @@ from torch import Tensor
 
 from hapvr.checks import require_tensor
 from hapvr.errors import DataError
+from hapvr.features import select_frames
 
 if TYPE_CHECKING:
     from hapvr.library.store import Store
@@ -41,19 +42,17 @@ _REFINE = 2  # times as many finds as are asked for have their similarities comp
 _BLOCK = 512  # frames compared with a run's first at a time
 
 
-def frame_vectors(
-    regions: Tensor, low_information: NDArray[np.bool_] | Tensor | None = None, *, dims: int = DIMS
-) -> Tensor:
+def frame_vectors(regions: Tensor, low_information: NDArray[np.bool_] | None = None, *, dims: int = DIMS) -> Tensor:
     """The vectors of a video's runs: [T, R, D] -> float32 [F, C], F <= T and C = min(dims, D); see `runs`."""
     return runs(regions, low_information, dims=dims)[0]
 
 
 def runs(
-    regions: Tensor, low_information: NDArray[np.bool_] | Tensor | None = None, *, dims: int = DIMS
+    regions: Tensor, low_information: NDArray[np.bool_] | None = None, *, dims: int = DIMS
 ) -> tuple[Tensor, Tensor]:
     """One unit vector for each run of frames that look alike, [F, C], and how many frames each has, [F].
 
-    Frames of low information are left out, unless there are no others; so are frames whose vector would be zero.
+    Flat and repeated frames are left out, unless there are no others; so are frames whose vector would be zero.
 
     >>> regions = torch.tensor([[[3.0, 0.0], [0.0, 4.0]], [[6.0, 0.0], [0.0, 8.0]], [[1.0, -1.0], [1.0, -1.0]]])
     >>> runs(regions)                                              # (.6, .8) twice, then (.7, -.7)
@@ -62,10 +61,7 @@ def runs(
     """
     require_tensor(regions, "regions", dims=3, axes="[T, R, D]")
     means = regions.detach().cpu().float().mean(1)[:, :dims]  # [T, C]
-    if low_information is not None:
-        kept = ~torch.as_tensor(low_information, dtype=torch.bool)
-        if bool(kept.any()):
-            means = means[kept]
+    means = means[torch.from_numpy(select_frames(low_information, len(means)))]
     means = F.normalize(means[means.norm(dim=-1) > 0], dim=-1)
     if len(means) == 0:
         return means, torch.zeros(0)

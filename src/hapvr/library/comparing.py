@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hapvr.comparing import Match, match, require_prior
-from hapvr.features.files import Features
+from hapvr.features import Features
 from hapvr.library.queries import read_query
 
 if TYPE_CHECKING:

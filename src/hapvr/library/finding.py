@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hapvr.errors import ConfigError
-from hapvr.features.folders import videos_below
 from hapvr.library.records import shown
 from hapvr.library.versions import is_library
+from hapvr.video.video_files import walk_videos
 
 _SEPARATOR = os.fsencode(os.sep)
 
@@ -46,7 +46,7 @@ def find_files(paths: Iterable[str | os.PathLike[str]], *, known: Collection[byt
         roots.append(name)
         if root.is_dir():
             _require_no_library(root)
-            below = sorted(os.fsencode(path) for path in videos_below(root, others=others, leave=is_library))
+            below = sorted(os.fsencode(path) for path in walk_videos(root, others=others, leave=is_library))
             links = {path for path in below if os.path.islink(path) and path != name and os.path.isdir(path)}
             linked |= links
             files |= dict.fromkeys(path for path in below if path not in links)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hapvr.errors import StorageError
-from hapvr.features.files import Features
+from hapvr.features import Features
 from hapvr.library import adding, calibrating, finding, marks, measuring, opening, rebuilding, transfer, watching
 from hapvr.library.adding import How
 from hapvr.library.locking import WriterLock

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import math
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
-
 from hapvr.comparing import Side, describe_side, left_out
 from hapvr.errors import DataError
-from hapvr.features.extractor import SamplingConfig, decode_parts
-from hapvr.features.files import Features, joined
-from hapvr.library.candidates import ALIKE
+from hapvr.features import Features
 from hapvr.library.holding import Held
 from hapvr.library.records import VideoRecord, shown
 from hapvr.library.tables import NO_KEY, Catalogue
-from hapvr.records import Box, Frames
+from hapvr.records import Box
 from hapvr.video.crew_files import signature
 
 if TYPE_CHECKING:
@@ -37,7 +28,7 @@ class Query:
 
     Attributes:
         whole: the frames of the part that was asked for, with their times.
-        features: of these, the frames that are compared: those that say something, or all if none does.
+        features: of these, the frames that are compared, see `Features.drop_flat`.
         id: of the library's video that was asked for by its id; None for everything else.
         path: of the file; empty for features.
         warnings: what was wrong with the file, in sentences.
@@ -52,12 +43,6 @@ class Query:
     warnings: tuple[str, ...] = ()
     duration_s: float | None = None
     crop: Box | None = None
-
-    @property
-    def says_nothing(self) -> bool:
-        """Whether all its frames are of low information."""
-        low = self.features.low_information
-        return low is not None and bool(low.all())
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
@@ -103,9 +88,9 @@ def read_query(
     """
     if isinstance(given, Features):
         rate = library.settings.rate
-        features = timed(given, rate)
-        part = _part(features, start, end, name="The query")
-        return Query(part, part.informative(), duration_s=float(times_of(features)[-1] + 1 / rate))
+        features = given.with_timestamps(rate)
+        part = features.between(start, end, name="The query")
+        return Query(part, part.drop_flat(), duration_s=float(features.times[-1] + 1 / rate))
     if not isinstance(given, str | os.PathLike):
         raise DataError(f"Give an id, a path or Features, not a value of type {type(given).__name__}.")
     catalogue = library.store.catalogue()
@@ -128,34 +113,9 @@ def read_query(
 
 def _read(path: str | os.PathLike[str], model: Model, start: float | None, end: float | None) -> Query:
     """A file that is not in the library."""
-    if start is None and end is None:
-        parts = decode_parts(path, model.sampling)
-    else:
-        parts = _decode_part(path, model.sampling, start, end)
-    described: list[Features] = []
-    for part in parts:
-        described.append(model.extractor.features(part))
-        # What is known of the whole video comes with its last part.
-        warnings, duration_s, crop = part.warnings, part.duration_s, part.crop
-        del part  # it would stay while the next part is decoded
-    whole = _part(joined(described), start, end, name=f"'{shown(path)}'")
-    name = os.fspath(path)
-    return Query(whole, whole.informative(), None, name, warnings, duration_s, crop)
-
-
-def _decode_part(
-    path: str | os.PathLike[str], sampling: SamplingConfig, start: float | None, end: float | None
-) -> Iterator[Frames]:
-    from hapvr.video.decode import decode
-
-    yield decode(
-        path,
-        fps=sampling.fps,
-        short_side=sampling.short_side,
-        at_least=sampling.at_least,
-        start_s=start,
-        end_s=end,
-    )
+    read = model.extractor.describe_file(path, start_s=start, end_s=end)
+    whole = read.features
+    return Query(whole, whole.drop_flat(), None, os.fspath(path), read.warnings, read.duration_s, read.crop)
 
 
 def _row_of_file(catalogue: Catalogue, path: str | os.PathLike[str]) -> int | None:
@@ -197,43 +157,6 @@ def _stored(
     if key == NO_KEY:
         raise DataError(f"'{shown(record.path)}' could not be described, so it cannot be compared: {record.error}")
     found = next((held or Held(0)).stored(store, [key]), None)
-    features = timed(store.features(key) if found is None else found.features(store.codec), store.settings.rate)
-    whole = _part(features, start, end, name=f"'{record.id}'")
-    return Query(whole, whole.informative(), None, record.path, record.warnings, record.duration)
-
-
-# --- times and parts -------------------------------------------------------------------------------------------------
-
-
-def timed(features: Features, rate: float) -> Features:
-    """The same features with times, of a rate if they have none."""
-    if features.timestamps is not None:
-        return features
-    return dataclasses.replace(features, timestamps=np.arange(len(features)) / rate)
-
-
-def times_of(features: Features) -> NDArray[np.float64]:
-    """The times of features that have them."""
-    assert features.timestamps is not None, "timed before"
-    return features.timestamps
-
-
-def _part(features: Features, start: float | None, end: float | None, *, name: str) -> Features:
-    """The frames in [start, end)."""
-    if start is None and end is None:
-        return features
-    times = times_of(features)
-    kept = (times >= (start or 0.0)) & (times < (math.inf if end is None else end))
-    if not kept.any():
-        until = "its end" if end is None else f"{end:g} s"
-        raise DataError(f"{name} has no frame from {start or 0.0:g} s to {until}: its frames are of {times[0]:g} to "
-                        f"{times[-1]:g} s.")  # fmt: skip
-    regions, low = features.regions[torch.from_numpy(kept)], None
-    if features.low_information is not None:
-        low = features.low_information[kept]
-        before = np.flatnonzero(~features.low_information[: int(kept.argmax())])
-        if low.all() and len(before):
-            # Frames that repeat one before the part are the first to show it here; flat ones show nothing anywhere.
-            alike = F.cosine_similarity(regions, features.regions[before[-1]], dim=-1).mean(1).cpu().numpy() >= ALIKE
-            low[int(alike.argmax())] = not alike.any()
-    return Features(regions, times[kept], low)
+    features = store.features(key) if found is None else found.features(store.codec)
+    whole = features.with_timestamps(store.settings.rate).between(start, end, name=f"'{record.id}'")
+    return Query(whole, whole.drop_flat(), None, record.path, record.warnings, record.duration)

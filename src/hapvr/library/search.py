@@ -21,18 +21,18 @@ from torch import Tensor
 
 from hapvr.comparing import Instant, Match, Verdict, best_instant, decide, match, require_prior
 from hapvr.errors import ConfigError, ShapeError
-from hapvr.features._threads import side_by_side
-from hapvr.features.extractor import half_pays
-from hapvr.features.files import Features
+from hapvr.features import Features, select_frames
+from hapvr.features.extractor import fast_dtype
 from hapvr.library.calibrating import require_calibration
 from hapvr.library.candidates import find_candidates, max_candidates, runs
 from hapvr.library.holding import Held
-from hapvr.library.queries import is_unchanged, read_query, timed, times_of
+from hapvr.library.queries import is_unchanged, read_query
 from hapvr.library.records import Hit, SearchResult, shown
 from hapvr.library.tables import NO_KEY, Stored
 from hapvr.similarity import Segment, SimilarityConfig, VideoSimilarity, find_segments, pairwise
 from hapvr.similarity.comparator import pool_mask
 from hapvr.similarity.network import Descriptors
+from hapvr.workers.threads import map_threads
 
 if TYPE_CHECKING:
     from hapvr.library.library import Library
@@ -115,7 +115,7 @@ def search(
     catalogue = store.catalogue()
     everything: NDArray[np.int64] = np.unique(catalogue.keys[catalogue.keys != NO_KEY])
     database = int((catalogue.keys != NO_KEY).sum()) - (asked.id is not None)
-    if asked.says_nothing:
+    if asked.features.all_flat:
         for name in ("candidates", "score", "segments"):
             clock.lap(name)
         return SearchResult((), database, 0, clock.seconds, NOTHING_TO_LOOK_FOR, prior, asked.all_warnings)
@@ -249,7 +249,7 @@ def score(
     """
     similarity = model.similarity if every == 1 else _without_psi(model.similarity)
     device = model.extractor.device
-    dtype = torch.bfloat16 if device.type == "cuda" or half_pays() else torch.float32
+    dtype = fast_dtype(device)
     keeping, here = held or Held(0), device.type == "cpu"
     weighed = any(name != _PSI for name, _ in similarity.named_children())  # else regions are compared as they are
     _require_dims(query, store)
@@ -275,7 +275,7 @@ def score(
     groups = _groups(keeping.stored(store, keys, batch=_IN_ONE_READ), _threads(device))
     scores: dict[int, float] = {}
     while some := list(islice(groups, _AT_ONCE)):
-        for found in side_by_side(scored, some, _threads(device)):
+        for found in map_threads(scored, some, _threads(device)):
             scores |= dict(found)
     return scores
 
@@ -339,13 +339,13 @@ def compared(
         described = model.similarity.describe_unchecked(query.regions.to(device))
 
     def compare(stored: Stored) -> Compared:
-        target = timed(stored.features(store.codec), store.settings.rate).informative()
-        return compare_described(model, described, times_of(query), target, prior=prior)
+        target = stored.features(store.codec).with_timestamps(store.settings.rate).drop_flat()
+        return compare_described(model, described, query.times, target, prior=prior)
 
     answers: dict[int, Compared] = {}
     hits = (held or Held(0)).stored(store, keys)
     while some := list(islice(hits, _AT_ONCE)):
-        found = side_by_side(compare, some, _threads(device))
+        found = map_threads(compare, some, _threads(device))
         answers |= {stored.key: answer for stored, answer in zip(some, found, strict=True)}
     return answers
 
@@ -365,9 +365,9 @@ def compare_described(
     value, matrix = _both(similarity, described, regions)
     segments: Sequence[Segment] = ()
     if most_gain(matrix, model.segments.threshold) >= model.segments.least_gain:
-        segments = find_segments(matrix, query_times, times_of(target), config=model.segments)
+        segments = find_segments(matrix, query_times, target.times, config=model.segments)
     verdict = decide(value, segments, matrix, model=model, prior=prior)
-    return Compared(value, tuple(segments), best_instant(matrix, query_times, times_of(target)), verdict)
+    return Compared(value, tuple(segments), best_instant(matrix, query_times, target.times), verdict)
 
 
 def _both(similarity: VideoSimilarity, query: Descriptors, target: Descriptors) -> tuple[float, NDArray[np.float32]]:
@@ -411,11 +411,11 @@ def _groups(contents: Iterator[Stored], threads: int) -> Iterator[list[Stored]]:
 
 def _informative(stored: Stored, store: Store, dtype: torch.dtype, every: int) -> Tensor:
     """The regions of a content that are compared, decoded."""
-    low, data, frames = stored.low_information, stored.data, stored.frames
-    chosen = np.arange(frames) if low is None or low.all() else np.flatnonzero(~low)
-    if len(chosen[::every]) < frames:
-        data = store.codec.taken(data, frames, stored.regions, stored.dims, chosen[::every])
-        frames = len(chosen[::every])
+    data, frames = stored.data, stored.frames
+    chosen = select_frames(stored.low_information, frames)[::every]
+    if len(chosen) < frames:
+        data = store.codec.taken(data, frames, stored.regions, stored.dims, chosen)
+        frames = len(chosen)
     return store.codec.decode(data, frames, stored.regions, stored.dims, dtype=dtype)
 
 

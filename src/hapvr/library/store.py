@@ -22,8 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hapvr.errors import StorageError
-from hapvr.features._threads import single_threads
-from hapvr.features.files import Features
+from hapvr.features import Features
 from hapvr.library import candidates, engine, tables, upkeep
 from hapvr.library.checksums import REMEDY, Guard, table_folder
 from hapvr.library.codecs import get_codec
@@ -40,6 +39,7 @@ from hapvr.library.versions import (
     write_settings,
     writing,
 )
+from hapvr.workers.threads import torch_thread_pool
 
 Result = TypeVar("Result")
 
@@ -257,7 +257,7 @@ class Store:
         """Write videos, in place of the records with their paths; when this returns they are safe. See `put`."""
         described = [(video.key, video.features) for video in videos if video.features is not None]
         # One video is too little for torch to divide: its threads would wait for each other, on busy cores for long.
-        with single_threads(1) as pool:
+        with torch_thread_pool(1) as pool:
             rows = list(pool.map(lambda one: tables.encoded(one[0], one[1], self.codec), described))
             vectors = list(pool.map(lambda one: _voting(one[1]), described))
         with self._change():

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from hapvr.config import suggest
 from hapvr.errors import DataError
-from hapvr.features.files import Features
+from hapvr.features import Features
 from hapvr.library.codecs import Codec
 from hapvr.library.records import STATES, State, VideoRecord, printable
 

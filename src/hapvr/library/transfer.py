@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hapvr.config import from_mapping
 from hapvr.errors import HapvrError, StorageError
-from hapvr.features.files import FeatureFile, Features, FeatureWriter
+from hapvr.features import FeatureFile, Features, FeatureWriter
 from hapvr.library.adding import ID_DIGITS
 from hapvr.library.records import AddReport, VideoRecord, shown
 from hapvr.library.store import NewVideo, Store

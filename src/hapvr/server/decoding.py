@@ -5,7 +5,6 @@ The child answers as `hapvr.video.isolated` says, chunk by chunk. The frames are
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import IO, Any
+from typing import IO
 
 from hapvr.errors import DecodeError, DecodeLimitError, DecodeTimeoutError, HapvrError
 from hapvr.processes import child_environment, how_ended, python_command
@@ -24,7 +23,6 @@ from hapvr.video.isolated import CutShort, read_frames, write_end, write_error, 
 from hapvr.video.limits import DecodeLimits
 
 _CHUNK = 128
-_PART = 2_048  # frames of a part that is read as one
 _MARGIN_S = 5.0
 
 
@@ -92,29 +90,18 @@ def _why(code: int, complaints: IO[bytes], wish: Sampled, *, late: bool) -> Deco
 
 
 def _frames(wish: Sampled) -> Iterator[Frames]:
-    from hapvr.video.decode import decode, decode_chunks
+    from hapvr.video.decode import decode_chunks
 
-    options: dict[str, Any] = {"fps": wish.fps, "short_side": wish.short_side, "at_least": wish.at_least}
-    if wish.start is None and wish.end is None:
-        yield from decode_chunks(wish.path, chunk=_CHUNK, limits=wish.limits, **options)
-        return
-    limits = dataclasses.replace(wish.limits, frames=min(wish.limits.frames, _PART))
-    if wish.end is not None and (wish.end - (wish.start or 0.0)) * wish.fps <= limits.frames:
-        yield decode(wish.path, start_s=wish.start, end_s=wish.end, limits=limits, **options)
-        return
-    # A long part: read from the beginning, for what is held at a time stays small.
-    start, end = wish.start or 0.0, wish.end
-    for frames in decode_chunks(wish.path, chunk=_CHUNK, limits=wish.limits, **options):
-        kept = (frames.timestamps >= start) & (frames.timestamps < (float("inf") if end is None else end))
-        if kept.any():
-            yield dataclasses.replace(
-                frames,
-                images=frames.images[kept],
-                timestamps=frames.timestamps[kept],
-                low_information=frames.low_information[kept],
-            )
-        if end is not None and frames.timestamps[-1] >= end:
-            return
+    return decode_chunks(
+        wish.path,
+        chunk=_CHUNK,
+        fps=wish.fps,
+        short_side=wish.short_side,
+        at_least=wish.at_least,
+        start_s=wish.start,
+        end_s=wish.end,
+        limits=wish.limits,
+    )
 
 
 def _main(text: str, stream: IO[bytes]) -> None:

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 from hapvr.comparing import Instant, Verdict
 from hapvr.errors import HapvrError
-from hapvr.features.files import Features, joined
+from hapvr.features import Features
 from hapvr.library import AddProgress, Library
 from hapvr.library.duplicates import DuplicateProgress, Link
 from hapvr.library.holding import Held
 from hapvr.library.records import printable
 from hapvr.library.search import search
 from hapvr.plotting import RAMP
+from hapvr.records import Frames
 from hapvr.server.decoding import Sampled, decoded
 from hapvr.server.limiting import be_nice
 from hapvr.server.problems import Problem, status_of
@@ -152,26 +153,25 @@ class LibraryDesk:
             limits=DecodeLimits(settings["decode_pixels"], settings["decode_frames"], settings["decode_s"]),
             bytes=settings["decode_bytes"],
         )
-        parts: list[Features] = []
-        warnings: dict[str, None] = {}
-        duration, count = 0.0, 0
-        call.progress(message="reading the video")
-        try:
+
+        def parts() -> Iterator[Frames]:
+            count = 0
             for frames in decoded(wish, check=call.check):
-                parts.append(model.extractor.features(frames))
-                warnings |= dict.fromkeys(frames.warnings)
+                yield frames
                 duration, count = frames.duration_s or 0.0, count + len(frames)
                 expected = max(float(count), min(duration, end or duration) * sampling.fps) if duration else None
                 call.progress(count, expected, "reading the video")
+                del frames  # it would stay while the next part is decoded
+
+        call.progress(message="reading the video")
+        name = query["name"] or "the upload"
+        try:
+            read = model.extractor.describe_parts(parts(), start_s=start, end_s=end, name=f"'{name}'")
         except HapvrError as error:
-            name = query["name"] or "the upload"
-            message = str(error).replace(query["upload"], name)
-            raise Problem(status_of(error), message) from error
-        if not parts:
-            raise Problem(400, f"'{query['name']}' has no frame in that part.")
-        upload = _Upload(joined(parts), duration, tuple(warnings))
+            raise Problem(status_of(error), str(error).replace(query["upload"], name)) from error
+        upload = _Upload(read.features, read.duration_s or 0.0, read.warnings)
         self._remember(key, upload)
-        call.progress(count, count, "searching")
+        call.progress(len(read.features), len(read.features), "searching")
         return upload
 
     def _remember(self, key: tuple[str, float | None, float | None], upload: _Upload) -> None:

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from hapvr.checks import require_finite, shape_of
 from hapvr.errors import ConfigError, ShapeError
-from hapvr.features._threads import single_threads
 from hapvr.similarity import kernels
 from hapvr.similarity.chamfer import Aggregation, keep_count
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, slot
 from hapvr.similarity.network import Descriptors, VideoSimilarity, check_regions, doubled_length
+from hapvr.workers.threads import torch_thread_pool
 
 # Cells of the packed matrix worked on at a time: on a CPU psi's activations then stay near its caches (200 bytes a
 # cell), on a GPU a block is long enough to hide the launches (30 bytes a cell in the fused kernels).
@@ -111,7 +111,7 @@ def _each(fill: Callable[[list[int]], int], groups: list[list[int]], *, threads:
     if threads <= 1:
         yield from map(fill, groups)
         return
-    with single_threads(threads) as pool:
+    with torch_thread_pool(threads) as pool:
         yield from pool.map(fill, groups)
 
 

@@ -15,8 +15,8 @@ from hapvr.backbones import Backbone, load_backbone
 from hapvr.checks import require_finite, shape_of
 from hapvr.conversion import convert
 from hapvr.errors import ConfigError, ShapeError
-from hapvr.features.extractor import folded
-from hapvr.features.regions import LEAST_SIDE, POOLED, input_scale, regions_of_maps
+from hapvr.features.folding import fold_batch_norms
+from hapvr.features.regions import MIN_SIDE, POOLED, input_scale, regions_of_maps
 from hapvr.features.whitening import Whitening
 from hapvr.training.clock import Clock
 from hapvr.training.config import TeacherConfig
@@ -61,7 +61,7 @@ class Encoder:
         self.clock: Clock | None = None  # where a benchmark wants extraction and teacher apart
         self._pooled = teacher == "backbone"
         own = _frozen(backbone, device)
-        fast = folded(own)
+        fast = fold_batch_norms(own)
         if fast is not own:  # one that cannot be folded stays in float32, under autocast
             fast = fast.to(dtype)
         prepare = input_scale(backbone, device)
@@ -84,9 +84,9 @@ class Encoder:
 
         `DataError` for regions that are not finite; `check=False` leaves that to the caller, and waits for nothing.
         """
-        if pictures.ndim < 4 or pictures.shape[-3] != 3 or min(pictures.shape[-2:]) < LEAST_SIDE:
+        if pictures.ndim < 4 or pictures.shape[-3] != 3 or min(pictures.shape[-2:]) < MIN_SIDE:
             raise ShapeError(
-                f"pictures must be [..., 3, S, S], S (views.size) at least {LEAST_SIDE}; got {shape_of(pictures)}."
+                f"pictures must be [..., 3, S, S], S (views.size) at least {MIN_SIDE}; got {shape_of(pictures)}."
             )
         flat = pictures.flatten(0, -4)
         parts = [self._encode(part) for part in torch.split(flat, self.micro_batch)]

@@ -99,8 +99,8 @@ def load_benchmark(config: ValidationConfig) -> Benchmark | None:
             )
         relevant = torch.tensor([[id in truth.labels[query] for id in here] for query in asked])
         return Benchmark(
-            [file[names[id]].informative().regions for id in asked],
-            [file[names[id]].informative().regions for id in here],
+            [file[names[id]].drop_flat().regions for id in asked],
+            [file[names[id]].drop_flat().regions for id in here],
             relevant,
             missing=len(truth.queries) + len(truth.database) - len(names),
         )

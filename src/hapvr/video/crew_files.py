@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from hapvr.errors import HapvrError
 from hapvr.video.crew import Desk
-from hapvr.video.crew_work import VideoEnd, VideoTask, read_video
+from hapvr.video.frame_tasks import VideoEnd, VideoTask, read_video
 
 HASH_BYTES = 20
 _PIECE = 1 << 20

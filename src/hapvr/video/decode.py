@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from hapvr.errors import ConfigError, NoVideoError
 from hapvr.records import Box, Frames, Size, VideoInfo
 from hapvr.video.ffmpeg import FFmpegSource, rotation_of
-from hapvr.video.limits import Deadline, DecodeLimits
+from hapvr.video.limits import CHUNK_FRAMES, MAX_FRAMES, Deadline, DecodeLimits
 from hapvr.video.quality import BarFinder, LowInformation, luma_of
-from hapvr.video.sampling import Instants, Times, rate_for
+from hapvr.video.sampling import Instants, SamplingConfig, Times, rate_for
 from hapvr.video.sources import OpenFile, Source
 from hapvr.video.webp import WebPSource, is_webp
 
@@ -90,19 +90,21 @@ def decode(
 def decode_chunks(
     path: str | os.PathLike[str],
     *,
-    chunk: int = 256,
+    chunk: int = CHUNK_FRAMES,
     fps: float = 1.0,
     short_side: int = 256,
     at_least: int = 28,
     crop_bars: bool | Box = True,
+    start_s: float | None = None,
+    end_s: float | None = None,
     threads: int = 0,
     limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
 ) -> Iterator[Frames]:
     """The frames that `decode` gives, `chunk` at a time (the last may be shorter), in memory that does not grow.
 
     The first chunk is read as `decode` reads a video, again if it was planned wrongly; from there the video is decoded
-    straight on, once, whatever duration it declares: nothing is sought, so chunks join without a gap. Bars are found
-    in the first chunk (64 frames at least) and cut alike in all.
+    straight on, once, whatever duration it declares, so that chunks join without a gap. Bars are found in the first
+    chunk (64 frames at least) and cut alike in all.
 
     What is known at the end only, is said by the last chunk: the warnings, and `duration_s` of a file that declares
     none (before that, it is as much as has been read). `limits.frames` counts all chunks, `limits.seconds` is the time
@@ -110,7 +112,7 @@ def decode_chunks(
     """
     if chunk < 1:
         raise ConfigError(f"chunk must be at least 1 frame, got {chunk}.")
-    wish = _Wish(fps, short_side, at_least, crop_bars, 0.0, math.inf, threads)
+    wish = _Wish(fps, short_side, at_least, crop_bars, start_s or 0.0, math.inf if end_s is None else end_s, threads)
     deadline = Deadline(limits, os.fspath(path))
     with OpenFile(path, deadline) as file:
         # One frame more than is given out: whether a chunk is the last must be known when it goes.
@@ -129,33 +131,35 @@ def decode_chunks(
             reading.close()
 
 
-def decode_at(
+def decode_sampled(
     path: str | os.PathLike[str],
-    times: Sequence[float],
+    sampling: SamplingConfig,
     *,
-    fps: float = 1.0,
-    short_side: int = 256,
-    at_least: int = 28,
-    crop: Box | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
     threads: int = 0,
-    limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
+) -> Iterator[Frames]:
+    """The frames that describe a video, or the part of it in [start_s, end_s), as `decode_chunks` gives them."""
+    return decode_chunks(path, **_options(sampling), start_s=start_s, end_s=end_s, threads=threads)
+
+
+def decode_at(
+    path: str | os.PathLike[str], times: Sequence[float], sampling: SamplingConfig, *, crop: Box | None = None
 ) -> list[NDArray[np.uint8]]:
-    """The pictures [H, W, 3] that `decode` gave at these times, read again by seeking in the file.
+    """The pictures [H, W, 3] that `decode_sampled` gave at these times, read again by seeking in the file.
 
     A file whose times depend on what was read before (it holds none, or they go backwards) is read from the start.
 
     Args:
         path: the file.
-        times: of frames that `decode` or `decode_chunks` gave, as in `Frames.timestamps`; in any order.
+        times: as in `Frames.timestamps`; in any order.
+        sampling: as it was then.
         crop: as `Frames.crop` gave it.
-        fps, short_side, at_least: as they were then.
-        threads, limits: as in `decode`.
 
     Raises:
         DecodeError: as `decode`; `NoVideoError` too where there is no frame at one of the times.
     """
-    box: bool | Box = False if crop is None else crop
-    options: dict[str, Any] = {"short_side": short_side, "crop_bars": box, "threads": threads, "limits": limits}
+    options = _options(sampling) | {"crop_bars": False if crop is None else crop}
     found: dict[float, NDArray[np.uint8]] = {}
 
     def take(frames: Frames) -> None:
@@ -165,15 +169,21 @@ def decode_at(
                 found.setdefault(time_s, frames.images[place].copy())  # not all of them stay
 
     for time_s in dict.fromkeys(times):
-        start_s, end_s = max(0.0, time_s - _NEAR_S), time_s + _NEAR_S
+        span = {"fps": 1 / _NEAR_S, "at_least": 0, "start_s": max(0.0, time_s - _NEAR_S), "end_s": time_s + _NEAR_S}
         with suppress(NoVideoError):
-            take(decode(path, fps=1 / _NEAR_S, at_least=0, start_s=start_s, end_s=end_s, **options))
+            take(decode(path, **options | span))
     if not found.keys() >= set(times):
-        for frames in decode_chunks(path, chunk=64, fps=fps, at_least=at_least, **options):
+        for frames in decode_chunks(path, **options):
             take(frames)
     if absent := [time_s for time_s in times if time_s not in found]:
         raise NoVideoError(f"'{os.fspath(path)}' has no frame at {absent[0]:g} s. Was it changed since it was read?")
     return [found[time_s] for time_s in times]
+
+
+def _options(sampling: SamplingConfig) -> dict[str, Any]:
+    limits = DecodeLimits(frames=MAX_FRAMES)
+    chosen = {"fps": sampling.fps, "short_side": sampling.short_side, "at_least": sampling.at_least}
+    return {**chosen, "limits": limits}
 
 
 def probe(path: str | os.PathLike[str], *, limits: DecodeLimits = DecodeLimits()) -> VideoInfo:  # noqa: B008 - frozen
@@ -313,9 +323,9 @@ class _Reading:
             taken.coded = self.source.coded_times()
         taken.warnings = self.source.warnings
         if not taken.images and not self.given:
+            until = "its end" if math.isinf(wish.end_s) else f"{wish.end_s:g} s"
             raise NoVideoError(
-                f"'{self.file.path}' has no frame between {wish.start_s:g} s and {wish.end_s:g} s; it ends at "
-                f"{taken.end_s:g} s."
+                f"'{self.file.path}' has no frame between {wish.start_s:g} s and {until}; it ends at {taken.end_s:g} s."
             )
         taken.box = self._bars.box(taken.source_size)
 

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 
 from hapvr.errors import ConfigError, DecodeTimeoutError
 
+CHUNK_FRAMES = 256
+"""Frames of a long video that are decoded at a time: about 90 MB at 256 x 455 pixels."""
+MAX_FRAMES = 172_800
+"""Frames of a video that is read in chunks: a day at two a second."""
+
 
 @dataclass(frozen=True)
 class DecodeLimits:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hapvr.errors import ConfigError
 
 Item = TypeVar("Item")
 Times = NDArray[np.float64]
@@ -17,6 +20,20 @@ LEAST_DISTINCT = 8
 _EPSILON = 1e-9
 _IN_A_ROW = 8  # frames with impossible times after which they are taken to be possible
 _LEAP_S = 60.0
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How a video becomes pictures for a backbone: one home for training, comparing and indexing."""
+
+    fps: float = 2.0  # frames a second; short videos are sampled faster
+    at_least: int = 28  # frames of a short video, where it has them: what psi was trained on
+    short_side: int = 256  # pixels, after decoding
+    crop: int = 224  # pixels, the centre of that
+
+    def __post_init__(self) -> None:
+        if not self.fps > 0 or self.at_least < 0 or not 0 < self.crop <= self.short_side:
+            raise ConfigError(f"fps > 0, at_least >= 0 and 0 < crop <= short_side must hold; got {self}.")
 
 
 class Instants:

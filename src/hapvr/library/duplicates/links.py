@@ -16,17 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.features._threads import single_threads
-from hapvr.features.extractor import half_pays
-from hapvr.features.files import Features
+from hapvr.features import Features
+from hapvr.features.extractor import fast_dtype
 from hapvr.library.aligning import Alignment, Line, align
 from hapvr.library.duplicates.reports import Clock, DuplicateProgress, Evidence, Kind, Link
 from hapvr.library.pixels import correlations, likeness, looks
-from hapvr.library.queries import timed, times_of
 from hapvr.library.search import Compared, compare_described
 from hapvr.library.tables import Catalogue, Stored
 from hapvr.similarity.network import Descriptors
 from hapvr.similarity.segments import frame_edges
+from hapvr.workers.threads import torch_thread_pool
 
 if TYPE_CHECKING:
     from hapvr.library.store import Store
@@ -78,7 +77,7 @@ def compared(
     frames = {int(key): int(count) for key, count in zip(catalogue.keys, catalogue.frames, strict=True)}
     clock = Clock("pairs", len(pairs), progress)
     # Pixels are too few for torch to divide: its threads would wait for each other, on busy cores for long.
-    with single_threads(1) as pool:
+    with torch_thread_pool(1) as pool:
         for block in _blocks(pairs, frames):
             yield from _compared(block, store, model, catalogue, threshold, pool)
             clock.advance(len(block))
@@ -151,12 +150,12 @@ def _read(store: Store, model: Model, keys: Sequence[int]) -> dict[int, _Video]:
 
 def _described(stored: Stored, store: Store, model: Model) -> _Video:
     def read() -> Features:
-        return timed(stored.features(store.codec), store.settings.rate).informative()
+        return stored.features(store.codec).with_timestamps(store.settings.rate).drop_flat()
 
     features = read()
     pixels = None if features.miniatures is None else looks(features.miniatures)
     frames = Descriptors.of(_described_regions(features, model).as_subclass(Tensor).to(_dtype(model)))
-    return _Video(frames, times_of(features), pixels, read)
+    return _Video(frames, features.times, pixels, read)
 
 
 @torch.no_grad()
@@ -166,7 +165,7 @@ def _described_regions(features: Features, model: Model) -> Descriptors:
 
 def _dtype(model: Model) -> torch.dtype:
     """Of the region products: half precision where it is faster. Scores of links are in full precision all the same."""
-    return torch.bfloat16 if model.extractor.device.type == "cuda" or half_pays() else torch.float32
+    return fast_dtype(model.extractor.device)
 
 
 def strength_of(alike: float, agreement: float) -> float:
@@ -263,8 +262,8 @@ def _compared_both_ways(a: _Video, b: _Video, model: Model) -> tuple[Compared, C
     assert a.read is not None
     assert b.read is not None
     one, other = a.read(), b.read()
-    there = compare_described(model, _described_regions(one, model), times_of(one), other)
-    return there, compare_described(model, _described_regions(other, model), times_of(other), one)
+    there = compare_described(model, _described_regions(one, model), one.times, other)
+    return there, compare_described(model, _described_regions(other, model), other.times, one)
 
 
 def _covered(

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.errors import ConfigError
-from hapvr.features._threads import side_by_side
 from hapvr.library.candidates import count_votes, find_nearest, runs
 from hapvr.library.duplicates.reports import Clock, DuplicateProgress, Link
 from hapvr.library.records import VideoRecord
 from hapvr.library.tables import NO_KEY, Catalogue, Stored
+from hapvr.workers.threads import map_threads
 
 if TYPE_CHECKING:
     from hapvr.library.store import Store
@@ -57,7 +57,7 @@ def candidate_pairs(
     found = store.stored(asking, batch=_IN_ONE_READ, pixels=False)
     while some := list(islice(found, _IN_ONE_READ)):
         # A video is too little for torch to divide: one a thread.
-        for stored, near in zip(some, side_by_side(neighbours, some, torch.get_num_threads()), strict=True):
+        for stored, near in zip(some, map_threads(neighbours, some, torch.get_num_threads()), strict=True):
             others = [key for key in near if key != stored.key and key in known][:most]
             pairs |= {(min(stored.key, key), max(stored.key, key)) for key in others}
         clock.advance(len(some))

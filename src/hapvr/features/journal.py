@@ -1,7 +1,7 @@
 """A file that only ever passes from one complete state to the next, at whatever moment its writer is killed.
 
 HDF5 updates its tables in place: a writer that dies between two of those writes leaves a file that nobody can open.
-`Transaction` is the file object that h5py writes through instead.
+`JournaledFile` is the file object that h5py writes through instead.
 
 - Bytes beyond the committed end go straight into the file: nothing refers to them yet, and features are written once.
 - Bytes below it (HDF5's tables) are kept in memory, by pages, until `commit`.
@@ -36,7 +36,7 @@ def journal_of(path: Path) -> Path:
     return path.with_name(path.name + ".journal")
 
 
-class Transaction:
+class JournaledFile:
     """The file object of one writer, who holds the file's lock. `StorageError` if the file is in use elsewhere."""
 
     def __init__(self, path: Path, *, sync: bool) -> None:
@@ -48,7 +48,7 @@ class Transaction:
         except OSError as error:
             raise StorageError(f"'{path}' cannot be written: {error.strerror}.") from error
         try:
-            lock(self._file.fileno(), path)
+            lock_file(self._file.fileno(), path)
             if journal_of(path).exists():
                 _recover(self._file, path)
             self._journal: BinaryIO = journal_of(path).open("wb", buffering=0)
@@ -181,7 +181,7 @@ def recover(path: Path) -> None:
         return
     try:
         with path.open("r+b", buffering=0) as file:
-            lock(file.fileno(), path)
+            lock_file(file.fileno(), path)
             _recover(file, path)
         with contextlib.suppress(OSError):
             journal.unlink()
@@ -195,14 +195,14 @@ def recover(path: Path) -> None:
         ) from error
 
 
-def locked_folder(folder: Path) -> contextlib.ExitStack:
+def lock_folder(folder: Path) -> contextlib.ExitStack:
     """Take the lock of a folder, on systems where one can be opened; closing the result gives it back."""
     held = contextlib.ExitStack()
     with contextlib.suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         held.callback(os.close, number)
         try:
-            lock(number, folder)
+            lock_file(number, folder)
         except BaseException:
             held.close()
             raise
@@ -276,7 +276,7 @@ def _write_at(file: BinaryIO, offset: int, data: memoryview) -> None:
         data = data[file.write(data) :]
 
 
-def lock(descriptor: int, path: Path) -> None:
+def lock_file(descriptor: int, path: Path) -> None:
     """Take the lock of an open file or folder, which HDF5 looks at too.
 
     The system gives it back when the process ends, however it ends.

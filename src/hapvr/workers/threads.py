@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def single_threads(count: int) -> Iterator[ThreadPoolExecutor]:
+def torch_thread_pool(count: int) -> Iterator[ThreadPoolExecutor]:
     """A pool of threads that torch does not divide any further; its own number of threads is restored at the end."""
     before = torch.get_num_threads()
     pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
@@ -25,9 +25,9 @@ def single_threads(count: int) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(before)
 
 
-def side_by_side(function: Callable[[Given], Result], items: Sequence[Given], threads: int) -> list[Result]:
+def map_threads(function: Callable[[Given], Result], items: Sequence[Given], threads: int) -> list[Result]:
     """`function` of each item, `threads` at a time, in order."""
     if threads == 1 or len(items) == 1:
         return [function(item) for item in items]
-    with single_threads(min(threads, len(items))) as pool:
+    with torch_thread_pool(min(threads, len(items))) as pool:
         return list(pool.map(function, items))

@@ -1,4 +1,4 @@
-"""Blocks that processes fill, described by threads: batches are made up of whole blocks, whosever they are."""
+"""Blocks that worker processes fill, described by threads: batches are made up of whole blocks of any task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Batch(Generic[Result]):
     ends: list[Ended] = field(default_factory=list)  # of tasks whose last block is in this batch, or in one before it
 
 
-def described(
+def describe_blocks(
     crew: Crew,
     describe: Callable[[list[Block]], Sequence[Result]],
     pool: Executor,

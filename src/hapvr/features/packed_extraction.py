@@ -6,29 +6,27 @@ import importlib
 import itertools
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hapvr.errors import ConfigError, HapvrError
-from hapvr.features._pipeline import described
-from hapvr.features._threads import single_threads
-from hapvr.features.files import Features
-from hapvr.features.folders import ExtractionReport, Failure
-from hapvr.features.packed import PackedFrames
+from hapvr.features.batching import describe_blocks
+from hapvr.features.extractor import RegionExtractor
+from hapvr.features.features import Features
+from hapvr.features.packed_frames import PackedFrames
+from hapvr.features.video_extraction import ExtractionReport, Progress, ReportBuilder
 from hapvr.video.crew import Block, Bytes, Crew, Ended
-from hapvr.video.crew_work import BROKEN_PICTURE, JpegRun, JpegTask, read_jpegs, read_run, require_checksum, square
-
-if TYPE_CHECKING:
-    from hapvr.features.extractor import RegionExtractor
+from hapvr.video.jpeg import BROKEN_PICTURE, JpegRun, JpegTask, decode_centre, require_checksum, unpack_jpegs
+from hapvr.video.resizing import crop_centre
+from hapvr.workers.threads import torch_thread_pool
 
 _RUN = 32  # pictures that a process unpacks at a time
 _BLOCKS = 8  # of each process: a GPU holds those of two batches
@@ -44,7 +42,7 @@ def extract_packed(
     workers: int | None = None,
     decoder: Literal["pillow", "gpu"] = "pillow",
     dtype: torch.dtype = torch.float16,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ExtractionReport:
     """Features of packed videos, handed to `store(id, features)` one by one as they are finished, in any order.
 
@@ -68,28 +66,27 @@ def extract_packed(
         raise ConfigError(f"workers must be at least 1, got {workers}.")
     if decoder not in ("pillow", "gpu"):
         raise ConfigError(f"decoder must be 'pillow' or 'gpu', got {decoder!r}.")
-    run = _Run(packed, set(done), store, dtype, progress or (lambda _: None))
+    run = _Run(packed, done, store, dtype, progress)
     side, gpu = extractor.sampling.crop, extractor.device.type == "cuda"
     if decoder == "gpu":
-        _unpacked_there(extractor, run, dtype)
-        return run.finished()
+        _extract_by_gpu(extractor, run, dtype)
+        return run.builder.finish()
     threads = 2 if gpu else extractor.threads()  # on a GPU, one prepares a batch while another's is computed
-    pool = ThreadPoolExecutor(threads) if gpu else single_threads(threads)
-    describe = _Describe(extractor, run, dtype)
+    pool = ThreadPoolExecutor(threads) if gpu else torch_thread_pool(threads)
     with (
         Crew(
-            read_jpegs,
+            unpack_jpegs,
             run.tasks(side, _RUN),
             workers=workers or max(1, (os.cpu_count() or 1) - gpu),  # a GPU wants a core to be fed
             block_bytes=_RUN * side * side * 3,
             blocks=_BLOCKS,
-            adopt=_pinned if gpu else None,
+            adopt=_pin if gpu else None,
         ) as crew,
         pool as executor,
     ):
-        for item in described(
+        for item in describe_blocks(
             crew,
-            describe,
+            _Describer(extractor, run, dtype),
             executor,
             threads=threads,
             batch=extractor.batch,
@@ -97,20 +94,20 @@ def extract_packed(
             linger_s=_LINGER_S if gpu else 0.0,
         ):
             if isinstance(item, Ended):
-                run.ended(item.key, item.error)
+                run.end(item.key, item.error)
             else:
                 block, result = item
                 run.take(block.key, result, block.note)
-    return run.finished()
+    return run.builder.finish()
 
 
 @dataclass
-class _Open:
+class _OpenVideo:
     """A video of which some frames are described."""
 
     length: int
     regions: Tensor | None = None
-    got: int = 0
+    taken: int = 0
     wrong: str | None = None
 
 
@@ -123,53 +120,50 @@ class _Span:
     count: int
 
 
-@dataclass
 class _Run:
-    packed: PackedFrames
-    skip: set[str]
-    store: Callable[[str, Features], None]
-    dtype: torch.dtype
-    progress: Callable[[int], None]
-    report: ExtractionReport = field(default_factory=ExtractionReport)
-    start: float = field(default_factory=time.perf_counter)
-    _spans: dict[Any, list[_Span]] = field(default_factory=dict)
-    _open: dict[str, _Open] = field(default_factory=dict)
-    _taken: set[Any] = field(default_factory=set)  # tasks whose pictures have come, though not their end
+    """Tasks across videos, and videos put together from the results."""
 
-    def __post_init__(self) -> None:
-        self.report.skipped = [id for id in self.packed.ids if id in self.skip]
-        if self.report.skipped:
-            self.progress(len(self.report.skipped))
+    def __init__(
+        self,
+        packed: PackedFrames,
+        done: Iterable[str],
+        store: Callable[[str, Features], None],
+        dtype: torch.dtype,
+        progress: Progress | None,
+    ) -> None:
+        self.packed, self.store, self.dtype = packed, store, dtype
+        self.builder = ReportBuilder(packed.ids, done, progress)
+        self._spans: dict[Any, list[_Span]] = {}  # of tasks that are not over
+        self._open: dict[str, _OpenVideo] = {}
+        self._taken: set[Any] = set()  # tasks whose pictures have come, though not their end
 
-    def tasks(self, side: int, most: int) -> Iterator[tuple[int, JpegTask]]:
-        """Tasks of `most` pictures each, across videos, made as they are asked for."""
-        number, runs, spans, room = 0, list[JpegRun](), list[_Span](), most
-        lengths = self.packed.lengths
+    def tasks(self, side: int, max_pictures: int) -> Iterator[tuple[int, JpegTask]]:
+        """Tasks of `max_pictures` pictures each, across videos, made as they are asked for."""
+        skipped, lengths = set(self.builder.report.skipped), self.packed.lengths
+        numbers = itertools.count()
+        runs, spans, room = list[JpegRun](), list[_Span](), max_pictures
         for id in self.packed.ids:
-            if id in self.skip:
+            if id in skipped:
                 continue
-            self._open[id] = _Open(lengths[id])
+            self._open[id] = _OpenVideo(lengths[id])
             first = 0
-            for whole in self.packed.runs(id):
-                at = 0
-                while at < len(whole.offsets):
-                    inside = slice(at, at + room)
-                    part = replace(
-                        whole, offsets=whole.offsets[inside], sizes=whole.sizes[inside], crc32=whole.crc32[inside]
-                    )
-                    count = len(part.offsets)
-                    runs.append(part)
-                    spans.append(_Span(id, first, count))
-                    at, first, room = at + count, first + count, room - count
-                    if room == 0:
-                        self._spans[number] = spans
-                        yield number, JpegTask(tuple(runs), side)
-                        number, runs, spans, room = number + 1, [], [], most
+            while first < lengths[id]:
+                count = min(room, lengths[id] - first)
+                runs += self.packed.runs(id, first, first + count)
+                spans.append(_Span(id, first, count))
+                first, room = first + count, room - count
+                if room == 0:
+                    yield self._begin(next(numbers), runs, spans, side)
+                    runs, spans, room = [], [], max_pictures
         if runs:
-            self._spans[number] = spans
-            yield number, JpegTask(tuple(runs), side)
+            yield self._begin(next(numbers), runs, spans, side)
+
+    def _begin(self, number: int, runs: list[JpegRun], spans: list[_Span], side: int) -> tuple[int, JpegTask]:
+        self._spans[number] = spans
+        return number, JpegTask(tuple(runs), side)
 
     def count(self, key: Any) -> int:
+        """Of pictures in a task."""
         return sum(span.count for span in self._spans[key])
 
     def take(self, key: Any, result: Tensor | HapvrError, damaged: dict[int, str]) -> None:
@@ -178,8 +172,7 @@ class _Run:
         at = 0
         for span in self._spans[key]:
             video = self._open[span.id]
-            here = range(at, at + span.count)
-            bad = next((place for place in here if place in damaged), None)
+            bad = next((place for place in range(at, at + span.count) if place in damaged), None)
             if bad is not None:
                 frame = span.first + bad - at
                 video.wrong = video.wrong or f"'{self.packed.folder}': frame {frame} of '{span.id}': {damaged[bad]}"
@@ -190,42 +183,33 @@ class _Run:
                     video.regions = torch.empty((video.length, *result.shape[1:]), dtype=self.dtype)
                 # By numpy: torch would spread so small a copy over all cores, which are busy unpacking, and wait.
                 video.regions.numpy()[span.first : span.first + span.count] = result.numpy()[at : at + span.count]
-            video.got += span.count
+            video.taken += span.count
             at += span.count
 
-    def ended(self, key: Any, error: str | None) -> None:
-        """A task is over: videos that are complete are stored; what the task still owed is lost."""
+    def end(self, key: Any, error: str | None) -> None:
+        """A task is over: videos that are complete are stored; what the task has not delivered is lost."""
         spans = self._spans.pop(key)
         if key not in self._taken:
             for span in spans:
                 video = self._open[span.id]
-                video.wrong, video.got = video.wrong or error, video.got + span.count
+                video.wrong, video.taken = video.wrong or error, video.taken + span.count
         self._taken.discard(key)
         for id in dict.fromkeys(span.id for span in spans):
             # Another task that ended before this one may have found it complete.
-            if id in self._open and self._open[id].got == self._open[id].length:
+            if id in self._open and self._open[id].taken == self._open[id].length:
                 self._finish(id, self._open.pop(id))
 
-    def _finish(self, id: str, video: _Open) -> None:
+    def _finish(self, id: str, video: _OpenVideo) -> None:
         if video.wrong is None and video.regions is not None:
             try:
                 self.store(id, Features(video.regions, self.packed.timestamps(id), self.packed.low_information(id)))
             except HapvrError as refusal:
                 video.wrong = str(refusal)
-        if video.wrong is None:
-            self.report.done.append(id)
-            self.report.frames += video.length
-        else:
-            self.report.failed.append(Failure(id, str(self.packed.folder), video.wrong))
-        self.progress(1)
-
-    def finished(self) -> ExtractionReport:
-        self.report.wall_s = time.perf_counter() - self.start
-        return self.report
+        self.builder.add(id, str(self.packed.folder), video.wrong, frames=video.length)
 
 
-class _Describe:
-    """Regions of blocks of pictures, one tensor a block, on the host; each thread has a stream of its own."""
+class _Describer:
+    """Regions of blocks of pictures, one tensor a block, on the host; each thread has a CUDA stream of its own."""
 
     def __init__(self, extractor: RegionExtractor, run: _Run, dtype: torch.dtype) -> None:
         self._extractor, self._run, self._dtype = extractor, run, dtype
@@ -253,6 +237,7 @@ class _Describe:
         return torch.cuda.stream(self._local.stream)
 
     def regions(self, pictures: list[Tensor], total: int) -> Tensor:
+        """The regions of so many pictures [N, S, S, 3], given in parts, as one tensor on the host."""
         extractor = self._extractor
         # What is compiled is compiled for one size of batch.
         length = max(total, extractor.batch) if extractor.compiled else total
@@ -262,10 +247,10 @@ class _Describe:
         for part in pictures:
             batch[at : at + len(part)].copy_(part, non_blocking=True)
             at += len(part)
-        return _on_the_host(extractor.regions(batch)[:total].to(self._dtype))
+        return _copy_to_host(extractor.regions(batch)[:total].to(self._dtype))
 
 
-def _on_the_host(values: Tensor) -> Tensor:
+def _copy_to_host(values: Tensor) -> Tensor:
     """A copy on the host. The thread sleeps until it is there: waiting as CUDA does it takes a core."""
     if values.device.type != "cuda":
         return values.cpu()
@@ -277,8 +262,8 @@ def _on_the_host(values: Tensor) -> Tensor:
     return host
 
 
-def _pinned(memory: Bytes) -> Callable[[], None]:
-    """Let the GPU read this memory itself; without that, copying to it is slower and waits."""
+def _pin(memory: Bytes) -> Callable[[], None]:
+    """Let the GPU read this memory itself; without that, copying to it is slower and waits. Returns what undoes it."""
     runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     address = memory.ctypes.data
     if int(runtime.cudaHostRegister(address, memory.nbytes, 0)) != 0:
@@ -289,7 +274,7 @@ def _pinned(memory: Bytes) -> Callable[[], None]:
 # --- unpacking on the GPU --------------------------------------------------------------------------------------------
 
 
-def _unpacked_there(extractor: RegionExtractor, run: _Run, dtype: torch.dtype) -> None:
+def _extract_by_gpu(extractor: RegionExtractor, run: _Run, dtype: torch.dtype) -> None:
     """The same with pictures that the GPU unpacks; threads read the files."""
     try:
         unpack: Any = importlib.import_module("torchvision.io")
@@ -297,41 +282,24 @@ def _unpacked_there(extractor: RegionExtractor, run: _Run, dtype: torch.dtype) -
         raise ConfigError("decoder='gpu' needs torchvision; without it, use decoder='pillow'.") from error
     if extractor.device.type != "cuda":
         raise ConfigError(f"decoder='gpu' unpacks on a GPU, and the extractor is on '{extractor.device}'.")
-    side, describe = extractor.sampling.crop, _Describe(extractor, run, dtype)
+    side, describer = extractor.sampling.crop, _Describer(extractor, run, dtype)
 
     def work(task: JpegTask) -> tuple[Tensor, dict[int, str]]:
-        damaged: dict[int, str] = {}
-        files: list[Tensor] = []
-        sizes: list[tuple[int, int]] = []
-        for piece in task.runs:
-            try:
-                data = read_run(piece)
-            except HapvrError as error:
-                damaged |= dict.fromkeys(range(len(sizes), len(sizes) + len(piece.offsets)), str(error))
-                data = []
-            sizes += [piece.size] * len(piece.offsets)
-            for place, (picture, checksum) in enumerate(
-                zip(data, piece.crc32, strict=bool(data)), len(sizes) - len(piece.offsets)
-            ):
-                try:
-                    require_checksum(picture, checksum)
-                    files.append(torch.frombuffer(picture, dtype=torch.uint8))
-                except HapvrError as error:
-                    damaged[place] = str(error)
+        files, sizes, damaged = _read_files(task)
         whole = [place for place in range(len(sizes)) if place not in damaged]
-        with describe.stream():
+        with describer.stream():
             pictures = torch.zeros((len(sizes), side, side, 3), dtype=torch.uint8, device=extractor.device)
             try:
                 decoded = unpack.decode_jpeg(files, mode=unpack.ImageReadMode.RGB, device=extractor.device)
-                squares = [_square(picture, sizes[place], side) for place, picture in zip(whole, decoded, strict=True)]
-                pictures[whole] = torch.stack(squares).permute(0, 2, 3, 1)
+                for place, picture in zip(whole, decoded, strict=True):
+                    pictures[place] = _crop_decoded(picture, sizes[place], side)
             except (RuntimeError, HapvrError):  # one of them is damaged, or smaller than the square
                 for place, file in zip(whole, files, strict=True):
                     try:
-                        pictures[place] = torch.from_numpy(square(file.numpy().data, sizes[place], side).copy())
+                        pictures[place] = torch.from_numpy(decode_centre(file.numpy().data, sizes[place], side).copy())
                     except (*BROKEN_PICTURE, HapvrError) as error:
                         damaged[place] = str(error) or type(error).__name__
-            return describe.regions([pictures], len(pictures)), damaged
+            return describer.regions([pictures], len(pictures)), damaged
 
     waiting: deque[tuple[int, Future[tuple[Tensor, dict[int, str]]]]] = deque()
     with ThreadPoolExecutor(4) as pool:
@@ -346,17 +314,38 @@ def _unpacked_there(extractor: RegionExtractor, run: _Run, dtype: torch.dtype) -
                 key, future = waiting.popleft()
                 try:
                     run.take(key, *future.result())
-                    run.ended(key, None)
+                    run.end(key, None)
                 except HapvrError as error:
-                    run.ended(key, str(error))
+                    run.end(key, str(error))
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _square(picture: Tensor, size: tuple[int, int], side: int) -> Tensor:
-    """The centre of [3, H, W]: [3, side, side]."""
+def _read_files(task: JpegTask) -> tuple[list[Tensor], list[tuple[int, int]], dict[int, str]]:
+    """The bytes of the pictures that are whole, the sizes of all, and what is wrong with the others, by place."""
+    files: list[Tensor] = []
+    sizes: list[tuple[int, int]] = []
+    damaged: dict[int, str] = {}
+    for run in task.runs:
+        first = len(sizes)
+        sizes += [run.size] * len(run.offsets)
+        try:
+            pictures = run.read()
+        except HapvrError as error:
+            damaged |= dict.fromkeys(range(first, len(sizes)), str(error))
+            continue
+        for place, (picture, checksum) in enumerate(zip(pictures, run.crc32, strict=True), first):
+            try:
+                require_checksum(picture, checksum)
+                files.append(torch.frombuffer(picture, dtype=torch.uint8))
+            except HapvrError as error:
+                damaged[place] = str(error)
+    return files, sizes, damaged
+
+
+def _crop_decoded(picture: Tensor, size: tuple[int, int], side: int) -> Tensor:
+    """The centre of [3, H, W]: [side, side, 3]."""
     height, width = picture.shape[1:]
     if (width, height) != size or min(size) < side:
         raise ConfigError(f"a picture of {width}x{height}, not of {size}.")
-    top, left = (height - side) // 2, (width - side) // 2
-    return picture[:, top : top + side, left : left + side]
+    return crop_centre(picture.permute(1, 2, 0), side)

@@ -10,9 +10,7 @@ is read against its checksum, and the whole shard can be. Reading takes Pillow a
 
 from __future__ import annotations
 
-import io
 import itertools
-import math
 import os
 import tarfile
 import zlib
@@ -24,34 +22,30 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError
-from hapvr.features._layout import Setting, check_attributes, require_same, sentence
-from hapvr.features._shards import (
-    BROKEN,
+from hapvr.features.attributes import Setting, check_attributes, require_same, sentence
+from hapvr.features.journal import lock_folder
+from hapvr.features.packed_index import (
     COPY,
     FORMAT,
-    LONGEST_SIDE,
+    MAX_SIDE,
     VERSION,
+    Flags,
     Images,
+    PackedVideo,
     Shard,
     Times,
-    Video,
     join_parts,
     read_shards,
     remove_unfinished,
-    require_size,
-    shard_checksum,
 )
-from hapvr.features._transaction import locked_folder
 from hapvr.storage import sha256_bytes, write_bytes, write_json
-from hapvr.video.crew_work import JpegRun, encode_jpeg, reduced
+from hapvr.video.jpeg import BROKEN_PICTURE, JpegRun, encode_jpeg, open_jpeg, require_checksum
+from hapvr.video.resizing import reduced_size
 
-Flags = NDArray[np.bool_]
-
-_BLOCK = 512  # tar's
+_BLOCK = 512  # bytes of a block of a tar
 _RUN = 16  # frames that a thread decodes at a time
 _AHEAD_BYTES = 256 * 2**20  # of decoded frames that wait for the caller
 
@@ -98,20 +92,17 @@ class PackedWriter:
                 f"{shard_mib}, {short_side} and {quality}."
             )
         check_attributes(attributes or {})
-        threads = _workers(workers)
+        threads = _count_threads(workers)
         self.folder = Path(folder)
-        self._short_side = short_side
-        self._settings: dict[str, Any] = {
-            "quality": quality,
-            "short_side": short_side,
-            "attributes": dict(attributes or {}),
-        }
-        self._most = int(shard_mib * 2**20)
+        self.encoding = (quality, short_side)  # of its JPEG pictures: quality and largest short side
+        shared = dict(attributes or {})
+        self._settings: dict[str, Any] = {"quality": quality, "short_side": short_side, "attributes": shared}
+        self._max_bytes = int(shard_mib * 2**20)  # of a shard
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"'{self.folder}' cannot be written: {error.strerror}.") from error
-        self._lock = locked_folder(self.folder)
+        self._lock = lock_folder(self.folder)
         try:
             shards = read_shards(self.folder)
             for shard in shards:
@@ -125,12 +116,8 @@ class PackedWriter:
         self._number = 1 + max((shard.number for shard in shards), default=-1)
         self._waiting: list[str] = []  # complete in the shard that is being filled
         self._pool = ThreadPoolExecutor(threads)
-        self._live = True
-        self._begin()
-
-    def _begin(self) -> None:
-        self._shard = bytearray()
-        self._parts: list[dict[str, Any]] = []
+        self._open = True
+        self._shard, self._parts = bytearray(), list[dict[str, Any]]()
 
     def done_ids(self) -> Collection[str]:
         """The ids of the videos that are safely in the folder, with all their frames."""
@@ -143,15 +130,27 @@ class PackedWriter:
             id: any text.
             images: uint8 [T, H, W, 3], RGB.
             timestamps: float64 [T], seconds, strictly increasing.
-            low_information: bool [T], which frames say nothing, where that is known.
+            low_information: bool [T], which frames are flat or repeated, where that is known.
 
         Raises:
             ShapeError, DataError: images, timestamps or id are not such, or a frame alone is larger than a shard.
             StorageError: the folder has the id already, or cannot be written.
         """
-        _check_video(id, images, timestamps, low_information)
-        height, width = reduced(images.shape[1], images.shape[2], self._short_side)
-        self._add(id, self._encoded(images, (width, height)), timestamps, (width, height), low_information)
+        if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
+            array = isinstance(images, np.ndarray)
+            given = f"{images.dtype} {list(images.shape)}" if array else f"a {type(images).__name__}"
+            raise ShapeError(f"images must be a uint8 array [T, H, W, 3], got {given}.")
+        quality, short_side = self.encoding
+        height, width = reduced_size(images.shape[1], images.shape[2], short_side)
+        _check_video(id, images.shape[:3], timestamps, low_information)
+
+        def encode(image: Images) -> bytes:
+            return encode_jpeg(image, quality, (width, height))
+
+        # Not all at once: a long video is large even as JPEG.
+        parts = (images[start : start + 64] for start in range(0, len(images), 64))
+        pictures = itertools.chain.from_iterable(self._pool.map(encode, part) for part in parts)
+        self._add(id, pictures, timestamps, (width, height), low_information)
 
     def add_encoded(
         self,
@@ -167,19 +166,13 @@ class PackedWriter:
         The pictures are trusted to be such; reading checks them.
         """
         width, height = size
-        blank = np.broadcast_to(np.zeros((), np.uint8), (len(pictures), height, width, 3))  # of the same shape
-        _check_video(id, blank, timestamps, low_information)
+        _check_video(id, (len(pictures), height, width), timestamps, low_information)
         self._add(id, pictures, timestamps, size, low_information)
-
-    @property
-    def encoding(self) -> tuple[int, int | None]:
-        """Quality and largest short side of its JPEG pictures."""
-        return self._settings["quality"], self._short_side
 
     def _add(
         self, id: str, pictures: Iterable[bytes], timestamps: Times, size: tuple[int, int], flags: Flags | None
     ) -> None:
-        if not self._live:
+        if not self._open:
             raise StorageError(f"'{self.folder}' is closed to this writer. Open another `PackedWriter` on it to go on.")
         if id in self._done or id in self._waiting:
             raise StorageError(f"'{self.folder}' has '{id}' already. Leave out `done_ids()`, or use another folder.")
@@ -195,21 +188,15 @@ class PackedWriter:
             raise
         self._waiting.append(id)
 
-    def _encoded(self, images: Images, size: tuple[int, int]) -> Iterator[bytes]:
-        def encode(image: Images) -> bytes:
-            return encode_jpeg(image, self._settings["quality"], size)
-
-        for start in range(0, len(images), 64):  # not all at once: a long video is large even as JPEG
-            yield from self._pool.map(encode, images[start : start + 64])
-
     def _append(self, video: dict[str, Any], index: int, timestamp: float, data: bytes, flag: int | None) -> None:
-        room = _BLOCK + _padded(len(data)) + 2 * _BLOCK  # header, picture, and the tar's end
-        if room > self._most:
+        padding = bytes(-len(data) % _BLOCK)
+        room = _BLOCK + len(data) + len(padding) + 2 * _BLOCK  # header, picture, and the tar's end
+        if room > self._max_bytes:
             raise DataError(
-                f"Frame {index} of '{video['id']}' takes {room:,} bytes, more than a shard of {self._most:,}. Give a "
-                "larger shard_mib or a smaller short_side."
+                f"Frame {index} of '{video['id']}' takes {room:,} bytes, more than a shard of {self._max_bytes:,}. "
+                "Give a larger shard_mib or a smaller short_side."
             )
-        if len(self._shard) + room > self._most:
+        if len(self._shard) + room > self._max_bytes:
             self._finish_shard()
         if not self._parts or self._parts[-1]["id"] != video["id"]:
             self._parts.append({**video, "first": index, "timestamps": [], "offsets": [], "sizes": [], "crc32": []})
@@ -223,7 +210,7 @@ class PackedWriter:
         part["crc32"].append(zlib.crc32(data))
         if flag is not None:
             part.setdefault("low_information", []).append(flag)
-        self._shard += data + bytes(_padded(len(data)) - len(data))
+        self._shard += data + padding
 
     def _finish_shard(self) -> None:
         data = bytes(self._shard) + bytes(2 * _BLOCK)
@@ -241,16 +228,16 @@ class PackedWriter:
             write_bytes(path, data, hint=hint)
             write_json(path.with_suffix(".json"), index, indent=None, hint=hint)
         except StorageError:
-            self._live = False
+            self._open = False
             raise
         self._number += 1
         self._done.update(self._waiting)
         self._waiting.clear()
-        self._begin()
+        self._shard, self._parts = bytearray(), []
 
     def flush(self) -> None:
         """Put the shard that is being filled in place, full or not."""
-        if self._live and self._parts:
+        if self._open and self._parts:
             self._finish_shard()
 
     def close(self) -> None:
@@ -258,7 +245,7 @@ class PackedWriter:
         try:
             self.flush()
         finally:
-            self._live = False
+            self._open = False
             self._pool.shutdown()
             self._lock.close()
 
@@ -281,7 +268,7 @@ class PackedFrames:
         self.folder = folder
         self._shards = shards
         self._videos, self._incomplete = join_parts(shards, folder)
-        self._workers = _workers(workers)
+        self._threads = _count_threads(workers)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, workers: int | None = None) -> PackedFrames:
@@ -302,7 +289,7 @@ class PackedFrames:
         if not shards:
             raise StorageError(f"'{folder}' holds no packed frames: it has no frames-00000.json. {COPY}")
         for shard in shards:
-            require_size(shard)
+            shard.require_size()
         return cls(folder, shards, workers)
 
     @property
@@ -339,15 +326,15 @@ class PackedFrames:
         return self._video(id).timestamps.copy()
 
     def low_information(self, id: str) -> Flags | None:
-        """Which of a video's frames say nothing, bool [T]; None where whoever packed it did not tell."""
+        """Which of a video's frames are flat or repeated, bool [T]; None where that is not known."""
         return self._video(id).low_information
 
     def frames(self, id: str, *, size: int | None = None) -> tuple[Images, Times]:
         """All frames of a video, uint8 [T, H, W, 3], and their times, float64 [T]; `size` as in `load_all`."""
         video = self._video(id)
-        images = video.empty(size)
+        images = _allocate(video, size)
         for start in range(0, len(images), _RUN):
-            self._decode(video, start, images[start : start + _RUN], size)
+            _decode(video, start, images[start : start + _RUN], size)
         return images, video.timestamps.copy()
 
     def frame(self, id: str, index: int) -> Images:
@@ -357,7 +344,7 @@ class PackedFrames:
         if not -length <= index < length:
             raise DataError(f"'{id}' has frames 0 to {length - 1}, got {index}.")
         image: Images = np.empty((video.height, video.width, 3), np.uint8)
-        self._decode(video, index % length, image[None], None)
+        _decode(video, index % length, image[None], None)
         return image
 
     def load_all(
@@ -374,36 +361,38 @@ class PackedFrames:
         """
         if size is not None and size < 1:
             raise ConfigError(f"size must be at least 1 pixel, got {size}.")
-        waiting: deque[tuple[Video, Images, list[Future[None]]]] = deque()
+        waiting: deque[tuple[PackedVideo, Images, list[Future[None]]]] = deque()
         ahead = 0
-        with ThreadPoolExecutor(self._workers) as pool:
+
+        def finish() -> tuple[str, Images, Times]:
+            video, images, runs = waiting.popleft()
+            for run in runs:
+                run.result()
+            return video.id, images, video.timestamps.copy()
+
+        with ThreadPoolExecutor(self._threads) as pool:
             try:
                 for id in self._videos if ids is None else ids:
                     video = self._video(id)
-                    images = video.empty(size)
+                    images = _allocate(video, size)
                     runs = [(start, images[start : start + _RUN]) for start in range(0, len(images), _RUN)]
-                    waiting.append((video, images, [pool.submit(self._decode, video, *run, size) for run in runs]))
+                    waiting.append((video, images, [pool.submit(_decode, video, *run, size) for run in runs]))
                     ahead += images.nbytes
                     while ahead > _AHEAD_BYTES and len(waiting) > 1:
                         ahead -= waiting[0][1].nbytes
-                        yield _awaited(*waiting.popleft())
+                        yield finish()
                 while waiting:
-                    yield _awaited(*waiting.popleft())
+                    yield finish()
             finally:
                 pool.shutdown(cancel_futures=True)
 
-    def runs(self, id: str) -> list[JpegRun]:
-        """Where the pictures of a video lie: one run for each shard that has some, in order."""
-        video = self._video(id)
-        size = video.width, video.height
-        return [
-            JpegRun(str(part.shard.path), size, tuple(part.offsets), tuple(part.sizes), tuple(part.crc32))
-            for part in video.parts
-        ]
+    def runs(self, id: str, start: int = 0, stop: int | None = None) -> list[JpegRun]:
+        """Where some frames of a video lie, by default all: one run for each shard that has some, in order."""
+        return self._video(id).runs(start, stop)
 
     def verify(self) -> None:
         """Compare every shard with its checksum; raise one `StorageError` that names every shard that is damaged."""
-        damaged = [shard for shard in self._shards if shard_checksum(shard) != shard.sha256]
+        damaged = [shard for shard in self._shards if shard.is_damaged()]
         if damaged:
             names = ", ".join(f"'{shard.path.name}'" for shard in damaged[:20])
             videos = sum(any(part.shard in damaged for part in video.parts) for video in self._videos.values())
@@ -412,9 +401,7 @@ class PackedFrames:
                 f"frames of {videos} videos. {COPY}"
             )
 
-    # --- reading ---------------------------------------------------------------------------------------------------
-
-    def _video(self, id: str) -> Video:
+    def _video(self, id: str) -> PackedVideo:
         if id not in self._videos:
             known = ", ".join(f"'{known}'" for known in itertools.islice(self._videos, 3))
             raise StorageError(
@@ -422,37 +409,32 @@ class PackedFrames:
             )
         return self._videos[id]
 
-    def _decode(self, video: Video, start: int, images: Images, size: int | None) -> None:
-        """Fill `images` with the frames of a video from `start` on."""
-        stop = start + len(images)
-        for part in video.parts:
-            first, last = max(start, part.first), min(stop, part.first + len(part.offsets))
-            if first >= last:
-                continue
-            inside = slice(first - part.first, last - part.first)
-            offsets, sizes, checksums = part.offsets[inside], part.sizes[inside], part.crc32[inside]
+
+def _allocate(video: PackedVideo, size: int | None) -> Images:
+    """Memory for the frames of a video, of their own size or as squares."""
+    height, width = (video.height, video.width) if size is None else (size, size)
+    return np.empty((len(video.timestamps), height, width, 3), np.uint8)
+
+
+def _decode(video: PackedVideo, start: int, images: Images, size: int | None) -> None:
+    """Fill `images` with the frames of a video from `start` on."""
+    at = 0
+    for run in video.runs(start, start + len(images)):
+        for data, count, checksum in zip(run.read(), run.sizes, run.crc32, strict=True):
             try:
-                with part.shard.path.open("rb") as file:
-                    file.seek(offsets[0])
-                    data = memoryview(file.read(offsets[-1] + sizes[-1] - offsets[0]))
-            except OSError as error:
-                raise StorageError(f"'{part.shard.path}' cannot be read: {error.strerror}. {COPY}") from error
-            for index, offset, count, checksum in zip(range(first, last), offsets, sizes, checksums, strict=True):
-                picture = data[offset - offsets[0] : offset - offsets[0] + count]
-                try:
-                    if len(picture) != count or zlib.crc32(picture) != checksum:
-                        raise DataError("its bytes are not those that were written.")
-                    images[index - start] = _picture(picture, video, size)
-                except (*BROKEN, HapvrError) as error:
-                    raise StorageError(
-                        f"'{part.shard.path}': frame {index} of '{video.id}' is damaged: {sentence(error)} {COPY}"
-                    ) from error
+                if len(data) != count:
+                    raise DataError("the file ends before it.")
+                require_checksum(data, checksum)
+                images[at] = _decode_picture(data, run.size, size)
+            except (*BROKEN_PICTURE, HapvrError) as error:
+                raise StorageError(
+                    f"'{run.path}': frame {start + at} of '{video.id}' is damaged: {sentence(error)} {COPY}"
+                ) from error
+            at += 1
 
 
-def _picture(data: memoryview, video: Video, size: int | None) -> Images:
-    with Image.open(io.BytesIO(data), formats=["JPEG"]) as picture:
-        if picture.size != (video.width, video.height) or picture.mode != "RGB":
-            raise DataError(f"it is {picture.size} {picture.mode}, not {(video.width, video.height)} RGB.")
+def _decode_picture(data: memoryview, packed_size: tuple[int, int], size: int | None) -> Images:
+    with open_jpeg(data, packed_size) as picture:
         if size is None:
             return np.asarray(picture)
         picture.draft("RGB", (size, size))  # decodes at a half, a quarter or an eighth where that is still large enough
@@ -465,40 +447,21 @@ def _picture(data: memoryview, video: Video, size: int | None) -> Images:
         )
 
 
-def _awaited(video: Video, images: Images, runs: Iterable[Future[None]]) -> tuple[str, Images, Times]:
-    for run in runs:
-        run.result()
-    return video.id, images, video.timestamps.copy()
-
-
-def _check_video(id: str, images: Images, timestamps: Times, flags: Flags | None) -> None:
+def _check_video(id: str, shape: tuple[int, ...], times: Times, flags: Flags | None) -> None:
+    """Raise unless this can be a video of [T, H, W] with these times and flags."""
     if not isinstance(id, str) or id.encode("utf-8", "replace").decode() != id:
         raise DataError(f"An id is valid Unicode text, got {id!r}.")
-    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
-        given = (
-            f"{images.dtype} {list(images.shape)}" if isinstance(images, np.ndarray) else f"a {type(images).__name__}"
-        )
-        raise ShapeError(f"images must be a uint8 array [T, H, W, 3], got {given}.")
-    if 0 in images.shape or max(images.shape[1:3]) > LONGEST_SIDE:
-        raise DataError(
-            f"'{id}' must have a frame at least, of sides from 1 to {LONGEST_SIDE}, got {list(images.shape)}."
-        )
-    times = timestamps
-    if not isinstance(times, np.ndarray) or times.dtype != np.float64 or times.shape != images.shape[:1]:
-        raise ShapeError(f"timestamps must be a float64 array [{len(images)}], one per frame.")
+    if 0 in shape or max(shape[1:]) > MAX_SIDE:
+        raise DataError(f"'{id}' must have a frame at least, of sides from 1 to {MAX_SIDE}, got {list(shape)}.")
+    if not isinstance(times, np.ndarray) or times.dtype != np.float64 or times.shape != shape[:1]:
+        raise ShapeError(f"timestamps must be a float64 array [{shape[0]}], one per frame.")
     if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
         raise DataError(f"The timestamps of '{id}' must be finite and strictly increasing.")
-    if flags is not None and (
-        not isinstance(flags, np.ndarray) or flags.dtype != np.bool_ or flags.shape != images.shape[:1]
-    ):
-        raise ShapeError(f"low_information must be a bool array [{len(images)}], one per frame.")
+    if flags is not None and (not isinstance(flags, np.ndarray) or flags.dtype != np.bool_ or flags.shape != shape[:1]):
+        raise ShapeError(f"low_information must be a bool array [{shape[0]}], one per frame.")
 
 
-def _padded(size: int) -> int:
-    return math.ceil(size / _BLOCK) * _BLOCK
-
-
-def _workers(workers: int | None) -> int:
+def _count_threads(workers: int | None) -> int:
     if workers is not None and workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}.")
     return workers or os.cpu_count() or 1

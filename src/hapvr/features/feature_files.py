@@ -1,26 +1,22 @@
-"""Features at rest: the HDF5 layout in which the field publishes them, read strictly and written safely.
+"""Feature files: the HDF5 layout in which the field publishes features, read strictly and written safely.
 
 A file holds one dataset per video, named by the video's id: [T, R, D] (or [T, D], which is one region a frame), float32
-or float16, usually gzip. An id with "/" in it lies in nested groups, as HDF5 names go. What that layout lacks is kept
-where its other readers do not look: frame times as the attribute `timestamps` of a dataset (float64 [T], seconds),
-which frames say nothing as `low_information` (uint8 [T], 0 or 1), the checksum of its values as `crc32`, and the
-settings that features must share to be compared (model, rate) as attributes of the file.
+or float16, usually gzip. An id with "/" in it lies in nested groups. What that layout lacks is kept in attributes of a
+dataset: frame times as `timestamps` (float64 [T], seconds), flat and repeated frames as `low_information` (uint8 [T],
+0 or 1), the checksum of the values as `crc32`; settings that features must share to be compared (model, rate) are
+attributes of the file.
 
-Reading trusts nothing: whatever is damaged, cut short, of another shape or not finite is a `StorageError` that names
-the file and the video. Writing survives being killed: see `FeatureWriter`.
+Whatever is damaged, cut short, of another shape or not finite is a `StorageError` that names the file and the video.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -28,86 +24,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.checks import require_finite, require_tensor, shape_of
-from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError
-from hapvr.features import _layout as layout
-from hapvr.features._layout import Setting
-from hapvr.features._transaction import Transaction, recover
+from hapvr.errors import ConfigError, DataError, HapvrError, StorageError
+from hapvr.features import hdf5_layout as layout
+from hapvr.features.attributes import Setting, check_attributes, require_same, sentence
+from hapvr.features.features import Features, max_magnitude
+from hapvr.features.journal import JournaledFile, recover
 from hapvr.interrupts import uninterrupted
 
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("f4"), "float16": np.dtype("f2")}
-_LONGEST_ID = 8192  # HDF5 takes 64 KiB of UTF-8
+_MAX_ID = 8192  # HDF5 takes 64 KiB of UTF-8
 _Reader = Callable[[Any, np.dtype[Any]], NDArray[Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class Features:
-    """The region vectors of one video, and when its frames were.
-
-    `ShapeError` or `DataError` where the fields contradict each other.
-
-    Attributes:
-        regions: floating point [T, R, D], at least one frame; finite.
-        timestamps: float64 [T], seconds, strictly increasing; None where they are not known, as in published files.
-        low_information: bool [T], True for a frame that is flat or repeats the one before it; None where not known.
-        miniatures: uint8 [T, S, S], the frames as tiny grey pictures; None where not known, as in files.
-
-    >>> features = Features(torch.ones(2, 9, 4), np.array([0.0, 1.0]))
-    >>> len(features), features.timestamps.tolist()
-    (2, [0.0, 1.0])
-    """
-
-    regions: Tensor
-    timestamps: NDArray[np.float64] | None = None
-    low_information: NDArray[np.bool_] | None = None
-    miniatures: NDArray[np.uint8] | None = None
-
-    def __post_init__(self) -> None:
-        require_tensor(self.regions, "regions", dims=3, axes="[T, R, D]", hint="One video at a time, regions kept.")
-        if 0 in self.regions.shape:
-            raise DataError(f"Features hold at least one value, got regions of shape {list(self.regions.shape)}.")
-        if not math.isfinite(_largest(self.regions)):
-            require_finite(self.regions, "regions")
-        for name, dtype in (("timestamps", np.float64), ("low_information", np.bool_)):
-            values = getattr(self, name)
-            if values is None:
-                continue
-            if not isinstance(values, np.ndarray) or values.dtype != dtype or values.shape != self.regions.shape[:1]:
-                given = f"{values.dtype} {list(values.shape)}" if isinstance(values, np.ndarray) else shape_of(values)
-                kind = f"a {np.dtype(dtype).name} array [{len(self.regions)}], one per frame"
-                raise ShapeError(f"{name} must be {kind}; got {given}.")
-        small = self.miniatures
-        if small is not None and (small.dtype != np.uint8 or small.ndim != 3 or len(small) != len(self.regions)):
-            raise ShapeError(f"miniatures must be uint8 [{len(self.regions)}, S, S]; got {small.dtype} {small.shape}.")
-        times = self.timestamps
-        if times is not None and (not np.isfinite(times).all() or (np.diff(times) <= 0).any()):
-            raise DataError("timestamps must be finite and strictly increasing.")
-
-    def __len__(self) -> int:
-        return len(self.regions)
-
-    def informative(self) -> Features:
-        """The frames that are not of low information; all of them, if it is not known or none would be left."""
-        if self.low_information is None or self.low_information.all() or not self.low_information.any():
-            return self
-        kept = ~self.low_information
-        times = None if self.timestamps is None else self.timestamps[kept]
-        small = None if self.miniatures is None else self.miniatures[kept]
-        return Features(self.regions[torch.from_numpy(kept)], times, self.low_information[kept], small)
-
-
-def joined(parts: Sequence[Features]) -> Features:
-    """Features of one video that came in parts, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    regions = torch.cat([part.regions for part in parts])
-    return Features(regions, *(_joined(parts, name) for name in ("timestamps", "low_information", "miniatures")))
-
-
-def _joined(parts: Sequence[Features], name: str) -> NDArray[Any] | None:
-    """One field of all parts; None unless each has it."""
-    values = [value for part in parts if (value := getattr(part, name)) is not None]
-    return np.concatenate(values) if len(values) == len(parts) else None
 
 
 class FeatureFile:
@@ -180,7 +106,7 @@ class FeatureFile:
 
     def require(self, attributes: Mapping[str, Setting]) -> None:
         """Raise `StorageError` unless the file's attributes hold these values: features of two models do not mix."""
-        layout.require_same(self.path, self.attributes, attributes)
+        require_same(self.path, self.attributes, attributes)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -195,7 +121,7 @@ class FeatureFile:
         return self._read(id, layout.read_whole)
 
     def low_information(self, id: str) -> NDArray[np.bool_] | None:
-        """Which frames of a video say nothing, [T], without reading its vectors; None where it is not known."""
+        """Which frames of a video are flat or repeated, [T], without reading its vectors; None where not known."""
         try:
             return layout.read_flags(self._dataset(id))
         except (*layout.BROKEN, HapvrError) as error:
@@ -253,9 +179,7 @@ class FeatureFile:
     def __enter__(self) -> FeatureFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- reading one video -----------------------------------------------------------------------------------------
@@ -269,7 +193,7 @@ class FeatureFile:
             layout.require_checksum(dataset, values)
             regions = torch.from_numpy(values).reshape(entry.shape[0], *entry.dims)
             times, low = dataset.attrs.get(layout.TIMESTAMPS), layout.read_flags(dataset)
-            return Features(_converted(regions, self.dtype), None if times is None else np.asarray(times), low)
+            return Features(_convert(regions, self.dtype), None if times is None else np.asarray(times), low)
         except (*layout.BROKEN, HapvrError) as error:
             raise self._broken(id, error) from error
 
@@ -285,9 +209,7 @@ class FeatureFile:
             raise self._broken(id, error) from error
 
     def _broken(self, id: str, error: Exception) -> StorageError:
-        return StorageError(
-            f"'{self.path}': the features of '{id}' cannot be used: {layout.sentence(error)} {layout.COPY}"
-        )
+        return StorageError(f"'{self.path}': the features of '{id}' cannot be used: {sentence(error)} {layout.COPY}")
 
 
 class FeatureWriter:
@@ -327,7 +249,7 @@ class FeatureWriter:
             raise ConfigError(f"dtype must be 'float32' or 'float16', got {dtype!r}.")
         if compression not in ("gzip", None):
             raise ConfigError(f"compression must be 'gzip' or None, got {compression!r}.")
-        layout.check_attributes(attributes or {})
+        check_attributes(attributes or {})
         self.path = Path(path)
         self.dims = dims
         self._dtype = _DTYPES[dtype]
@@ -336,12 +258,12 @@ class FeatureWriter:
             layout.create(self.path, attributes or {}, sync=sync)
         recover(self.path)
         layout.open_h5(self.path, str(self.path), "r").close()  # HDF5 takes a file object for more than it takes a file
-        self._file = Transaction(self.path, sync=sync)
+        self._file = JournaledFile(self.path, sync=sync)
         try:
             self._h5 = layout.open_h5(self.path, self._file, "r+")
             entries = layout.survey(self._h5, self.path)
             if attributes is not None:
-                layout.require_same(self.path, layout.attributes_of(self._h5, self.path), attributes)
+                require_same(self.path, layout.attributes_of(self._h5, self.path), attributes)
             self._require_alike(entries)
         except BaseException:
             self.close()
@@ -384,7 +306,7 @@ class FeatureWriter:
                 f"'{self.path}' takes features of {layout.in_words(self.dims)}, '{id}' has {layout.in_words(dims)}: "
                 "another model or layout. Write it into another file."
             )
-        if (largest := _largest(features.regions)) > (most := float(np.finfo(self._dtype).max)):
+        if (largest := max_magnitude(features.regions)) > (most := float(np.finfo(self._dtype).max)):
             raise DataError(f"The regions of '{id}' hold {largest:g}; {self._dtype.name} ends at {most:g}.")
         values = features.regions.detach().cpu().to(torch.promote_types(features.regions.dtype, torch.float32)).numpy()
         with uninterrupted():
@@ -404,7 +326,7 @@ class FeatureWriter:
             self._file.abandon()
             if isinstance(error, layout.BROKEN):
                 raise StorageError(
-                    f"'{id}' could not be written into '{self.path}': {layout.sentence(error)} The file keeps what it "
+                    f"'{id}' could not be written into '{self.path}': {sentence(error)} The file keeps what it "
                     "had. Is the disk full? Then make room, and open another `FeatureWriter` on it."
                 ) from error
             raise
@@ -416,8 +338,8 @@ class FeatureWriter:
             id.encode()
         except UnicodeEncodeError as error:
             raise DataError(f"The id {id!r} is not valid Unicode. Give the video another id.") from error
-        if len(id) > _LONGEST_ID:
-            raise DataError(f"The id '{id[:40]}...' has {len(id):,} characters; at most {_LONGEST_ID:,} are stored.")
+        if len(id) > _MAX_ID:
+            raise DataError(f"The id '{id[:40]}...' has {len(id):,} characters; at most {_MAX_ID:,} are stored.")
         if "\0" in id or any(part in ("", ".") for part in id.split("/")):
             raise DataError(
                 f"The id {id!r} cannot be a name in an HDF5 file: before and after each slash there must be a name, "
@@ -446,32 +368,16 @@ class FeatureWriter:
     def __enter__(self) -> FeatureWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-# Reading is done by threads of ours, one per core: what they compute must not spread over torch's threads as well.
-
-
-def _largest(values: Tensor) -> float:
-    """The largest magnitude, NaN if one value is."""
-    values = values.detach()
-    if values.device.type != "cpu" or values.dtype == torch.bfloat16:
-        return values.abs().max().item()
-    array = values.numpy()
-    if values.dtype == torch.float16:  # as integers, which numpy compares a hundred times faster
-        return float((array.view(np.uint16) & 0x7FFF).max().view(np.float16))
-    return float(max(-array.min(), array.max()))
-
-
-def _converted(values: Tensor, dtype: torch.dtype | None) -> Tensor:
+def _convert(values: Tensor, dtype: torch.dtype | None) -> Tensor:
     if dtype is None or dtype == values.dtype:
         return values
     result = torch.empty_like(values, dtype=dtype)
-    for target, source in zip(
-        torch.split(result.view(-1), 1 << 14), torch.split(values.view(-1), 1 << 14), strict=True
-    ):
-        target.copy_(source)  # in pieces that torch does not divide
+    # In pieces that torch does not divide: the threads that read features are one per core already.
+    pieces = (torch.split(tensor.view(-1), 1 << 14) for tensor in (result, values))
+    for target, source in zip(*pieces, strict=True):
+        target.copy_(source)
     return result

@@ -17,26 +17,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError
-from hapvr.features._transaction import Transaction, journal_of
+from hapvr.errors import DataError, HapvrError, ShapeError, StorageError
+from hapvr.features.attributes import VERSION_KEY, Setting, sentence
+from hapvr.features.journal import JournaledFile, journal_of
 from hapvr.storage import replace_file
-
-Setting = str | int | float | bool
-"""A value of a file's attributes."""
 
 TIMESTAMPS, CHECKSUM, LOW_INFORMATION = "timestamps", "crc32", "low_information"
 BROKEN = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError, zlib.error)
-"""What h5py and zlib raise, one or the other, on a damaged file or a full disk."""
-COPY = "Copy it again from where it came, or extract its videos anew into another file."
+"""What h5py and zlib raise on a damaged file or a full disk."""
+COPY = "Copy it again from where it came, or extract its videos again into another file."
 
 _VERSION = 1
-_VERSION_KEY = "hapvr_version"
 # Tables with checksums, attributes beyond 64 KiB, groups that grow without being rewritten; read by every HDF5 since
 # 2008. Newer tables would mark the file as open for as long as its writer lives, and a killed one could not unmark it.
 _LIBRARY = ("v108", "v108")
 _CHUNK_BYTES = 256 * 1024
 _GZIP_LEVEL = 1  # with bytes shuffled: 7% smaller than level 4 without, written faster and read twice as fast
-_MOST_EXPANSION = 1100  # gzip makes at most 1,032 bytes of one; a header that promises more is damaged
+_MAX_EXPANSION = 1100  # gzip makes at most 1,032 bytes of one; a header that promises more is damaged
 _SHUFFLE, _DEFLATE = 2, 1  # HDF5's numbers of these filters
 
 
@@ -62,7 +59,7 @@ def h5py_module() -> Any:
     return h5py
 
 
-def open_h5(path: Path, file: str | Transaction, mode: str) -> Any:
+def open_h5(path: Path, file: str | JournaledFile, mode: str) -> Any:
     """An h5py file; `StorageError` if it is in use, damaged, or no HDF5."""
     h5py = h5py_module()
     try:
@@ -82,7 +79,7 @@ def create(path: Path, attributes: Mapping[str, Setting], *, sync: bool) -> None
     h5py = h5py_module()
     buffer = io.BytesIO()
     with h5py.File(buffer, "w", libver=_LIBRARY) as h5:
-        h5.attrs[_VERSION_KEY] = _VERSION
+        h5.attrs[VERSION_KEY] = _VERSION
         for name, value in attributes.items():
             if isinstance(value, str):  # of fixed length: HDF5 keeps the others in a heap without checksums
                 text = value.encode()
@@ -101,7 +98,7 @@ def survey(h5: Any, path: Path) -> dict[str, Entry]:
     links: list[tuple[int, bytes, int]] = []
     try:
         size = h5.id.get_filesize()
-        version = int(h5.attrs.get(_VERSION_KEY, _VERSION))
+        version = int(h5.attrs.get(VERSION_KEY, _VERSION))
         h5.id.links.visit(lambda name, info: links.append((info.u, name, info.type)), info=True)
     except BROKEN as error:
         raise StorageError(f"'{path}': its list of videos cannot be read: {sentence(error)} {COPY}") from error
@@ -139,7 +136,7 @@ def _header(h5py: Any, thing: Any, file_size: int) -> Entry:
         raise ShapeError(f"its values are {thing.dtype}, not float32 or float16.")
     if len(shape) not in (2, 3) or 0 in shape:
         raise ShapeError(f"its shape is {list(shape)}, not [T, R, D] or [T, D] with a frame at least.")
-    if math.prod(shape) * kind.get_size() > file_size * _MOST_EXPANSION:
+    if math.prod(shape) * kind.get_size() > file_size * _MAX_EXPANSION:
         raise ShapeError(f"its shape is {list(shape)}, more than the file can hold.")
     return Entry(shape, np.dtype(f"f{kind.get_size()}"))
 
@@ -171,7 +168,7 @@ def store(
 
 
 def read_flags(dataset: Any) -> NDArray[np.bool_] | None:
-    """Which frames say nothing, as `store` wrote it; None if the file does not tell."""
+    """Which frames are flat or repeated, as `store` wrote it; None if the file does not tell."""
     stored = dataset.attrs.get(LOW_INFORMATION)
     if stored is None:
         return None
@@ -241,36 +238,13 @@ def _unzipped(data: bytes, size: int) -> NDArray[np.uint8]:
 def attributes_of(h5: Any, path: Path) -> dict[str, Any]:
     """The attributes of a file as plain Python values, our own version number left out."""
     try:
-        found = {name: value for name, value in h5.attrs.items() if name != _VERSION_KEY}
+        found = {name: value for name, value in h5.attrs.items() if name != VERSION_KEY}
     except BROKEN as error:
         raise StorageError(f"'{path}': its attributes cannot be read: {sentence(error)} {COPY}") from error
     plain = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in found.items()}
     return {
         name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value for name, value in plain.items()
     }
-
-
-def check_attributes(attributes: Mapping[str, Setting]) -> None:
-    """Raise `ConfigError` unless every attribute can be stored and read back as it is."""
-    for name, value in attributes.items():
-        if not isinstance(value, str | int | float | bool):
-            raise ConfigError(f"The attribute '{name}' must be text, a number or a bool, got a {type(value).__name__}.")
-        text = value.encode("utf-8", "replace") if isinstance(value, str) else b""
-        if len(text) > 32_000 or text.endswith(b"\0") or (isinstance(value, str) and text.decode() != value):
-            raise ConfigError(f"The attribute '{name}' must be valid Unicode, of 32,000 bytes at most, without NUL.")
-        if not name or "\0" in name or name == _VERSION_KEY:
-            raise ConfigError(f"An attribute cannot be called {name!r}.")
-
-
-def require_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Setting]) -> None:
-    """Raise `StorageError` unless what was found holds all that is wanted."""
-    for name, value in wanted.items():
-        if name not in found or found[name] != value:
-            has = f"{name} {found[name]!r}" if name in found else f"no {name}"
-            raise StorageError(
-                f"'{path}' was made with {has}, not with {name} {value!r}: these do not mix. Use another place, or the "
-                "same settings."
-            )
 
 
 def groups_of(id: str) -> list[str]:
@@ -285,13 +259,3 @@ def groups_of(id: str) -> list[str]:
 def in_words(dims: tuple[int, int] | None) -> str:
     """R and D as an error names them."""
     return "any dims" if dims is None else f"{dims[0]} regions x {dims[1]} dims"
-
-
-def sentence(error: BaseException) -> str:
-    """An error from below as a sentence.
-
-    >>> sentence(OSError("no room")), sentence(MemoryError())
-    ('no room.', 'MemoryError.')
-    """
-    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error) or type(error).__name__
-    return text if text.endswith(".") else text + "."

@@ -1,4 +1,4 @@
-"""The index of packed frames, read strictly: what lies where in which shard (see `packed.py`)."""
+"""The index of packed frames, read strictly: which frames lie where in which shard (see `packed_frames.py`)."""
 
 from __future__ import annotations
 
@@ -13,52 +13,70 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.errors import DataError, HapvrError, StorageError
-from hapvr.features._layout import check_attributes, sentence
+from hapvr.features.attributes import check_attributes, sentence
 from hapvr.storage import sha256_file
-from hapvr.video.crew_work import BROKEN_PICTURE
+from hapvr.video.jpeg import BROKEN_PICTURE, JpegRun
 
 FORMAT, VERSION = "hapvr-frames", 1
-LONGEST_SIDE = 65_500  # JPEG's
-BROKEN = BROKEN_PICTURE  # what a damaged index can raise, too
-COPY = "Copy the folder again from where it came, or pack its videos anew."
+MAX_SIDE = 65_500  # JPEG's
+COPY = "Copy the folder again from where it came, or pack its videos again."
 _UNFINISHED = re.compile(r"frames-\d{5,}\.(tar|(tar|json)\.partial)|\.frames-\d{5,}\.(tar|json)\..+\.part")
 _INDEX = re.compile(r"frames-(\d{5,})\.json")
 
 Images = NDArray[np.uint8]
 Times = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """One index, read and checked; `parts` are those of videos, in order."""
+    """One index, read and checked."""
 
     number: int
-    path: Path
+    path: Path  # of the tar
     bytes: int
     sha256: str
     settings: dict[str, Any]
-    parts: list[Part]
+    parts: list[Part]  # of videos, in order
+
+    def require_size(self) -> None:
+        """Raise `StorageError` unless the tar exists with the size that the index says."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError as error:
+            raise StorageError(f"'{self.path}' is missing; its index is there. {COPY}") from error
+        if size != self.bytes:
+            raise StorageError(f"'{self.path}' has {size:,} bytes instead of {self.bytes:,}. {COPY}")
+
+    def is_damaged(self) -> bool:
+        """Whether the tar has another checksum than the index says, or cannot be read."""
+        try:
+            return sha256_file(self.path) != self.sha256
+        except OSError:
+            return True
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The frames of a video that lie in one shard, in order and without a gap; offsets are those of the JPEG data."""
+    """The frames of a video that lie in one shard, in order and without a gap."""
 
     shard: Shard
     id: str
-    frames: int
+    frames: int  # of the whole video
     height: int
     width: int
-    first: int
+    first: int  # frame of the video that this part begins with
     timestamps: Times
-    offsets: list[int]
+    offsets: list[int]  # of the JPEG data in the tar
     sizes: list[int]
     crc32: list[int]
-    low_information: NDArray[np.bool_] | None  # None where it is not known
+    low_information: Flags | None  # None where it is not known
 
 
 @dataclass(frozen=True, eq=False)
-class Video:
+class PackedVideo:
+    """A complete video: its parts in all shards."""
+
     id: str
     height: int
     width: int
@@ -66,18 +84,26 @@ class Video:
     parts: list[Part]
 
     @property
-    def low_information(self) -> NDArray[np.bool_] | None:
-        """Which frames say nothing; None where that is not known."""
+    def low_information(self) -> Flags | None:
+        """Which frames are flat or repeated; None where that is not known."""
         flags = [part.low_information for part in self.parts if part.low_information is not None]
         return np.concatenate(flags) if len(flags) == len(self.parts) else None
 
-    def empty(self, size: int | None) -> Images:
-        """Room for its frames."""
-        height, width = (self.height, self.width) if size is None else (size, size)
-        return np.empty((len(self.timestamps), height, width, 3), np.uint8)
+    def runs(self, start: int = 0, stop: int | None = None) -> list[JpegRun]:
+        """Where the frames from `start` to `stop` lie: one run for each shard that has some of them, in order."""
+        stop = len(self.timestamps) if stop is None else stop
+        runs = []
+        for part in self.parts:
+            inside = slice(max(start - part.first, 0), max(stop - part.first, 0))
+            if offsets := part.offsets[inside]:
+                sizes, checksums = part.sizes[inside], part.crc32[inside]
+                path, size = str(part.shard.path), (self.width, self.height)
+                runs.append(JpegRun(path, size, tuple(offsets), tuple(sizes), tuple(checksums)))
+        return runs
 
 
 def read_shards(folder: Path) -> list[Shard]:
+    """All indices of a folder, by number."""
     numbered = ((match, path) for path in folder.iterdir() if (match := _INDEX.fullmatch(path.name)))
     return [_read_shard(path, number) for number, path in sorted((int(match[1]), path) for match, path in numbered)]
 
@@ -91,10 +117,9 @@ def _read_shard(path: Path, number: int) -> Shard:
             raise DataError(f"it is of version {index['version']}; this hapvr reads {VERSION}.")
         settings = dict(index["settings"])
         check_attributes(settings["attributes"])
-        tar = path.with_suffix(".tar")
-        shard = Shard(number, tar, int(index["bytes"]), str(index["sha256"]), settings, [])
+        shard = Shard(number, path.with_suffix(".tar"), int(index["bytes"]), str(index["sha256"]), settings, [])
         shard.parts.extend(_read_part(part, shard) for part in index["videos"])
-    except (*BROKEN, HapvrError, RecursionError) as error:
+    except (*BROKEN_PICTURE, HapvrError, RecursionError) as error:
         what = f"it lacks '{error.args[0]}'." if isinstance(error, KeyError) else sentence(error)
         raise StorageError(f"'{path}' is not a readable index of packed frames: {what} {COPY}") from error
     return shard
@@ -109,68 +134,49 @@ def _read_part(part: Mapping[str, Any], shard: Shard) -> Part:
     if times.ndim != 1 or numbers.shape != (3, len(times)) or numbers.dtype != np.int64 or not len(times):
         raise DataError(f"the lists of '{id}' must hold numbers, as many in each.")
     offsets, sizes, checksums = numbers
-    if not (0 < height <= LONGEST_SIDE and 0 < width <= LONGEST_SIDE and 0 <= first <= frames - len(times)):
+    if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE and 0 <= first <= frames - len(times)):
         raise DataError(f"'{id}' has {frames} frames of {width} x {height}, from {first} on.")
-    if (
-        (np.diff(offsets) < sizes[:-1]).any()
-        or offsets[0] < 0
-        or sizes.min() < 1
-        or offsets[-1] + sizes[-1] > shard.bytes
-    ):
+    ends = offsets + sizes
+    ordered = offsets[0] >= 0 and sizes.min() >= 1 and (offsets[1:] >= ends[:-1]).all()
+    if not ordered or max(offsets.max(), sizes.max(), ends.max()) > shard.bytes:
         raise DataError(f"the frames of '{id}' do not lie in the shard one after another.")
     low = part.get("low_information")
     if low is not None and (len(low) != len(times) or any(flag not in (0, 1) for flag in low)):
         raise DataError(f"the list low_information of '{id}' must hold 0 or 1 for each frame.")
     flags = None if low is None else np.array(low, np.bool_)
-    numbered = offsets.tolist(), sizes.tolist(), checksums.tolist()
-    return Part(shard, id, frames, height, width, first, times, *numbered, flags)
+    lists = offsets.tolist(), sizes.tolist(), checksums.tolist()
+    return Part(shard, id, frames, height, width, first, times, *lists, flags)
 
 
-def join_parts(shards: Sequence[Shard], folder: Path) -> tuple[dict[str, Video], list[str]]:
+def join_parts(shards: Sequence[Shard], folder: Path) -> tuple[dict[str, PackedVideo], list[str]]:
     """The complete videos of all shards by id, and the ids of incomplete ones."""
     begun: dict[str, list[Part]] = {}
-    videos: dict[str, Video] = {}
+    videos: dict[str, PackedVideo] = {}
     for part in (part for shard in shards for part in shard.parts):
         if part.id in videos:
             raise StorageError(f"'{folder}' has '{part.id}' twice, again in '{part.shard.path.name}'. {COPY}")
         parts = begun.setdefault(part.id, [])
         if part.first == 0:
-            parts.clear()  # a writer that was interrupted within this video has begun it anew
-        there = sum(len(before.offsets) for before in parts)
-        if part.first != there or any(
+            parts.clear()  # a writer that was interrupted within this video has started it again
+        known = sum(len(before.offsets) for before in parts)
+        if part.first != known or any(
             (before.frames, before.height, before.width) != (part.frames, part.height, part.width) for before in parts
         ):
             raise StorageError(
                 f"'{part.shard.path}' goes on with '{part.id}' where the shards before it do not end. {COPY}"
             )
         parts.append(part)
-        if there + len(part.offsets) == part.frames:
+        if known + len(part.offsets) == part.frames:
             times = np.concatenate([part.timestamps for part in begun.pop(part.id)])
             if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
                 raise StorageError(f"'{part.shard.path}': the timestamps of '{part.id}' do not increase. {COPY}")
-            videos[part.id] = Video(part.id, part.height, part.width, times, parts)
+            videos[part.id] = PackedVideo(part.id, part.height, part.width, times, parts)
     return videos, list(begun)
 
 
 def remove_unfinished(folder: Path, shards: Sequence[Shard]) -> None:
-    """Remove what an interrupted writer left: shards without an index, files half written."""
+    """Remove what an interrupted writer left: shards without an index, partly written files."""
     indexed = {shard.path.name for shard in shards}
     for path in folder.iterdir():
         if _UNFINISHED.fullmatch(path.name) and path.name not in indexed:
             path.unlink()
-
-
-def require_size(shard: Shard) -> None:
-    try:
-        size = shard.path.stat().st_size
-    except FileNotFoundError as error:
-        raise StorageError(f"'{shard.path}' is missing; its index is there. {COPY}") from error
-    if size != shard.bytes:
-        raise StorageError(f"'{shard.path}' has {size:,} bytes instead of {shard.bytes:,}. {COPY}")
-
-
-def shard_checksum(shard: Shard) -> str:
-    try:
-        return sha256_file(shard.path)
-    except OSError as error:
-        return f"unreadable: {error.strerror}"

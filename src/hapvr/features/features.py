@@ -1,0 +1,166 @@
+"""The record of a video's features: region vectors of its frames, when each was shown, and which of them count.
+
+Flat frames (black, of one colour) and repeats of the frame before are like every other such frame: they would match
+everything. Which frames count in a comparison is decided here, by `select_frames`, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hapvr.checks import require_finite, require_tensor, shape_of
+from hapvr.errors import DataError, ShapeError
+
+_REPEATS = 0.8  # mean cosine similarity of regions from which on a frame shows what another shows
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The region vectors of one video, and when its frames were.
+
+    `ShapeError` or `DataError` where the fields contradict each other.
+
+    Attributes:
+        regions: floating point [T, R, D], at least one frame; finite.
+        timestamps: float64 [T], seconds, strictly increasing; None where they are not known, as in published files.
+        low_information: bool [T], True for a frame that is flat or repeats the one before it; None where not known.
+        miniatures: uint8 [T, S, S], the frames as tiny grey pictures; None where not known, as in files.
+
+    >>> features = Features(torch.ones(2, 9, 4), np.array([0.0, 1.0]))
+    >>> len(features), features.timestamps.tolist()
+    (2, [0.0, 1.0])
+    """
+
+    regions: Tensor
+    timestamps: NDArray[np.float64] | None = None
+    low_information: NDArray[np.bool_] | None = None
+    miniatures: NDArray[np.uint8] | None = None
+
+    def __post_init__(self) -> None:
+        require_tensor(self.regions, "regions", dims=3, axes="[T, R, D]", hint="One video at a time, regions kept.")
+        if 0 in self.regions.shape:
+            raise DataError(f"Features hold at least one value, got regions of shape {list(self.regions.shape)}.")
+        if not math.isfinite(max_magnitude(self.regions)):
+            require_finite(self.regions, "regions")
+        for name, dtype in (("timestamps", np.float64), ("low_information", np.bool_)):
+            values = getattr(self, name)
+            if values is None:
+                continue
+            if not isinstance(values, np.ndarray) or values.dtype != dtype or values.shape != self.regions.shape[:1]:
+                given = f"{values.dtype} {list(values.shape)}" if isinstance(values, np.ndarray) else shape_of(values)
+                kind = f"a {np.dtype(dtype).name} array [{len(self.regions)}], one per frame"
+                raise ShapeError(f"{name} must be {kind}; got {given}.")
+        small = self.miniatures
+        if small is not None and (small.dtype != np.uint8 or small.ndim != 3 or len(small) != len(self.regions)):
+            raise ShapeError(f"miniatures must be uint8 [{len(self.regions)}, S, S]; got {small.dtype} {small.shape}.")
+        times = self.timestamps
+        if times is not None and (not np.isfinite(times).all() or (np.diff(times) <= 0).any()):
+            raise DataError("timestamps must be finite and strictly increasing.")
+
+    def __len__(self) -> int:
+        return len(self.regions)
+
+    @property
+    def times(self) -> NDArray[np.float64]:
+        """The timestamps; `DataError` where they are not known."""
+        if self.timestamps is None:
+            raise DataError("These features have no timestamps. Give them some with `with_timestamps`.")
+        return self.timestamps
+
+    @property
+    def all_flat(self) -> bool:
+        """Whether it is known that all frames are flat or repeated: a comparison says little then."""
+        return self.low_information is not None and bool(self.low_information.all())
+
+    def drop_flat(self) -> Features:
+        """The frames that count in a comparison, see `select_frames`."""
+        kept = select_frames(self.low_information, len(self))
+        return self if len(kept) == len(self) else self.take(kept)
+
+    def take(self, frames: NDArray[np.intp] | NDArray[np.bool_]) -> Features:
+        """Some of the frames, given by their places or by a mask [T]."""
+        arrays = (self.timestamps, self.low_information, self.miniatures)
+        chosen = (None if values is None else values[frames] for values in arrays)
+        return Features(self.regions[torch.from_numpy(frames)], *chosen)  # type: ignore[arg-type]
+
+    def with_timestamps(self, rate: float) -> Features:
+        """The same features; where timestamps are not known, frames are taken to be 1 / rate seconds apart."""
+        if self.timestamps is not None:
+            return self
+        return dataclasses.replace(self, timestamps=np.arange(len(self)) / rate)
+
+    def between(self, start_s: float | None, end_s: float | None, *, name: str = "The video") -> Features:
+        """The part of the video in [start_s, end_s); None means from its beginning, or to its end.
+
+        A part whose frames all repeat one that lies before it would have none that counts: the first of them does.
+
+        Raises:
+            DataError: no frame lies there; the message calls the video `name`.
+        """
+        if start_s is None and end_s is None:
+            return self
+        kept = (self.times >= (start_s or 0.0)) & (self.times < (math.inf if end_s is None else end_s))
+        if not kept.any():
+            until = "its end" if end_s is None else f"{end_s:g} s"
+            raise DataError(
+                f"{name} has no frame from {start_s or 0.0:g} s to {until}: its frames are of {self.times[0]:g} to "
+                f"{self.times[-1]:g} s."
+            )
+        part = self.take(kept)
+        if self.low_information is None or not part.all_flat:
+            return part
+        before = np.flatnonzero(~self.low_information[: int(kept.argmax())])
+        if len(before):
+            same = F.cosine_similarity(part.regions, self.regions[before[-1]], dim=-1).mean(1).cpu().numpy() >= _REPEATS
+            flags = np.ones(len(part), np.bool_)
+            flags[int(same.argmax())] = not same.any()  # flat frames are like none before, and stay flat
+            part = dataclasses.replace(part, low_information=flags)
+        return part
+
+
+def select_frames(low_information: NDArray[np.bool_] | None, count: int) -> NDArray[np.intp]:
+    """The places of the frames that count in a comparison: those that are neither flat nor repeated.
+
+    All `count` frames where that is not known, and where none would be left.
+
+    >>> select_frames(np.array([True, False, False]), 3).tolist(), select_frames(np.array([True, True]), 2).tolist()
+    ([1, 2], [0, 1])
+    """
+    if low_information is None or low_information.all():
+        return np.arange(count)
+    return np.flatnonzero(~low_information)
+
+
+def join_features(parts: Sequence[Features]) -> Features:
+    """Features of one video that came in parts, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    names = ("timestamps", "low_information", "miniatures")
+    return Features(torch.cat([part.regions for part in parts]), *(_join_field(parts, name) for name in names))
+
+
+def _join_field(parts: Sequence[Features], name: str) -> NDArray[Any] | None:
+    """One field of all parts; None unless each has it."""
+    values = [value for part in parts if (value := getattr(part, name)) is not None]
+    return np.concatenate(values) if len(values) == len(parts) else None
+
+
+def max_magnitude(values: Tensor) -> float:
+    """The largest magnitude, NaN if one value is; of CPU tensors in one thread, as features are read by many."""
+    values = values.detach()
+    if values.device.type != "cpu" or values.dtype == torch.bfloat16:
+        return values.abs().max().item()
+    array = values.numpy()
+    if values.dtype == torch.float16:  # as integers, which numpy compares a hundred times faster
+        return float((array.view(np.uint16) & 0x7FFF).max().view(np.float16))
+    return float(max(-array.min(), array.max()))

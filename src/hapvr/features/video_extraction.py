@@ -1,0 +1,338 @@
+"""Features of many videos: decoded in worker processes, described here in batches; a report that leaves no file out."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hapvr.errors import ConfigError, HapvrError
+from hapvr.features.batching import describe_blocks
+from hapvr.features.extractor import RegionExtractor
+from hapvr.features.features import Features, join_features
+from hapvr.features.packed_frames import PackedWriter
+from hapvr.video.crew import Block, Crew, Desk, Ended
+from hapvr.video.frame_tasks import VideoEnd, VideoPart, VideoTask, read_video
+from hapvr.video.sampling import SamplingConfig
+from hapvr.workers.threads import torch_thread_pool
+
+Result = TypeVar("Result")
+Files = Mapping[str, str | os.PathLike[str]]
+Progress = Callable[[int], None]
+
+_BLOCKS = 3  # of each decoding process: one being filled, one at work, one on the way
+_MIN_BLOCK_BYTES = 4 * 2**20
+_MAX_HELD_BYTES = 32 * 2**20  # of features of one video in memory, about 1,800 frames; the rest goes to disk
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file that could not be done, and why."""
+
+    id: str
+    path: str
+    error: str
+
+
+@dataclass
+class ExtractionReport:
+    """What became of every file: done now, done before, or failed. Files with `warnings` were done all the same."""
+
+    done: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+    warnings: dict[str, list[str]] = field(default_factory=dict)
+    passed_over: list[Path] = field(default_factory=list)  # found beside them, and no videos by their names
+    frames: int = 0
+    video_s: float = 0.0
+    wall_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hapvr extract --json` prints."""
+        failed = [{"id": one.id, "path": one.path, "error": one.error} for one in self.failed]
+        return {"done": self.done, "skipped": self.skipped, "failed": failed, "warnings": self.warnings,
+                "passed_over": len(self.passed_over), "frames": self.frames, "wall_s": self.wall_s}  # fmt: skip
+
+
+class ReportBuilder:
+    """Gathers the report of one run and tells its progress, in files."""
+
+    def __init__(self, ids: Iterable[str], done: Iterable[str], progress: Progress | None) -> None:
+        before = set(done)
+        self.report = ExtractionReport(skipped=[id for id in ids if id in before])
+        self._progress = progress or (lambda _: None)
+        self._start = time.perf_counter()
+        if self.report.skipped:
+            self._progress(len(self.report.skipped))
+
+    def add(self, id: str, path: str, reason: str | None, *, frames: int = 0, end: VideoEnd | None = None) -> None:
+        """One file is finished: done, or failed for a reason."""
+        if reason is not None:
+            self.report.failed.append(Failure(id, path, reason))
+        else:
+            self.report.done.append(id)
+            self.report.frames += frames
+            if end is not None:
+                self.report.video_s += end.duration_s or 0.0
+                if end.warnings:
+                    self.report.warnings[id] = list(end.warnings)
+        self._progress(1)
+
+    def finish(self) -> ExtractionReport:
+        """The report of the whole run."""
+        self.report.wall_s = time.perf_counter() - self._start
+        return self.report
+
+
+def extract_files(
+    extractor: RegionExtractor,
+    files: Files,
+    store: Callable[[str, Features], None],
+    *,
+    done: Iterable[str] = (),
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> ExtractionReport:
+    """Features of many videos, handed to `store(id, features)` one by one.
+
+    A file that cannot be decoded is reported and the rest goes on; a worker that dies or hangs loses only its file.
+    Pictures pass through shared memory, a few batches at a time. Of a video nothing is held but its features, and those
+    of a long one wait in a temporary file: memory does not grow with its length.
+
+    Args:
+        extractor: the backbone and its settings.
+        files: id -> path.
+        store: called once for each video that was done, such as `FeatureWriter.add`.
+        done: ids to leave out, such as `FeatureWriter.done_ids()`.
+        workers: decoding processes; by default as many as cores, four at most.
+        progress: called with the number of files just finished.
+    """
+    workers, builder = default_workers(workers), ReportBuilder(files, done, progress)
+    todo = _without(files, builder.report.skipped)
+    tasks = make_tasks(todo, extractor.sampling, workers=workers, crop=extractor.sampling.crop, batch=extractor.batch)
+    for video in extract_stream(extractor, tasks, workers=workers, work=read_video):
+        reason, features = video.error, video.features
+        if features is not None:
+            try:
+                store(video.id, features)
+            except HapvrError as error:
+                reason = str(error)
+        builder.add(video.id, todo[video.id], reason, frames=0 if features is None else len(features), end=video.note)
+    return builder.finish()
+
+
+@dataclass(frozen=True, eq=False)
+class ExtractedVideo:
+    """A video that has been read: its features, if it had frames, and what `work` returned; or what was wrong."""
+
+    id: str
+    features: Features | None
+    note: Any
+    error: str | None
+
+
+def extract_stream(
+    extractor: RegionExtractor,
+    tasks: Iterable[tuple[str, Any]],
+    *,
+    workers: int,
+    work: Callable[[Desk, Any], Any],
+    stop: Callable[[], bool] | None = None,
+) -> Iterator[ExtractedVideo]:
+    """Videos as they are done, in bounded memory: `extract_files` is a loop over this.
+
+    Args:
+        extractor: the backbone and its settings.
+        tasks: ids and what `work` takes, such as `VideoTask`; taken as they are needed.
+        workers: decoding processes.
+        work: what they do; it fills blocks as `read_video` does.
+        stop: asked all the time; True ends it, and what was being read is dropped.
+    """
+    begun: dict[str, _FeatureSpool] = {}
+
+    def describe(blocks: list[Block]) -> list[Tensor]:
+        pictures = [torch.from_numpy(_pictures(block)) for block in blocks]
+        regions = extractor.regions(pictures[0] if len(pictures) == 1 else torch.cat(pictures))
+        return list(torch.split(regions.float().cpu(), [len(part) for part in pictures]))
+
+    def take(id: str, part: VideoPart, regions: Tensor) -> None:
+        spool = begun.setdefault(id, _FeatureSpool())
+        spool.add(Features(regions, part.timestamps, part.low_information, part.miniatures))
+
+    threads = extractor.threads()
+    size = extractor.batch * extractor.sampling.crop**2 * 3
+    with (
+        Crew(work, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as crew,
+        torch_thread_pool(threads) as pool,
+    ):
+        stream = describe_blocks(crew, describe, pool, threads=threads, batch=extractor.batch, count=_count)
+        try:
+            for id, note, error in _ends(stream, take, stop):
+                spool = begun.pop(id, None)
+                features = None
+                if spool is not None:
+                    features = spool.join() if error is None else None
+                    spool.close()
+                yield ExtractedVideo(id, features, note, error)
+        finally:
+            for spool in begun.values():
+                spool.close()
+
+
+def pack_files(
+    writer: PackedWriter,
+    files: Files,
+    sampling: SamplingConfig,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> ExtractionReport:
+    """Sampled frames of many videos into packed shards; what the writer has already is left out.
+
+    The worker processes also make the JPEG pictures, and of a video these are all that is held.
+    """
+    parts: dict[str, list[tuple[VideoPart, bytes]]] = {}
+
+    def copy(blocks: list[Block]) -> list[bytes]:
+        return [block.data[: sum(block.note.sizes)].tobytes() for block in blocks]
+
+    def take(id: str, part: VideoPart, data: bytes) -> None:
+        parts.setdefault(id, []).append((part, data))
+
+    def write(id: str, held: list[tuple[VideoPart, bytes]]) -> None:
+        pictures: list[bytes] = []
+        for part, data in held:
+            ends = np.cumsum(part.sizes or ()).tolist()
+            pictures += [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        _, height, width, _ = held[0][0].shape
+        times, low = (
+            np.concatenate([getattr(part, name) for part, _ in held]) for name in ("timestamps", "low_information")
+        )
+        writer.add_encoded(id, pictures, times, size=(width, height), low_information=low)
+
+    workers, builder = default_workers(workers), ReportBuilder(files, writer.done_ids(), progress)
+    todo = _without(files, builder.report.skipped)
+    tasks = make_tasks(todo, sampling, workers=workers, jpeg=writer.encoding)
+    size = max(_MIN_BLOCK_BYTES, 8 * sampling.short_side**2 * 3)  # the widest picture that a decoder gives
+    with (
+        Crew(read_video, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as crew,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        for id, end, error in _ends(describe_blocks(crew, copy, pool, threads=1, batch=1, count=_count), take):
+            held = parts.pop(id, [])
+            if error is None:
+                try:
+                    write(id, held)
+                except HapvrError as refusal:
+                    error = str(refusal)
+            builder.add(id, todo[id], error, frames=sum(len(part.timestamps) for part, _ in held), end=end)
+    return builder.finish()
+
+
+def default_workers(workers: int | None) -> int:
+    """Decoding processes: as many as were asked for, else as cores, four at most."""
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers must be at least 1, got {workers}.")
+    return min(4, os.cpu_count() or 1) if workers is None else workers
+
+
+def make_tasks(
+    files: Mapping[str, str], sampling: SamplingConfig, *, workers: int, **settings: Any
+) -> Iterator[tuple[str, VideoTask]]:
+    """A task for each video, id -> path; `settings` are those of `VideoTask`. A lone video is decoded by all cores."""
+    threads = max(1, workers // max(1, len(files)))
+    for id, path in files.items():
+        yield id, VideoTask(path, sampling, threads=threads, **settings)
+
+
+def _without(files: Files, skipped: Iterable[str]) -> dict[str, str]:
+    left_out = set(skipped)
+    return {id: os.fspath(path) for id, path in files.items() if id not in left_out}
+
+
+class _FeatureSpool:
+    """Features of a video that come in parts; beyond some megabytes they wait in a temporary file."""
+
+    def __init__(self) -> None:
+        self._parts: list[Features] = []
+        self._bytes = 0
+        self._file: IO[bytes] | None = None
+        self._arrays: dict[str, list[NDArray[Any]]] = {}  # the other fields of what lies in the file
+
+    def add(self, part: Features) -> None:
+        """Take the next part, which has timestamps and flags."""
+        self._parts.append(part)
+        self._bytes += part.regions.nbytes
+        if self._bytes > _MAX_HELD_BYTES:
+            self._spill()
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the features are used
+        for part in self._parts:
+            self._file.write(part.regions.contiguous().numpy().data)
+            self._dims = part.regions.shape[1:]
+            for name in ("timestamps", "low_information", "miniatures"):
+                if (values := getattr(part, name)) is not None:
+                    self._arrays.setdefault(name, []).append(values)
+        self._file.flush()
+        self._parts.clear()
+        self._bytes = 0
+
+    def join(self) -> Features:
+        """All parts as one; what is in the file is read from there when it is used."""
+        if self._file is None:
+            return join_features(self._parts)
+        self._spill()
+        arrays = {name: np.concatenate(values) for name, values in self._arrays.items()}
+        shape = (len(arrays["timestamps"]), *self._dims)
+        regions: Any = np.memmap(self._file, np.float32, "r+", shape=shape)
+        return Features(torch.from_numpy(regions), **arrays)
+
+    def close(self) -> None:
+        """Close the file; what was joined stays."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _pictures(block: Block) -> NDArray[np.uint8]:
+    shape = block.note.shape
+    return block.data[: int(np.prod(shape))].reshape(shape)
+
+
+def _count(block: Block) -> int:
+    return int(block.note.shape[0])
+
+
+def _ends(
+    stream: Iterator[tuple[Block, Result | HapvrError] | Ended],
+    take: Callable[[str, VideoPart, Result], None],
+    stop: Callable[[], bool] | None = None,
+) -> Iterator[tuple[str, Any, str | None]]:
+    """The end of each task, after all its blocks have been taken: id, note, and what was wrong."""
+    wrong: dict[str, str] = {}  # with videos that are still being read
+    for item in stream:
+        if stop is not None and stop():
+            return
+        if isinstance(item, Ended):
+            id = str(item.key)
+            yield id, item.note, wrong.pop(id, None) or item.error
+            continue
+        (block, result), id = item, str(item[0].key)
+        if isinstance(result, HapvrError):
+            wrong.setdefault(id, str(result))
+        elif id not in wrong:
+            try:
+                take(id, block.note, result)
+            except HapvrError as error:
+                wrong[id] = str(error)

@@ -1,0 +1,1 @@
+"""Worker processes and threads: how they are started, what they share, and what happens when one dies."""
