@@ -93,6 +93,7 @@ def _pairs(model: Model, folder: Path, origins: Mapping[str, str]) -> tuple[NDAr
 def describe(calibration: Calibration) -> None:
     print(f"fitted on {calibration.positives:,} pairs that match and {calibration.negatives:,} that do not")
     print(f"{calibration.tail}")
+    print(f"of at least {calibration.videos} videos: no probability above {calibration.probability(1.0):.4f}")
     for rate in RATES:
         print(f"  {rate:>6,} false matches per million: threshold {calibration.threshold(false_per_million=rate):.3f}")
 

@@ -185,6 +185,16 @@ def test_a_damaged_query_and_a_damaged_video_are_said_on_every_surface(
         assert damage(library.search(id).warnings)
         assert damage(hit_of(library.search(film).to_json(), id)["warnings"])
         assert library.info().warned == 1
+    # A copy of it is no better, which `add` and `duplicates` say too.
+    copy = shutil.copy(cut, own.folder / "films" / "cut again.mp4")
+    with Library.open(place) as library:
+        told = library.add(copy, workers=1).warnings
+        assert {path for path, _ in told} == {str(copy)}
+        assert damage(text for _, text in told)
+    with pytest.raises(SystemExit):
+        main(["duplicates", str(place)])
+    assert capsys.readouterr().err.count("missing at the end") == 2
+    assert printed("remove", place, own.ids()["cut again.mp4"]) == {"removed": 1}
     status = printed("status", place)
     assert status["warned"] == 1
     assert [damage(one["warnings"]) for one in status["listed"] if one["id"] == id] == [True]

@@ -121,6 +121,8 @@ def _print(report: DuplicateReport) -> None:
             what = "keep" if video is group.keep else f"{link.kind}, {link.reason}"
             gone = "" if video.state == "ready" else f" ({video.state})"
             typer.echo(f"  {video.id:14} {size:32} {printed(video.path)}{gone}  {what}")
+            for warning in video.warnings:
+                typer.echo(printed(f"  {video.id}: {warning}"), err=True)
         typer.echo(f"  keep {group.keep.id}: {group.reason}")
     beside = report.beside
     if beside:

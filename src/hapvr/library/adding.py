@@ -223,6 +223,7 @@ class _Run:
         like = self._like(hash)
         record = replace(like, **change, id=self._new_id(path, hash), added=_now())  # type: ignore[arg-type]
         self._count(**{"added" if row is None else "updated": 1})
+        self._warnings += [(record.path, text) for text in record.warnings]
         self._keep(NewVideo(record, self._keys[hash]))
 
     def _like(self, hash: str) -> VideoRecord:
