@@ -86,12 +86,12 @@ def test_what_is_too_large_is_refused_before_and_while_it_comes(place: Place) ->
 # --- the streaming itself --------------------------------------------------------------------------------------------
 
 
-async def _pieces(*pieces: bytes | BaseException | float) -> AsyncIterator[bytes]:
+async def _pieces(*pieces: bytes | BaseException | asyncio.Event) -> AsyncIterator[bytes]:
     for piece in pieces:
         if isinstance(piece, BaseException):
             raise piece
-        if isinstance(piece, float):
-            await asyncio.sleep(piece)
+        if isinstance(piece, asyncio.Event):
+            await piece.wait()
         else:
             yield piece
 
@@ -133,13 +133,39 @@ def test_an_endless_upload_is_ended(tmp_path: Path) -> None:
     assert len(seen) < 15
 
 
-def test_an_upload_that_stalls_or_breaks_off_is_removed(tmp_path: Path) -> None:
+def test_an_upload_that_breaks_off_is_removed(tmp_path: Path) -> None:
     begun = form((FILE, b"abc"), end=False)
-    assert refusal(tmp_path, _pieces(begun, 1.0), idle_s=0.05) == 408
-    assert refusal(tmp_path, _pieces(begun, 0.04, b"a", 0.04, b"a", 0.04, b"a", 0.04), upload_s=0.1) == 408
     with pytest.raises(KeyError):
         receive(tmp_path, _pieces(begun, KeyError()))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_uploads_of_which_little_has_come_take_no_place(tmp_path: Path) -> None:
+    begun, large = form((FILE, b"abc"), end=False), form((FILE, bytes(10**6)))
+
+    async def several() -> None:
+        uploads = Uploads(tmp_path, ServerSettings(uploads_at_once=1), forgotten=lambda _: None)
+        later = asyncio.Event()
+
+        def begin(*pieces: bytes | asyncio.Event) -> asyncio.Task[Any]:
+            return asyncio.create_task(uploads.receive(TYPE, None, _pieces(*pieces)))
+
+        slow = [begin(begun, later) for _ in range(20)]
+        stored = begin(large[:500_000], later, large[500_000:])
+        while not uploads.stored:
+            await asyncio.sleep(0)
+        with pytest.raises(Problem, match="1 uploads are being received already"):
+            await begin(large)
+        query, _ = await begin(form((FILE, b"all of it")))
+        assert query.path.read_bytes() == b"all of it"
+        later.set()
+        assert (await stored)[0].size == 10**6
+        assert (await begin(large))[0].size == 10**6
+        for one in slow:
+            with pytest.raises(Problem, match="cut off"):
+                await one
+
+    asyncio.run(several())
 
 
 def test_names_are_never_places(tmp_path: Path) -> None:

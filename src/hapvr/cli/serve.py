@@ -29,6 +29,12 @@ def serve(
     ] = False,
     max_upload: Annotated[float, typer.Option(help="Megabytes of an upload.")] = 2048.0,
     keep_uploads: Annotated[float, typer.Option(help="Minutes that an upload is kept after its last use.")] = 60.0,
+    connections_per_client: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Connections of one address; raise it where a proxy on another machine speaks for many."
+        ),
+    ] = 64,
     search_slots: Annotated[int, typer.Option(min=1, help="Searches that are worked on at a time.")] = 2,
     folder: Annotated[
         Path | None, typer.Option(help="Where uploads and pictures are kept; a temporary folder if not given.")
@@ -53,6 +59,8 @@ def serve(
         max_upload=round(max_upload * 2**20),
         uploads_bytes=max(ServerSettings.uploads_bytes, 4 * round(max_upload * 2**20)),
         keep_uploads_s=keep_uploads * 60,
+        connections=max(ServerSettings.connections, connections_per_client),
+        connections_per_client=connections_per_client,
         search_slots=search_slots,
         folder=folder,
     )

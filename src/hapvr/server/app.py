@@ -18,6 +18,7 @@ from hapvr import __version__
 from hapvr.errors import HapvrError
 from hapvr.library import Library
 from hapvr.server import models, routes_jobs, routes_library, routes_page
+from hapvr.server.connections import Connections
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem, status_of
 from hapvr.server.security import Guard, answer
@@ -60,6 +61,7 @@ def create_app(library: str | os.PathLike[str], *, settings: ServerSettings | No
     app.include_router(routes_jobs.router)
     app.include_router(routes_page.router)
     app.mount("/static", StaticFiles(directory=routes_page.STATIC, check_dir=False), name="static")
+    app.state.connections = Connections(chosen)
     _handle_errors(app, path)
     app.add_middleware(Guard, settings=chosen, metrics=metrics)
     _describe(app)

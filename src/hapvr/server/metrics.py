@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ class Metrics:
             if job.finished is not None and job.state == "done":
                 self._job_times.setdefault(job.kind, Histogram()).add((job.finished - job.created).total_seconds())
 
-    def text(self, gauges: Iterable[tuple[str, str, float]]) -> str:
-        """The page; `gauges` are name, help and value."""
+    def text(self, gauges: Iterable[tuple[str, str, float]], closed: Mapping[str, int]) -> str:
+        """The page; `gauges` are name, help and value, `closed` counts connections by the reason for closing them."""
         lines: list[str] = []
         with self._lock:
             lines += _head("hapvr_requests_total", "counter", "Answers.")
@@ -94,6 +94,10 @@ class Metrics:
                 lines += times.lines("hapvr_job_seconds", f'kind="{kind}"')
             lines += _head("hapvr_upload_bytes_total", "counter", "Bytes received in uploads.")
             lines.append(f"hapvr_upload_bytes_total {self.uploaded}")
+        lines += _head("hapvr_connections_closed_total", "counter", "Connections that were closed for a reason.")
+        lines += [
+            f'hapvr_connections_closed_total{{reason="{reason}"}} {count}' for reason, count in sorted(closed.items())
+        ]
         for name, text, value in gauges:
             lines += [*_head(name, "gauge", text), f"{name} {value:g}"]
         return "\n".join(lines) + "\n"

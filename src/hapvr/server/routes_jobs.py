@@ -59,7 +59,7 @@ _SEARCH_BODY = {
     "/searches",
     status_code=202,
     response_model=models.SearchBegun,
-    responses=errors(400, 404, 408, 409, 413, 415, 507),
+    responses=errors(400, 404, 409, 413, 415, 507),
     openapi_extra=_SEARCH_BODY,
     tags=["search"],
 )

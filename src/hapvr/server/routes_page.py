@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 from fastapi import APIRouter, Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
+from hapvr.server.connections import Connections
 from hapvr.server.metrics import CONTENT_TYPE, resident_bytes
 from hapvr.server.problems import Problem
 from hapvr.server.security import COOKIE, SESSION_S, Sessions
@@ -76,11 +77,13 @@ async def logout() -> Response:
 
 
 @router.get("/metrics")
-async def metrics(server: Server) -> Response:
+async def metrics(server: Server, request: Request) -> Response:
     """Counters in Prometheus' text format."""
     info = await server.shelf.info()
     jobs = server.jobs
+    connections: Connections = request.app.state.connections
     gauges = [
+        ("hapvr_connections", "Connections that are open.", float(len(connections))),
         ("hapvr_videos", "Videos that a search looks through.", float(info.videos)),
         ("hapvr_videos_failed", "Videos that could not be described.", float(info.failed)),
         ("hapvr_library_bytes", "Bytes of the library on disk.", float(info.bytes)),
@@ -94,4 +97,4 @@ async def metrics(server: Server) -> Response:
         resident = resident_bytes(pid)
         if resident is not None:
             gauges.append((f"hapvr_{name}_worker_resident_bytes", f"Memory of the {name} worker.", resident))
-    return Response(server.metrics.text(gauges), media_type=CONTENT_TYPE)
+    return Response(server.metrics.text(gauges, connections.closed), media_type=CONTENT_TYPE)

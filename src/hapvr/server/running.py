@@ -15,9 +15,11 @@ from datetime import datetime, timezone
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from hapvr.errors import ConfigError
 from hapvr.server.app import create_app
+from hapvr.server.connections import Connections
 from hapvr.server.settings import ServerSettings
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
@@ -68,23 +70,30 @@ def run(
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else shown}:{port}/"
     _log_lines()
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=5,
-        timeout_keep_alive=30,
-        h11_max_incomplete_event_size=64 * 2**10,
-        lifespan="on",
-    )
+    config = configure(app, app.state.connections)
     config.loaded_app_state = app.state  # type: ignore[attr-defined]
     server = _Server(config)
     announce(address)
     if open_page:
         threading.Thread(target=_open_when_up, args=(server, address), daemon=True).start()
     server.run(sockets=[listening])
+
+
+def configure(app: ASGIApp, connections: Connections) -> uvicorn.Config:
+    """How uvicorn is to serve an application, within the limits of its connections."""
+    return uvicorn.Config(
+        app,
+        http=connections.protocol(),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=5,
+        timeout_keep_alive=connections.settings.keep_alive_s,  # type: ignore[arg-type]  # it takes any number
+        h11_max_incomplete_event_size=64 * 2**10,
+        lifespan="on",
+    )
 
 
 def _listen(settings: ServerSettings) -> socket.socket:

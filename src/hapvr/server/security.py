@@ -1,10 +1,11 @@
-"""Who may ask: the Host and Origin of requests, the token, the size of bodies; and the headers of every answer.
+"""Who may ask: the Host and Origin of requests, the token, the size and pace of bodies; the headers of every answer.
 
 It also numbers, counts and logs requests, since it sees each of them, refused ones too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import json
@@ -13,13 +14,16 @@ import re
 import secrets
 import socket
 import time
+from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hapvr.server.connections import Pace
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem
 from hapvr.server.settings import ServerSettings
@@ -127,10 +131,11 @@ class Guard:
             if refusal is not None:
                 await refusal(scope, receive, send_on)
             else:
-                await self._app(scope, _limited(receive, self._most(scope)), send_on)
-        except Problem as problem:  # raised while a body was read, past the app's own handlers
-            if status == 0:
-                await answer(problem)(scope, receive, send_on)
+                body = _Body(receive, self._most(scope), self._settings)
+                with suppress(ClientDisconnect):
+                    await self._app(scope, body.receive, body.unless_refused(send_on))
+                if body.refusal is not None and status == 0:
+                    await answer(body.refusal)(scope, receive, send_on)
         finally:
             seconds = time.perf_counter() - began
             route = getattr(scope.get("route"), "path", "other")
@@ -234,17 +239,55 @@ def _method(scope: Scope) -> str:
     return method if method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH") else "other"
 
 
-def _limited(receive: Receive, most: int) -> Receive:
-    """Count the bytes of a body that does not say how long it is."""
-    total = 0
+class _Body:
+    """The body of a request, as long as it is neither too large nor too slow; what then answers is `refusal`.
 
-    async def receive_on() -> Message:
-        nonlocal total
-        message = await receive()
-        total += len(message.get("body", b""))
-        if total > most:
-            text = "The body of the request is larger than this server takes."
-            raise Problem(413, text, headers={"Connection": "close"})
-        return message
+    The application is told that the client has gone, so that it ends in every case, and whatever it still says is
+    dropped.
+    """
 
-    return receive_on
+    def __init__(self, receive: Receive, most: int, settings: ServerSettings) -> None:
+        self._receive, self._most = receive, most
+        self._pace = Pace(stall_s=settings.stall_s, rate=settings.min_rate)
+        self._left_s = settings.body_s(most)
+        self._total, self._whole = 0, False
+        self.refusal: Problem | None = None
+
+    async def receive(self) -> Message:
+        """The next part of it."""
+        if self._whole:  # what is waited for is the end of the connection: as long as it takes
+            return await self._receive()
+        if self.refusal is None:
+            began = time.monotonic()
+            try:
+                message = await asyncio.wait_for(self._receive(), min(self._pace.left_s, self._left_s))
+            except asyncio.TimeoutError:
+                self._refuse(408, "The body of the request came too slowly.", hint="Try again, or a smaller file.")
+            else:
+                self._count(message, time.monotonic() - began)
+                if self._total <= self._most:
+                    return message
+                self._refuse(413, "The body of the request is larger than this server takes.")
+        return {"type": "http.disconnect"}
+
+    def _count(self, message: Message, seconds: float) -> None:
+        count = len(message.get("body", b""))
+        self._pace.spend(seconds, count)
+        self._left_s -= seconds
+        self._total += count
+        self._whole = not message.get("more_body", False)
+
+    def _refuse(self, status: int, message: str, *, hint: str | None = None) -> None:
+        self.refusal = Problem(status, message, hint=hint, headers={"Connection": "close"})
+
+    def unless_refused(self, send: Send) -> Send:
+        """Send what the application says until the body is refused; an answer that was begun ends then."""
+        begun = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal begun
+            if self.refusal is None or begun:
+                begun = True
+                await send(message)
+
+        return send_on

@@ -14,9 +14,10 @@ from hapvr.errors import ConfigError
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LEAST_TOKEN = 16
 _POSITIVE = (
-    "max_upload", "uploads_bytes", "uploads_at_once", "keep_uploads_s", "upload_s", "idle_s", "queue", "search_slots",
-    "held_bytes", "job_s", "keep_jobs", "keep_results", "picture_s", "preview_s", "preview_length_s", "preview_wait_s",
-    "cache_bytes", "decode_s", "decode_pixels", "decode_frames", "decode_bytes", "stop_s",
+    "connections", "connections_per_client", "head_s", "stall_s", "min_rate", "line_rate", "linger_s", "keep_alive_s",
+    "max_upload", "uploads_bytes", "uploads_at_once", "keep_uploads_s", "queue", "search_slots", "held_bytes",
+    "job_s", "keep_jobs", "keep_results", "picture_s", "preview_s", "preview_length_s", "preview_wait_s", "cache_bytes",
+    "decode_s", "decode_pixels", "decode_frames", "decode_bytes", "stop_s",
 )  # fmt: skip
 
 
@@ -40,12 +41,19 @@ class ServerSettings:
         roots: folders that may be added.
         allowed_hosts: further names that the Host header may have, such as that of a proxy.
         secure_cookie: the login cookie is for HTTPS only.
+        connections: that may be open at a time; each takes a file descriptor, or two.
+        connections_per_client: of one address (one network of /64 for IPv6); this machine is not limited, for it may be
+            a proxy for many.
+        head_s: seconds that the head of a request may take.
+        stall_s: seconds that a client may pause while it sends a body or reads an answer.
+        min_rate: bytes a second that make up for the time they take: a client that is slower for long is cut off.
+        line_rate: bytes a second of a line on which the largest body still arrives in time.
+        linger_s: seconds that a body may still come after the request has been answered.
+        keep_alive_s: seconds that a connection is kept for another request.
         max_upload: bytes of one upload.
         uploads_bytes: bytes of all uploads that are kept.
-        uploads_at_once: uploads that are received at a time.
+        uploads_at_once: uploads that are stored at a time; those of which little has come do not count.
         keep_uploads_s: seconds that an upload is kept after it was last used.
-        upload_s: seconds that receiving one may take.
-        idle_s: seconds without a byte after which receiving one is given up.
         queue: jobs that may wait for a worker.
         search_slots: searches and comparisons that are worked on at a time.
         held_bytes: memory of the searching worker for videos that it has compared.
@@ -73,12 +81,18 @@ class ServerSettings:
     roots: tuple[Path, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     secure_cookie: bool = False
+    connections: int = 256
+    connections_per_client: int = 64
+    head_s: float = 10.0
+    stall_s: float = 30.0
+    min_rate: float = 4_000.0
+    line_rate: float = 100_000.0
+    linger_s: float = 5.0
+    keep_alive_s: float = 30.0
     max_upload: int = 2 * 2**30
     uploads_bytes: int = 8 * 2**30
-    uploads_at_once: int = 8
+    uploads_at_once: int = 32
     keep_uploads_s: float = 3600.0
-    upload_s: float = 3600.0
-    idle_s: float = 30.0
     queue: int = 64
     search_slots: int = 2
     held_bytes: int = 512 * 2**20
@@ -128,6 +142,14 @@ class ServerSettings:
             return self.host in _LOOPBACK or ipaddress.ip_address(self.host).is_loopback
         except ValueError:  # a name
             return False
+
+    def body_s(self, most: int) -> float:
+        """Seconds that a body of at most so many bytes may take.
+
+        >>> round(ServerSettings().body_s(2 * 2**30) / 3600, 1)
+        6.0
+        """
+        return self.stall_s + most / self.line_rate
 
     @property
     def named_roots(self) -> dict[str, Root]:

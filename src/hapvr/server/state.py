@@ -138,7 +138,7 @@ _REASONS = {
     503: "The server is busy, or stopping.",
     507: "The server has no room.",
 }
-_ALWAYS = (401, 403, 413, 421, 422, 500, 503)
+_ALWAYS = (401, 403, 408, 413, 421, 422, 500, 503)
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from hapvr.server.problems import Problem, busy, not_found
 from hapvr.server.settings import ServerSettings
 
 log = logging.getLogger("hapvr.server.uploads")
-_AT_ONCE = 2**20  # bytes that are written at a time
+_AT_ONCE = 256 * 2**10  # bytes that are written at a time
 _FIELD = 256  # bytes of a field of the form
 _FIELDS = 20
 _OVERHEAD = 64 * 2**10  # bytes of a form beside its file
@@ -49,6 +49,7 @@ class Uploads:
         self._folder, self._settings, self._forgotten = folder, settings, forgotten
         self._queries: dict[str, Query] = {}
         self._receiving: dict[str, int] = {}  # bytes so far
+        self._placed: set[str] = set()  # of those, which have a place among the uploads that are stored at a time
         self.received = 0  # bytes in all
 
     def get(self, id: str) -> Query:
@@ -101,8 +102,6 @@ class Uploads:
         most = self._settings.max_upload
         if length is not None and length > most + _OVERHEAD:
             raise self._too_large()
-        if len(self._receiving) >= self._settings.uploads_at_once:
-            raise busy(f"{len(self._receiving)} uploads are being received already.")
         self.expire()
         self._make_room(min(length or 0, most))
         id = f"q{secrets.token_hex(12)}"
@@ -112,7 +111,7 @@ class Uploads:
         kept = False
         try:
             with path.open("xb", buffering=0) as file:
-                await asyncio.wait_for(self._stream(id, form, file, chunks), self._settings.upload_s)
+                await self._stream(id, form, file, chunks)
             form.require_whole()
             size = self._receiving[id]
             if size == 0:
@@ -121,13 +120,12 @@ class Uploads:
             self._queries[id] = query
             kept = True
             return query, form.fields
-        except asyncio.TimeoutError:
-            raise Problem(408, "The upload took too long.", hint="Try again, or a smaller file.") from None
         except OSError as error:
             log.error("upload", extra={"error": str(error)})
             raise Problem(507, "The upload could not be stored: the server has no room.") from None
         finally:
             del self._receiving[id]
+            self._placed.discard(id)
             if not kept:
                 with suppress(FileNotFoundError):
                     path.unlink()
@@ -144,21 +142,23 @@ class Uploads:
             if data:
                 await loop.run_in_executor(None, _write_all, file, data)
 
-        iterator = chunks.__aiter__()
-        while True:
-            try:
-                chunk = await asyncio.wait_for(iterator.__anext__(), self._settings.idle_s)
-            except StopAsyncIteration:
-                break
+        async for chunk in chunks:
             total += len(chunk)
             self.received += len(chunk)
             if total > self._settings.max_upload + _OVERHEAD:
                 raise self._too_large()
             form.feed(chunk)
             if form.waiting >= _AT_ONCE:
+                self._take_place(id)
                 await write()
                 self._make_room(0)
         await write()
+
+    def _take_place(self, id: str) -> None:
+        """Raise `Problem` if too many others are being stored. Who sends little takes nobody's place."""
+        if len(self._placed - {id}) >= self._settings.uploads_at_once:
+            raise busy(f"{len(self._placed)} uploads are being received already.")
+        self._placed.add(id)
 
     def _too_large(self) -> Problem:
         most = self._settings.max_upload / 2**20

@@ -1,0 +1,278 @@
+"""Connections: how many there may be, and how slow a client may be, so that slow ones do not keep others out.
+
+uvicorn reads and answers requests, and closes connections that are idle after an answer. What it has no limits for is
+added here: the head of a request that does not come to its end, a body that comes though the request has been answered,
+an answer that is not read, and the number of connections. Other bodies are limited where they are read, in
+`hapvr.server.security`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import socket
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from hapvr.server.problems import Problem, busy
+from hapvr.server.settings import ServerSettings
+
+log = logging.getLogger("hapvr.server.connections")
+_CHECK_S = 1.0  # how often a connection is looked at; more often where limits are short
+_LOG_S = 10.0  # refusals are logged no more often than that
+_QUEUED = 128 * 2**10  # bytes that the system may hold unsent
+
+
+class Pace:
+    """How long a client may still take: time runs out, and bytes earn it back.
+
+    Whoever sends or reads `rate` bytes a second can go on for ever; whoever stops is late after `stall_s` seconds, and
+    a fast beginning does not earn a longer stop.
+
+    >>> pace = Pace(stall_s=30, rate=1000)
+    >>> pace.spend(20, 5000); pace.left_s
+    15.0
+    >>> pace.spend(1, 10**9); pace.left_s
+    30.0
+    """
+
+    def __init__(self, *, stall_s: float, rate: float) -> None:
+        self._stall_s, self._rate = float(stall_s), rate
+        self.left_s = self._stall_s
+
+    def spend(self, seconds: float, count: int) -> None:
+        """So many seconds have passed, and so many bytes have moved in them."""
+        self.left_s = min(self._stall_s, self.left_s - seconds + count / self._rate)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time is over."""
+        return self.left_s <= 0
+
+    def renew(self) -> None:
+        """Begin again: there is nothing to wait for at the moment."""
+        self.left_s = self._stall_s
+
+
+class Connections:
+    """The connections of a server that are open."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.closed: Counter[str] = Counter()  # by the server, for what reason
+        self._open: dict[Connection, str | None] = {}  # and the client of each; None for this machine
+        self._logged = float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def check_s(self) -> float:
+        """How often a connection is looked at."""
+        chosen = self.settings
+        return min(_CHECK_S, chosen.head_s / 4, chosen.stall_s / 4, chosen.linger_s / 4)
+
+    def admit(self, connection: Connection, address: str | None) -> bool:
+        """Count a connection in; where there are too many, one that waits for nothing is closed to make room."""
+        client = client_of(address)
+        own = [one for one, other in self._open.items() if client is not None and other == client]
+        room = len(own) < self.settings.connections_per_client or self._make_room(own)
+        room = room and (len(self._open) < self.settings.connections or self._make_room(list(self._open)))
+        if room:
+            self._open[connection] = client
+        else:
+            self.count("refused", address)
+        return room
+
+    def release(self, connection: Connection) -> None:
+        """Count it out, if it was in."""
+        self._open.pop(connection, None)
+
+    def count(self, reason: str, address: str | None) -> None:
+        """Remember that a connection was closed."""
+        self.closed[reason] += 1
+        if reason != "refused" or time.monotonic() - self._logged > _LOG_S:
+            if reason == "refused":
+                self._logged = time.monotonic()
+            log.info("connection closed", extra={"reason": reason, "client": address, "open": len(self)})
+
+    def _make_room(self, among: list[Connection]) -> bool:
+        """Close the one that has least to lose: idle ones first, then the head of a request that takes longest."""
+        waiting = [one for one in among if one.waiting_since is not None]
+        if not waiting:
+            return False
+        min(waiting, key=lambda one: (one.has_begun, one.waiting_since)).make_way()
+        return True
+
+    def protocol(self) -> type[Connection]:
+        """The class of connections that are counted here, for uvicorn to make."""
+        return type("CountedConnection", (Connection,), {"everyone": self})
+
+
+class Connection(H11Protocol):
+    """The connection of a client, which is closed when the client is too slow."""
+
+    everyone: ClassVar[Connections]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        settings = self.everyone.settings
+        self.has_begun = False  # to send the head of a request
+        self._head_since: float | None = None
+        self._linger_since: float | None = None
+        self._sending = Pace(stall_s=settings.stall_s, rate=settings.min_rate)
+        self._unsent, self._checked = 0, 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- what asyncio and uvicorn tell -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Somebody has connected."""
+        super().connection_made(transport)
+        self._head_since = self._checked = self.loop.time()
+        _queue_little(transport)
+        if not self.everyone.admit(self, self._address):
+            self._refuse(busy("There are too many connections to this server."))
+        self._check_later()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        self.everyone.release(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._head_since, self.has_begun = None, False
+        elif not self.has_begun:
+            self.has_begun = bool(self.conn.trailing_data[0])  # else it was the end of a body
+            self._head_since = self._head_since or self.loop.time()
+
+    def pause_writing(self) -> None:
+        """More waits to be sent than the client takes."""
+        self._account()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has taken most of it."""
+        self._account()
+        super().resume_writing()
+
+    # --- its limits --------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when it has waited for the head of a request; None while one is answered."""
+        if self.transport.is_closing() or self.transport.get_write_buffer_size():
+            return None
+        if self._head_since is not None:
+            return self._head_since
+        idle = self.timeout_keep_alive_task
+        return None if idle is None else idle.when() - self.timeout_keep_alive
+
+    def make_way(self) -> None:
+        """Close it, so that another can be served."""
+        self.everyone.count("made way", self._address)
+        if self.has_begun:
+            self._refuse(busy("There are too many connections to this server."))
+        else:
+            self.transport.close()
+        self.everyone.release(self)
+
+    @property
+    def _address(self) -> str | None:
+        return None if self.client is None else self.client[0]
+
+    def _check_later(self) -> None:
+        self._timer = self.loop.call_later(self.everyone.check_s, self._check)
+
+    def _check(self) -> None:
+        """Close it if the client is late; else look again later."""
+        self._account()
+        now, settings = self.loop.time(), self.everyone.settings
+        if self._sending.is_late:
+            self._end("answer not read")
+        elif self.transport.is_closing():
+            pass
+        elif self._head_since is not None and now - self._head_since > settings.head_s:
+            self.everyone.count("head too slow", self._address)
+            if self.has_begun:
+                self._refuse(Problem(408, f"The head of the request took longer than {settings.head_s:g} s to arrive."))
+            else:
+                self.transport.close()
+        elif not self._is_unwanted_body:
+            self._linger_since = None
+        elif self._linger_since is None:
+            self._linger_since = now
+        elif now - self._linger_since > settings.linger_s:
+            self._end("body after the answer")
+        self._check_later()
+
+    @property
+    def _is_unwanted_body(self) -> bool:
+        """Whether a body still comes though the request has been answered."""
+        return self.conn.their_state is h11.SEND_BODY and self.cycle is not None and self.cycle.response_complete
+
+    def _account(self) -> None:
+        """See how much the client has read since this was last looked at."""
+        now, unsent = self.loop.time(), self.transport.get_write_buffer_size()
+        self._sending.spend(now - self._checked, max(0, self._unsent - unsent))
+        if not unsent:
+            self._sending.renew()
+        self._checked, self._unsent = now, unsent
+
+    def _end(self, reason: str) -> None:
+        """Close it at once, whatever is left to send."""
+        self.everyone.count(reason, self._address)
+        self.transport.abort()
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer before there is a whole request, and close."""
+        body = json.dumps({"error": problem.to_json()}).encode()
+        headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+        headers |= {name.lower(): value for name, value in problem.headers.items()}
+        events = (
+            h11.Response(status_code=problem.status, headers=list(headers.items())),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        )
+        for event in events:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def _queue_little(transport: asyncio.Transport) -> None:
+    """Let the system queue little, where it can be told to: else megabytes are read before anything is seen of it."""
+    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+    if option is not None:
+        with suppress(OSError):  # no TCP
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, _QUEUED)
+
+
+def client_of(address: str | None) -> str | None:
+    """Who connects, as far as an address tells; None for this machine, which may speak for many as a proxy.
+
+    Whoever has one address of version 6 has 2^64 of them: what they share is what counts.
+
+    >>> client_of("192.0.2.7"), client_of("2001:db8:1:2:3:4:5:6"), client_of("::ffff:192.0.2.7"), client_of("127.0.0.1")
+    ('192.0.2.7', '2001:db8:1:2::/64', '192.0.2.7', None)
+    """
+    try:
+        found = ipaddress.ip_address((address or "").partition("%")[0])
+    except ValueError:  # a local socket
+        return None
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is None:
+            return None if found.is_loopback else str(ipaddress.ip_network((found, 64), strict=False))
+        found = found.ipv4_mapped
+    return None if found.is_loopback else str(found)
