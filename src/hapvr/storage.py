@@ -14,7 +14,8 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 StrPath = str | os.PathLike[str]
 
 _BLOCK = 1 << 20  # bytes read at a time
+_CHECKSUM = "crc32"  # of a document, in it
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
@@ -125,7 +127,60 @@ def sync_folder(folder: StrPath) -> None:
             os.close(descriptor)
 
 
+# --- documents ---------------------------------------------------------------------------------------------------
+
+
+def write_document(path: StrPath, content: Mapping[str, Any], *, indent: int | None = 2, hint: str = "") -> None:
+    """Write named values as a JSON file that carries a checksum of its own content, `crc32`; see `replace_file`."""
+    write_json(path, {**content, _CHECKSUM: crc32_json(content)}, indent=indent, hint=hint)
+
+
+def read_document(path: StrPath, known: Collection[str]) -> dict[str, Any]:
+    """The content of a file that `write_document` wrote; `ValueError` if it is not as it was written.
+
+    Files that an older release wrote have no checksum. They are taken as they are if they hold nothing but what is
+    `known`: else it may be the name of the checksum that is damaged.
+    """
+    try:
+        content = json.loads(Path(path).read_bytes().decode("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"it is no JSON ({error}).") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__} instead of named values.")
+    written = content.pop(_CHECKSUM, None)
+    if written is None and (surplus := sorted(set(content).difference(known))):
+        raise ValueError(f"it holds '{surplus[0]}', which is unknown here, and no checksum.")
+    if written is not None and written != crc32_json(content):
+        raise ValueError("its checksum is not that of its content.")
+    return content
+
+
+def lacks_checksum(path: StrPath) -> bool:
+    """Whether it is a document of an older release: whole, but without a checksum."""
+    try:
+        content = json.loads(Path(path).read_bytes().decode("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and _CHECKSUM not in content
+
+
+def remove_unfinished_documents(folder: StrPath) -> None:
+    """Remove what is left of documents whose writer was killed; for whoever alone may write into the folder."""
+    for path in Path(folder).glob(".*.json.*.part"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
 # --- digests -----------------------------------------------------------------------------------------------------
+
+
+def crc32_json(content: Any) -> int:
+    """The CRC-32 of plain values as JSON, whatever the order of their names.
+
+    >>> crc32_json({"a": 1, "b": [0.5]}) == crc32_json({"b": [0.5], "a": 1}) != crc32_json({"a": 1, "b": [0.25]})
+    True
+    """
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def sha256_bytes(data: bytes) -> str:

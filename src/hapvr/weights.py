@@ -1,8 +1,8 @@
 """Weights at rest: a folder of `config.json` and `model.safetensors`, strict and checksummed; nothing is unpickled.
 
 A folder holds one or more named parts ("backbone", "whitening", "similarity"): `config.json` keeps each part's
-settings and the checksum of the tensors, `model.safetensors` each part's tensors under `part.` names. Settings may be
-edited by hand; tensors may not.
+settings and the checksums of the tensors and of the settings, `model.safetensors` each part's tensors under `part.`
+names. Settings may be edited by hand if their checksum is taken out; tensors may not.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from hapvr.errors import WeightsError
-from hapvr.storage import sha256_bytes, sha256_file, write_bytes, write_json
+from hapvr.storage import crc32_json, sha256_bytes, sha256_file, write_bytes, write_json
 
 VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
+_SETTINGS_CHECKSUM = "parts_crc32"  # models of older releases have none
+_KEYS = ("format", "version", "sha256", "parts", _SETTINGS_CHECKSUM)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def save_parts(folder: str | os.PathLike[str], parts: Mapping[str, Part]) -> Pat
         "sha256": sha256_bytes(data),
         "parts": {part: dict(content.config) for part, content in parts.items()},
     }
+    config[_SETTINGS_CHECKSUM] = crc32_json(config["parts"])
     write_bytes(folder / TENSORS, data)
     write_json(folder / CONFIG, config, indent=2)
     return folder
@@ -140,5 +143,13 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if config.get("version") != VERSION:
         raise WeightsError(
             f"'{folder}' was saved by format version {config.get('version')}; this hapvr reads {VERSION}."
+        )
+    written, surplus = config.get(_SETTINGS_CHECKSUM), sorted(set(config).difference(_KEYS))
+    if written is None and surplus:  # the name of the checksum may be what is damaged
+        raise WeightsError(f"'{path}' holds '{surplus[0]}', which is unknown here. Copy the whole folder again.")
+    if written is not None and written != crc32_json(config["parts"]):
+        raise WeightsError(
+            f"'{path}' is damaged or was edited: its settings are not those that were saved. Copy the whole folder "
+            f'again; if the edit is meant, take out the line "{_SETTINGS_CHECKSUM}".'
         )
     return config

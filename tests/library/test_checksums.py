@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from hapvr import storage
 from hapvr.errors import StorageError
-from hapvr.library import Library, checksums, documents, engine, store, versions
+from hapvr.library import Library, checksums, engine, store, versions
 from hapvr.library.checksums import FileSum, find_all_damage, find_damage, list_table, newest_manifest, sum_file
 from hapvr.library.marks import MARKS, read_marks
 from hapvr.library.tables import FRAMES, REGIONS, VIDEOS
@@ -105,13 +106,13 @@ def test_every_flipped_bit_of_a_file_is_found(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("content", [{"format": 1, "distinct": [["a", "b"]]}, {"format": 1, "distinct": []}])
 def test_every_flipped_bit_of_a_document_is_an_error_or_changes_nothing(content: Any, tmp_path: Path) -> None:
     path = tmp_path / "marks.json"
-    documents.write_document(path, content)
-    assert documents.read_document(path, content) == content
+    storage.write_document(path, content)
+    assert storage.read_document(path, content) == content
     told = 0
     for bit in range(8 * path.stat().st_size):
         flip(path, bit)
         try:
-            assert documents.read_document(path, content) == content
+            assert storage.read_document(path, content) == content
         except ValueError:
             told += 1
         flip(path, bit)
@@ -121,14 +122,14 @@ def test_every_flipped_bit_of_a_document_is_an_error_or_changes_nothing(content:
 def test_a_document_of_an_older_release_has_no_checksum_and_is_read(tmp_path: Path) -> None:
     path = tmp_path / "marks.json"
     path.write_text('{"format": 1}')
-    assert documents.lacks_checksum(path)
-    assert documents.read_document(path, ["format"]) == {"format": 1}
+    assert storage.lacks_checksum(path)
+    assert storage.read_document(path, ["format"]) == {"format": 1}
     path.write_text('{"format": 1, "crc33": 5}')
     with pytest.raises(ValueError, match="it holds 'crc33', which is unknown here, and no checksum"):
-        documents.read_document(path, ["format"])
+        storage.read_document(path, ["format"])
     written = zlib.crc32(b'{"format": 2, "more": 3}')  # of a later release: it is whole, whatever it means
     path.write_text(json.dumps({"more": 3, "format": 2, "crc32": written}))
-    assert documents.read_document(path, ["format"]) == {"format": 2, "more": 3}
+    assert storage.read_document(path, ["format"]) == {"format": 2, "more": 3}
 
 
 # --- lists -----------------------------------------------------------------------------------------------------------

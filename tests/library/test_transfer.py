@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import torch
 
 from hapvr.errors import StorageError
 from hapvr.features import FeatureFile, Features, FeatureWriter
-from hapvr.library import Library
+from hapvr.library import Library, transfer
 from tests.library import toy
 from tests.library.toy import toys  # noqa: F401
 
@@ -127,3 +128,39 @@ def test_a_damaged_video_costs_itself_and_a_damaged_record_the_file(library: Lib
         h5[id].attrs["record"] = "{}"
     with pytest.raises(StorageError, match=f"the record of '{id}' cannot be read"):
         other.import_features(tmp_path / "f.h5")
+
+
+def test_a_flipped_bit_of_an_export_is_told_or_changes_nothing(library: Library, tmp_path: Path) -> None:
+    path = tmp_path / "f.h5"
+    library.export(path)
+    data = path.read_bytes()
+    before = everything(path)
+    draw = random.Random(0)
+    records = [data.find(record.content_hash.encode()) for record in library.videos(state="ready")]
+    assert min(records) > 0
+    for place in [*records, *(draw.randrange(len(data)) for _ in range(150))]:
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1 << draw.randrange(8)]) + data[place + 1 :])
+        try:
+            assert everything(path) == before
+            assert place not in records
+        except StorageError:
+            continue
+
+
+def test_records_of_an_older_release_come_in(library: Library, tmp_path: Path) -> None:
+    library.export(tmp_path / "f.h5")
+    with h5py.File(tmp_path / "f.h5", "r+") as file:
+        for id in list(file):
+            text = file[id].attrs["record"].decode()
+            del file[id].attrs["record"]
+            file[id].attrs["record"] = text  # of variable length
+    other = toy.make(tmp_path / "other")
+    other.import_features(tmp_path / "f.h5")
+    assert other.videos() == library.videos(state="ready")
+
+
+def everything(path: Path) -> str:
+    with FeatureFile.open(path) as file:
+        read = {id: file[id] for id in file}
+        values = {id: (one.regions.numpy().tobytes(), one.timestamps, one.low_information) for id, one in read.items()}
+        return repr((sorted(file.attributes.items()), values, transfer._read_records(path, file)))

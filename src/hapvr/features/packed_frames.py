@@ -41,7 +41,7 @@ from hapvr.features.packed_index import (
     read_shards,
     remove_unfinished,
 )
-from hapvr.storage import sha256_bytes, write_bytes, write_json
+from hapvr.storage import sha256_bytes, write_bytes, write_document
 from hapvr.video.jpeg import BROKEN_PICTURE, JpegRun, encode_jpeg, open_jpeg, require_checksum
 from hapvr.video.resizing import reduced_size
 
@@ -226,7 +226,7 @@ class PackedWriter:
         hint = "The shards before it are safe. Make room, then open another `PackedWriter` on the folder."
         try:
             write_bytes(path, data, hint=hint)
-            write_json(path.with_suffix(".json"), index, indent=None, hint=hint)
+            write_document(path.with_suffix(".json"), index, indent=None, hint=hint)
         except StorageError:
             self._open = False
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from hapvr.errors import DataError, HapvrError, StorageError
 from hapvr.features.attributes import check_attributes, sentence
-from hapvr.storage import sha256_file
+from hapvr.storage import read_document, sha256_file
 from hapvr.video.jpeg import BROKEN_PICTURE, JpegRun
 
 FORMAT, VERSION = "hapvr-frames", 1
@@ -103,14 +102,19 @@ class PackedVideo:
 
 
 def read_shards(folder: Path) -> list[Shard]:
-    """All indices of a folder, by number."""
-    numbered = ((match, path) for path in folder.iterdir() if (match := _INDEX.fullmatch(path.name)))
-    return [_read_shard(path, number) for number, path in sorted((int(match[1]), path) for match, path in numbered)]
+    """Every index of a folder, in order; they are numbered without a gap."""
+    found = ((match, path) for path in folder.iterdir() if (match := _INDEX.fullmatch(path.name)))
+    numbered = sorted((int(match[1]), path) for match, path in found)
+    for expected, (number, _) in enumerate(numbered):
+        if number != expected:
+            gone = folder / f"frames-{expected:05d}.json"
+            raise StorageError(f"'{gone}' is missing, though there are later ones. {COPY}")
+    return [_read_shard(path, number) for number, path in numbered]
 
 
 def _read_shard(path: Path, number: int) -> Shard:
     try:
-        index = json.loads(path.read_bytes())
+        index = read_document(path, ("format", "version", "bytes", "sha256", "settings", "videos"))
         if index["format"] != FORMAT:
             raise DataError("it is the index of something else.")
         if index["version"] != VERSION:

@@ -25,13 +25,13 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, WeightsError
 from hapvr.features.extractor import fast_dtype
-from hapvr.library.documents import read_document, write_document
 from hapvr.library.records import VideoRecord, shown
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import CALIBRATION as CALIBRATION
 from hapvr.library.versions import writing
 from hapvr.similarity import pairwise
 from hapvr.similarity.calibration import Calibration, fit_calibration
+from hapvr.storage import read_document, write_document
 from hapvr.weights import Part
 
 if TYPE_CHECKING:

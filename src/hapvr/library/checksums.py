@@ -26,9 +26,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hapvr.errors import StorageError
-from hapvr.library.documents import read_document, write_document
 from hapvr.library.records import shown
 from hapvr.library.tables import FRAMES, REGIONS, VIDEOS
+from hapvr.storage import read_document, write_document
 
 CHECKSUMS = "checksums.json"
 REMEDY = "Restore the library from a copy, or add the videos to a new one."

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hapvr.errors import DataError, StorageError
-from hapvr.library.documents import read_document, write_document
 from hapvr.library.records import VideoRecord, shown
 from hapvr.library.versions import keep, read_manifest, writing
+from hapvr.storage import read_document, write_document
 
 if TYPE_CHECKING:
     from hapvr.library.library import Library

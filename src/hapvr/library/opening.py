@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from hapvr.errors import ConfigError, StorageError, WeightsError
 from hapvr.library.codecs import DEFAULT as DEFAULT_CODEC
 from hapvr.library.codecs import get_codec
-from hapvr.library.documents import remove_unfinished
 from hapvr.library.locking import WriterLock
 from hapvr.library.records import shown
 from hapvr.library.versions import (
@@ -27,6 +26,7 @@ from hapvr.library.versions import (
     write_settings,
     writing,
 )
+from hapvr.storage import remove_unfinished_documents
 
 if TYPE_CHECKING:
     from hapvr.model import Model
@@ -174,4 +174,4 @@ def clean_up(path: Path) -> None:
     """Remove versions that were replaced, and what a writer that was killed has left; a version being built stays."""
     remove_versions(path, keep=unfinished_version(path))
     for folder in (path, version_folder(path, current_version(path))):
-        remove_unfinished(folder)
+        remove_unfinished_documents(folder)

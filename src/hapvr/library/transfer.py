@@ -12,6 +12,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hapvr.config import from_mapping
 from hapvr.errors import HapvrError, StorageError
 from hapvr.features import FeatureFile, Features, FeatureWriter
@@ -78,8 +80,9 @@ def _write_records(path: Path, records: Mapping[str, VideoRecord]) -> None:
         for id, record in records.items():
             if id in h5:
                 # Escaped bytes of a path are JSON escapes here, and come back as they were.
-                plain = asdict(record) | {"added": record.added.isoformat()}
-                h5[id].attrs[_RECORD] = json.dumps(plain)
+                text = json.dumps(asdict(record) | {"added": record.added.isoformat()}).encode()
+                # Of fixed length: HDF5 keeps other texts in a heap without checksums.
+                h5[id].attrs[_RECORD] = np.array(text, h5py.string_dtype("utf-8", len(text)))
 
 
 def import_features(
@@ -171,7 +174,10 @@ def _read_records(path: Path, features: FeatureFile) -> dict[str, VideoRecord]:
     records: dict[str, VideoRecord] = {}
     with h5py.File(path, "r") as h5:
         for id in features.ids:
-            text = h5[id].attrs.get(_RECORD)
+            try:
+                text = h5[id].attrs.get(_RECORD)
+            except (OSError, RuntimeError, KeyError, ValueError) as error:
+                raise StorageError(f"'{shown(path)}': the record of '{id}' cannot be read: {error}.") from error
             if text is not None:
                 records[id] = _record(path, id, text)
     return records

@@ -23,9 +23,9 @@ from pathlib import Path
 from hapvr.config import from_mapping
 from hapvr.errors import HapvrError, StorageError
 from hapvr.library.checksums import CHECKSUMS, Listing, write_listing
-from hapvr.library.documents import lacks_checksum, read_document, write_document
 from hapvr.library.locking import LOCK
 from hapvr.library.records import shown
+from hapvr.storage import lacks_checksum, read_document, write_document
 
 MANIFEST = "hapvr-library.json"
 SETTINGS = "settings.json"
