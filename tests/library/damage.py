@@ -24,12 +24,14 @@ import torch
 from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.library import Library, calibrating, store
-from hapvr.library.candidates import find_candidates, runs
+from hapvr.library.candidates import find_candidates
 from hapvr.library.records import VideoRecord
+from hapvr.library.run_vectors import find_runs
 from hapvr.library.store import NewVideo
 from hapvr.model import Model
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import fit_calibration
+from hapvr.video.sampling import SamplingConfig
 from tests.library.test_duplicates import NOW, drawn, noisy
 from tests.library.toy import DIMS, make
 
@@ -95,7 +97,7 @@ def _record(seed: int, state: Any, error: str | None) -> VideoRecord:
 def model() -> Model:
     torch.manual_seed(0)
     config = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, min_frames=1, temporal="chamfer")
-    extractor: Any = SimpleNamespace(device=torch.device("cpu"))
+    extractor: Any = SimpleNamespace(device=torch.device("cpu"), sampling=SamplingConfig())
     return Model("drawn", extractor, VideoSimilarity(config).eval(), SegmentConfig())
 
 
@@ -150,14 +152,14 @@ def _search(library: Library, **options: Any) -> Any:
 
 
 def _by_vectors(library: Library) -> Any:
-    vectors, weights = runs(drawn(3, _FRAMES))
+    vectors, weights = find_runs(drawn(3, _FRAMES))
     found = [find_candidates(library.store, vectors, weights, max_keys=most).tolist() for most in (3, 100)]
     return found, _search(library, k=3, limit=3)
 
 
 def _by_index(library: Library) -> Any:
     with few_vectors_are_indexed():
-        vectors, _ = runs(drawn(3, _FRAMES))
+        vectors, _ = find_runs(drawn(3, _FRAMES))
         near = [
             [part.tobytes() for part in library.store.nearest(vectors.numpy(), k=40, nprobes=20, refine=refine)]
             for refine in (None, 2)

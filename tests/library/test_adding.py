@@ -19,7 +19,7 @@ from hapvr.errors import ConfigError, DataError, DecodeError, StorageError
 from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
 from hapvr.interrupts import uninterrupted
-from hapvr.library import AddProgress, Library, adding, candidates, store, upkeep
+from hapvr.library import AddProgress, Library, adding, run_vectors, store, upkeep
 from hapvr.library.store import NewVideo, Store
 from hapvr.video import crew_files
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
@@ -508,13 +508,13 @@ def test_torch_keeps_to_one_thread_while_it_writes(
 ) -> None:
     toy.write(folder, "a.mp4", 1)
     seen: list[int] = []
-    honest = candidates.frame_vectors
+    honest = run_vectors.find_runs
 
-    def counted(*given: Any, **options: Any) -> torch.Tensor:
+    def counted(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:
         seen.append(torch.get_num_threads())
-        return honest(*given, **options)
+        return honest(*given)
 
-    monkeypatch.setattr(candidates, "frame_vectors", counted)
+    monkeypatch.setattr(store, "find_runs", counted)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.features import Features
 from hapvr.library import Library, calibrating, versions
-from hapvr.library.calibrating import CALIBRATION, CalibrationProgress, calibrate, expectation
+from hapvr.library.calibrating import CALIBRATION, CalibrationProgress, expectation
 from hapvr.library.records import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
@@ -26,6 +26,7 @@ from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from hapvr.video.decode import decode
+from hapvr.video.sampling import SamplingConfig
 from tests.library.test_duplicates import record
 from tests.library.toy import make
 
@@ -42,6 +43,7 @@ class Eye:
     similarity: VideoSimilarity
     segments: SegmentConfig
     calibration: Calibration | None = None
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
     def features(self, path: str | Path) -> Features:
         frames = decode(path, fps=2.0, short_side=64, at_least=8)
@@ -85,7 +87,7 @@ def test_it_is_fitted_on_copies_and_other_pairs_kept_and_used(library: Library) 
     told: list[CalibrationProgress] = []
     report = library.calibrate(copies=20, pairs=200, progress=told.append)
     calibration = report.calibration
-    linked = len(calibrating._linked(library, lambda _: None))
+    linked = len(calibrating._linked(library.store, library.base_model, lambda _: None))
     assert calibration.positives == 20
     drawn = math.ceil((1 + math.sqrt(801)) / 2)  # 15 videos give 210 pairs
     assert drawn * (drawn - 1) - 2 * linked <= calibration.negatives <= drawn * (drawn - 1)
@@ -227,7 +229,7 @@ def test_files_that_cannot_be_read_are_named(library: Library, tmp_path: Path) -
 def test_options_that_make_no_sense_are_refused(library: Library) -> None:
     for options in ({"copies": 3}, {"pairs": 10}, {"seed": -1}, {"copies": 20.5}, {"pairs": True}):
         with pytest.raises(ConfigError, match=next(iter(options))):
-            calibrate(library, **options)
+            library.calibrate(**options)
 
 
 def test_a_damaged_file_is_named_and_so_is_one_that_is_gone(library: Library) -> None:
@@ -260,6 +262,6 @@ def test_it_belongs_to_the_model_that_was_there(library: Library, monkeypatch: p
         library._store = type(library.store)(library.store.folder)
 
     monkeypatch.setattr(calibrating, "_copies", slow)
-    with pytest.raises(StorageError, match="built anew meanwhile"):
+    with pytest.raises(StorageError, match="rebuilt meanwhile"):
         library.calibrate(copies=20, pairs=200)
     assert not (library.store.folder / CALIBRATION).exists()

@@ -13,15 +13,8 @@ from torch import Tensor
 
 from hapvr.errors import DataError, ShapeError
 from hapvr.library import candidates as module
-from hapvr.library.candidates import (
-    ALIKE,
-    count_votes,
-    find_candidates,
-    find_nearest,
-    frame_vectors,
-    max_candidates,
-    runs,
-)
+from hapvr.library.candidates import count_votes, find_candidates, find_nearest, max_candidates
+from hapvr.library.run_vectors import ALIKE, find_runs
 
 
 def walk(frames: int, *, step: float, seed: int = 0, dims: int = 64) -> Tensor:
@@ -57,15 +50,15 @@ def test_runs_agree_with_the_loop(step: float, monkeypatch: pytest.MonkeyPatch) 
     regions = walk(40, step=step)
     expected, sizes = slow_runs(regions, 16)
     for block in (512, 3):
-        monkeypatch.setattr(module, "_BLOCK", block)
-        vectors, weights = runs(regions, dims=16)
+        monkeypatch.setattr("hapvr.library.run_vectors._BLOCK", block)
+        vectors, weights = find_runs(regions, dims=16)
         torch.testing.assert_close(vectors, torch.tensor(expected), rtol=1e-4, atol=1e-5)
         assert weights.tolist() == sizes
 
 
 def test_a_still_scene_is_one_run_and_a_cut_begins_another() -> None:
     one, other = walk(2, step=9.0)
-    vectors, weights = runs(torch.stack([one] * 5 + [other] * 3 + [one]))
+    vectors, weights = find_runs(torch.stack([one] * 5 + [other] * 3 + [one]))
     assert weights.tolist() == [5, 3, 1]
     torch.testing.assert_close(vectors[0], vectors[2])
 
@@ -73,17 +66,17 @@ def test_a_still_scene_is_one_run_and_a_cut_begins_another() -> None:
 def test_frames_of_low_information_do_not_vote_unless_there_are_no_others() -> None:
     regions = walk(4, step=9.0)
     low = np.array([True, False, True, False])
-    assert torch.equal(frame_vectors(regions, low), frame_vectors(regions[[1, 3]]))
-    assert torch.equal(frame_vectors(regions, np.ones(4, np.bool_)), frame_vectors(regions))
+    assert torch.equal(find_runs(regions, low)[0], find_runs(regions[[1, 3]])[0])
+    assert torch.equal(find_runs(regions, np.ones(4, np.bool_))[0], find_runs(regions)[0])
 
 
 def test_a_frame_without_direction_does_not_vote() -> None:
     regions = walk(3, step=9.0)
     regions[1] = 0.0
-    assert torch.equal(frame_vectors(regions), frame_vectors(regions[[0, 2]]))
-    assert frame_vectors(torch.zeros(2, 2, 8)).shape == (0, 8)
+    assert torch.equal(find_runs(regions)[0], find_runs(regions[[0, 2]])[0])
+    assert find_runs(torch.zeros(2, 2, 8))[0].shape == (0, 8)
     with pytest.raises(ShapeError, match=r"\[T, R, D\]"):
-        frame_vectors(torch.zeros(4, 8))
+        find_runs(torch.zeros(4, 8))[0]
 
 
 def slow_votes(
@@ -141,7 +134,7 @@ class Memory:
     """In place of a store: few vectors, held in memory."""
 
     def __init__(self, videos: list[Tensor]) -> None:
-        self._all = [frame_vectors(video).numpy().astype(np.float16) for video in videos]
+        self._all = [find_runs(video)[0].numpy().astype(np.float16) for video in videos]
 
     def count_vectors(self) -> int:
         return sum(map(len, self._all))
@@ -157,7 +150,7 @@ def test_the_original_of_a_noisy_part_is_the_first_candidate() -> None:
     for seed in range(0, 60, 7):
         part = videos[seed][5:15]
         noisy = F.normalize(part + 0.1 * torch.randn(part.shape), dim=-1)
-        found = find_candidates(store, *runs(noisy), max_keys=3)  # type: ignore[arg-type]
+        found = find_candidates(store, *find_runs(noisy), max_keys=3)  # type: ignore[arg-type]
         assert found[0] == seed
         assert len(found) == 3
 
@@ -174,7 +167,7 @@ def test_vectors_are_widened_once_and_again_when_there_are_others() -> None:
     store.vectors = lambda: other  # type: ignore[method-assign]
     keys, wider = module._all_vectors(store)  # type: ignore[arg-type]
     assert len(keys) == len(wider) == len(other[1])
-    query, weights = runs(videos[2][4:12])
+    query, weights = find_runs(videos[2][4:12])
     assert find_candidates(store, query, weights, max_keys=1).tolist() == [2]  # type: ignore[arg-type]
 
 
@@ -188,7 +181,7 @@ def test_search_and_duplicates_look_equally_far_into_the_index(monkeypatch: pyte
 
     monkeypatch.setattr("hapvr.library.store.INDEX_FROM", 1)
     store = Indexed([walk(3, step=1.0)])
-    query, weights = runs(walk(3, step=1.0))
+    query, weights = find_runs(walk(3, step=1.0))
     assert find_candidates(store, query, weights, max_keys=1).tolist() == [1]  # type: ignore[arg-type]
     find_nearest(store, query, exact=True)  # type: ignore[arg-type]
     estimated, computed = asked
@@ -199,4 +192,4 @@ def test_search_and_duplicates_look_equally_far_into_the_index(monkeypatch: pyte
 
 def test_a_query_that_says_nothing_is_refused() -> None:
     with pytest.raises(DataError, match="exact=True"):
-        find_candidates(Memory([walk(3, step=1.0)]), *runs(torch.zeros(2, 2, 8)), max_keys=3)  # type: ignore[arg-type]
+        find_candidates(Memory([walk(3, step=1.0)]), *find_runs(torch.zeros(2, 2, 8)), max_keys=3)  # type: ignore[arg-type]

@@ -123,7 +123,7 @@ def test_a_frame_does_not_depend_on_its_neighbours(name: str, monkeypatch: pytes
 def test_frames_are_taken_out_without_decoding(name: str) -> None:
     regions, chosen = vectors(7, dims=30), np.array([5, 0, 2])
     codec = get_codec(name)
-    data = codec.taken(codec.encode(regions), 7, 3, 30, chosen)
+    data = codec.take(codec.encode(regions), 7, 3, 30, chosen)
     assert data == codec.encode(regions[chosen])
     assert torch.equal(codec.decode(data, 3, 3, 30), decoded(name, regions)[chosen])
 

@@ -26,7 +26,7 @@ from hapvr.library.duplicates import (
     DuplicateProgress,
     Link,
     best_first,
-    duplicates,
+    find_duplicates,
     grouped,
     pairs,
     rows,
@@ -36,6 +36,7 @@ from hapvr.library.marks import pair_of
 from hapvr.library.records import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
+from hapvr.video.sampling import SamplingConfig
 from tests.library.toy import DIMS, REGIONS, make
 
 NOW = datetime(2026, 1, 10, tzinfo=timezone.utc)
@@ -169,6 +170,7 @@ def model() -> Any:
     return SimpleNamespace(
         name="drawn",
         similarity=VideoSimilarity(config).eval(),
+        sampling=SamplingConfig(),
         extractor=SimpleNamespace(device=torch.device("cpu")),
         segments=SegmentConfig(),
         calibration=None,
@@ -251,7 +253,7 @@ def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(base: 
     report = base.duplicates()
     assert report.videos == 19
     assert report.pairs == math.comb(18, 2)
-    few = duplicates(base, most=2)
+    few = find_duplicates(base.store, lambda: base.model, max_candidates=2)
     assert few.scored <= 2 * 18 < report.pairs
     assert pairs_of(few.links).keys() <= pairs_of(report.links).keys()
     link = pairs_of(report.links)[frozenset(("film", "copy"))]
@@ -301,8 +303,8 @@ def test_what_makes_no_sense_is_refused(base: Library) -> None:
             base.duplicates(threshold=threshold)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="since"):
         base.duplicates(since="yesterday")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="most"):
-        duplicates(base, most=0)
+    with pytest.raises(ConfigError, match="max_candidates"):
+        find_duplicates(base.store, lambda: base.model, max_candidates=0)
 
 
 def test_marks_hide_a_link_and_keep_groups_apart(tmp_path: Path) -> None:

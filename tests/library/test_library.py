@@ -490,13 +490,13 @@ def test_a_rebuild_with_other_settings_drops_the_one_that_was_begun(library: Lib
 
 
 def test_frame_vectors_are_those_of_the_regions(library: Library) -> None:
-    from hapvr.library.candidates import frame_vectors
+    from hapvr.library.run_vectors import find_runs
 
     opened = library.store
     keys, vectors = opened.vectors()
     assert len(keys) == len(vectors) == opened.count_vectors()
     for row, features in toy.contents(library).items():
-        expected = frame_vectors(features.regions, features.low_information)
+        expected = find_runs(features.regions, features.low_information)[0]
         chosen = torch.from_numpy(vectors[keys == opened.catalogue().keys[row]]).float()
         torch.testing.assert_close(chosen, expected, atol=2e-3, rtol=0)
 

@@ -16,14 +16,16 @@ import torch.nn.functional as F
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.features import Features
 from hapvr.library import Library, SearchResult
-from hapvr.library import search as module
-from hapvr.library.holding import Held
+from hapvr.library import stored_scores as module
 from hapvr.library.queries import read_query
 from hapvr.library.records import VideoRecord
+from hapvr.library.region_cache import RegionCache
 from hapvr.library.store import NewVideo
+from hapvr.library.stored_scores import score_contents
 from hapvr.library.versions import Settings
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity, find_segments
 from hapvr.similarity.calibration import fit_calibration
+from hapvr.video.sampling import SamplingConfig
 from tests.library import toy
 
 VIDEOS, FRAMES, REGIONS, DIMS = 40, 12, 4, 64
@@ -74,6 +76,7 @@ def toy_model(config: SimilarityConfig | None = None, **more: Any) -> Any:
     return SimpleNamespace(
         name="toy",
         similarity=VideoSimilarity(config or plain).eval(),
+        sampling=SamplingConfig(),
         extractor=SimpleNamespace(device=torch.device("cpu")),
         segments=SegmentConfig(),
         calibration=more.get("calibration"),
@@ -144,7 +147,7 @@ def test_few_are_compared_and_the_best_hit_is_that_of_the_exact_search(library: 
     ids=lambda config: config.symmetry if not config.projection else f"projection {config.comparator}",
 )
 def test_hits_are_the_same_from_what_is_held(library: Library, config: SimilarityConfig) -> None:
-    before, held = library._model, Held(2**24)
+    before, cache = library._model, RegionCache(2**24)
     library._model = model = toy_model(config)
     with torch.no_grad():
         for parameter in model.similarity.parameters():
@@ -153,52 +156,18 @@ def test_hits_are_the_same_from_what_is_held(library: Library, config: Similarit
         for number in (1, 5, 5, 9):
             for query in (noisy(drawn(number), 2, 10), f"video{number:03}"):
                 plain = library.search(query, k=5)
-                found = module.search(library, query, k=5, held=held)
+                found = library.search(query, k=5, cache=cache)
                 assert ids(found) == ids(plain)
                 assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in plain.hits], abs=1e-6)
                 assert [hit.segments for hit in found.hits] == [hit.segments for hit in plain.hits]
                 assert (found.database, found.scored) == (plain.database, plain.scored)
-                asked = read_query(library, query).features.regions
+                asked = read_query(library.store, library.model, query).features.regions
                 for hit in found.hits:  # and they are what they should be
                     expected = model.similarity.score(asked, library.features(hit.id).drop_flat().regions).item()
                     assert hit.score == pytest.approx(expected, abs=1e-5)
-        assert held.bytes > 0
+        assert cache.bytes > 0
     finally:
         library._model = before
-
-
-@pytest.mark.parametrize("symmetry", ["none", "levels"])
-@pytest.mark.parametrize("temporal", ["topk", "chamfer", "max", "average"])
-@pytest.mark.parametrize("comparator", [False, True])
-def test_scores_of_a_matrix_are_those_of_each_pair(temporal: Any, symmetry: Any, comparator: bool) -> None:
-    torch.manual_seed(0)
-    config = SimilarityConfig(
-        dims=DIMS, weighting="none", comparator=comparator, temporal=temporal, temporal_keep_rate=0.4,
-        symmetry=symmetry, min_frames=4 if comparator else 1,
-    )  # fmt: skip
-    similarity = VideoSimilarity(config).eval()
-    videos = [drawn(seed, frames).regions for seed, frames in ((1, 7), (2, 4), (3, 12), (4, 7), (5, 9))]
-    query = drawn(6, 10).regions
-    assert module._in_one_matrix(similarity, query, videos)
-    with torch.no_grad():
-        matrix = similarity.frame_matrix(query, torch.cat(videos))
-        found = module._scores_of_matrix(similarity, matrix, [len(video) for video in videos])
-        expected = [similarity.score(query, video).item() for video in videos]
-    assert found.tolist() == pytest.approx(expected, abs=1e-6)
-
-
-def test_what_cannot_be_read_off_a_matrix_is_left_to_pairwise() -> None:
-    plain = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, min_frames=4)
-    query, videos = torch.zeros(9, 1, DIMS), [torch.zeros(frames, 1, DIMS) for frames in (4, 9)]
-    assert module._in_one_matrix(VideoSimilarity(plain), query, videos)
-    short = torch.zeros(3, 1, DIMS)
-    assert not module._in_one_matrix(VideoSimilarity(plain), short, videos)
-    assert not module._in_one_matrix(VideoSimilarity(plain), query, [*videos, short])
-    both_ways = VideoSimilarity(dataclasses.replace(plain, symmetry="average"))
-    assert not module._in_one_matrix(both_ways, query, videos)
-    long = torch.zeros(1, 1, 1).expand(module._PSI_CELLS // 9 + 1, 1, DIMS)
-    assert module._in_one_matrix(VideoSimilarity(plain), query, [long])
-    assert not module._in_one_matrix(VideoSimilarity(SimilarityConfig(dims=DIMS)), query, [long])
 
 
 def test_a_query_that_says_nothing_has_no_hits_and_a_note(library: Library) -> None:
@@ -220,7 +189,10 @@ def test_a_part_of_a_still_scene_is_looked_for_and_a_part_of_black_is_not(librar
     black = F.normalize(torch.ones(REGIONS, DIMS), dim=-1)
     regions = torch.stack([shown] * 8 + [black] * 4)
     video = Features(regions, np.arange(12) / 2.0, np.arange(12) > 0)
-    part = read_query(library, video, start=2.0, end=5.0)  # frames 4 to 7, and 8 and 9, which are black
+    # Frames 4 to 7, and 8 and 9, which are black.
+    part = read_query(
+        library.store, library.model, video, start=2.0, end=5.0
+    )  # frames 4 to 7, and 8 and 9, which are black
     assert part.features.timestamps is not None
     assert part.features.timestamps.tolist() == [2.0]
     assert library.search(video, start=2.0, end=5.0, k=1).hits[0].id == "video020"
@@ -244,16 +216,6 @@ def test_segments_are_those_of_the_frames_that_say_something(library: Library) -
     assert shown["best"]["similarity"] == pytest.approx(matrix.max(), abs=1e-6)
 
 
-def test_no_path_gains_more_than_the_bound() -> None:
-    draw = np.random.default_rng(0)
-    for _ in range(20):
-        matrix = draw.uniform(0, 0.7, (6, 7)).astype(np.float32)
-        config = SegmentConfig(least_gain=0.0, least_frames=1)
-        gains = [sum(float(matrix[cell]) - 0.3 for cell in one.path) for one in
-                 find_segments(matrix, np.arange(6.0), np.arange(7.0), config=config)]  # fmt: skip
-        assert max(gains, default=0.0) <= module.most_gain(matrix, 0.3) + 1e-6
-
-
 def test_a_part_of_the_query_alone_is_looked_for(library: Library) -> None:
     one, other = drawn(11), drawn(12)
     both = Features(
@@ -261,7 +223,7 @@ def test_a_part_of_the_query_alone_is_looked_for(library: Library) -> None:
         np.arange(24) / 2.0,
         np.concatenate([one.low_information] * 2),
     )
-    times = read_query(library, both, start=6.0, end=11.5).features.timestamps
+    times = read_query(library.store, library.model, both, start=6.0, end=11.5).features.timestamps
     assert times is not None
     assert times.tolist() == [6.0, 6.5, 7.0, *np.arange(8.0, 11.5, 0.5)]  # at 7.5 s it says nothing; 11.5 s is outside
     result = library.search(both, start=6.0, end=12.0, k=1)
@@ -335,7 +297,7 @@ def test_probabilities_fall_with_the_score_and_can_be_asked_for(library: Library
 def test_memory_is_bounded_and_changes_nothing(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     query = noisy(drawn(5))
     expected = library.search(query, k=VIDEOS, exact=True)
-    monkeypatch.setattr(module, "_FRAMES", 20)  # one video at a time
+    monkeypatch.setattr(module, "_GROUP_FRAMES", 20)  # one video at a time
     monkeypatch.setattr(module, "_IN_ONE_READ", 3)
     found = library.search(query, k=VIDEOS, exact=True)
     assert ids(found) == ids(expected)
@@ -346,7 +308,7 @@ def test_memory_is_bounded_and_changes_nothing(library: Library, monkeypatch: py
 def test_a_rough_score_is_that_of_every_third_frame_without_psi(library: Library, comparator: bool) -> None:
     model, query = toy_model(SimilarityConfig(dims=DIMS) if comparator else None), noisy(drawn(5)).drop_flat()
     keys = sorted({int(key) for key in library.store.catalogue().keys if key >= 0})
-    rough = module.score(library.store, model, query, keys, every=3)
+    rough = score_contents(library.store, model, query, keys, every=3)
     for key in keys[::9]:
         stored = library.store.features(key).drop_flat().regions[::3]
         matrix = model.similarity.frame_matrix(query.regions[::3], stored)
@@ -355,7 +317,7 @@ def test_a_rough_score_is_that_of_every_third_frame_without_psi(library: Library
 
 
 def test_the_limit_holds_and_rough_scores_choose(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hapvr.library.candidates.LEAST", 1)
+    monkeypatch.setattr("hapvr.library.candidates.MIN_CANDIDATES", 1)
     for number in range(1, VIDEOS - 1, 6):
         result = library.search(noisy(drawn(number), 2, 10), k=1)
         assert (result.scored, ids(result)) == (2, [f"video{number:03}"])

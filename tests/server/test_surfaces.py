@@ -14,7 +14,6 @@ import pytest
 
 from hapvr.cli import main
 from hapvr.library import Library, calibrating
-from hapvr.library.search import explained
 from hapvr.reports.match_page import save_matches
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.synthetic.films import draw_scene
@@ -73,7 +72,7 @@ def test_every_surface_says_the_same_of_a_file_and_an_indexed_video(own: Place, 
             calibrating.save(store, fitted)
     with Library.open(place) as library:
         result = library.search(clip)
-        matches, missing = explained(library, str(clip), result)
+        matches, missing = library.explain_hits(str(clip), result)
         assert missing == []
         found = [one for one in matches if one.target.path.endswith("film 1.mp4")]
         answers = {

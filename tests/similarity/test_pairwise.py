@@ -14,6 +14,7 @@ from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError
 from hapvr.similarity import VideoSimilarity, pairwise
 from tests.similarity.models import VARIANTS, model, video
 
+module = sys.modules[pairwise.__module__]
 variants = pytest.mark.parametrize("settings_", VARIANTS.values(), ids=VARIANTS)
 
 
@@ -50,8 +51,35 @@ def test_strips_of_a_long_pair_agree_with_the_whole() -> None:
         torch.testing.assert_close(pairwise(built, [query], [target], max_cells=cells), whole, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("symmetry", ["none", "levels"])
+@pytest.mark.parametrize("temporal", ["topk", "chamfer", "max", "average"])
+@pytest.mark.parametrize("comparator", [False, True])
+def test_one_query_is_scored_off_its_frame_matrix(temporal: Any, symmetry: Any, comparator: bool) -> None:
+    built = model(
+        comparator=comparator, temporal=temporal, temporal_keep_rate=0.4, symmetry=symmetry,
+        min_frames=4 if comparator else 1,
+    )  # fmt: skip
+    query, targets = video(10, 6), [video(frames, frames) for frames in (7, 4, 12, 7, 9)]
+    scorer = module._Scorer(built, None, None)
+    assert scorer.is_plain(10, [len(target) for target in targets])
+    with torch.no_grad():
+        found = scorer.score_alone(scorer.describe_all([query]), targets)
+    torch.testing.assert_close(found[None], one_by_one(built, [query], targets), atol=1e-6, rtol=1e-5)
+
+
+def test_what_cannot_be_read_off_a_frame_matrix_is_packed() -> None:
+    plain = {"comparator": False, "min_frames": 4}
+    assert module._Scorer(model(**plain), None, None).is_plain(9, [4, 9])
+    assert not module._Scorer(model(**plain), None, None).is_plain(3, [4, 9])  # a short query is doubled
+    assert not module._Scorer(model(**plain), None, None).is_plain(9, [4, 9, 3])
+    assert not module._Scorer(model(**plain, symmetry="average"), None, None).is_plain(9, [4, 9])
+    long = module._CPU_CELLS // 9 + 1  # psi would see too much at a time
+    assert module._Scorer(model(**plain), None, None).is_plain(9, [long])
+    assert not module._Scorer(model(), None, None).is_plain(9, [long])
+
+
 def test_an_iterator_is_read_once_and_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[pairwise.__module__], "_WINDOW", 3)
+    monkeypatch.setattr(module, "_WINDOW", 3)
     built, targets, held = model(), [video(4 + n, n) for n in range(8)], []
 
     def stream() -> Iterator[Tensor]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError
 from hapvr.similarity import Segment, SegmentConfig, find_segments
-from hapvr.similarity.segments import _STEPS, _best_path
+from hapvr.similarity.segments import _STEPS, _best_path, max_gain
 
 
 def drawn(height: int, width: int, cells: list[tuple[int, int]], seed: int = 0) -> NDArray[np.float64]:
@@ -171,3 +171,13 @@ def test_a_weaker_match_of_other_frames_is_not_held_against_them() -> None:
     for i in range(8):
         matrix[10 + i, 40 + i] = 0.6
     assert [segment.target for segment in found(matrix)] == [(4.5, 12.5), (39.5, 47.5)]
+
+
+def test_no_path_gains_more_than_the_bound() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        matrix = draw.uniform(0, 0.7, (6, 7))
+        segments = found(matrix, threshold=0.3, least_gain=0.0, least_frames=1)
+        gains = [sum(matrix[cell] - 0.3 for cell in segment.path) for segment in segments]
+        assert max(gains, default=0.0) <= max_gain(matrix - 0.3) + 1e-9
+        assert found(matrix, threshold=0.3, least_gain=max_gain(matrix - 0.3) + 1e-6, least_frames=1) == []

@@ -88,10 +88,9 @@ def _explain(
     library: Library, query: str, result: SearchResult, page: Path, *, start: float | None, end: float | None
 ) -> None:
     from hapvr.library.records import shown
-    from hapvr.library.search import explained
     from hapvr.reports.match_page import save_matches
 
-    matches, missing = explained(library, query, result, start=start, end=end)
+    matches, missing = library.explain_hits(query, result, start=start, end=end)
     part = (
         ""
         if start is None and end is None

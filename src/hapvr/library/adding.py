@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from hapvr.errors import StorageError
 from hapvr.features import Features
+from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import ExtractedVideo, default_workers, extract_stream, make_tasks
 from hapvr.interrupts import uninterrupted
 from hapvr.library.finding import Found, is_below, is_gone
@@ -23,9 +23,6 @@ from hapvr.library.records import AddProgress, AddReport, VideoRecord, printable
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
 from hapvr.video.crew_files import HASH_BYTES, FileEnd, FileTask, is_regular, read_file, signature
-
-if TYPE_CHECKING:
-    from hapvr.features.extractor import RegionExtractor
 
 ID_DIGITS = 12  # of the content hash
 _BATCH_S = 15.0  # after which what is described is written, however little

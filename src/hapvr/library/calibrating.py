@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,19 +25,17 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, WeightsError
 from hapvr.features.extractor import fast_dtype
+from hapvr.library.duplicates import find_duplicates
 from hapvr.library.records import VideoRecord, shown
+from hapvr.library.store import Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import CALIBRATION as CALIBRATION
 from hapvr.library.versions import writing
+from hapvr.model import Model
 from hapvr.similarity import pairwise
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.storage import read_document, write_document
 from hapvr.weights import Part
-
-if TYPE_CHECKING:
-    from hapvr.library.library import Library
-    from hapvr.library.store import Store
-    from hapvr.model import Model
 
 RATES = (10_000, 1000, 100, 10, 1)
 """False matches per million comparisons that thresholds are told for."""
@@ -147,46 +145,35 @@ def _is_list(value: object) -> bool:
 # --- fitting ---------------------------------------------------------------------------------------------------------
 
 
-def calibrate(
-    library: Library,
+def fit(
+    store: Store,
+    load_model: Callable[[], Model],
     *,
-    copies: int = 100,
-    pairs: int = 10_000,
-    seed: int = 0,
-    progress: Callable[[CalibrationProgress], None] | None = None,
+    copies: int,
+    pairs: int,
+    seed: int,
+    progress: Callable[[CalibrationProgress], None] | None,
 ) -> CalibrationReport:
-    """Fit a calibration on a library's own videos and keep it; searches use it from then on.
-
-    Args:
-        library: an open one, of at least 16 different videos whose files are still there, most of them.
-        copies: edited copies to make, at least 20; all kinds of edit in turn.
-        pairs: of different videos to score, at least 200; all, if there are fewer.
-        seed: the same seed draws the same videos, pairs and edits.
-        progress: called now and then.
-
-    Raises:
-        DataError: there are too few videos, too few of their files can be read, too few pairs are without a match, or
-            copies do not score higher than such pairs. Nothing is kept then.
-    """
+    """Fit a calibration on the videos of a library; see `Library.calibrate`, which keeps it."""
     for name, value, least in (("copies", copies, _LEAST_COPIES), ("pairs", pairs, _LEAST_PAIRS), ("seed", seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     begun = time.monotonic()
     tell = progress or (lambda _: None)
-    store = library.store
-    records = _different(library)
+    records = _different(store)
     if len(records) < _LEAST_VIDEOS:
         raise DataError(
-            f"A calibration needs at least {_LEAST_VIDEOS} different videos, '{shown(library.path)}' has "
+            f"A calibration needs at least {_LEAST_VIDEOS} different videos, '{shown(store.library)}' has "
             f"{len(records)}. The model's own calibration, if it has one, stays in use."
         )
     here = [record for record in records.values() if record.state == "ready" and Path(record.path).is_file()]
     if not here:
         raise DataError(
-            f"None of the files of '{shown(library.path)}' is there: edited copies of them are what a calibration is "
+            f"None of the files of '{shown(store.library)}' is there: edited copies of them are what a calibration is "
             "fitted on. Bring some of them back."
         )
-    linked, model = _linked(library, tell), library.base_model
+    model = load_model()
+    linked = _linked(store, model, tell)
     made = list(_copies(here, model, copies, seed, tell))
     good = [one for one in made if one.regions is not None]
     failed = {one.record.path: one.error for one in made if one.error is not None}
@@ -196,13 +183,9 @@ def calibrate(
     keys = {record.id: key for key, record in records.items()}
     positive = _positive(store, model, good, keys)
     negative = _negative(store, model, list(records), linked, pairs, seed, tell)
-    _require_pairs(library, len(negative), len(records))
+    _require_pairs(store, len(negative), len(records))
     calibration = fit_calibration(positive, negative)
     _require_meaning(calibration, positive, negative)
-    with library.writing("hapvr calibrate") as now:
-        if now.settings != store.settings:
-            raise StorageError(f"'{shown(library.path)}' was built anew meanwhile. Calibrate it again.")
-        save(now, calibration)
     expected = tuple(
         expectation(calibration, positive, calibration.threshold(false_per_million=rate), len(records))
         for rate in RATES
@@ -223,11 +206,11 @@ def require_calibration(model: Model, place: Path) -> None:
         )
 
 
-def _require_pairs(library: Library, found: int, videos: int) -> None:
+def _require_pairs(store: Store, found: int, videos: int) -> None:
     if found < _LEAST_PAIRS:
         raise DataError(
-            f"Only {found} pairs of the {videos} videos of '{shown(library.path)}' are without a match; {_LEAST_PAIRS} "
-            "are needed. Nothing was changed. Add videos that show something else, and calibrate again."
+            f"Only {found} pairs of the {videos} videos of '{shown(store.library)}' are without a match; "
+            f"{_LEAST_PAIRS} are needed. Nothing was changed. Add videos that show something else, and calibrate again."
         )
 
 
@@ -270,9 +253,9 @@ def expectation(
     return Expectation(threshold, false, recall, recall / (recall + wrong) if recall + wrong else 0.0)
 
 
-def _different(library: Library) -> dict[int, VideoRecord]:
+def _different(store: Store) -> dict[int, VideoRecord]:
     """One record of each content, by its key; those whose files are there first."""
-    catalogue = library.store.catalogue()
+    catalogue = store.catalogue()
     found: dict[int, VideoRecord] = {}
     for row in np.flatnonzero(catalogue.keys != NO_KEY).tolist():
         key = int(catalogue.keys[row])
@@ -281,14 +264,12 @@ def _different(library: Library) -> dict[int, VideoRecord]:
     return found
 
 
-def _linked(library: Library, tell: Callable[[CalibrationProgress], None]) -> set[frozenset[int]]:
+def _linked(store: Store, model: Model, tell: Callable[[CalibrationProgress], None]) -> set[frozenset[int]]:
     """Pairs of keys that show the same."""
-    from hapvr.library.duplicates import duplicates
-
-    catalogue = library.store.catalogue()
-    report = duplicates(
-        library,
-        model=library.base_model,  # the calibration that is there may be damaged
+    catalogue = store.catalogue()
+    report = find_duplicates(
+        store,
+        lambda: model,
         progress=lambda now: tell(CalibrationProgress("duplicates", now.done, now.total)),
     )
     pairs = [(link.a, link.b) for link in report.links]

@@ -1,8 +1,4 @@
-"""Which videos are worth an exact comparison: few small vectors a video, their nearest neighbours, and votes.
-
-A frame's vector is the mean of its regions, cut to the leading dimensions of the whitening (which sorts them by how
-much they varied where it was fitted) and scaled to unit length. Frames that follow each other and look alike are one
-run, with one vector, their mean: a still scene neither fills the index nor the lists of neighbours.
+"""Which videos are worth an exact comparison: the nearest neighbours of their runs (see `run_vectors`), and votes.
 
 A vote is what the exact score would be if it were made of these vectors alone and looked no further than the lists of
 neighbours: for each run of the query, how much more alike a video's best run is than the last one on the list, times
@@ -12,77 +8,24 @@ the number of frames in the run, summed over the query.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.checks import require_tensor
 from hapvr.errors import DataError
-from hapvr.features import select_frames
+from hapvr.library import store as stores
+from hapvr.library.store import Store
 
-if TYPE_CHECKING:
-    from hapvr.library.store import Store
-
-# Chosen on a benchmark of 175 queries and 301 videos, of which the best 15 were compared exactly. With 128 dimensions
-# mAP was lower by a point, with 512 no higher; without runs there are 2.3 times as many vectors and mAP is the same.
-DIMS = 256  # of a frame vector
-ALIKE = 0.8  # similarity to a run's first frame at which a frame still belongs to it
 NEIGHBOURS = 300  # runs of the database that each run of the query votes for
 SHARE = 0.05  # of the database, that is compared exactly at most
-LEAST = 10  # videos that are compared exactly, even if they are more than that
+MIN_CANDIDATES = 10  # videos that are compared exactly, even if they are more than that
 # Partitions of the index looked through: with 50 of them 95% of the needles among 100,000 videos were found, with 150
 # 99%. To compute the similarities of the finds as well takes three times as long, for the same needles.
 _PROBES = 150
 _REFINE = 2  # times as many finds as are asked for have their similarities computed, where that is done
-_BLOCK = 512  # frames compared with a run's first at a time
-
-
-def frame_vectors(regions: Tensor, low_information: NDArray[np.bool_] | None = None, *, dims: int = DIMS) -> Tensor:
-    """The vectors of a video's runs: [T, R, D] -> float32 [F, C], F <= T and C = min(dims, D); see `runs`."""
-    return runs(regions, low_information, dims=dims)[0]
-
-
-def runs(
-    regions: Tensor, low_information: NDArray[np.bool_] | None = None, *, dims: int = DIMS
-) -> tuple[Tensor, Tensor]:
-    """One unit vector for each run of frames that look alike, [F, C], and how many frames each has, [F].
-
-    Flat and repeated frames are left out, unless there are no others; so are frames whose vector would be zero.
-
-    >>> regions = torch.tensor([[[3.0, 0.0], [0.0, 4.0]], [[6.0, 0.0], [0.0, 8.0]], [[1.0, -1.0], [1.0, -1.0]]])
-    >>> runs(regions)                                              # (.6, .8) twice, then (.7, -.7)
-    (tensor([[ 0.6000,  0.8000],
-            [ 0.7071, -0.7071]]), tensor([2., 1.]))
-    """
-    require_tensor(regions, "regions", dims=3, axes="[T, R, D]")
-    means = regions.detach().cpu().float().mean(1)[:, :dims]  # [T, C]
-    means = means[torch.from_numpy(select_frames(low_information, len(means)))]
-    means = F.normalize(means[means.norm(dim=-1) > 0], dim=-1)
-    if len(means) == 0:
-        return means, torch.zeros(0)
-    starts = _run_starts(means.numpy())
-    sizes = np.diff(starts, append=len(means))
-    sums = torch.from_numpy(np.add.reduceat(means.numpy(), starts))
-    return F.normalize(sums, dim=-1), torch.from_numpy(sizes).float()
-
-
-def _run_starts(vectors: NDArray[np.float32]) -> NDArray[np.intp]:
-    """The first frame of each run: one that is less than `ALIKE` to the first of the run before it."""
-    starts, start, place = [0], 0, 1
-    while place < len(vectors):
-        unlike = np.flatnonzero(vectors[place : place + _BLOCK] @ vectors[start] < ALIKE)
-        if len(unlike):
-            start = place + int(unlike[0])
-            starts.append(start)
-            place = start + 1
-        else:
-            place += _BLOCK
-    return np.array(starts, np.intp)
 
 
 def count_votes(
@@ -125,7 +68,7 @@ def max_candidates(database: int, *, k: int, limit: int) -> int:
     >>> [max_candidates(database, k=10, limit=200) for database in (5, 300, 1_000, 100_000)]
     [10, 15, 50, 200]
     """
-    return min(limit, max(k, LEAST, math.floor(database * SHARE)))
+    return min(limit, max(k, MIN_CANDIDATES, math.floor(database * SHARE)))
 
 
 def find_candidates(store: Store, vectors: Tensor, weights: Tensor, *, max_keys: int) -> NDArray[np.int64]:
@@ -155,9 +98,7 @@ def find_nearest(
         exact: compute the similarities of what the index finds, for a caller that holds them against a number. The
             index estimates them, which is enough to sort by.
     """
-    from hapvr.library.store import INDEX_FROM
-
-    if store.count_vectors() < INDEX_FROM:
+    if store.count_vectors() < stores.INDEX_FROM:
         return _compare_with_all(*_all_vectors(store), vectors)
     return store.nearest(vectors.numpy(), k=NEIGHBOURS, nprobes=_PROBES, refine=_REFINE if exact else None)
 

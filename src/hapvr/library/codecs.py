@@ -79,7 +79,7 @@ class Codec:
             codes.append(_packed(code, self.bits).tobytes())
         return b"".join(factors + codes)
 
-    def taken(self, data: bytes | memoryview, frames: int, regions: int, dims: int, chosen: NDArray[np.intp]) -> bytes:
+    def take(self, data: bytes | memoryview, frames: int, regions: int, dims: int, chosen: NDArray[np.intp]) -> bytes:
         """The bytes of some frames of an encoded video, as `encode` would give them; see `decode`."""
         self._check_size(data, frames, regions, dims)
         sizes = [] if self.bits == 16 else [2 * regions]

@@ -9,24 +9,24 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hapvr.comparing import Match, match, require_prior
 from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.library import adding, calibrating, finding, marks, measuring, opening, rebuilding, transfer, watching
 from hapvr.library.adding import How
+from hapvr.library.calibrating import CalibrationProgress, CalibrationReport
+from hapvr.library.duplicates import DuplicateProgress, DuplicateReport, find_duplicates
 from hapvr.library.locking import WriterLock
+from hapvr.library.queries import read_query
 from hapvr.library.records import AddProgress, AddReport, LibraryInfo, SearchResult, VideoRecord
+from hapvr.library.region_cache import RegionCache
+from hapvr.library.search import LIMIT, SearchOptions, explain_hits, search
 from hapvr.library.store import Store
 from hapvr.library.versions import Settings, add_checksums, current_version, version_folder
-
-if TYPE_CHECKING:
-    from hapvr.comparing import Match
-    from hapvr.library.calibrating import CalibrationProgress, CalibrationReport
-    from hapvr.library.duplicates import DuplicateProgress, DuplicateReport
-    from hapvr.model import Model
+from hapvr.model import Model
 
 _FRESH_S = 1.0  # how old a reader's view may be
 _WAIT_S = 10.0  # for another writer
@@ -160,22 +160,49 @@ class Library:
         k: int = 10,
         min_probability: float | None = None,
         exact: bool = False,
-        limit: int = 200,
+        limit: int = LIMIT,
         prior: float | None = None,
+        cache: RegionCache | None = None,
     ) -> SearchResult:
-        """The videos that show what the query shows; see `hapvr.library.search.search`."""
-        from hapvr.library.search import search
+        """Find the videos that show what the query shows, best first.
 
-        return search(
-            *(self, query),
-            start=start,
-            end=end,
-            k=k,
-            min_probability=min_probability,
-            exact=exact,
-            limit=limit,
-            prior=prior,
-        )
+        Candidates are found by their frames' vectors; those with the best rough scores are compared exactly with the
+        stored regions, at most 5% of the library (10 at least) and `limit` videos; only what was compared can be a hit.
+        Flat and repeated frames neither vote nor count; a query of nothing else has no hits, and a note that says so.
+        Score and probability of a hit are those of `compare`, whatever else the library holds.
+
+        Args:
+            query: the path of a video or picture, the id of an indexed one (which is then no hit itself), or features.
+            start: seconds; what lies before is left out.
+            end: seconds; what lies from there on is left out.
+            k: hits at most.
+            min_probability: hits that match less likely are left out, and those without a stretch that matches.
+            exact: compare with everything. The work then grows with the library, the memory it takes does not.
+            limit: videos that are compared exactly at most, unless `exact`.
+            prior: how likely a match is before looking, for the probabilities; the calibration's own if None.
+            cache: stored videos that are kept in memory from one search to the next; the hits are the same without it.
+
+        Raises:
+            DecodeError: the query's file cannot be read.
+            DataError: there is no such id, or no frame in that part of the query.
+        """
+        options = SearchOptions(start, end, k, min_probability, exact, limit, prior)
+        return search(self.store, self.model, query, options, cache)
+
+    def explain_hits(
+        self,
+        query: str | os.PathLike[str],
+        result: SearchResult,
+        *,
+        start: float | None = None,
+        end: float | None = None,
+    ) -> tuple[list[Match], list[str]]:
+        """The hits of a search with the matrix and the pictures of each, and which cannot be shown any more.
+
+        Scores, probabilities and segments are those of the hits: what is stored is compared; only pictures come from
+        files. Query, start and end must be those of the search.
+        """
+        return explain_hits(self.store, self.model, query, result, start=start, end=end)
 
     def compare(
         self,
@@ -184,10 +211,25 @@ class Library:
         *,
         prior: float | None = None,
     ) -> Match:
-        """How much of `a` is found in `b`, and where: ids, paths or features; see `hapvr.library.comparing.compare`."""
-        from hapvr.library.comparing import compare
+        """Compare two videos as a search does: how much of `a` is found in `b`, and where.
 
-        return compare(self, a, b, prior=prior)
+        The answer is that of `hapvr.compare` but for two things: of a video that is in the library, what is stored
+        counts, and a calibration of the library's own (`hapvr calibrate`) takes the place of the model's. Pictures of
+        the answer are read from the files; features have none, and give black pixels.
+
+        Args:
+            a: the id of an indexed video, the path of a video or picture, or features.
+            b: the same.
+            prior: how likely a match is before looking, for the probability; the calibration's own if None.
+
+        Raises:
+            DataError: there is no such id or file, or it failed when it was added; or features have no frames.
+            DecodeError: a file cannot be read.
+        """
+        model = self.model
+        require_prior(prior, model)
+        query, target = (read_query(self.store, model, one).side(model) for one in (a, b))
+        return match(query, target, model=model, prior=prior)
 
     def duplicates(
         self,
@@ -196,20 +238,22 @@ class Library:
         since: datetime | None = None,
         progress: Callable[[DuplicateProgress], None] | None = None,
     ) -> DuplicateReport:
-        """What is there twice: groups of copies, and parts of others; see `hapvr.library.duplicates.duplicates`."""
-        from hapvr.library.duplicates import duplicates
-
-        return duplicates(self, threshold=threshold, since=since, progress=progress)
+        """Find what is there twice: groups of copies, and parts of others; see `find_duplicates`."""
+        return find_duplicates(self.store, lambda: self.model, threshold=threshold, since=since, progress=progress)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def mark_distinct(self, a: str, b: str) -> bool:
         """Remember that two videos are no duplicates; False if that was known. See `hapvr.library.marks`."""
-        return marks.mark_distinct(self, a, b)
+        return self._mark(a, b, distinct=True)
 
     def forget_mark(self, a: str, b: str) -> bool:
         """Take back what `mark_distinct` said; False if it was never said."""
-        return marks.forget_mark(self, a, b)
+        return self._mark(a, b, distinct=False)
+
+    def _mark(self, a: str, b: str, *, distinct: bool) -> bool:
+        with self.writing("hapvr duplicates") as store:
+            return marks.set_mark(store, a, b, distinct=distinct)
 
     def calibrate(
         self,
@@ -219,8 +263,30 @@ class Library:
         seed: int = 0,
         progress: Callable[[CalibrationProgress], None] | None = None,
     ) -> CalibrationReport:
-        """Fit what scores mean on these very videos, and use it from then on; see `hapvr.library.calibrating`."""
-        return calibrating.calibrate(self, copies=copies, pairs=pairs, seed=seed, progress=progress)
+        """Fit what scores mean on the library's own videos; searches use it from then on.
+
+        It takes at least 16 different videos, most of whose files are still there; see `hapvr.library.calibrating`.
+
+        Args:
+            copies: edited copies to make, at least 20; all kinds of edit in turn.
+            pairs: of different videos to score, at least 200; all, if there are fewer.
+            seed: the same seed draws the same videos, pairs and edits.
+            progress: called now and then.
+
+        Raises:
+            DataError: there are too few videos, too few of their files can be read, too few pairs are without a match,
+                or copies do not score higher than such pairs. Nothing is kept then.
+        """
+        store = self.store
+        # Not `model`: the calibration that is there may be damaged.
+        report = calibrating.fit(
+            store, lambda: self.base_model, copies=copies, pairs=pairs, seed=seed, progress=progress
+        )
+        with self.writing("hapvr calibrate") as now:
+            if now.settings != store.settings:
+                raise StorageError(f"'{self.path}' was rebuilt meanwhile. Calibrate it again.")
+            calibrating.save(now, report.calibration)
+        return report
 
     @contextmanager
     def writing(self, command: str) -> Iterator[Store]:
@@ -330,7 +396,8 @@ class Library:
             stop: asked all the time.
         """
         how = How(prune=prune, workers=workers, progress=progress, stop=stop)
-        watching.watch(self, paths, how, interval_s=interval_s, report=report, say=say)
+        known = self.store.catalogue().paths
+        watching.watch(paths, self.add_found, how, known=known, interval_s=interval_s, report=report, say=say)
 
     def remove(self, ids: Sequence[str]) -> int:
         """Forget videos; their files stay. Returns how many there were; `DataError` if one is not there."""
@@ -347,7 +414,7 @@ class Library:
 
     def export(self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> int:
         """Write the features and records of all videos into a new HDF5 file; returns how many there were."""
-        return transfer.export(self, file, progress=progress)
+        return transfer.export(self.store, file, progress=progress)
 
     def import_features(
         self, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
@@ -357,7 +424,7 @@ class Library:
         Videos whose paths are there already are left as they are.
         """
         with self.writing("hapvr import") as store:
-            return transfer.import_features(self, store, file, progress=progress)
+            return transfer.import_features(store, file, progress=progress)
 
     def close(self) -> None:
         """Let go of it."""

@@ -7,15 +7,12 @@ that is removed and added again. The file is replaced in one step, by whoever ho
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hapvr.errors import DataError, StorageError
 from hapvr.library.records import VideoRecord, shown
+from hapvr.library.store import Store
 from hapvr.library.versions import keep, read_manifest, writing
 from hapvr.storage import read_document, write_document
-
-if TYPE_CHECKING:
-    from hapvr.library.library import Library
 
 MARKS = "marks.json"
 _FORMAT = 1
@@ -51,31 +48,21 @@ def pair_of(one: str, other: str) -> Pair:
     return (one, other) if one <= other else (other, one)
 
 
-def mark_distinct(library: Library, a: str, b: str) -> bool:
-    """Remember that two videos, by their ids, are no duplicates; False if that was known.
+def set_mark(store: Store, a: str, b: str, *, distinct: bool) -> bool:
+    """Remember that two videos, by their ids, are no duplicates, or take that back; False if nothing changes.
 
-    `DataError` if there is no such video, if both are one, or if their files are identical: that is no opinion.
+    With the lock held. `DataError` if there is no such video, if both are one, or if their files are identical.
     """
-    return _change(library, a, b, distinct=True)
-
-
-def forget_mark(library: Library, a: str, b: str) -> bool:
-    """Take back what `mark_distinct` said; False if it was never said."""
-    return _change(library, a, b, distinct=False)
-
-
-def _change(library: Library, a: str, b: str, *, distinct: bool) -> bool:
-    with library.writing("hapvr duplicates") as store:
-        catalogue = store.catalogue()
-        one, other = (catalogue.record(catalogue.row(id)) for id in (a, b))
-        _require_two(one, other)
-        pair, known = pair_of(one.content_hash, other.content_hash), read_marks(library.path)
-        if (pair in known) == distinct:
-            return False
-        pairs = known | {pair} if distinct else known - {pair}
-        with writing(library.path):
-            write_document(library.path / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in pairs)})
-        keep(library.path, MARKS)
+    folder, catalogue = store.library, store.catalogue()
+    one, other = (catalogue.record(catalogue.row(id)) for id in (a, b))
+    _require_two(one, other)
+    pair, known = pair_of(one.content_hash, other.content_hash), read_marks(folder)
+    if (pair in known) == distinct:
+        return False
+    pairs = known | {pair} if distinct else known - {pair}
+    with writing(folder):
+        write_document(folder / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in pairs)})
+    keep(folder, MARKS)
     return True
 
 

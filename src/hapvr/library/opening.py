@@ -6,7 +6,6 @@ import hashlib
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hapvr.errors import ConfigError, StorageError, WeightsError
 from hapvr.library.codecs import DEFAULT as DEFAULT_CODEC
@@ -26,10 +25,9 @@ from hapvr.library.versions import (
     write_settings,
     writing,
 )
-from hapvr.storage import remove_unfinished_documents
-
-if TYPE_CHECKING:
-    from hapvr.model import Model
+from hapvr.model import DEFAULT as DEFAULT_MODEL
+from hapvr.model import Model, is_shipped, load, model_folder
+from hapvr.storage import remove_unfinished_documents, sha256_tensors
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,6 @@ def _cannot_make(path: Path, error: OSError) -> str:
 
 def wanted_settings(*, model: str | Path | None, codec: str | None, rate: float | None) -> tuple[Settings, Model]:
     """The settings of a new version, and its model."""
-    from hapvr.model import DEFAULT as DEFAULT_MODEL
-
     chosen = get_codec(codec or DEFAULT_CODEC).name
     if rate is not None and not 0 < rate <= 1000:
         raise ConfigError(f"rate must be above 0 and at most 1,000 frames a second, got {rate}.")
@@ -102,15 +98,11 @@ def wanted_settings(*, model: str | Path | None, codec: str | None, rate: float 
 
 def model_name(model: str | Path) -> str:
     """How a model is recorded: by its name if it is shipped, else by its absolute folder."""
-    from hapvr.model import is_shipped, model_folder
-
     model_folder(model)  # refuses what is no model
     return str(model) if is_shipped(model) else os.path.abspath(model)
 
 
 def _loaded(name: str, rate: float | None) -> Model:
-    from hapvr.model import load
-
     model = load(name)
     if rate is not None:
         model.extractor.sampling = replace(model.extractor.sampling, fps=rate)
@@ -119,8 +111,6 @@ def _loaded(name: str, rate: float | None) -> Model:
 
 def model_digest(model: Model) -> str:
     """The sha256 of all that a model's features depend on but the rate: backbone, whitening, sampling."""
-    from hapvr.storage import sha256_tensors
-
     extractor = model.extractor
     sampling = {name: value for name, value in asdict(extractor.sampling).items() if name != "fps"}
     total = hashlib.sha256(repr(sorted(sampling.items())).encode())

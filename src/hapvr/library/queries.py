@@ -6,20 +6,17 @@ import bisect
 import dataclasses
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hapvr.comparing import Side, describe_side, left_out
 from hapvr.errors import DataError
 from hapvr.features import Features
-from hapvr.library.holding import Held
 from hapvr.library.records import VideoRecord, shown
+from hapvr.library.region_cache import RegionCache
+from hapvr.library.store import Store
 from hapvr.library.tables import NO_KEY, Catalogue
+from hapvr.model import Model
 from hapvr.records import Box
 from hapvr.video.crew_files import signature
-
-if TYPE_CHECKING:
-    from hapvr.library.library import Library
-    from hapvr.model import Model
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,12 +60,13 @@ class Query:
 
 
 def read_query(
-    library: Library,
+    store: Store,
+    model: Model,
     given: str | os.PathLike[str] | Features,
     *,
     start: float | None = None,
     end: float | None = None,
-    held: Held | None = None,
+    cache: RegionCache | None = None,
 ) -> Query:
     """Read what is to be compared; its frames keep the times they have in the whole of it.
 
@@ -76,42 +74,43 @@ def read_query(
     so that it gives the same scores by its path as by its id.
 
     Args:
-        library: an open one.
+        store: the tables of the library.
+        model: the one it was made with.
         given: the id of an indexed video, the path of a video or picture, or features.
         start: seconds; what lies before is left out.
         end: seconds; what lies from there on is left out.
-        held: what is kept in memory.
+        cache: stored videos that are in memory.
 
     Raises:
         DataError: there is no such id or file, it failed when it was added, or there is no frame in that part.
         DecodeError: a file cannot be read.
     """
     if isinstance(given, Features):
-        rate = library.settings.rate
+        rate = store.settings.rate
         features = given.with_timestamps(rate)
         part = features.between(start, end, name="The query")
         return Query(part, part.drop_flat(), duration_s=float(features.times[-1] + 1 / rate))
     if not isinstance(given, str | os.PathLike):
         raise DataError(f"Give an id, a path or Features, not a value of type {type(given).__name__}.")
-    catalogue = library.store.catalogue()
+    catalogue = store.catalogue()
     if isinstance(given, str) and given in catalogue:
         row = catalogue.row(given)
-        found = _stored(library, catalogue, row, start, end, held=held)
+        found = _read_stored(store, row, start, end, cache)
         return dataclasses.replace(found, id=given)
     if (known := _row_of_file(catalogue, given)) is not None:
-        return _stored(library, catalogue, known, start, end, held=held)
+        return _read_stored(store, known, start, end, cache)
     if not os.path.lexists(given):
         if looks_like_path(given):
             raise DataError(f"There is no such file: '{shown(given)}'.")
         near = catalogue.near(str(given))
         raise DataError(f"'{shown(given)}' is neither a file nor the id of a video in the library{near}")
-    return _read(given, library.model, start, end)
+    return _read_file(given, model, start, end)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def _read(path: str | os.PathLike[str], model: Model, start: float | None, end: float | None) -> Query:
+def _read_file(path: str | os.PathLike[str], model: Model, start: float | None, end: float | None) -> Query:
     """A file that is not in the library."""
     read = model.extractor.describe_file(path, start_s=start, end_s=end)
     whole = read.features
@@ -144,19 +143,12 @@ def looks_like_path(given: str | os.PathLike[str]) -> bool:
 # --- videos of the library -------------------------------------------------------------------------------------------
 
 
-def _stored(
-    library: Library,
-    catalogue: Catalogue,
-    row: int,
-    start: float | None,
-    end: float | None,
-    *,
-    held: Held | None,
-) -> Query:
-    store, record, key = library.store, catalogue.record(row), int(catalogue.keys[row])
+def _read_stored(store: Store, row: int, start: float | None, end: float | None, cache: RegionCache | None) -> Query:
+    catalogue = store.catalogue()
+    record, key = catalogue.record(row), int(catalogue.keys[row])
     if key == NO_KEY:
         raise DataError(f"'{shown(record.path)}' could not be described, so it cannot be compared: {record.error}")
-    found = next((held or Held(0)).stored(store, [key]), None)
+    found = next((cache or RegionCache(0)).stored(store, [key]), None)
     features = store.features(key) if found is None else found.features(store.codec)
     whole = features.with_timestamps(store.settings.rate).between(start, end, name=f"'{record.id}'")
     return Query(whole, whole.drop_flat(), None, record.path, record.warnings, record.duration)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hapvr.errors import ConfigError, StorageError
 from hapvr.library import adding, opening
@@ -25,9 +24,7 @@ from hapvr.library.versions import (
     version_folder,
     write_settings,
 )
-
-if TYPE_CHECKING:
-    from hapvr.model import Model
+from hapvr.model import Model
 
 _EXACT = "float16"  # what other codecs can be made from without reading the videos again
 

@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 
 from hapvr.errors import StorageError
 from hapvr.features import Features
-from hapvr.library import candidates, engine, tables, upkeep
+from hapvr.library import engine, tables, upkeep
 from hapvr.library.checksums import REMEDY, Guard, table_folder
 from hapvr.library.codecs import get_codec
 from hapvr.library.engine import EngineError
 from hapvr.library.records import VideoRecord, shown
+from hapvr.library.run_vectors import find_runs
 from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, VIDEOS, Catalogue, Stored
 from hapvr.library.versions import (
     CALIBRATION,
@@ -83,6 +84,11 @@ class Store:
         self._vectors: tuple[int, NDArray[np.int64], NDArray[np.float16]] | None = None
         self._next_key = 0
         self.refresh()
+
+    @property
+    def library(self) -> Path:
+        """The folder of the library that this is a version of."""
+        return self.folder.parents[1]
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -521,7 +527,7 @@ class Store:
 
 def _voting(features: Features) -> NDArray[np.float16]:
     """The vectors [F, C] by which a video is found."""
-    return candidates.frame_vectors(features.regions, features.low_information).numpy().astype(np.float16)
+    return find_runs(features.regions, features.low_information)[0].numpy().astype(np.float16)
 
 
 def _vector_rows(keys: Sequence[int], vectors: Sequence[NDArray[np.float16]]) -> pa.Table:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,22 +24,16 @@ from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import Settings, writing
 from hapvr.video.crew_files import HASH_BYTES, signature
 
-if TYPE_CHECKING:
-    from hapvr.library.library import Library
-
 _RECORD = "record"  # attribute of a dataset: the video's record as JSON
 
 
-def export(
-    library: Library, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None
-) -> int:
+def export(store: Store, file: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> int:
     """Write the features and records of all videos into a new HDF5 file; returns how many. See `Library.export`."""
     path = Path(file)
     if os.path.lexists(path):
         raise StorageError(f"'{shown(path)}' is there already. Give another name.")
     if not path.parent.is_dir():
         raise StorageError(f"'{shown(path)}' cannot be written: '{shown(path.parent)}' is no folder. Make it first.")
-    store = library.store
     settings, catalogue = store.settings, store.catalogue()
     partial = path.with_name(path.name + ".partial")
     rows = [row for row, key in enumerate(catalogue.keys.tolist()) if key != NO_KEY]
@@ -86,7 +80,6 @@ def _write_records(path: Path, records: Mapping[str, VideoRecord]) -> None:
 
 
 def import_features(
-    library: Library,
     store: Store,
     file: str | os.PathLike[str],
     *,
@@ -96,7 +89,7 @@ def import_features(
     start = time.monotonic()
     path = Path(file)
     with FeatureFile.open(path) as features:
-        _require_mixing(library.path, store.settings, path, features)
+        _require_mixing(store.library, store.settings, path, features)
         _require_dims(store, path, features)
         taking = _Taking(store, path, features)
         store.write_all(taking.videos(progress or (lambda *_: None)))

@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hapvr.errors import ConfigError
 from hapvr.library.adding import How
-from hapvr.library.finding import find_files
+from hapvr.library.finding import Found, find_files
 from hapvr.library.locking import BusyError
 from hapvr.library.records import AddReport
 from hapvr.video.crew_files import signature
-
-if TYPE_CHECKING:
-    from hapvr.library.library import Library
 
 _STEP_S = 0.1  # between questions whether to stop
 
 
 def watch(
-    library: Library,
     paths: Iterable[str | os.PathLike[str]],
+    add: Callable[[Found, How], AddReport],
     how: How,
     *,
+    known: Collection[bytes],
     interval_s: float,
     report: Callable[[AddReport], None] | None,
     say: Callable[[str], None] | None,
@@ -43,7 +40,7 @@ def watch(
     seen: dict[bytes, tuple[int, int]] = {}
     handled: dict[bytes, tuple[int, int]] | None = None
     said, owed = "", False
-    find_files(given, known=library.store.catalogue().paths)  # what is not there at the beginning is a mistake
+    find_files(given, known=known)  # what is not there at the beginning is a mistake
     while not asked():
         trouble = ""
         try:
@@ -57,7 +54,7 @@ def watch(
             if handled is None or settled | restless != handled or (owed and quiet):
                 files = replace(found, files=list(settled))
                 # What is gone is not forgotten while a file is still to come: it may be the same, moved.
-                done = library.add_found(files, replace(how, prune=how.prune and quiet))
+                done = add(files, replace(how, prune=how.prune and quiet))
                 handled, owed = settled | restless, how.prune and not quiet
                 if report is not None:
                     report(done)

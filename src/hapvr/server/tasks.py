@@ -24,9 +24,8 @@ from hapvr.errors import HapvrError
 from hapvr.features import Features
 from hapvr.library import AddProgress, Library
 from hapvr.library.duplicates import DuplicateProgress, Link
-from hapvr.library.holding import Held
 from hapvr.library.records import printable
-from hapvr.library.search import search
+from hapvr.library.region_cache import RegionCache
 from hapvr.plotting import RAMP
 from hapvr.records import Frames
 from hapvr.server.decoding import Sampled, decoded
@@ -64,7 +63,7 @@ class LibraryDesk:
         if slots > 1:
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // slots))
         self._library = Library.open(Path(settings["library"]), wait_s=2.0)
-        self._held = Held(settings["held_bytes"] if kind == "search" else 0)
+        self._cache = RegionCache(settings["held_bytes"] if kind == "search" else 0)
         self._described: OrderedDict[tuple[str, float | None, float | None], _Upload] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -107,13 +106,13 @@ class LibraryDesk:
             upload = self._upload(query, start, end, call)
             told = {"id": query["id"], "name": query["name"], "duration": upload.duration}
             reading = time.perf_counter() - began
-            result = search(self._library, upload.features, held=self._held, **options)
+            result = self._library.search(upload.features, cache=self._cache, **options)
             seconds, warnings = result.seconds | {"decode": reading}, (*upload.warnings, *result.warnings)
             result = dataclasses.replace(result, seconds=seconds, warnings=warnings)
         else:
             record = self._library.get(query["id"])
             told = {"id": record.id, "name": name_of(record.path), "duration": record.duration}
-            result = search(self._library, record.id, start=start, end=end, held=self._held, **options)
+            result = self._library.search(record.id, start=start, end=end, cache=self._cache, **options)
         catalogue = self._library.store.catalogue()
         durations = {}
         for record in catalogue.records([catalogue.row(hit.id) for hit in result.hits if hit.id in catalogue]):

@@ -150,6 +150,21 @@ class VideoSimilarity(nn.Module):
         plain.load_state_dict(own)
         return plain.to(self.device).train(self.training)
 
+    def without_comparator(self) -> VideoSimilarity:
+        """The same network as far as single frames go, sharing its weights: for rough scores of a few of the frames."""
+        if self.comparator is None:
+            return self
+        plain = SimilarityConfig(comparator=False, min_frames=1)
+        of_psi = {name: getattr(plain, name) for name in ("comparator", "residual", "negative_slope", "min_frames")}
+        rough = VideoSimilarity(dataclasses.replace(self.config, **of_psi)).to(self.device).eval()
+        rough.projection, rough.attention, rough.binarization = self.projection, self.attention, self.binarization
+        return rough
+
+    @property
+    def changes_regions(self) -> bool:
+        """Whether `describe` does anything: else region vectors are compared as they are."""
+        return any(part is not None for part in (self.projection, self.attention, self.binarization))
+
     # --- one video -------------------------------------------------------------------------------------------------
 
     def describe(self, regions: Tensor) -> Descriptors:

@@ -4,6 +4,9 @@ Videos are laid end to end, so that their frame matrices form one packed matrix 
 used, each video is followed by a gap of zeros up to the next multiple of four: poolings stay aligned with the video and
 no convolution sees a neighbour. psi then runs over the packed matrix as over one picture; each video's rows and
 columns are read off at the end. Targets are sorted by length, which keeps that last step free of padding too.
+
+A single query on a CPU is compared without packing, which takes as long as the products where videos are short: the
+targets of a group are one matrix [Tq, W], and psi sees its parts of similar lengths as a batch.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hapvr.checks import require_finite, shape_of
 from hapvr.errors import ConfigError, ShapeError
 from hapvr.similarity import kernels
 from hapvr.similarity.chamfer import Aggregation, keep_count
-from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, slot
+from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, pool_mask, slot
 from hapvr.similarity.network import Descriptors, VideoSimilarity, check_regions, doubled_length
 from hapvr.workers.threads import torch_thread_pool
 
@@ -77,6 +81,7 @@ def _pairwise(
     scorer: _Scorer, queries: list[Tensor], targets: Iterable[Tensor], progress: Callable[[int], None] | None
 ) -> Tensor:
     query_packs = list(scorer.packs(queries, "queries", math.isqrt(scorer.cells)))
+    alone = scorer.describe_all(queries) if len(queries) == 1 and scorer.device.type == "cpu" else None
     widest = max((pack.mask.numel() for pack in query_packs), default=1)
     most = max(1, scorer.cells // widest)
     if scorer.device.type == "cpu":
@@ -88,6 +93,9 @@ def _pairwise(
         def fill(group: list[int], window: list[Tensor] = window, block: Tensor = block) -> int:
             # Nothing in here waits for the GPU, so that packing one group hides behind scoring the last.
             with torch.no_grad(), torch.autocast(scorer.device.type, enabled=False):  # which a thread does not inherit
+                if alone is not None and scorer.is_plain(len(alone), [len(window[index]) for index in group]):
+                    block[0, group] = scorer.score_alone(alone, [window[index] for index in group])
+                    return len(group)
                 target = scorer.pack(window, group)
                 for query in query_packs:
                     block[query.order[:, None], target.order] = scorer.score(query, target)
@@ -198,13 +206,13 @@ class _Scorer:
             starts.append(row // self.step)
             lengths.append(length // self.step)
             first, row = first + len(video), row + size
-        frames, real = self._described(chosen), self._upload(np.concatenate(mask))
+        frames, real = self.describe_all(chosen), self._upload(np.concatenate(mask))
         if row != first:  # videos that are doubled or followed by a gap
             frames = frames[self._upload(np.concatenate(source))].masked_fill_(~real[:, None, None], 0.0)
         spans = _Spans(self._upload(np.array(starts)), self._upload(np.array(lengths)), max(lengths))
         return _Pack(self._upload(np.array(group)), frames, real, spans)
 
-    def _described(self, videos: list[Tensor]) -> Tensor:
+    def describe_all(self, videos: list[Tensor]) -> Tensor:
         """The descriptors of videos laid end to end: [sum of T, R, D]."""
         described = {isinstance(video, Descriptors) for video in videos}
         if len(described) == 2:
@@ -237,6 +245,28 @@ class _Scorer:
                 scores = (scores + self._one_way(target, query).T) / 2
         return scores
 
+    def is_plain(self, frames: int, lengths: Sequence[int]) -> bool:
+        """Whether scores of one query can be read off its frame matrix: one way, nothing doubled, psi sees it whole."""
+        config = self.model.config
+        small = self.model.comparator is None or frames * max(lengths) <= self.cells
+        return config.symmetry != "average" and min(frames, *lengths) >= config.min_frames and small
+
+    def score_alone(self, query: Tensor, targets: Sequence[Tensor]) -> Tensor:
+        """Scores [M] of one query, described [Tq, R, D], with targets, from their frame matrices side by side."""
+        model, lengths = self.model, [len(target) for target in targets]
+        matrix = model.frame_matrix_unchecked(query, self.describe_all(list(targets))).float()  # [Tq, sum of lengths]
+        parts = torch.split_with_sizes(matrix, lengths, 1)
+        if model.comparator is None:
+            return torch.stack([model.aggregate_time(part) for part in parts])
+        scores = matrix.new_empty(len(parts))
+        for group in _similar_lengths(lengths, self.cells // len(matrix)):
+            longest = lengths[group[-1]]
+            padded = [F.pad(parts[place], (0, longest - lengths[place])) for place in group]  # [Tq, longest] each
+            real = torch.arange(longest) < torch.tensor([lengths[place] for place in group])[:, None]  # [n, longest]
+            values = model.bounded(model.comparator(torch.stack(padded), None, real))
+            scores[group] = model.aggregate_time(values, target_mask=pool_mask(pool_mask(real)))
+        return scores
+
     def _one_way(self, query: _Pack, target: _Pack) -> Tensor:
         config = self.model.config
         matrix = self.model.frame_matrix_unchecked(query.frames, target.frames)  # [H, W]
@@ -262,6 +292,23 @@ class _Scorer:
             first = (start - low) // DOWNSAMPLING
             strips.append(strip[first : first + min(rows, height - start) // DOWNSAMPLING])
         return torch.cat(strips).float()
+
+
+def _similar_lengths(lengths: Sequence[int], max_frames: int) -> Iterator[list[int]]:
+    """Places by ascending length: in a group none is over a half longer than the first, nor are all, padded, too many.
+
+    >>> list(_similar_lengths([9, 4, 12, 4, 10], 24))
+    [[1, 3], [0, 4], [2]]
+    """
+    group: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: lengths[place]):
+        length = lengths[place]
+        if group and (2 * length > 3 * lengths[group[0]] or (len(group) + 1) * length > max_frames):
+            yield group
+            group = []
+        group.append(place)
+    if group:
+        yield group
 
 
 def _aggregate(matrix: Tensor, rows: _Spans, columns: _Spans, kind: Aggregation, keep_rate: float) -> Tensor:

@@ -87,6 +87,8 @@ def find_segments(
     config = config or SegmentConfig()
     values, rows, columns = _checked(matrix, query_times, target_times)
     gains = values - config.threshold
+    if max_gain(gains) < config.least_gain:
+        return []
     known = _Known(values, config.rival)
     row_edges, column_edges = frame_edges(rows), frame_edges(columns)
     found: list[Segment] = []
@@ -120,6 +122,15 @@ def find_segments(
             )
         )
     return found
+
+
+def max_gain(gains: Matrix) -> float:
+    """No path gains more: it passes each row once at most, and takes its best cell.
+
+    >>> round(max_gain(np.array([[-0.1, 0.4], [-0.2, -0.1], [0.2, 0.1]])), 4)
+    0.6
+    """
+    return float(np.maximum(gains.max(1), 0.0).sum())
 
 
 class _Known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hapvr.library.duplicates.finding import CANDIDATES, THRESHOLD, duplicates
+from hapvr.library.duplicates.finding import CANDIDATES, THRESHOLD, find_duplicates
 from hapvr.library.duplicates.groups import best_first, grouped
 from hapvr.library.duplicates.links import WHOLE, link_of, strength_of
 from hapvr.library.duplicates.reports import (
@@ -30,7 +30,7 @@ __all__ = [
     "Kind",
     "Link",
     "best_first",
-    "duplicates",
+    "find_duplicates",
     "grouped",
     "link_of",
     "require_report_files",

@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,11 +25,9 @@ from hapvr.library.duplicates.links import compared
 from hapvr.library.duplicates.pairs import candidate_pairs, identical, new_keys
 from hapvr.library.duplicates.reports import DuplicateProgress, DuplicateReport
 from hapvr.library.marks import pair_of, read_marks
+from hapvr.library.store import Store
 from hapvr.library.tables import NO_KEY, Catalogue
-
-if TYPE_CHECKING:
-    from hapvr.library.library import Library
-    from hapvr.model import Model
+from hapvr.model import Model
 
 THRESHOLD = 0.28
 """Strength from which on a pair is a link. Of 5,700 candidate pairs among real videos that settings are chosen on (the
@@ -40,42 +37,41 @@ CANDIDATES = 20
 """Contents that each one is compared with at most."""
 
 
-def duplicates(
-    library: Library,
+def find_duplicates(
+    store: Store,
+    load_model: Callable[[], Model],
     *,
     threshold: float | None = None,
     since: datetime | None = None,
-    most: int = CANDIDATES,
-    model: Model | None = None,
+    max_candidates: int = CANDIDATES,
     progress: Callable[[DuplicateProgress], None] | None = None,
 ) -> DuplicateReport:
     """Find what a library holds twice.
 
     Args:
-        library: an open one.
+        store: the tables of the library.
+        load_model: gives the model it was made with; called if there is anything to compare.
         threshold: strength of a link, above 0 and at most 1; `THRESHOLD` if None. Higher is stricter.
         since: only what was added at or after this time, against everything; a time without a zone is local.
-        most: contents that each one is compared with at most.
-        model: the library's if None.
+        max_candidates: contents that each one is compared with at most.
         progress: called now and then.
     """
     limit = THRESHOLD if threshold is None else threshold
     if not isinstance(limit, int | float) or isinstance(limit, bool) or not 0 < limit <= 1:
         raise ConfigError(f"threshold must be a number above 0 and at most 1, got {threshold!r}.")
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise ConfigError(f"most must be a whole number of at least 1, got {most!r}.")
+    if not isinstance(max_candidates, int) or isinstance(max_candidates, bool) or max_candidates < 1:
+        raise ConfigError(f"max_candidates must be a whole number of at least 1, got {max_candidates!r}.")
     begun = time.monotonic()
-    store, catalogue = library.store, library.store.catalogue()
-    marks = read_marks(library.path)
+    catalogue = store.catalogue()
+    marks = read_marks(store.library)
     new = new_keys(catalogue, since)
     keys = np.unique(catalogue.keys[catalogue.keys != NO_KEY]).tolist()
-    pairs = sorted(candidate_pairs(store, [key for key in keys if key in new], set(keys), most, progress))
+    pairs = sorted(candidate_pairs(store, [key for key in keys if key in new], set(keys), max_candidates, progress))
     found = list(identical(catalogue, new))
     marked = 0
     hashes = _hashes(catalogue)
-    # Without pairs there is no need of the model, which takes its time to load.
-    used = (model or library.model) if pairs else None
-    for one, other, link in compared(store, used, catalogue, pairs, float(limit), progress):
+    model = load_model() if pairs else None
+    for one, other, link in compared(store, model, catalogue, pairs, float(limit), progress):
         if pair_of(hashes[one], hashes[other]) in marks:
             marked += 1
         else:

@@ -9,27 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.features import Features
+from hapvr.comparing import Match, Side, describe_side, match
 from hapvr.features.extractor import fast_dtype
 from hapvr.library.aligning import Alignment, Line, align
 from hapvr.library.duplicates.reports import Clock, DuplicateProgress, Evidence, Kind, Link
 from hapvr.library.pixels import correlations, likeness, looks
-from hapvr.library.search import Compared, compare_described
+from hapvr.library.store import Store
 from hapvr.library.tables import Catalogue, Stored
+from hapvr.model import Model
 from hapvr.similarity.network import Descriptors
 from hapvr.similarity.segments import frame_edges
 from hapvr.workers.threads import torch_thread_pool
-
-if TYPE_CHECKING:
-    from hapvr.library.store import Store
-    from hapvr.model import Model
 
 WHOLE = 0.75
 """The share of a video that must be covered for it to be all of it."""
@@ -48,7 +44,7 @@ class _Video:
     frames: Descriptors  # [T, R, D] of those that say something
     times: NDArray[np.float64]  # [T]
     pixels: NDArray[np.float32] | None = None  # [L, T, S S], see `looks`; None where they are not known
-    read: Callable[[], Features] | None = None  # its frames again, in full precision
+    read: Callable[[], Side] | None = None  # its frames again, in full precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,23 +145,13 @@ def _read(store: Store, model: Model, keys: Sequence[int]) -> dict[int, _Video]:
 
 
 def _described(stored: Stored, store: Store, model: Model) -> _Video:
-    def read() -> Features:
-        return stored.features(store.codec).with_timestamps(store.settings.rate).drop_flat()
+    def read() -> Side:
+        return describe_side(model, stored.features(store.codec).with_timestamps(store.settings.rate), path="")
 
-    features = read()
-    pixels = None if features.miniatures is None else looks(features.miniatures)
-    frames = Descriptors.of(_described_regions(features, model).as_subclass(Tensor).to(_dtype(model)))
-    return _Video(frames, features.times, pixels, read)
-
-
-@torch.no_grad()
-def _described_regions(features: Features, model: Model) -> Descriptors:
-    return model.similarity.describe_unchecked(features.regions.to(model.extractor.device))
-
-
-def _dtype(model: Model) -> torch.dtype:
-    """Of the region products: half precision where it is faster. Scores of links are in full precision all the same."""
-    return fast_dtype(model.extractor.device)
+    side = read()
+    small = side.features.miniatures
+    frames = Descriptors.of(side.descriptors.as_subclass(Tensor).to(fast_dtype(model.extractor.device)))
+    return _Video(frames, side.times, None if small is None else looks(small), read)
 
 
 def strength_of(alike: float, agreement: float) -> float:
@@ -236,7 +222,7 @@ def link_of(
         kind = "duplicate"
     elif max(coverage) >= WHOLE:
         kind = "contained"
-    there, back = _compared_both_ways(a, b, model)
+    there, back = _match_both_ways(a, b, model)
     turned = coverage[0] < coverage[1] if kind == "contained" else there.score < back.score
     if turned:
         ids, coverage, intervals, speed = ids[::-1], coverage[::-1], intervals[::-1], 1 / speed
@@ -257,13 +243,12 @@ def link_of(
     )
 
 
-def _compared_both_ways(a: _Video, b: _Video, model: Model) -> tuple[Compared, Compared]:
-    """A in B and B in A, as a search compares them."""
+def _match_both_ways(a: _Video, b: _Video, model: Model) -> tuple[Match, Match]:
+    """A in B and B in A, as `Library.compare` compares them."""
     assert a.read is not None
     assert b.read is not None
     one, other = a.read(), b.read()
-    there = compare_described(model, _described_regions(one, model), one.times, other)
-    return there, compare_described(model, _described_regions(other, model), other.times, one)
+    return match(one, other, model=model), match(other, one, model=model)
 
 
 def _covered(

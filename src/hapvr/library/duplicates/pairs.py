@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.errors import ConfigError
-from hapvr.library.candidates import count_votes, find_nearest, runs
+from hapvr.library.candidates import count_votes, find_nearest
 from hapvr.library.duplicates.reports import Clock, DuplicateProgress, Link
 from hapvr.library.records import VideoRecord
+from hapvr.library.run_vectors import find_runs
+from hapvr.library.store import Store
 from hapvr.library.tables import NO_KEY, Catalogue, Stored
 from hapvr.workers.threads import map_threads
-
-if TYPE_CHECKING:
-    from hapvr.library.store import Store
 
 _RUNS = 64  # of a video that ask for neighbours; of a longer one so many, spread over it
 _LEAST_ALIKE = 0.25  # of run vectors; copies that only their pixels tell may have little more
@@ -67,7 +66,7 @@ def candidate_pairs(
 def _asking(stored: Stored, store: Store) -> tuple[Tensor, Tensor]:
     """The runs of a content that ask for neighbours: their vectors [F, C], and the frames of each, [F]."""
     features = stored.features(store.codec)
-    vectors, weights = runs(features.regions, features.low_information)
+    vectors, weights = find_runs(features.regions, features.low_information)
     if len(vectors) <= _RUNS:
         return vectors, weights
     chosen = torch.linspace(0, len(vectors) - 1, _RUNS).round().long()

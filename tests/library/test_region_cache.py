@@ -1,4 +1,4 @@
-"""What is held is what was stored, and is found again without changing a hit."""
+"""What is cache is what was stored, and is found again without changing a hit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hapvr.library.holding import Held
+from hapvr.library.region_cache import RegionCache
 from hapvr.library.tables import Stored
 
 
@@ -33,29 +33,29 @@ class Tables:
         yield from (content(key) for key in reversed(keys) if key < 9)
 
 
-def keys_of(held: Held, tables: Any, keys: list[int]) -> list[int]:
-    return [one.key for one in held.stored(tables, keys, batch=2)]
+def keys_of(cache: RegionCache, tables: Any, keys: list[int]) -> list[int]:
+    return [one.key for one in cache.stored(tables, keys, batch=2)]
 
 
 def test_reads_each_once_in_the_order_that_is_asked_for_and_forgets_the_oldest() -> None:
-    held, tables = Held(45), Tables()
-    assert keys_of(held, tables, [1, 2, 9, 3]) == [1, 2, 3]
-    assert keys_of(held, tables, [3, 1]) == [3, 1]
+    cache, tables = RegionCache(45), Tables()
+    assert keys_of(cache, tables, [1, 2, 9, 3]) == [1, 2, 3]
+    assert keys_of(cache, tables, [3, 1]) == [3, 1]
     assert tables.asked == [[1, 2], [9, 3], []]
-    assert keys_of(held, tables, [4, 5]) == [4, 5]  # 2 has not been used for longest: it has to go
-    assert held.bytes == 40
+    assert keys_of(cache, tables, [4, 5]) == [4, 5]  # 2 has not been used for longest: it has to go
+    assert cache.bytes == 40
     tables.asked.clear()
-    found = [one.data for one in held.stored(tables, [1, 3, 4, 5, 2], batch=2)]  # type: ignore[arg-type]
+    found = [one.data for one in cache.stored(tables, [1, 3, 4, 5, 2], batch=2)]  # type: ignore[arg-type]
     assert found == [bytes([key]) * 10 for key in (1, 3, 4, 5, 2)]
     assert tables.asked == [[], [], [2]]
 
 
 def test_other_tables_begin_anew_and_nothing_is_held_where_there_is_no_room() -> None:
-    held, one, other = Held(100), Tables(), Tables("0002")
+    cache, one, other = RegionCache(100), Tables(), Tables("0002")
     for tables in (one, other, one):
-        assert keys_of(held, tables, [1, 2]) == [1, 2]
+        assert keys_of(cache, tables, [1, 2]) == [1, 2]
     assert (one.asked, other.asked) == ([[1, 2], [1, 2]], [[1, 2]])  # a key of other tables is another content
-    nothing = Held(0)
+    nothing = RegionCache(0)
     for _ in range(2):
         assert sorted(keys_of(nothing, other, [1, 2])) == [1, 2]
     assert len(other.asked) == 3
@@ -63,7 +63,7 @@ def test_other_tables_begin_anew_and_nothing_is_held_where_there_is_no_room() ->
 
 
 def test_vectors_are_made_once_and_parts_are_taken_of_the_whole() -> None:
-    held, tables = Held(10_000), SimpleNamespace(folder=Path("0001"))
+    cache, tables = RegionCache(10_000), SimpleNamespace(folder=Path("0001"))
     made: list[int] = []
 
     def vectors(every: int) -> Tensor:
@@ -71,26 +71,26 @@ def test_vectors_are_made_once_and_parts_are_taken_of_the_whole() -> None:
             made.append(every)
             return torch.arange(20.0)[::every].clone()
 
-        return held.vectors(tables, 7, every, make)  # type: ignore[arg-type]
+        return cache.vectors(tables, 7, every, make)  # type: ignore[arg-type]
 
     for every in (3, 3, 1, 1, 3):
         assert vectors(every).tolist() == list(range(0, 20, every))
     assert made == [3, 1]
-    assert held.bytes == 20 * 4  # every third of them is not held beside all
+    assert cache.bytes == 20 * 4  # every third of them is not cache beside all
 
 
 def test_vectors_are_not_held_where_only_what_is_stored_is() -> None:
-    held, tables = Held(10_000, only_stored=True), Tables()
+    cache, tables = RegionCache(10_000, only_stored=True), Tables()
     for number in range(2):
-        made = held.vectors(tables, 7, 1, lambda number=number: torch.full((2,), number))  # type: ignore[arg-type,misc]
+        made = cache.vectors(tables, 7, 1, lambda number=number: torch.full((2,), number))  # type: ignore[arg-type,misc]
         assert made.tolist() == [number, number]
-        assert keys_of(held, tables, [1]) == [1]
+        assert keys_of(cache, tables, [1]) == [1]
     assert tables.asked == [[1], []]
 
 
 @pytest.mark.parametrize("size", [24, 26])
 def test_what_would_take_most_of_the_room_is_not_held(size: int) -> None:
-    held = Held(100)
+    cache = RegionCache(100)
     tables = SimpleNamespace(folder=Path("0001"))
-    held.vectors(tables, 1, 1, lambda: torch.zeros(size, dtype=torch.uint8))  # type: ignore[arg-type]
-    assert held.bytes == (24 if size == 24 else 0)
+    cache.vectors(tables, 1, 1, lambda: torch.zeros(size, dtype=torch.uint8))  # type: ignore[arg-type]
+    assert cache.bytes == (24 if size == 24 else 0)
