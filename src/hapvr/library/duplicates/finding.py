@@ -88,7 +88,7 @@ def find_duplicates(
         pairs=math.comb(len(keys), 2) - math.comb(old, 2),
         marked=marked,
         threshold=float(limit),
-        prior=None if used is None or used.calibration is None else used.calibration.prior,
+        prior=None if model is None or model.calibration is None else model.calibration.prior,
         seconds=time.monotonic() - begun,
     )
 
