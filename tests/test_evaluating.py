@@ -143,7 +143,7 @@ def test_bad_features_are_an_error_and_never_a_figure(
 def test_bad_scores_are_an_error(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for content, words in (
         ('{"q1": {"a": NaN}}', "'q1' and target 'a' is nan"),
-        ('{"q1": {"a": 1, "a": 2}}', "two scores for target 'a'"),
+        ('{"q1": {"a": 1, "a": 2}}', "target 'a' is given twice"),
         ('{"q1": {"a": 1', "cut short"),
     ):
         (tmp_path / "s.json").write_text(content)

@@ -89,21 +89,19 @@ def test_npz_gives_back_the_same(tmp_path: Path, given: Scores) -> None:
 
 
 @FILES
-@given(given=drawn(), chunk=st.integers(1, 40))
-def test_json_gives_back_every_scored_pair_however_it_is_cut(tmp_path: Path, given: Scores, chunk: int) -> None:
+@given(given=drawn())
+def test_json_gives_back_every_scored_pair(tmp_path: Path, given: Scores) -> None:
     path = tmp_path / "scores.json"
     write_scores(given, path)
     table = {query: dict[str, float]() for query, _ in pairs(given)}
     for (query, target), value in pairs(given).items():
         table[query][target] = value
     assert json.loads(path.read_text()) == table
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(score_files, "_CHUNK", chunk)
-        if table:
-            assert pairs(read_scores(path)) == pairs(given)
-        else:
-            with pytest.raises(DataError, match="holds no score"):
-                read_scores(path)
+    if table:
+        assert pairs(read_scores(path)) == pairs(given)
+    else:
+        with pytest.raises(DataError, match="holds no score"):
+            read_scores(path)
 
 
 def test_json_of_other_tools_is_read(tmp_path: Path) -> None:
@@ -118,26 +116,29 @@ def test_json_of_other_tools_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must be a JSON table"),
+        ("", "no JSON, or is cut short"),
         ("[]", "must be a JSON table"),
         ("{}", "holds no score"),
-        ('{"q": {"a": 1}', "a comma or the end"),
-        ('{"q": {"a": 1}}}', "something follows"),
-        ('{"q": {"a": 1}} {', "something follows"),
+        ('{"q": {}}', "holds no score"),
+        ('{"q": {"a": 1}', "no JSON, or is cut short"),
+        ('{"q": {"a": 1}}}', "no JSON, or is cut short"),
+        ('{"q": {"a": 1}} {', "no JSON, or is cut short"),
         ('{"q": {"a": 1}, }', "no JSON, or is cut short"),
-        ('{"q": {"a": 1} "r": {}}', "a comma or the end was expected"),
-        ('{"q": [1, 2]}', "must have a table"),
-        ('{"q": 3}', "must have a table"),
-        ('{"q" {"a": 1}}', "a query's id and a colon"),
-        ('{3: {"a": 1}}', "a query's id and a colon"),
+        ('{"q": {"a": 1} "r": {}}', "no JSON, or is cut short"),
+        ('{"q": [1, 2]}', "must be a JSON table"),
+        ('{"q": {"a": 1}, "r": [1, 2]}', "query 'r' must have a table"),
+        ('{"q": 3}', "must be a JSON table"),
+        ('{"q" {"a": 1}}', "no JSON, or is cut short"),
+        ('{3: {"a": 1}}', "no JSON, or is cut short"),
         ('{"q": {"a": NaN}}', "query 'q' and target 'a' is nan"),
         ('{"q": {"a": 1e999}}', "query 'q' and target 'a' is inf"),
         ('{"q": {"a": Infinity}}', "query 'q' and target 'a' is inf"),
-        ('{"q": {"a": null}}', "target 'a' is None, not a number"),
-        ('{"q": {"a": true}}', "target 'a' is True, not a number"),
+        ('{"q": {"a": null}}', "target 'a' is 'None', not a number"),
+        ('{"q": {"a": true}}', "target 'a' is 'True', not a number"),
         ('{"q": {"a": "1"}}', "target 'a' is '1', not a number"),
-        ('{"q": {"a": {"b": 1}}}', "not a number"),
-        ('{"q": {"a": 1, "a": 1}}', "query 'q' has two scores for target 'a'"),
+        ('{"q": {"a": {"b": 1}}}', "must be a JSON table"),
+        ('[["q", {"a": 1}]]', "must be a JSON table"),
+        ('{"q": {"a": 1, "a": 1}}', "query 'q' and target 'a' is given twice"),
         ('{"q": {"a": 1}, "q": {"b": 1}}', "the query 'q' stands there twice"),
         ('{"": {"a": 1}}', "entry 0 is ''"),
         ('{"q": {"a": 1' + "0" * 400 + "}}", "that no float holds"),
@@ -162,24 +163,6 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
             path.write_bytes(data[:length])
             with pytest.raises(DataError, match="scores"):
                 read_scores(path)
-
-
-def test_a_damaged_place_in_a_large_file_does_not_make_it_read_on(tmp_path: Path, monkeypatch: Any) -> None:
-    path = tmp_path / "scores.json"
-    path.write_text('{"q": {"a": oops' + ", 1" * 100_000)
-    monkeypatch.setattr(score_files, "_CHUNK", 1000)
-    monkeypatch.setattr(score_files, "_LONGEST_ID", 100)
-    reads: list[int] = []
-    more = score_files._Text._more
-
-    def counted(text: Any, characters: int) -> bool:
-        reads.append(characters)
-        return more(text, characters)
-
-    monkeypatch.setattr(score_files._Text, "_more", counted)
-    with pytest.raises(DataError, match="no JSON"):
-        read_scores(path)
-    assert len(reads) <= 2
 
 
 def test_an_npz_never_runs_what_it_holds(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import json
 import os
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,9 +21,6 @@ from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.evaluation.benchmarks.benchmark import require_ids
 from hapvr.storage import replace_file
-
-_CHUNK = 1 << 22  # characters of a JSON file read at a time
-_LONGEST_ID = 1 << 16  # a JSON text that is cut short is damaged at most this far from its end
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +94,8 @@ def write_scores(scores: Scores, path: str | os.PathLike[str]) -> None:
 def read_scores(path: str | os.PathLike[str]) -> Scores:
     """Read a `.json` or `.npz` file of scores.
 
-    JSON is read query by query, so a large file takes little more than the matrix. The targets are those that some
-    query has a score for: where the file holds only the best of each query, evaluate it with missing="miss".
+    The targets of a JSON file are those that some query has a score for: where it holds only the best of each query,
+    evaluate it with missing="miss".
     """
     path = Path(path)
     kind = require_kind(path)
@@ -149,108 +145,54 @@ def _write_json(scores: Scores, file: TextIO) -> None:
 # --- reading JSON ------------------------------------------------------------------------------------------------
 
 
+class _Row:
+    """The table of one query, as soon as it has been read: where its targets stand in `columns`, and their scores."""
+
+    def __init__(self, pairs: list[tuple[str, Any]], columns: dict[str, int]) -> None:
+        wrong = next(((target, value) for target, value in pairs if type(value) not in (float, int)), None)
+        self.error = None if wrong is None else f"target '{wrong[0]}' is {str(wrong[1])[:80]!r}, not a number"
+        if wrong is not None:
+            return
+        self.places = np.array([columns.setdefault(target, len(columns)) for target, _ in pairs], dtype=np.int64)
+        if len(np.unique(self.places)) != len(pairs):
+            twice = next(target for target, count in Counter(target for target, _ in pairs).items() if count > 1)
+            self.error = f"target '{twice}' is given twice"
+        try:
+            with np.errstate(over="ignore"):
+                self.values = np.array([value for _, value in pairs], dtype=np.float64).astype(np.float32)
+        except OverflowError as error:
+            self.error = f"a target is a number that no float holds: {error}"
+
+
 def _read_json(path: Path) -> Scores:
     columns: dict[str, int] = {}
-    rows: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = {}
-    with path.open(encoding="utf-8") as file:
-        try:
-            for query, pairs in _each_query(file):
-                if query in rows:
-                    raise DataError(f"the query '{query}' stands there twice. Give each once.")
-                rows[query] = _row(query, pairs, columns)
-        except UnicodeDecodeError as error:
-            raise DataError(f"it is no UTF-8 text: {error}.") from error
+
+    def take(pairs: list[tuple[str, Any]]) -> Any:
+        """A table of scores becomes two arrays at once: as objects the scores of a large file would fill the memory."""
+        return tuple(pairs) if any(isinstance(value, _Row) for _, value in pairs) else _Row(pairs, columns)
+
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=take)
+    except UnicodeDecodeError as error:
+        raise DataError(f"it is no UTF-8 text: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"it is no JSON, or is cut short: {error}.") from error
+    if isinstance(found, _Row) and found.error is None and not len(found.places):
+        found = ()
+    if not isinstance(found, tuple):
+        raise DataError("it must be a JSON table {query: {target: score}}.")
+    rows: dict[str, _Row] = {}
+    for query, row in found:
+        if not isinstance(row, _Row):
+            raise DataError(f"query '{query}' must have a table {{target: score}}, got {str(row)[:80]!r}.")
+        if row.error is not None:
+            raise DataError(f"the score of query '{query}' and {row.error}.")
+        if query in rows:
+            raise DataError(f"the query '{query}' stands there twice. Give each once.")
+        rows[query] = row
     if not columns:
         raise DataError("it holds no score.")
     values = np.full((len(rows), len(columns)), -np.inf, dtype=np.float32)
-    for number, (places, numbers) in enumerate(rows.values()):
-        values[number, places] = numbers
+    for number, row in enumerate(rows.values()):
+        values[number, row.places] = row.values
     return Scores(tuple(rows), tuple(columns), values)
-
-
-def _row(
-    query: str, pairs: list[tuple[str, Any]], columns: dict[str, int]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    for target, value in pairs:
-        if type(value) is not float and type(value) is not int:
-            raise DataError(f"the score of query '{query}' and target '{target}' is {value!r}, not a number.")
-    places = [columns.setdefault(target, len(columns)) for target, _ in pairs]
-    if len(set(places)) != len(places):
-        twice = next(target for target, count in Counter(target for target, _ in pairs).items() if count > 1)
-        raise DataError(f"query '{query}' has two scores for target '{twice}'. Give each once.")
-    try:
-        with np.errstate(over="ignore"):
-            numbers = np.array([value for _, value in pairs], dtype=np.float64).astype(np.float32)
-    except OverflowError as error:
-        raise DataError(f"query '{query}' has a score that no float holds: {error}.") from error
-    return np.array(places, dtype=np.int64), numbers
-
-
-def _each_query(file: TextIO) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
-    """The entries of the outer table one after the other; only one is in memory at a time."""
-    # Every table becomes its list of pairs, so that a key that stands twice is seen.
-    decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: pairs)
-    text = _Text(file)
-    if text.next() != "{":
-        raise DataError("it must be a JSON table {query: {target: score}}.")
-    text.at += 1
-    if text.next() == "}":
-        text.at += 1
-    else:
-        while True:
-            query = text.value(decoder)
-            if not isinstance(query, str) or text.next() != ":":
-                raise DataError(f"a query's id and a colon were expected, got {str(query)[:80]!r}.")
-            text.at += 1
-            is_table = text.next() == "{"
-            pairs = text.value(decoder)
-            if not is_table:
-                raise DataError(f"query '{query}' must have a table {{target: score}}, got {str(pairs)[:80]!r}.")
-            yield query, pairs
-            mark = text.next()
-            text.at += 1
-            if mark == "}":
-                break
-            if mark != ",":
-                raise DataError(f"after query '{query}' a comma or the end was expected, got {mark!r}.")
-            text.next()
-    if text.next():
-        raise DataError("something follows the end of the table.")
-
-
-class _Text:
-    """A text file read as far as needed; what is before `at` is dropped."""
-
-    def __init__(self, file: TextIO) -> None:
-        self.file, self.text, self.at, self.ended = file, "", 0, False
-
-    def next(self) -> str:
-        """The next character that is not white, or "" at the end."""
-        while True:
-            while self.at < len(self.text) and self.text[self.at] in " \t\r\n":
-                self.at += 1
-            if self.at < len(self.text) or not self._more(_CHUNK):
-                return self.text[self.at : self.at + 1]
-
-    def value(self, decoder: json.JSONDecoder) -> Any:
-        while True:
-            try:
-                value, end = decoder.raw_decode(self.text, self.at)
-            except json.JSONDecodeError as error:
-                # A text that only goes on in the next chunk fails near its end; anywhere else it is wrong.
-                cut_short = error.pos >= len(self.text) - _LONGEST_ID
-                if not cut_short or not self._more(max(_CHUNK, len(self.text))):
-                    raise DataError(f"it is no JSON, or is cut short: {error.msg}.") from error
-            except (RecursionError, ValueError) as error:
-                raise DataError(f"it is no JSON that can be used: {error}.") from error
-            else:
-                self.at = end
-                return value
-
-    def _more(self, characters: int) -> bool:
-        if self.ended:
-            return False
-        chunk = self.file.read(characters)
-        self.ended = not chunk
-        self.text, self.at = self.text[self.at :] + chunk, 0
-        return not self.ended
