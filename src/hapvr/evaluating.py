@@ -36,7 +36,7 @@ class EvaluationReport:
     """What `evaluate` found, and what it was found on."""
 
     evaluation: Evaluation | None  # None while chunks of other shards are missing
-    scores: Scores | None  # likewise
+    scores: Scores | None  # None while chunks are missing
     source: Path  # the features, or the saved scores, that were measured
     scoring: Scoring | None = None  # None where scores were read
     segments: Mapping[str, SegmentMetrics] | None = None  # over all queries ("") and by group; None if not measured
@@ -126,7 +126,7 @@ def evaluate(
         return _write(EvaluationReport(measure(truth, read, missing=missing), read, Path(scores)), output)
     start = time.perf_counter()
     place, dtype = _device(device), _dtype(precision)
-    tell = progress or (lambda *_: None)
+    report_progress = progress or (lambda *_: None)
     failed: tuple[Failure, ...] = ()
     files = _files(truth, features, videos)
     if files is None:
@@ -138,13 +138,13 @@ def evaluate(
         sharded = None if shard == (0, 1) else shard
         _refuse_together("videos", {"query_features": query_features, "shard": sharded}, extract_first)
         whole = load(model or DEFAULT, device=place)
-        source = _kept(truth, keep_features, work, f"{whole.name}-{whole.extractor.digest()[:8]}.h5")
+        source = _choose_file(truth, keep_features, work, f"{whole.name}-{whole.extractor.digest()[:8]}.h5")
         done = 0
 
         def count(finished: int) -> None:
             nonlocal done
             done += finished
-            tell("extracting", done, len(files))
+            report_progress("extracting", done, len(files))
 
         failed = tuple(extract_videos(whole.extractor, files, source, model=whole.name, progress=count).failed)
         network = whole.similarity
@@ -157,7 +157,7 @@ def evaluate(
         shard=shard,
         dtype=dtype,
         readers=readers,
-        progress=lambda done, total: tell("scoring", done, total),
+        progress=lambda done, total: report_progress("scoring", done, total),
     )
     wall_s = time.perf_counter() - start
     if scoring.scores is None:
@@ -168,7 +168,7 @@ def evaluate(
     if truth.segments is not None and files is not None:
         config = load_segments(model or DEFAULT)
         segments = localise(
-            network, truth, source, config=config, progress=lambda done, total: tell("segments", done, total)
+            network, truth, source, config=config, progress=lambda done, total: report_progress("segments", done, total)
         )
     evaluation = measure(truth, scoring.scores, missing=missing)
     return _write(EvaluationReport(evaluation, scoring.scores, source, scoring, segments, failed, wall_s), output)
@@ -203,7 +203,7 @@ def _files(truth: Benchmark, features: StrPath | None, videos: StrPath | None) -
     return {id: Path(path) for id, path in truth.files.items()}
 
 
-def _kept(truth: Benchmark, keep_features: StrPath | None, work: StrPath | None, name: str) -> Path:
+def _choose_file(truth: Benchmark, keep_features: StrPath | None, work: StrPath | None, name: str) -> Path:
     """The file that keeps extracted features. Where it was not named, it has the extractor's digest in its name."""
     if keep_features is not None:
         return Path(keep_features)

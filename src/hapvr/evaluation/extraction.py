@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def match_videos(benchmark: Benchmark, folder: str | os.PathLike[str]) -> dict[str, Path]:
     """The file of each video of a benchmark that a folder has: id -> path.
 
-    An id is a file's path below the folder, with or without its suffix, or its bare name, likewise. A file that the
-    benchmark does not name is passed over, or joins under its path if the database is open. `ConfigError` where two
-    files could be one id.
+    An id is a file's path below the folder or its bare name, each with or without its suffix. A file that the benchmark
+    does not name is left out, or joins under its path if the database is open. `ConfigError` where two files could be
+    one id.
     """
     if not Path(folder).is_dir():
         raise ConfigError(f"'{folder}' is no folder of videos.")
@@ -78,7 +78,7 @@ def extract_videos(
     workers: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ExtractionReport:
-    """Bring the features of all files into the HDF5 file `out`; what it has is not decoded again.
+    """Extract the features of all files into the HDF5 file `out`; what it has is not decoded again.
 
     Beside it lies `NAME.sources.json`, a checksum of each file: features of a video that has changed since, and those
     of another extractor, are refused (`StorageError`), for they would be measured in place of the right ones. A file
@@ -92,8 +92,8 @@ def extract_videos(
         "extractor": extractor.digest()[:16],
     }
     with FeatureWriter(out, attributes=attributes) as writer:
-        sources = _sources(out, there, writer.done_ids())
-        write_json(_beside(out), sources, indent=None)
+        sources = _check_sources(out, there, writer.done_ids())
+        write_json(_sources_file(out), sources, indent=None)
 
         report = extract_files(extractor, there, writer.add, done=writer.done_ids(), workers=workers, progress=progress)
     report.failed += [
@@ -102,13 +102,13 @@ def extract_videos(
     return report
 
 
-def _beside(out: Path) -> Path:
+def _sources_file(out: Path) -> Path:
     return out.with_name(out.name + ".sources.json")
 
 
-def _sources(out: Path, files: Mapping[str, Path], done: Iterable[str]) -> dict[str, str]:
+def _check_sources(out: Path, files: Mapping[str, Path], done: Iterable[str]) -> dict[str, str]:
     """The checksum of every file, those of an earlier call included; `StorageError` if one is not what it was."""
-    path = _beside(out)
+    path = _sources_file(out)
     try:
         known = json.loads(path.read_text()) if path.exists() else {}
         if not isinstance(known, dict):

@@ -27,7 +27,7 @@ def localise(
     features: str | os.PathLike[str],
     *,
     config: SegmentConfig | None = None,
-    strangers: int = 2,
+    negatives: int = 2,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, SegmentMetrics]:
     """How well a model finds where videos match: figures overall ("") and by group.
@@ -41,7 +41,7 @@ def localise(
         benchmark: one with segments, such as a made folder.
         features: the HDF5 file of the features, with timestamps.
         config: what counts as a match.
-        strangers: targets of each query that do not match.
+        negatives: targets of each query that do not match.
         progress: called with the queries finished so far, and of all.
     """
     if benchmark.segments is None:
@@ -60,9 +60,9 @@ def localise(
                     true.setdefault((query, segment.target), []).append(box)
             matching = [target for asked, target in true if asked == query]
             others = [target for target in targets if target not in benchmark.labels.get(query, {})]
-            lots = np.random.default_rng([_SEED, done]).permutation(len(others))[:strangers]
-            for target in [*matching, *(others[lot] for lot in lots)]:
-                found[query, target] = _found(model, own, file[names[target]], config)
+            drawn = np.random.default_rng([_SEED, done]).permutation(len(others))[:negatives]
+            for target in [*matching, *(others[place] for place in drawn)]:
+                found[query, target] = _find_boxes(model, own, file[names[target]], config)
             if progress is not None:
                 progress(done + 1, len(queries))
     groups: dict[str, set[str]] = {"": set(queries)}
@@ -78,10 +78,12 @@ def localise(
     }
 
 
-def _found(model: VideoSimilarity, query: Features, target: Features, config: SegmentConfig | None) -> list[Box]:
+def _find_boxes(model: VideoSimilarity, query: Features, target: Features, config: SegmentConfig | None) -> list[Box]:
     sides = [features.drop_flat() for features in (query, target)]
     if any(side.timestamps is None for side in sides):
-        raise DataError("Segments are in seconds, and these features come without timestamps: extract the videos anew.")
+        raise DataError(
+            "Segments are in seconds, and these features come without timestamps: extract the videos again."
+        )
     described = [model.describe(side.regions.to(model.device)) for side in sides]
     matrix = model.frame_matrix(*described).float().cpu().numpy()
     times = [side.timestamps for side in sides]

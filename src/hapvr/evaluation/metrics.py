@@ -76,7 +76,7 @@ def mean_average_precision(
     rows = _blocks(scores, relevant, ids)
     total = _totals(rows, positives)
     found = np.concatenate([_precision_sums(*row, ties=ties) for row in rows])
-    counted = _counted(total)
+    counted = _require_positives(total)
     return float(np.mean(found[counted] / total[counted]))
 
 
@@ -100,10 +100,10 @@ def micro_average_precision(
     """
     rows = [_one_query(scores, relevant, ids)] if _is_pooled(scores) else _blocks(scores, relevant, ids, block=None)
     if positives is not None and np.ndim(positives) == 0:
-        total = _raised(_totals(rows, None).sum(keepdims=True), np.array([positives]))
+        total = _check_positives(_totals(rows, None).sum(keepdims=True), np.array([positives]))
     else:
         total = _totals(rows, positives)  # type: ignore[arg-type]  # a single number went the other way
-    _counted(total)
+    _require_positives(total)
     pooled_scores: _Scores = np.concatenate([numbers.ravel() for numbers, _ in rows])
     pooled_labels = np.concatenate([labels.ravel() for _, labels in rows])
     return float(_precision_sums(pooled_scores[None], pooled_labels[None], ties=ties)[0] / total.sum())
@@ -143,7 +143,7 @@ def evve_mean_average_precision(
     rows = _blocks(scores, relevant, ids)
     total = _totals(rows, positives)
     found = np.concatenate([_precision_sums(*row, ties="id", trapezoid=True) for row in rows])
-    _counted(total)
+    _require_positives(total)
     return float(np.mean(found / np.maximum(total, 1)))
 
 
@@ -211,13 +211,13 @@ def _as_float32(scores: _Scores) -> npt.NDArray[np.float32] | None:
 
 def _one_query(scores: Queries, relevant: Queries, ids: Queries | None) -> tuple[_Scores, _Bools]:
     """Scores and relevance of one query as checked [1, N] arrays in the order of the ids."""
-    numbers, labels = _scores(scores, "scores"), _labels(relevant, "relevant")
+    numbers, labels = check_scores(scores), _labels(relevant, "relevant")
     if numbers.ndim != 1:
         raise ShapeError(
             f"scores must be [N], those of one query, got {list(numbers.shape)}. For several queries use "
             "mean_average_precision or micro_average_precision."
         )
-    _check_alike(numbers, labels, "scores and relevant")
+    _check_shapes(numbers, labels, "scores and relevant")
     if ids is not None and (order := _order(ids, len(numbers), "ids")) is not None:
         numbers, labels = numbers[order], labels[order]
     return numbers[None], labels[None]
@@ -229,13 +229,13 @@ def _blocks(
     """Several queries as checked [Q, N] arrays in the order of the ids: blocks of an array, or one of each list's."""
     if isinstance(scores, (list, tuple)):
         return list(_each(scores, relevant, ids))
-    numbers, labels = _scores(scores, "scores"), _labels(relevant, "relevant")
+    numbers, labels = check_scores(scores), _labels(relevant, "relevant")
     if numbers.ndim != 2:
         raise ShapeError(
             f"scores must be [Q, N] or a list of one array per query, got {list(numbers.shape)}. For one query use "
             "average_precision."
         )
-    _check_alike(numbers, labels, "scores and relevant")
+    _check_shapes(numbers, labels, "scores and relevant")
     if ids is not None and (order := _order(ids, numbers.shape[1], "ids")) is not None:
         numbers, labels = numbers[:, order], labels[:, order]
     step = len(numbers) if block is None else max(1, block // numbers.shape[1])
@@ -263,10 +263,10 @@ def _each(scores: Sequence[Any], relevant: Any, ids: Any) -> Iterator[tuple[_Sco
 def _totals(rows: list[tuple[_Scores, _Bools]], positives: Sequence[int] | npt.NDArray[Any] | None) -> _Ints:
     """Positives in the database per query [Q]."""
     found = np.concatenate([np.count_nonzero(relevant, axis=1) for _, relevant in rows]).astype(np.int64)
-    return found if positives is None else _raised(found, np.asarray(positives))
+    return found if positives is None else _check_positives(found, np.asarray(positives))
 
 
-def _raised(found: _Ints, positives: npt.NDArray[Any]) -> _Ints:
+def _check_positives(found: _Ints, positives: npt.NDArray[Any]) -> _Ints:
     if positives.shape != found.shape or not np.issubdtype(positives.dtype, np.integer):
         raise ShapeError(
             f"positives must be {len(found)} whole numbers, one per query, got {positives.dtype} of shape "
@@ -281,7 +281,7 @@ def _raised(found: _Ints, positives: npt.NDArray[Any]) -> _Ints:
     return positives.astype(np.int64)
 
 
-def _counted(total: _Ints) -> _Bools:
+def _require_positives(total: _Ints) -> _Bools:
     counted: _Bools = total > 0
     if not counted.any():
         raise DataError(f"none of the {len(total)} queries has a positive, so there is nothing to average.")
@@ -306,7 +306,14 @@ def _to_numpy(value: Any, name: str) -> npt.NDArray[Any]:
         raise ShapeError(f"{name} is no array: its rows differ in length. Pass a list of arrays.") from error
 
 
-def _scores(value: Any, name: str) -> _Scores:
+def check_ranking(scores: Array, relevant: Array) -> tuple[_Scores, _Bools]:
+    """Scores and relevance of one ranking as arrays [N]; `ShapeError` or `DataError` if they are none."""
+    numbers, labels = _one_query(scores, relevant, None)
+    return numbers[0], labels[0]
+
+
+def check_scores(value: Any, name: str = "scores") -> _Scores:
+    """Scores as an array of float32 or float64; `ShapeError` or `DataError` if they are no numbers, or NaN."""
     array = _to_numpy(value, name)
     if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
         raise ShapeError(f"{name} must be numbers, got {array.dtype}.")
@@ -340,6 +347,6 @@ def _order(ids: Any, targets: int, name: str) -> _Ints | None:
     return None if np.array_equal(order, np.arange(targets)) else order
 
 
-def _check_alike(scores: _Scores, relevant: _Bools, names: str) -> None:
+def _check_shapes(scores: _Scores, relevant: _Bools, names: str) -> None:
     if scores.shape != relevant.shape:
         raise ShapeError(f"{names} must have one shape, got {list(scores.shape)} and {list(relevant.shape)}.")

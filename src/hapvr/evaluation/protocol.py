@@ -142,9 +142,9 @@ class Evaluation:
         results = [
             {
                 "task": asdict(result.task),
-                "overall": _defined(asdict(result.overall)),
-                "by_group": {name: _defined(asdict(measured)) for name, measured in result.by_group.items()},
-                "by_query": _defined(dict(result.by_query)),
+                "overall": _replace_nan(asdict(result.overall)),
+                "by_group": {name: _replace_nan(asdict(measured)) for name, measured in result.by_group.items()},
+                "by_query": _replace_nan(dict(result.by_query)),
                 "unscored_pairs": result.unscored_pairs,
             }
             for result in self.results
@@ -170,9 +170,9 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, missing: Missing = "drop")
         >>> evaluate(benchmark, scores)["mAP"].value
         0.8333333333333333
     """
-    matched = _matched(benchmark, scores, missing)
+    matched = _match(benchmark, scores, missing)
     known: dict[Task, Mapping[str, float]] = {}
-    results = tuple(_measured(task, matched, missing, known) for task in benchmark.tasks)
+    results = tuple(_measure_task(task, matched, missing, known) for task in benchmark.tasks)
     return Evaluation(benchmark.name, missing, matched.coverage, results)
 
 
@@ -187,14 +187,14 @@ def require_policy(missing: str) -> None:
 
 def rank_queries(benchmark: Benchmark, scores: Scores, task: Task, *, missing: Missing = "drop") -> list[Ranking]:
     """What each query of a task is measured on, by ascending query id."""
-    return _rankings(task, _matched(benchmark, scores, missing), missing)
+    return _rankings(task, _match(benchmark, scores, missing), missing)
 
 
-def _matched(benchmark: Benchmark, scores: Scores, missing: Missing) -> _Matched:
+def _match(benchmark: Benchmark, scores: Scores, missing: Missing) -> _Matched:
     require_policy(missing)
     matched = _Matched(benchmark, scores)
     if missing == "error" and not matched.coverage.complete:
-        raise DataError(_names_missing(matched.coverage))
+        raise DataError(_describe_missing(matched.coverage))
     return matched
 
 
@@ -286,15 +286,17 @@ class _Matched:
 # --- figures -----------------------------------------------------------------------------------------------------
 
 
-def _measured(task: Task, matched: _Matched, missing: Missing, known: dict[Task, Mapping[str, float]]) -> TaskResult:
+def _measure_task(
+    task: Task, matched: _Matched, missing: Missing, known: dict[Task, Mapping[str, float]]
+) -> TaskResult:
     benchmark = matched.benchmark
     rankings = _rankings(task, matched, missing)
     # mAP and uAP of the same rankings have the same values of queries, and to sort them is most of the work.
     alike = replace(task, name="", figure="mAP" if task.figure == "uAP" else task.figure)
     if alike not in known:
-        known[alike] = {ranking.query: _of_query(task, ranking) for ranking in rankings if not ranking.dropped}
+        known[alike] = {ranking.query: _measure_query(task, ranking) for ranking in rankings if not ranking.dropped}
     by_query = known[alike]
-    overall = _over(task, rankings, by_query)
+    overall = _measure(task, rankings, by_query)
     if not any(ranking.positives for ranking in rankings):
         raise DataError(
             f"{benchmark.name}, task '{task.name}': no query is left with a positive, so the figure is not defined. "
@@ -304,11 +306,11 @@ def _measured(task: Task, matched: _Matched, missing: Missing, known: dict[Task,
     for ranking in rankings:
         if benchmark.groups and ranking.query in benchmark.groups:
             groups.setdefault(benchmark.groups[ranking.query], []).append(ranking)
-    by_group = {name: _over(task, members, by_query) for name, members in sorted(groups.items())}
+    by_group = {name: _measure(task, members, by_query) for name, members in sorted(groups.items())}
     return TaskResult(task, overall, by_group, by_query, sum(ranking.unscored for ranking in rankings))
 
 
-def _of_query(task: Task, ranking: Ranking) -> float:
+def _measure_query(task: Task, ranking: Ranking) -> float:
     if task.figure != "EVVE mAP" and ranking.positives == 0:
         return math.nan
     if len(ranking.scores) == 0:
@@ -320,7 +322,7 @@ def _of_query(task: Task, ranking: Ranking) -> float:
     return average_precision(ranking.scores, ranking.relevant, positives=ranking.positives, ties=task.ties)
 
 
-def _over(task: Task, rankings: list[Ranking], by_query: Mapping[str, float]) -> Measured:
+def _measure(task: Task, rankings: list[Ranking], by_query: Mapping[str, float]) -> Measured:
     """The figure over these queries; NaN if it is not defined."""
     found = sum(int(ranking.relevant.sum()) for ranking in rankings)
     expected = sum(ranking.expected for ranking in rankings)
@@ -343,7 +345,7 @@ def _over(task: Task, rankings: list[Ranking], by_query: Mapping[str, float]) ->
     return Measured(value, len(counted), len(rankings), found, expected)
 
 
-def _names_missing(coverage: Coverage) -> str:
+def _describe_missing(coverage: Coverage) -> str:
     parts = [
         f"{len(ids)} {kind} ({', '.join(ids[:_NAMED])}{', ...' if len(ids) > _NAMED else ''})"
         for kind, ids in (("queries", coverage.missing_queries), ("targets", coverage.missing_targets))
@@ -356,5 +358,5 @@ def _or(value: Any, otherwise: Any) -> Any:
     return otherwise if isinstance(value, float) and math.isnan(value) else value
 
 
-def _defined(table: dict[str, Any]) -> dict[str, Any]:
+def _replace_nan(table: dict[str, Any]) -> dict[str, Any]:
     return {name: _or(value, None) for name, value in table.items()}

@@ -86,7 +86,7 @@ def score_benchmark(
         ShapeError: the features are not of the dims that the model takes.
         DataError: the files have no query, or no target, of this benchmark; or a score is not finite.
     """
-    index, count = _checked_shard(shard, work)
+    index, count = _check_shard(shard, work)
     with contextlib.ExitStack() as opened:
         file = query_file = opened.enter_context(FeatureFile.open(features))
         if query_features is not None and Path(query_features).resolve() != file.path.resolve():
@@ -97,25 +97,25 @@ def score_benchmark(
         blocks: dict[int, NDArray[np.float32]] = {}
         if work is not None:
             folder = WorkFolder(work, _identity(model, benchmark, queries, chunks, file, query_file, dtype))
-            blocks = folder.finished(chunks, len(queries))
+            blocks = folder.load_finished(chunks, len(queries))
         mine = chunks[index * len(chunks) // count : (index + 1) * len(chunks) // count]
         todo = [chunk for chunk in mine if chunk.number not in blocks]
-        advance = _counter(progress, mine, todo)
-        described = _described(model, query_file, [names[0][query] for query in queries]) if todo else []  # once
+        advance = _count_videos(progress, mine, todo)
+        described = _describe_queries(model, query_file, [names[0][query] for query in queries]) if todo else []  # once
         clock = _Clock()
         reading = read_chunks(file, todo, device=model.device, readers=readers)
         opened.callback(reading.close)
         for chunk, videos in reading:
-            clock.waited()
+            clock.end_waiting()
             values = pairwise(model, described, videos, dtype=dtype, progress=advance).numpy()
             _require_finite(values, queries, chunk)
             blocks[chunk.number] = values
             if folder is not None:
                 folder.store(chunk, values)
-            clock.scored()
+            clock.end_scoring()
         regions, dims = file.dims or (0, 0)
     return Scoring(
-        scores=_joined(queries, chunks, blocks, names[1]) if len(blocks) == len(chunks) else None,
+        scores=_join_blocks(queries, chunks, blocks, names[1]) if len(blocks) == len(chunks) else None,
         chunks=len(chunks),
         finished=len(blocks),
         pairs=len(queries) * sum(len(chunk.ids) for chunk in todo),
@@ -166,7 +166,7 @@ def _plan(
     return queries, plan_chunks({id: lengths[id] for id in targets}, frames=max(1, size // (4 * regions * dims)))
 
 
-def _described(model: VideoSimilarity, file: FeatureFile, queries: list[str]) -> list[Tensor]:
+def _describe_queries(model: VideoSimilarity, file: FeatureFile, queries: list[str]) -> list[Tensor]:
     described: list[Tensor] = []
     for id, features in file.stream(queries):
         described.append(model.describe(features.drop_flat().regions.to(model.device)))
@@ -185,10 +185,10 @@ class _Clock:
         before, self._mark = self._mark, time.perf_counter()
         return self._mark - before
 
-    def waited(self) -> None:
+    def end_waiting(self) -> None:
         self.waited_s += self._since()
 
-    def scored(self) -> None:
+    def end_scoring(self) -> None:
         self.scored_s += self._since()
 
 
@@ -201,7 +201,7 @@ def _require_finite(values: NDArray[np.float32], queries: Sequence[str], chunk: 
         )
 
 
-def _joined(
+def _join_blocks(
     queries: list[str], chunks: list[Chunk], blocks: dict[int, NDArray[np.float32]], names: dict[str, str]
 ) -> Scores:
     known = {name: id for id, name in names.items()}
@@ -238,7 +238,7 @@ def _identity(
     }
 
 
-def _checked_shard(shard: tuple[int, int], work: object) -> tuple[int, int]:
+def _check_shard(shard: tuple[int, int], work: object) -> tuple[int, int]:
     index, count = shard
     if not 0 <= index < count:
         raise ConfigError(f"shard {index}/{count} does not exist: of n shards the numbers are 0 to n - 1.")
@@ -266,7 +266,7 @@ def _require_some(found: Sequence[str], wanted: Sequence[str], file: FeatureFile
         )
 
 
-def _counter(progress: Progress | None, mine: Sequence[Chunk], todo: Sequence[Chunk]) -> Callable[[int], None]:
+def _count_videos(progress: Progress | None, mine: Sequence[Chunk], todo: Sequence[Chunk]) -> Callable[[int], None]:
     total = sum(len(chunk.ids) for chunk in mine)
     done = total - sum(len(chunk.ids) for chunk in todo)
 

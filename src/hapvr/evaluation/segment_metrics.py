@@ -60,17 +60,17 @@ def measure_segments(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Se
         >>> round(figures.precision, 3), round(figures.recall, 3), figures.boundary_error_s
         (0.64, 0.64, 2.0)
     """
-    positive = {pair: [_checked(box, pair) for box in boxes] for pair, boxes in true.items() if boxes}
-    looked = {pair: [_checked(box, pair) for box in boxes] for pair, boxes in found.items()}
+    positive = {pair: [_check_box(box, pair) for box in boxes] for pair, boxes in true.items() if boxes}
+    looked = {pair: [_check_box(box, pair) for box in boxes] for pair, boxes in found.items()}
     if missing := [pair for pair in positive if pair not in looked]:
         raise DataError(f"{len(missing)} pairs with true segments were not looked at, such as {missing[0]!r}.")
     right, said = _Seconds(), _Seconds()
     hit, wanted = _Seconds(), _Seconds()
     errors: list[float] = []
     for pair, boxes in positive.items():
-        right.add(_shared(box, boxes) for box in looked[pair])
+        right.add(_intersect(box, boxes) for box in looked[pair])
         said.add(([box[0]], [box[1]]) for box in looked[pair])
-        hit.add(_shared(box, looked[pair]) for box in boxes)
+        hit.add(_intersect(box, looked[pair]) for box in boxes)
         wanted.add(([box[0]], [box[1]]) for box in boxes)
         errors += [error for box in boxes if (error := _border_error(box, looked[pair])) is not None]
     precision, recall = right.over(said), hit.over(wanted)
@@ -103,7 +103,7 @@ class _Seconds:
         return (self.query / whole.query) * (self.target / whole.target) if whole.query else math.nan
 
 
-def _shared(box: Box, others: Sequence[Box]) -> tuple[list[Interval], list[Interval]]:
+def _intersect(box: Box, others: Sequence[Box]) -> tuple[list[Interval], list[Interval]]:
     """The stretches of `box` on either axis that lie in the areas it shares with the others."""
     areas = []
     for other in others:
@@ -152,7 +152,7 @@ def _area(box: Box) -> float:
     return (box[0][1] - box[0][0]) * (box[1][1] - box[1][0])
 
 
-def _checked(box: Box, pair: Hashable) -> Box:
+def _check_box(box: Box, pair: Hashable) -> Box:
     (a, b), (c, d) = box
     if not (a < b and c < d and all(map(math.isfinite, (a, b, c, d)))):
         raise DataError(f"A segment of {pair!r} is {box}: an interval must be (start, end) with start < end.")

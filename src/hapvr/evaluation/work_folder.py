@@ -66,7 +66,7 @@ class WorkFolder:
                     f"or delete {RECORD} and chunk-*.npz in this one."
                 )
 
-    def finished(self, chunks: Iterable[Chunk], queries: int) -> dict[int, NDArray[np.float32]]:
+    def load_finished(self, chunks: Iterable[Chunk], queries: int) -> dict[int, NDArray[np.float32]]:
         """The scores of those chunks that are finished, by number."""
         loaded = ((chunk.number, self.load(chunk, queries)) for chunk in chunks)
         return {number: values for number, values in loaded if values is not None}

@@ -71,7 +71,7 @@ def ablate(
     if not benchmarks or not seeds:
         raise ConfigError("an ablation needs a benchmark at least, and a seed.")
     tables = study_tables(study)
-    chosen = {table.name: _chosen(plan_rows(table, config), lines) for table in tables}
+    chosen = {table.name: _choose(plan_rows(table, config), lines) for table in tables}
     every = [row for rows in chosen.values() for row in rows]
     if not every:
         raise ConfigError(f"none of the tables of '{study}' has a line {', '.join(map(str, sorted(lines)))}.")
@@ -80,15 +80,16 @@ def ablate(
     if framed and (bank.weak.frames is None or bank.strong.frames is None):
         raise ConfigError(f"'{framed[0]}' has the frame loss, and the bank holds no frame vectors of a teacher.")
     work = _Work(bank, config, benchmarks, Store(Path(config.run.folder) / "ablations"), report)
-    donors = _donors(every, work.frames) if share_training else {}
+    donors = _find_donors(every, work.frames) if share_training else {}
     records: dict[tuple[str, int], dict[str, Any]] = {}
     for turn, seed in enumerate(seeds):
         for number, row in enumerate(every):
-            record = work.finished(row, seed, donors.get(row.name, row))
+            record = work.complete(row, seed, donors.get(row.name, row))
             records[row.name, seed] = record
             done = turn * len(every) + number + 1
-            report(f"{done}/{len(every) * len(seeds)} {row.name} ({', '.join(row.keys)}) seed {seed}: {_said(record)}")
-    words = {name: _described(benchmark) for name, benchmark in benchmarks.items()}
+            line = f"{row.name} ({', '.join(row.keys)}) seed {seed}: {_format_record(record)}"
+            report(f"{done}/{len(every) * len(seeds)} {line}")
+    words = {name: _describe(benchmark) for name, benchmark in benchmarks.items()}
     notes = _notes(bank, config, seeds)
     return [
         AblationTable(
@@ -117,16 +118,16 @@ class _Work:
         device = config.run.torch_device()
         self.bank = bank if config.bank.device == "cpu" else bank.to(device)
         self.frames = bank.weak.regions.shape[2]
-        self.bank_print, self.versions = _bank_print(bank), versions(device)
-        self.prints = {name: _benchmark_print(benchmark) for name, benchmark in benchmarks.items()}
+        self.bank_print, self.versions = _fingerprint_bank(bank), versions(device)
+        self.prints = {name: _fingerprint_benchmark(benchmark) for name, benchmark in benchmarks.items()}
 
-    def finished(self, row: Row, seed: int, donor: Row) -> dict[str, Any]:
+    def complete(self, row: Row, seed: int, donor: Row) -> dict[str, Any]:
         """The record of a line and seed with figures on all benchmarks, made where it is not there yet."""
-        config = _seeded(row.config, seed)
+        config = _with_seed(row.config, seed)
         record = self.store.read(_name(row, seed), self._settings(config))
         if record is not None and record["trained_as"] not in (row.name, donor.name):
             record = None  # its network was shared, and is not to be now
-        if record is not None and (record["failed"] or not self._lacking(record["figures"])):
+        if record is not None and (record["failed"] or not self._find_missing(record["figures"])):
             return record
         given, tensors = self._network(donor if record is None or record["trained_as"] == donor.name else row, seed)
         same = record is not None and record["sha256"] == given["sha256"]
@@ -137,7 +138,7 @@ class _Work:
             model = new_network(start, None)
             model.load_state_dict(tensors, strict=True)
             model = model.to(config.run.torch_device()).eval()
-            for missing in self._lacking(figures):
+            for missing in self._find_missing(figures):
                 measured = self.benchmarks[missing].measure(model)
                 figures[missing] = {"benchmark": self.prints[missing], **{key: measured[key] for key in MEASURES}}
         self.store.write(_name(row, seed), record)
@@ -145,7 +146,7 @@ class _Work:
 
     def _network(self, row: Row, seed: int) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
         """The record of a line whose network is in the store, and the network's weights; None if training failed."""
-        name, config = _name(row, seed), _seeded(row.config, seed)
+        name, config = _name(row, seed), _with_seed(row.config, seed)
         record = self.store.read(name, self._settings(config))
         if record is not None and record["trained_as"] == row.name:
             tensors = self.store.read_network(name, record["sha256"])
@@ -167,7 +168,7 @@ class _Work:
         own = {"table": row.table, "line": row.number, "keys": list(row.keys), "seed": seed}
         return own | {"settings": self._settings(config), "versions": self.versions}
 
-    def _lacking(self, figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    def _find_missing(self, figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return [name for name, own in self.prints.items() if figures.get(name, {}).get("benchmark") != own]
 
     def _settings(self, config: TrainConfig) -> dict[str, Any]:
@@ -183,11 +184,11 @@ def _name(row: Row, seed: int) -> str:
     return f"{row.name}-seed-{seed}"
 
 
-def _seeded(config: TrainConfig, seed: int) -> TrainConfig:
+def _with_seed(config: TrainConfig, seed: int) -> TrainConfig:
     return dataclasses.replace(config, run=dataclasses.replace(config.run, seed=config.run.seed + seed))
 
 
-def _donors(rows: Sequence[Row], frames: int) -> dict[str, Row]:
+def _find_donors(rows: Sequence[Row], frames: int) -> dict[str, Row]:
     """For each line the first that training cannot tell from it: the same settings but for k_t, and the same K'."""
     first: dict[str, Row] = {}
     donors = {}
@@ -202,7 +203,7 @@ def _donors(rows: Sequence[Row], frames: int) -> dict[str, Row]:
 # --- in numbers and words --------------------------------------------------------------------------------------------
 
 
-def _chosen(rows: list[Row], lines: Collection[int]) -> list[Row]:
+def _choose(rows: list[Row], lines: Collection[int]) -> list[Row]:
     return [row for row in rows if not lines or row.number in lines]
 
 
@@ -241,7 +242,7 @@ def _median(lengths: list[int]) -> int:
     return statistics.median_low(lengths)
 
 
-def _said(record: Mapping[str, Any]) -> str:
+def _format_record(record: Mapping[str, Any]) -> str:
     if record["failed"]:
         return f"failed: {record['failed']}"
     return "; ".join(
@@ -250,7 +251,7 @@ def _said(record: Mapping[str, Any]) -> str:
     )
 
 
-def _described(benchmark: Benchmark) -> str:
+def _describe(benchmark: Benchmark) -> str:
     lengths = _lengths(benchmark)
     missing = f", {benchmark.missing} videos without features left out" if benchmark.missing else ""
     return (
@@ -270,14 +271,14 @@ def _notes(bank: Bank, config: TrainConfig, seeds: Sequence[int]) -> list[str]:
     return [words if len(seeds) > 1 else "One seed: no spread is known.", scale]
 
 
-def _bank_print(bank: Bank) -> dict[str, Any]:
+def _fingerprint_bank(bank: Bank) -> dict[str, Any]:
     """What tells banks apart whose vectors may differ in their last bits: shapes, and which videos each view shows."""
     contents = b"".join(side.contents.cpu().numpy().tobytes() for side in (bank.weak, bank.strong))
     shapes = {"weak": list(bank.weak.regions.shape), "strong": list(bank.strong.regions.shape)}
     return shapes | {"contents_sha256": sha256_bytes(contents)}
 
 
-def _benchmark_print(benchmark: Benchmark) -> str:
+def _fingerprint_benchmark(benchmark: Benchmark) -> str:
     lengths = [[len(video) for video in videos] for videos in (benchmark.queries, benchmark.targets)]
     return sha256_bytes(benchmark.relevant.to(torch.uint8).cpu().numpy().tobytes() + repr(lengths).encode())
 
@@ -310,12 +311,12 @@ def run_study(
         report: takes lines of progress.
     """
     tables = study_tables(study)
-    rows = [row for table in tables for row in _chosen(plan_rows(table, config), lines)]
+    rows = [row for table in tables for row in _choose(plan_rows(table, config), lines)]
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, got {seeds}.")
     if not config.bank.used:
         raise ConfigError("an ablation runs from a bank: give bank.weak and bank.strong, such as 2 and 6.")
-    measured = dict(map(_benchmark, benchmarks)) if benchmarks else _of_settings(config)
+    measured = dict(map(_load_named, benchmarks)) if benchmarks else _load_validation(config)
     long = (LONG if study == "table4" else 0) if long is None else long
     store = Store(Path(config.run.folder) / "ablations")
     for name, benchmark in list(measured.items()) if long else ():
@@ -348,7 +349,7 @@ def _bank(config: TrainConfig, rows: Sequence[Row], report: Report) -> Bank:
     return shared_bank(config, clips, build_encoder(config, base, device), report)
 
 
-def _benchmark(word: str) -> tuple[str, Benchmark]:
+def _load_named(word: str) -> tuple[str, Benchmark]:
     name, sign, files = word.partition("=")
     features, _, truth = files.partition(",")
     if not sign or not name or not features:
@@ -358,7 +359,7 @@ def _benchmark(word: str) -> tuple[str, Benchmark]:
     return name, benchmark
 
 
-def _of_settings(config: TrainConfig) -> dict[str, Benchmark]:
+def _load_validation(config: TrainConfig) -> dict[str, Benchmark]:
     benchmark = load_benchmark(config.validation)
     if benchmark is None:
         raise ConfigError("nothing to measure on: give a benchmark, NAME=FEATURES,TRUTH, or validation.features.")

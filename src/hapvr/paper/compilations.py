@@ -20,16 +20,17 @@ class Compilations(NamedTuple):
 def make_compilations(benchmark: Benchmark, *, frames: int = 400, rounds: int = 1, seed: int = 0) -> Compilations:
     """The same queries against long targets: database videos joined end to end until they have `frames` frames.
 
-    A compilation is relevant to whom any of its parts is. In each round every target becomes part of one compilation,
-    by lot; those that are left over at its end are joined to the last. `DataError` if all targets together are shorter.
+    A compilation is relevant to a query if any of its parts is. In each round every target becomes part of one
+    compilation, drawn at random; those that are left over at the end are joined to the last. `DataError` if all targets
+    together are shorter.
 
     Args:
         benchmark: whose targets are joined.
         frames: that a compilation has at least.
         rounds: how often each target takes part, in other company each time: more compilations, steadier figures.
-        seed: of the lots.
+        seed: of what is drawn.
 
-    Example: videos of 3, 2 and 4 frames, 5 at least; whatever the lots, the last two end up together.
+    Example: videos of 3, 2 and 4 frames, 5 at least; whatever is drawn, the last two end up together.
         >>> videos = [torch.zeros(length, 1, 2) for length in (3, 2, 4)]
         >>> given = Benchmark(videos[:1], videos, torch.tensor([[True, False, False]]))
         >>> long, parts = make_compilations(given, frames=5)

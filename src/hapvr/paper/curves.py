@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from hapvr.config import suggest
-from hapvr.errors import ConfigError, DataError, ShapeError
+from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation import protocol
 from hapvr.evaluation.benchmarks.benchmark import Benchmark, Task
+from hapvr.evaluation.metrics import Array, check_ranking, check_scores
 from hapvr.evaluation.score_files import Scores
 from hapvr.losses import QuadLinearAP, SmoothAP, quad_linear
 
-Array: TypeAlias = "npt.ArrayLike | Tensor"
 Floats: TypeAlias = npt.NDArray[np.float64]
 Scale: TypeAlias = Literal["range", "half", "none"]
 SCALES = ("range", "half", "none")
@@ -115,7 +115,7 @@ def precision_recall(
     """
     if ties not in ("id", "group"):
         raise ConfigError(f"ties has no value '{ties}'; {suggest(str(ties), ['id', 'group'])}")
-    numbers, labels = _pairs(scores, relevant)
+    numbers, labels = check_ranking(scores, relevant)
     found = int(np.count_nonzero(labels))
     total = found if positives is None else int(positives)
     if total < found:
@@ -150,7 +150,7 @@ def similarity_distribution(scores: Array, relevant: Array, *, bins: int = 50, s
     """
     if not isinstance(bins, int) or bins < 1:
         raise ConfigError(f"bins must be a whole number of at least 1, got {bins!r}.")
-    numbers, labels = _pairs(scores, relevant)
+    numbers, labels = check_ranking(scores, relevant)
     placed = rescale(numbers, scale=scale)
     counts = {label: int(np.count_nonzero(labels == label)) for label in (True, False)}
     for label, kind in ((True, "relevant"), (False, "irrelevant")):
@@ -181,12 +181,10 @@ def rescale(scores: Array, *, scale: Scale = "range") -> Floats:
     """
     if scale not in SCALES:
         raise ConfigError(f"scale has no value '{scale}'; {suggest(str(scale), list(SCALES))}")
-    numbers = _numbers(scores).astype(np.float64)
+    numbers = check_scores(scores).astype(np.float64)
     if not np.isfinite(numbers).all():
         bad = int(np.count_nonzero(~np.isfinite(numbers)))
         raise DataError(f"{bad} of {len(numbers)} scores are infinite: they have no place in [0, 1].")
-    if not len(numbers):
-        return numbers
     low, high = float(numbers.min()), float(numbers.max())
     if scale == "range":
         if low == high:
@@ -288,47 +286,16 @@ def surrogate_curves(
     x = np.linspace(-reach, reach, points)
     return (
         Surrogate("step, [x > 0]", "", x, (x > 0).astype(np.float64), np.zeros(points)),
-        _differentiated(
+        _differentiate(
             "Smooth-AP", f"τ = {smooth.temperature:g}", x, lambda lead: torch.sigmoid(lead / smooth.temperature)
         ),
-        _differentiated("QuadLinear-AP", f"δ = {quad.delta:g}", x, lambda lead: quad_linear(lead, quad.delta)),
+        _differentiate("QuadLinear-AP", f"δ = {quad.delta:g}", x, lambda lead: quad_linear(lead, quad.delta)),
     )
 
 
-def _differentiated(name: str, setting: str, x: Floats, function: Callable[[Tensor], Tensor]) -> Surrogate:
+def _differentiate(name: str, setting: str, x: Floats, function: Callable[[Tensor], Tensor]) -> Surrogate:
     lead = torch.from_numpy(x).requires_grad_()
     with torch.enable_grad():
         value = function(lead)
         (slope,) = torch.autograd.grad(value.sum(), lead)
     return Surrogate(name, setting, x, value.detach().numpy(), slope.numpy())
-
-
-def _pairs(scores: Array, relevant: Array) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.bool_]]:
-    numbers = _numbers(scores)
-    labels = relevant.detach().cpu().numpy() if isinstance(relevant, Tensor) else np.asarray(relevant)
-    if labels.shape != numbers.shape:
-        raise ShapeError(
-            f"relevant must have one label for each of the {len(numbers)} scores, got {list(labels.shape)}."
-        )
-    if labels.dtype != np.bool_:
-        if not np.issubdtype(labels.dtype, np.number) or not bool(np.all((labels == 0) | (labels == 1))):
-            raise DataError(f"relevant must be bool, or numbers that are all 0 or 1; got others of {labels.dtype}.")
-        labels = labels.astype(np.bool_)
-    return numbers, labels
-
-
-def _numbers(scores: Array) -> npt.NDArray[np.floating]:
-    """Scores as a [P] array of float32 or float64 without NaN."""
-    if isinstance(scores, Tensor):
-        scores = scores.detach().cpu()
-        scores = (scores if scores.dtype in (torch.float32, torch.float64) else scores.double()).numpy()
-    array = np.asarray(scores)
-    if array.ndim != 1:
-        raise ShapeError(f"scores must be [P], one for each pair, got {list(array.shape)}. Pool the queries first.")
-    if array.dtype not in (np.float32, np.float64):
-        if not (np.issubdtype(array.dtype, np.number) or len(array) == 0) or np.iscomplexobj(array):
-            raise DataError(f"scores must be numbers, got {array.dtype}.")
-        array = array.astype(np.float64)
-    if np.isnan(array).any():
-        raise DataError(f"{int(np.isnan(array).sum())} of {len(array)} scores are NaN: they have no rank.")
-    return array

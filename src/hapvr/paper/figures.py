@@ -108,7 +108,7 @@ def draw_distributions(
         name: curves.similarity_distribution(pool.scores, pool.relevant, bins=bins, scale=scale)
         for name, pool in pools.items()
     }
-    save_figure(plot_distributions(spreads, title=_titled(title, known, task)), *files)
+    save_figure(plot_distributions(spreads, title=_choose_title(title, known, task)), *files)
     return Drawing(tuple(files), {name: {"overlap": spread.overlap} for name, spread in spreads.items()})
 
 
@@ -120,7 +120,7 @@ def draw_precision_recall(source: ScoreFiles, *outputs: StrPath, title: str | No
     for name, scores in models.items():
         pool = curves.pool_pairs(known, scores, task, missing=source.missing)
         drawn[name] = curves.precision_recall(pool.scores, pool.relevant, positives=pool.positives, ties=task.ties)
-    save_figure(plot_precision_recall(drawn, title=_titled(title, known, task)), *files)
+    save_figure(plot_precision_recall(drawn, title=_choose_title(title, known, task)), *files)
     return Drawing(tuple(files), {name: {"uAP": curve.area} for name, curve in drawn.items()})
 
 
@@ -130,7 +130,7 @@ def draw_queries(source: ScoreFiles, *outputs: StrPath, title: str | None = None
     known, task, models = source.read("mAP", "EVVE mAP", "uAP")
     measured = {name: evaluate(known, scores, missing=source.missing) for name, scores in models.items()}
     precisions = {name: evaluation[task.name].by_query for name, evaluation in measured.items()}
-    save_figure(plot_queries(precisions, groups=known.groups, title=_titled(title, known, task)), *files)
+    save_figure(plot_queries(precisions, groups=known.groups, title=_choose_title(title, known, task)), *files)
     values = {name: {str(task.figure): evaluation[task.name].value} for name, evaluation in measured.items()}
     return Drawing(tuple(files), values, tuple(f"{name}: {each.coverage}" for name, each in measured.items()))
 
@@ -153,7 +153,7 @@ def draw_surrogates(
     return Drawing(tuple(files), {})
 
 
-def _titled(given: str | None, benchmark: Benchmark, task: Task) -> str:
+def _choose_title(given: str | None, benchmark: Benchmark, task: Task) -> str:
     return f"{benchmark.name}, {task.name}" if given is None else given
 
 
@@ -162,7 +162,7 @@ def _titled(given: str | None, benchmark: Benchmark, task: Task) -> str:
 
 def plot_distributions(models: Mapping[str, Distribution], *, title: str = "") -> Figure:
     """Similarities of relevant and of irrelevant pairs side by side, a line for each model (the paper's Figure 5)."""
-    _require(models)
+    _require_models(models)
     with figure_style():
         figure = new_figure(7.2, 3.3 + 0.18 * len(models))
         panels: Sequence[Axes] = figure.subplots(1, 2)
@@ -186,7 +186,7 @@ def plot_distributions(models: Mapping[str, Distribution], *, title: str = "") -
 
 def plot_precision_recall(models: Mapping[str, PrecisionRecall], *, title: str = "", measure: str = "uAP") -> Figure:
     """Precision over recall of each model; the area under its steps, in the legend, is its `measure`."""
-    _require(models)
+    _require_models(models)
     with figure_style():
         figure = new_figure(5.2, 4.2)
         axes = figure.add_subplot()
@@ -220,7 +220,7 @@ def plot_queries(
         groups: the kind of each query.
         title: above the figure.
     """
-    _require(models)
+    _require_models(models)
     order = order_queries(models, groups=groups)
     shown, starts = order.queries, [start for _, start, _ in order.groups]
     gap = max(1.0, len(shown) / 60)
@@ -244,7 +244,7 @@ def plot_queries(
 
 def plot_matrices(models: Mapping[str, Match]) -> Figure:
     """The frame matrix of one pair under several models, before and after psi (the paper's Figure 6, and appendix)."""
-    _require(models)
+    _require_models(models)
     rows = ["frame similarities"] + ["after psi"] * any(match.compared is not None for match in models.values())
     with figure_style():
         figure = new_figure(1.3 + 2.5 * len(models), 0.7 + 2.4 * len(rows))
@@ -393,6 +393,6 @@ def _line(number: int) -> Any:
     return _LINES[number % len(_LINES)]
 
 
-def _require(models: Mapping[str, Any]) -> None:
+def _require_models(models: Mapping[str, Any]) -> None:
     if not models:
         raise ConfigError("there is no model to draw: give at least one.")

@@ -96,7 +96,7 @@ def plan_rows(table: PaperTable, config: TrainConfig) -> list[Row]:
     [0.0, 0.03, 0.06, 0.1, 0.2, 0.3, 1.0]
     """
     return [
-        Row(table.name, number, line.keys, _varied(table.name, line, config))
+        Row(table.name, number, line.keys, _vary(table.name, line, config))
         for number, line in enumerate(table.lines, 1)
     ]
 
@@ -120,7 +120,7 @@ def count_kept(config: SimilarityConfig, frames: int) -> int:
 # --- what each table varies ------------------------------------------------------------------------------------------
 
 
-def _varied(table: str, line: Line, config: TrainConfig) -> TrainConfig:
+def _vary(table: str, line: Line, config: TrainConfig) -> TrainConfig:
     keys = line.keys
     paper = LossesConfig().terms
     base = {name: dict(config.losses.terms.get(name, paper[name])) for name in ("infonce", "sshn", "range")}

@@ -42,7 +42,7 @@ def render(
         line = result.in_columns_of(table)
         ours.append(_Printed(line.keys, [_percent(figure) for figure in line.figures], [None] * len(line.figures)))
         if other is not None:
-            ours.append(_below(table, f"  against {table.called(other)}", differences(line, other)))
+            ours.append(_below(table, f"  against {table.name_line(other)}", differences(line, other)))
     notes = [table.note, *(f"{result.label}: {words}" for result in results for words in result.coverage)]
     return writer(table, paper, ours, [note for note in notes if note])
 
@@ -91,7 +91,7 @@ def _text(table: PaperTable, paper: list[_Printed], ours: list[_Printed], notes:
         output += [rule] if number == len(paper) else []
         cells = (f"{cell:>{_CELL - 1}}{marks[place]}" for cell, place in zip(line.cells, line.places, strict=True))
         output.append(f"{line.keys[0] if runs else words(line.keys):<{room}}" + "".join(cells))
-    own = "" if table.own is None else f"the paper's own: {table.called(table.lines[table.own])}"
+    own = "" if table.own is None else f"the paper's own: {table.name_line(table.lines[table.own])}"
     legend = "; ".join(filter(None, ("* best, ' second best of the paper's lines" if table.marks else "", own)))
     output += ["", *([legend] if legend else []), *notes]
     return "\n".join(line.rstrip() for line in output).rstrip()

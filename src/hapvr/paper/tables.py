@@ -77,8 +77,8 @@ class PaperTable:
             )
         return found[0]
 
-    def called(self, line: Line) -> str:
-        """How a line of this table is spoken of: by its first key, or by its number where several have that."""
+    def name_line(self, line: Line) -> str:
+        """The name of a line in sentences:  its first key, or by its number where several have that."""
         alone = sum(other.keys[0] == line.keys[0] for other in self.lines) == 1
         return line.keys[0] if alone else f"line {self.lines.index(line) + 1}"
 

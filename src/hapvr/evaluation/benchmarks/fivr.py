@@ -1,6 +1,6 @@
 """FIVR-5K and FIVR-200K: fine-grained incident video retrieval.
 
-fivr.pickle: {"5k": {"queries": [ids], "database": {ids}}, "200k": likewise,
+fivr.pickle: {"5k": {"queries": [ids], "database": {ids}}, "200k": {the same},
 "annotation": {query: {label: [ids]}}} with the labels ND (near duplicate), DS (duplicate scene), CS (complementary
 scene), IS (same incident) and DA (duplicate audio, which no task here counts).
 
