@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 import zlib
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +154,30 @@ def test_the_list_names_the_files_that_the_newest_manifest_names_and_no_others(l
     kinds = sorted(name.partition("/")[0] for name in after.files)
     assert kinds == ["_deletions", "_versions", "data", "data"]
     assert reopened(library).store._guard.listing.tables[REGIONS] == after
+
+
+def test_files_that_are_removed_without_a_commit_are_not_missed(library: Library) -> None:
+    with library.writing("a test") as tables:
+        for name in (VIDEOS, REGIONS, FRAMES):
+            table = tables._tables[name]
+            tables._write(name, partial(table.optimize, cleanup_older_than=timedelta(days=1)))
+            assert len(list((tables.folder / f"{name}.lance" / "data").iterdir())) == 4  # three are one by now
+        sealed = reopened(library).store._guard.listing
+        time.sleep(0.1)
+        for name in (VIDEOS, REGIONS, FRAMES):
+            table = tables._tables[name]
+            before = table.version
+            table.optimize(cleanup_older_than=timedelta(milliseconds=20), delete_unverified=True)
+            assert table.version == before
+            assert len(list((tables.folder / f"{name}.lance" / "data").iterdir())) == 1
+    opened = reopened(library)
+    assert opened.store._guard.listing == sealed
+    assert find_all_damage(opened.store.folder) == []
+    assert len(opened.store.vectors()[0]) == 18
+    opened.remove([record.id for record in opened.videos()])
+    assert [len(table.files) for table in opened.store._guard.listing.tables.values()] == [1, 1, 1]
+    opened.compact()
+    assert reopened(library).videos() == []
 
 
 def test_what_is_not_listed_may_be_damaged_and_what_is_listed_may_not(library: Library) -> None:

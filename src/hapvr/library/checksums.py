@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -36,6 +36,7 @@ _FORMAT = 1
 _BLOCK = 16 * 2**20  # bytes that have a checksum of their own: threads share a large file
 _CHUNK = 2**20  # bytes that are read at a time
 _THREADS = 4
+_UNREADABLE = (IndexError, KeyError, ValueError)  # what a protocol buffer that is damaged comes to
 _MANIFESTS, _DELETIONS, _DATA, _INDICES = "_versions", "_deletions", "data", "_indices"
 
 
@@ -132,53 +133,85 @@ def list_table(table: Path, known: Mapping[str, FileSum]) -> TableSums | None:
     if newest is None:
         return None
     version, manifest = newest
-    names = [manifest, *_files_in_use(table, (table / manifest).read_bytes())]
-    return TableSums(version, {name: known.get(name) or sum_file(table / name) for name in names})
-
-
-def _files_in_use(table: Path, manifest: bytes) -> Iterator[str]:
-    """The files of a table, without those that only older manifests name.
-
-    A manifest is a protocol buffer, in which names of data files are text, indices are the 16 bytes of their UUIDs, and
-    lists of deleted rows are a number. Where none of a kind can be found in it all of them count: at worst a file is
-    checked that is no longer needed.
-    """
-    kinds: dict[str, Callable[[str], bytes]] = {_DATA: os.fsencode, _DELETIONS: _deletion_bytes, _INDICES: _index_bytes}
-    for kind, written in kinds.items():
-        try:
-            names = sorted(os.listdir(table / kind))
-        except OSError:
-            continue
-        named = [name for name in names if written(name) in manifest]
-        for name in named or names:
-            path = table / kind / name
-            if path.is_dir():
-                yield from (f"{kind}/{name}/{file}" for file in sorted(os.listdir(path)))
-            else:
-                yield f"{kind}/{name}"
-
-
-def _deletion_bytes(name: str) -> bytes:
-    """How a manifest names the file "FRAGMENT-VERSION-ID.arrow": field 3, a variable-length number.
-
-    >>> _deletion_bytes("4-8-300.arrow")                           # 300 = 2 * 128 + 44
-    b'\\x18\\xac\\x02'
-    """
-    number = name.partition(".")[0].rpartition("-")[2]
-    if not number.isdecimal():
-        return name.encode()
-    left, written = int(number), bytearray([3 << 3])
-    while left > 127:
-        written.append(left & 127 | 128)
-        left >>= 7
-    return bytes([*written, left])
-
-
-def _index_bytes(name: str) -> bytes:
     try:
-        return uuid.UUID(name).bytes
-    except ValueError:
-        return name.encode()
+        names = [manifest, *files_in_use(table, (table / manifest).read_bytes())]
+        return TableSums(version, {name: known.get(name) or sum_file(table / name) for name in names})
+    except FileNotFoundError as error:
+        raise StorageError(f"{Damage(Path(error.filename), 'is missing')}. {REMEDY}") from error
+    except _UNREADABLE as error:
+        raise StorageError(f"'{shown(table / manifest)}' cannot be read: it is no manifest. {REMEDY}") from error
+
+
+def files_in_use(table: Path, manifest: bytes) -> list[str]:
+    """The files of a table that a manifest names, by their paths within it.
+
+    Those that only older manifests name, or the record of what the last commit replaced, are not among them: they are
+    removed without a commit. (Of Lance's `table.proto`: fragments are field 2 of a manifest, the place of its index
+    section 6; of a fragment, the id is field 1, data files 2, the list of deleted rows 3; of a data file, the path 1;
+    of a list of deleted rows, the version 2 and the number 3; of an index, the UUID 1.)
+    """
+    start = int.from_bytes(manifest[-16:-8], "little")
+    content = _fields(_section(manifest, start))
+    names: list[str] = []
+    for fragment in map(_fields, content.get(2, [])):
+        names += [f"{_DATA}/{_fields(file)[1][0].decode()}" for file in fragment.get(2, [])]
+        for deleted in map(_fields, fragment.get(3, [])):
+            number = "-".join(str(_number(values)) for values in (fragment.get(1), deleted.get(2), deleted.get(3)))
+            names += [f"{_DELETIONS}/{file}" for file in _listed(table / _DELETIONS) if file.startswith(f"{number}.")]
+    if 6 in content:
+        for index in _fields(_section(manifest, _number(content[6]))).get(1, []):
+            folder = f"{_INDICES}/{uuid.UUID(bytes=_fields(_fields(index)[1][0])[1][0])}"
+            names += [f"{folder}/{file}" for file in _listed(table / folder)]
+    return names
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _section(manifest: bytes, start: int) -> bytes:
+    """A message in a manifest, behind its length."""
+    size = int.from_bytes(manifest[start : start + 4], "little")
+    return manifest[start + 4 : start + 4 + size]
+
+
+def _fields(message: bytes) -> dict[int, list[bytes]]:
+    """The fields of a protocol buffer by their numbers, as they lie there.
+
+    >>> _fields(bytes([0x08, 0xAC, 0x02, 0x12, 0x02, 0x68, 0x69]))  # 1: the number 300, 2: two bytes
+    {1: [b'\\xac\\x02'], 2: [b'hi']}
+    """
+    found: dict[int, list[bytes]] = {}
+    place = 0
+    while place < len(message):
+        tag, place = _varint(message, place)
+        start = place
+        if tag & 7 == 0:
+            _, place = _varint(message, place)
+        elif tag & 7 == 2:
+            size, start = _varint(message, place)
+            place = start + size
+        else:
+            place += {1: 8, 5: 4}[tag & 7]
+        found.setdefault(tag >> 3, []).append(message[start:place])
+    return found
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    """A number of variable length and the place behind it."""
+    number, shift = 0, 0
+    while message[place] & 128:
+        number |= (message[place] & 127) << shift
+        place, shift = place + 1, shift + 7
+    return number | message[place] << shift, place + 1
+
+
+def _number(values: list[bytes] | None) -> int:
+    """The value of a field that is a number: 0 where it is not written."""
+    return _varint(values[0], 0)[0] if values else 0
 
 
 # --- checksums -------------------------------------------------------------------------------------------------------
@@ -326,8 +359,8 @@ class Guard:
             table, listed = table_folder(self.folder, name), self.listing.tables.get(name)
             newest = newest_manifest(table)
             if newest is not None and (listed is None or newest[0] > listed.version):
-                with suppress(OSError):  # a writer may be at work
-                    in_use = [newest[1], *_files_in_use(table, (table / newest[1]).read_bytes())]
+                with suppress(OSError, *_UNREADABLE):  # a writer may be at work
+                    in_use = [newest[1], *files_in_use(table, (table / newest[1]).read_bytes())]
                     count += sum(listed is None or file not in listed.files for file in in_use)
         return count
 
