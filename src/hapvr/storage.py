@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 StrPath = str | os.PathLike[str]
 
+HASH_BYTES = 20  # of a content hash
 _BLOCK = 1 << 20  # bytes read at a time
 _CHECKSUM = "crc32"  # of a document, in it
 
@@ -201,6 +203,15 @@ def sha256_file(path: StrPath) -> str:
     return total.hexdigest()
 
 
+def blake2b_file(path: StrPath) -> str:
+    """The blake2b hash of a file's bytes, in `HASH_BYTES` bytes: what a library knows contents by."""
+    total = hashlib.blake2b(digest_size=HASH_BYTES)
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(_BLOCK):
+            total.update(block)
+    return total.hexdigest()
+
+
 def sha256_names(names: Iterable[str]) -> str:
     """The sha256 of names in their order."""
     return sha256_bytes("\0".join(names).encode())
@@ -243,6 +254,26 @@ def sample_file(path: StrPath, *, samples: int = 64, sample_bytes: int = 4096) -
     except OSError as error:
         raise StorageError(f"'{path}' cannot be read: {error.strerror}.") from error
     return total.hexdigest()
+
+
+# --- files as they are ---------------------------------------------------------------------------------------------
+
+
+def file_signature(path: StrPath | bytes) -> tuple[int, int]:
+    """Size in bytes and time of the last change in nanoseconds; zeros where the file cannot be looked at."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def is_regular_file(path: StrPath) -> bool:
+    """Whether this is a file, or a link to one."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 # --- output paths --------------------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ def test_processes_read_the_same_as_threads_and_are_missed_when_killed(path: Pat
         for process in multiprocessing.active_children():
             process.kill()
             process.join()
-        with pytest.raises(StorageError, match="ended from outside"):
+        with pytest.raises(StorageError, match="was ended by SIGKILL"):
             list(reading)
     assert not multiprocessing.active_children()
 

@@ -21,7 +21,8 @@ from hapvr.video.decode import decode_sampled
 from hapvr.video.limits import CHUNK_FRAMES
 from hapvr.video.sampling import SamplingConfig
 from hapvr.video.video_files import find_videos
-from tests.video import crew_probe, media
+from tests.video import media
+from tests.workers import pool_probe
 
 SAMPLING = SamplingConfig(fps=1, at_least=4, short_side=112, crop=112)
 
@@ -149,7 +150,7 @@ def test_pictures_that_give_no_finite_regions_cost_only_their_video(
 def test_a_worker_that_dies_takes_only_its_file_with_it(
     small: RegionExtractor, videos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(video_extraction, "read_video", crew_probe.mortal)
+    monkeypatch.setattr(video_extraction, "read_video", pool_probe.mortal)
     (tmp_path / "deadly.mp4").write_bytes((videos / "a.mp4").read_bytes())
     files = {"deadly": tmp_path / "deadly.mp4", "a": videos / "a.mp4", "b": videos / "b.mp4"}
     report = extract_files(small, files, lambda *_: None, workers=1)

@@ -21,7 +21,8 @@ from hapvr.features.video_extraction import ExtractedVideo
 from hapvr.interrupts import uninterrupted
 from hapvr.library import AddProgress, Library, adding, run_vectors, store, upkeep
 from hapvr.library.store import NewVideo, Store
-from hapvr.video import crew_files
+from hapvr.storage import blake2b_file
+from hapvr.video import file_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
 from tests.library import toy
 from tests.library.toy import toys  # noqa: F401
@@ -179,9 +180,9 @@ def test_a_file_that_could_not_be_opened_is_tried_again_every_time(
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
         return honest(name)
 
-    honest = crew_files.content_hash
+    honest = blake2b_file
     with monkeypatch.context() as patch:
-        patch.setattr(crew_files, "content_hash", refused)
+        patch.setattr(file_tasks, "blake2b_file", refused)
         assert len(library.add([folder]).failed) == 2
         again = library.add([folder])
         assert [Path(name).name for name, _ in again.failed] == ["a.mp4"]
@@ -328,7 +329,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
     library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     path = toy.write(folder, "a.mp4", 1, 4)
-    honest_hash, honest_read = crew_files.content_hash, toy.read_toy
+    honest_hash, honest_read = blake2b_file, toy.read_toy
 
     def shrinking(name: str) -> str:
         digest = honest_hash(name)
@@ -344,8 +345,8 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
         return end
 
     with monkeypatch.context() as patch:
-        patch.setattr(crew_files, "content_hash", shrinking)
-        patch.setattr(crew_files, "read_video", changing)
+        patch.setattr(file_tasks, "blake2b_file", shrinking)
+        patch.setattr(file_tasks, "read_video", changing)
         report = library.add([folder])
     assert [reason for _, reason in report.failed] == [
         "it was changed while it was being read. It is read again next time."

@@ -26,7 +26,7 @@ from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
 from hapvr.library import Library, adding, opening, versions
 from hapvr.library.versions import Settings
-from hapvr.video import crew_files
+from hapvr.video import file_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
 from hapvr.video.sampling import SamplingConfig
 
@@ -75,7 +75,7 @@ def toy_model(name: str, rate: float | None) -> Any:
 
 def install(patch: Any) -> None:
     """Put the toys in place; `patch` is pytest's monkeypatch, or does the same."""
-    patch.setattr(crew_files, "read_video", read_toy)
+    patch.setattr(file_tasks, "read_video", read_toy)
     patch.setattr(adding, "extract_stream", toy_extracted)
     patch.setattr(opening, "_loaded", toy_model)
     patch.setattr(opening, "model_name", str)

@@ -28,7 +28,7 @@ from hapvr.cli import (
 from hapvr.cli.interrupts import code_of
 from hapvr.cli.printing import printed
 from hapvr.errors import HapvrError
-from hapvr.processes import leave_current_folder_out
+from hapvr.workers.processes import leave_current_folder_out
 
 # What goes on where it stopped if it is called again.
 _RESUMED = {"ablate", "add", "evaluate", "extract", "frames", "make-benchmark", "train"}

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import mmap
 import multiprocessing
 import os
 import queue
-import tempfile
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +26,8 @@ from torch import Tensor
 from hapvr.errors import ConfigError, HapvrError, StorageError
 from hapvr.features import FeatureFile
 from hapvr.features import hdf5_layout as layout
-from hapvr.processes import spawn_context
+from hapvr.workers.processes import how_ended, spawn_context
+from hapvr.workers.shared_memory import SharedMemory, open_shared
 
 _SLOTS = 3  # chunks in memory: one that is being scored, two that are being read
 _VIDEOS_A_TASK = 4  # few enough for processes to finish a chunk together
@@ -148,41 +147,13 @@ def _by_processes(
 
 
 class _Slot:
-    """Memory for one chunk [F, R, D] that other processes can open by its path."""
+    """Memory for one chunk [F, R, D] that the readers fill."""
 
     def __init__(self, shape: tuple[int, int, int], *, pinned: bool) -> None:
-        size = max(1, int(np.prod(shape))) * _FLOAT32
-        # Not multiprocessing.shared_memory: its /dev/shm is often too small in containers, and overrunning it kills.
-        if hasattr(os, "memfd_create"):
-            self._descriptor = os.memfd_create("hapvr-chunk")
-            self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        else:
-            self._descriptor, self.path = tempfile.mkstemp(prefix="hapvr-chunk-")
-        os.truncate(self._descriptor, size)
-        self.frames = _map_memory(self._descriptor, shape)
-        self._pinned = pinned and _register(self.frames)
-
-    def free(self) -> None:
-        """Give the memory back as soon as nobody looks at it any more."""
-        if self._pinned:
-            torch.cuda.cudart().cudaHostUnregister(self.frames.data_ptr())  # type: ignore[no-untyped-call]
-        os.close(self._descriptor)
-        if not self.path.startswith("/proc/"):
-            os.unlink(self.path)
-
-
-def _map_memory(descriptor: int, shape: tuple[int, int, int]) -> Tensor:
-    memory = mmap.mmap(descriptor, int(np.prod(shape)) * _FLOAT32)
-    return torch.frombuffer(memory, dtype=torch.float32).view(shape)
-
-
-def _register(tensor: Tensor) -> bool:
-    """Tell CUDA to copy from this memory directly; where it will not, copies are slower, not wrong."""
-    if int(torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0)) == 0:  # type: ignore[no-untyped-call]
-        return True
-    with contextlib.suppress(RuntimeError):  # the next launch would report that refusal as its own failure
-        torch.zeros(1, device="cuda")
-    return False
+        self.memory = SharedMemory(int(np.prod(shape)) * _FLOAT32)
+        if pinned:
+            self.memory.pin()
+        self.frames = torch.from_numpy(self.memory.data.view(np.float32)).view(shape)
 
 
 class _ReaderPool:
@@ -203,7 +174,7 @@ class _ReaderPool:
         try:
             for _ in range(min(_SLOTS, len(chunks))):
                 self.slots.append(_Slot(shape, pinned=pinned))
-            paths = [slot.path for slot in self.slots]
+            paths = [slot.memory.path for slot in self.slots]
             arguments = (os.fspath(file.path), paths, shape, self._tasks, self._results)
             for _ in range(min(readers, sum(-(-len(chunk.ids) // _VIDEOS_A_TASK) for chunk in chunks))):
                 process = context.Process(target=_work, args=arguments, daemon=True)
@@ -238,9 +209,8 @@ class _ReaderPool:
             except queue.Empty:
                 if dead := [process.exitcode for process in self._processes if not process.is_alive()]:
                     raise StorageError(
-                        f"A process that read '{self._file.path}' was ended from outside (exit code {dead[0]}), "
-                        "perhaps for lack of memory. Run it again with fewer readers; finished chunks of a work "
-                        "folder are kept."
+                        f"A process that read '{self._file.path}' {how_ended(dead[0])}, perhaps for lack of memory. "
+                        "Run it again with fewer readers; finished chunks of a work folder are kept."
                     ) from None
                 continue
             self._left[done] -= 1
@@ -260,7 +230,7 @@ class _ReaderPool:
             channel.cancel_join_thread()
             channel.close()
         for slot in self.slots:
-            slot.free()
+            slot.memory.close()
 
 
 def _work(path: str, slots: Sequence[str], shape: tuple[int, int, int], tasks: Any, results: Any) -> None:
@@ -295,5 +265,4 @@ def _work(path: str, slots: Sequence[str], shape: tuple[int, int, int], tasks: A
 
 
 def _open_memory(path: str, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    with open(path, "r+b") as file:
-        return np.asarray(_map_memory(file.fileno(), shape).numpy())
+    return open_shared(path, int(np.prod(shape)) * _FLOAT32).view(np.float32).reshape(shape)

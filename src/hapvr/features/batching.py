@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from hapvr.errors import HapvrError
-from hapvr.video.crew import Block, Crew, Ended
+from hapvr.workers.pool import Block, TaskResult, WorkerPool
 
 Result = TypeVar("Result")
 
@@ -21,32 +21,32 @@ Result = TypeVar("Result")
 class _Batch(Generic[Result]):
     blocks: list[Block]
     future: Future[list[Result | HapvrError]]
-    ends: list[Ended] = field(default_factory=list)  # of tasks whose last block is in this batch, or in one before it
+    ends: list[TaskResult] = field(default_factory=list)  # of tasks whose last block is in this batch or before it
 
 
 def describe_blocks(
-    crew: Crew,
+    pool: WorkerPool,
     describe: Callable[[list[Block]], Sequence[Result]],
-    pool: Executor,
+    executor: Executor,
     *,
     threads: int,
     batch: int,
     count: Callable[[Block], int],
     linger_s: float = 0.0,
-) -> Iterator[tuple[Block, Result | HapvrError] | Ended]:
+) -> Iterator[tuple[Block, Result | HapvrError] | TaskResult]:
     """Each block with what `describe` made of it, in order, and the end of each task after its blocks.
 
     Args:
-        crew: fills the blocks; they are given back here.
-        describe: one result a block; called in the pool. What it refuses is tried again block by block, so that an
+        pool: fills the blocks; they are given back here.
+        describe: one result a block; called by the executor. What it refuses is tried again block by block, so that an
             error (which then takes the place of a result) costs no other block.
-        pool: of `threads` threads.
+        executor: of `threads` threads.
         threads: batches at work; one more waits.
         batch: pictures that make a batch, where so many are there.
         count: of pictures in a block.
         linger_s: how long a thread stays idle in the hope of a full batch.
     """
-    backlog: deque[Block | Ended] = deque()
+    backlog: deque[Block | TaskResult] = deque()
     waiting: deque[_Batch[Result]] = deque()
     heard, told = Pipe(duplex=False)
     lock = Lock()
@@ -67,12 +67,12 @@ def describe_blocks(
     def begin(most: int) -> None:
         """Take up to so many pictures from the backlog, and the ends between them."""
         blocks: list[Block] = []
-        ends: list[Ended] = []
-        while backlog and (isinstance(backlog[0], Ended) or sum(map(count, blocks)) < most):
+        ends: list[TaskResult] = []
+        while backlog and (isinstance(backlog[0], TaskResult) or sum(map(count, blocks)) < most):
             item = backlog.popleft()
             blocks.append(item) if isinstance(item, Block) else ends.append(item)
         if blocks:
-            future = pool.submit(attempt, blocks)
+            future = executor.submit(attempt, blocks)
             waiting.append(_Batch(blocks, future, ends))
             future.add_done_callback(tell)
         else:
@@ -85,28 +85,28 @@ def describe_blocks(
                 results = done.future.result()
                 for block, result in zip(done.blocks, results, strict=True):
                     yield block, result
-                    crew.release(block)
+                    pool.release(block)
                 yield from done.ends
-            while backlog and isinstance(backlog[0], Ended) and not waiting:
+            while backlog and isinstance(backlog[0], TaskResult) and not waiting:
                 yield backlog.popleft()  # type: ignore[misc]
             running = sum(not item.future.done() for item in waiting)
             ready = sum(count(item) for item in backlog if isinstance(item, Block))
             lingered = time.monotonic() - since >= linger_s
-            if (ready >= batch and running <= threads) or (ready and running < threads and (lingered or not crew.busy)):
+            if (ready >= batch and running <= threads) or (ready and running < threads and (lingered or not pool.busy)):
                 begin(batch)
             elif not ready and backlog:
                 begin(batch)  # ends only: they go with the last batch
-            elif not (crew.busy or backlog or waiting):
+            elif not (pool.busy or backlog or waiting):
                 return
             else:
                 patience = linger_s if ready and running < threads else None
-                events = crew.wait(patience, also=[heard])
+                events = pool.wait(patience, also=[heard])
                 while heard.poll():
                     heard.recv_bytes()
                 if events:
                     since = time.monotonic()
                 backlog += events
     finally:
-        pool.shutdown(cancel_futures=True)
+        executor.shutdown(cancel_futures=True)
         heard.close()
         told.close()

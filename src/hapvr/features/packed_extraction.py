@@ -23,9 +23,9 @@ from hapvr.features.extractor import RegionExtractor
 from hapvr.features.features import Features
 from hapvr.features.packed_frames import PackedFrames
 from hapvr.features.video_extraction import ExtractionReport, Progress, ReportBuilder
-from hapvr.video.crew import Block, Bytes, Crew, Ended
 from hapvr.video.jpeg import BROKEN_PICTURE, JpegRun, JpegTask, decode_centre, require_checksum, unpack_jpegs
 from hapvr.video.resizing import crop_centre
+from hapvr.workers.pool import Block, TaskResult, WorkerPool
 from hapvr.workers.threads import torch_thread_pool
 
 _RUN = 32  # pictures that a process unpacks at a time
@@ -72,20 +72,20 @@ def extract_packed(
         _extract_by_gpu(extractor, run, dtype)
         return run.builder.finish()
     threads = 2 if gpu else extractor.threads()  # on a GPU, one prepares a batch while another's is computed
-    pool = ThreadPoolExecutor(threads) if gpu else torch_thread_pool(threads)
+    threads_pool = ThreadPoolExecutor(threads) if gpu else torch_thread_pool(threads)
     with (
-        Crew(
+        WorkerPool(
             unpack_jpegs,
             run.tasks(side, _RUN),
             workers=workers or max(1, (os.cpu_count() or 1) - gpu),  # a GPU wants a core to be fed
             block_bytes=_RUN * side * side * 3,
             blocks=_BLOCKS,
-            adopt=_pin if gpu else None,
-        ) as crew,
-        pool as executor,
+            pin=gpu,
+        ) as pool,
+        threads_pool as executor,
     ):
         for item in describe_blocks(
-            crew,
+            pool,
             _Describer(extractor, run, dtype),
             executor,
             threads=threads,
@@ -93,7 +93,7 @@ def extract_packed(
             count=lambda block: run.count(block.key),
             linger_s=_LINGER_S if gpu else 0.0,
         ):
-            if isinstance(item, Ended):
+            if isinstance(item, TaskResult):
                 run.end(item.key, item.error)
             else:
                 block, result = item
@@ -260,15 +260,6 @@ def _copy_to_host(values: Tensor) -> Tensor:
     done.record()
     done.synchronize()
     return host
-
-
-def _pin(memory: Bytes) -> Callable[[], None]:
-    """Let the GPU read this memory itself; without that, copying to it is slower and waits. Returns what undoes it."""
-    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    address = memory.ctypes.data
-    if int(runtime.cudaHostRegister(address, memory.nbytes, 0)) != 0:
-        return lambda: None
-    return lambda: runtime.cudaHostUnregister(address)
 
 
 # --- unpacking on the GPU --------------------------------------------------------------------------------------------

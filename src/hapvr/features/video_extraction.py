@@ -21,9 +21,9 @@ from hapvr.features.batching import describe_blocks
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.features import Features, join_features
 from hapvr.features.packed_frames import PackedWriter
-from hapvr.video.crew import Block, Crew, Desk, Ended
 from hapvr.video.frame_tasks import VideoEnd, VideoPart, VideoTask, read_video
 from hapvr.video.sampling import SamplingConfig
+from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
 from hapvr.workers.threads import torch_thread_pool
 
 Result = TypeVar("Result")
@@ -146,7 +146,7 @@ def extract_stream(
     tasks: Iterable[tuple[str, Any]],
     *,
     workers: int,
-    work: Callable[[Desk, Any], Any],
+    work: Callable[[TaskContext, Any], Any],
     stop: Callable[[], bool] | None = None,
 ) -> Iterator[ExtractedVideo]:
     """Videos as they are done, in bounded memory: `extract_files` is a loop over this.
@@ -172,10 +172,10 @@ def extract_stream(
     threads = extractor.threads()
     size = extractor.batch * extractor.sampling.crop**2 * 3
     with (
-        Crew(work, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as crew,
-        torch_thread_pool(threads) as pool,
+        WorkerPool(work, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as pool,
+        torch_thread_pool(threads) as executor,
     ):
-        stream = describe_blocks(crew, describe, pool, threads=threads, batch=extractor.batch, count=_count)
+        stream = describe_blocks(pool, describe, executor, threads=threads, batch=extractor.batch, count=_count)
         try:
             for id, note, error in _ends(stream, take, stop):
                 spool = begun.pop(id, None)
@@ -225,10 +225,10 @@ def pack_files(
     tasks = make_tasks(todo, sampling, workers=workers, jpeg=writer.encoding)
     size = max(_MIN_BLOCK_BYTES, 8 * sampling.short_side**2 * 3)  # the widest picture that a decoder gives
     with (
-        Crew(read_video, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as crew,
-        ThreadPoolExecutor(1) as pool,
+        WorkerPool(read_video, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as pool,
+        ThreadPoolExecutor(1) as executor,
     ):
-        for id, end, error in _ends(describe_blocks(crew, copy, pool, threads=1, batch=1, count=_count), take):
+        for id, end, error in _ends(describe_blocks(pool, copy, executor, threads=1, batch=1, count=_count), take):
             held = parts.pop(id, [])
             if error is None:
                 try:
@@ -315,7 +315,7 @@ def _count(block: Block) -> int:
 
 
 def _ends(
-    stream: Iterator[tuple[Block, Result | HapvrError] | Ended],
+    stream: Iterator[tuple[Block, Result | HapvrError] | TaskResult],
     take: Callable[[str, VideoPart, Result], None],
     stop: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[str, Any, str | None]]:
@@ -324,9 +324,9 @@ def _ends(
     for item in stream:
         if stop is not None and stop():
             return
-        if isinstance(item, Ended):
+        if isinstance(item, TaskResult):
             id = str(item.key)
-            yield id, item.note, wrong.pop(id, None) or item.error
+            yield id, item.value, wrong.pop(id, None) or item.error
             continue
         (block, result), id = item, str(item[0].key)
         if isinstance(result, HapvrError):

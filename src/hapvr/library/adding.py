@@ -22,7 +22,8 @@ from hapvr.library.finding import Found, is_below, is_gone
 from hapvr.library.records import AddProgress, AddReport, VideoRecord, printable
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
-from hapvr.video.crew_files import HASH_BYTES, FileEnd, FileTask, is_regular, read_file, signature
+from hapvr.storage import HASH_BYTES, file_signature, is_regular_file
+from hapvr.video.file_tasks import FileEnd, FileTask, read_file
 
 ID_DIGITS = 12  # of the content hash
 _BATCH_S = 15.0  # after which what is described is written, however little
@@ -124,7 +125,7 @@ class _Run:
         for path in self._found.files:
             row = self._row.get(path)
             failed = row is not None and self._states[row] == "failed"
-            if row is None or self._signatures[row] != signature(path) or (failed and self._how.retry):
+            if row is None or self._signatures[row] != file_signature(path) or (failed and self._how.retry):
                 self.todo.append(path)
             else:
                 self._count(unchanged=1, still_failed=int(failed))
@@ -137,7 +138,7 @@ class _Run:
         files = {str(number): os.fsdecode(path) for number, path in enumerate(self.todo)}
         settings = {"crop": extractor.sampling.crop, "batch": extractor.batch, "miniatures": True}
         for id, video in make_tasks(files, extractor.sampling, workers=workers, **settings):
-            known = frozenset(self._by_size.get(signature(video.path)[0], ()))
+            known = frozenset(self._by_size.get(file_signature(video.path)[0], ()))
             yield id, FileTask(video, known)
 
     # --- describing --------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class _Run:
         self.stopped = count < len(self.todo)
 
     def _take(self, path: bytes, video: ExtractedVideo) -> None:
-        end: FileEnd = video.note or FileEnd(*signature(path), None, error=video.error)
+        end: FileEnd = video.note or FileEnd(*file_signature(path), None, error=video.error)
         reason = video.error or end.error
         row = self._row.get(path)
         if row is not None and self._records.keys[row] != NO_KEY and end.content_hash not in (None, self._hashes[row]):
@@ -169,7 +170,7 @@ class _Run:
             self._take_new(path, end, end.content_hash, video.features)
         else:
             # A file that could not even be opened does not look different when it can be: it is tried every time.
-            if video.note is not None and end.content_hash is None and is_regular(os.fsdecode(path)):
+            if video.note is not None and end.content_hash is None and is_regular_file(os.fsdecode(path)):
                 end = replace(end, mtime_ns=-1)
             self._take_failed(path, end, reason or "it has no frames.")
 

@@ -16,7 +16,7 @@ from hapvr.library.store import Store
 from hapvr.library.tables import NO_KEY, Catalogue
 from hapvr.model import Model
 from hapvr.records import Box
-from hapvr.video.crew_files import signature
+from hapvr.storage import file_signature
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +128,7 @@ def _row_of_file(catalogue: Catalogue, path: str | os.PathLike[str]) -> int | No
 
 def is_unchanged(record: VideoRecord) -> bool:
     """Whether a file is there and, by its size and time, the one that was added."""
-    return (record.size, record.mtime_ns) == signature(os.fsencode(record.path))
+    return (record.size, record.mtime_ns) == file_signature(os.fsencode(record.path))
 
 
 def looks_like_path(given: str | os.PathLike[str]) -> bool:

@@ -22,7 +22,7 @@ from hapvr.library.records import AddReport, VideoRecord, shown
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import Settings, writing
-from hapvr.video.crew_files import HASH_BYTES, signature
+from hapvr.storage import HASH_BYTES, file_signature
 
 _RECORD = "record"  # attribute of a dataset: the video's record as JSON
 
@@ -183,7 +183,7 @@ def _record(path: Path, id: str, text: Any) -> VideoRecord:
         record = from_mapping(VideoRecord, plain | {"added": added, "warnings": tuple(plain["warnings"])})
     except (HapvrError, ValueError, TypeError, KeyError) as error:
         raise StorageError(f"'{shown(path)}': the record of '{id}' cannot be read: {error}") from error
-    here = signature(record.path) == (record.size, record.mtime_ns)
+    here = file_signature(record.path) == (record.size, record.mtime_ns)
     return replace(record, state="ready" if here else "missing", error=None)
 
 

@@ -16,7 +16,7 @@ from hapvr.library.adding import How
 from hapvr.library.finding import Found, find_files
 from hapvr.library.locking import BusyError
 from hapvr.library.records import AddReport
-from hapvr.video.crew_files import signature
+from hapvr.storage import file_signature
 
 _STEP_S = 0.1  # between questions whether to stop
 
@@ -45,7 +45,7 @@ def watch(
         trouble = ""
         try:
             found = find_files(given)
-            now = {path: signature(path) for path in found.files}
+            now = {path: file_signature(path) for path in found.files}
             settled = {path: one for path, one in now.items() if seen.get(path) == one or _old(one, interval_s)}
             seen = now
             # What is there but still changes counts as it was when it was last taken up.

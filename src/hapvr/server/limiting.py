@@ -1,20 +1,10 @@
-"""Limits that a process sets upon itself before it touches a file of a stranger."""
+"""How much of the processor a worker takes."""
 
 from __future__ import annotations
 
 import os
 import sys
 from contextlib import suppress
-
-
-def limit_memory(count: int) -> None:
-    """Give this process no more address space than so many bytes, where the system can: then it is a `MemoryError`."""
-    if sys.platform != "win32":
-        import resource
-
-        with suppress(ValueError, OSError):  # already lower
-            resource.setrlimit(resource.RLIMIT_AS, (count, count))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def be_nice(by: int) -> None:

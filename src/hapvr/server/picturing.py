@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hapvr.errors import NoVideoError
-from hapvr.server.limiting import be_nice, limit_memory
+from hapvr.server.limiting import be_nice
 from hapvr.server.worker import Call, Task
 from hapvr.storage import replace_file
 from hapvr.video.decode import decode, decode_chunks, probe
-from hapvr.video.limits import DecodeLimits
+from hapvr.video.limits import DecodeLimits, limit_memory
 
 _GRID = 4.0  # instants a second at which thumbnails are taken
 _PREVIEW_FPS, _PREVIEW_SIDE = 10.0, 270

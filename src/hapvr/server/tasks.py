@@ -28,13 +28,13 @@ from hapvr.library.records import printable
 from hapvr.library.region_cache import RegionCache
 from hapvr.plotting import RAMP
 from hapvr.records import Frames
-from hapvr.server.decoding import Sampled, decoded
 from hapvr.server.limiting import be_nice
 from hapvr.server.problems import Problem, status_of
 from hapvr.server.wording import LINK_WORDS, name_of, problem_of, video_json, without_place
 from hapvr.server.worker import Call, Task
 from hapvr.similarity import Segment
 from hapvr.similarity.comparator import DOWNSAMPLING
+from hapvr.video.isolated import decode_sampled_isolated
 from hapvr.video.limits import DecodeLimits
 
 _REMEMBERED = 256 * 2**20  # bytes of described uploads
@@ -142,20 +142,19 @@ class LibraryDesk:
                 return self._described[key]
         model = self._library.model
         settings, sampling = self._settings, model.sampling
-        wish = Sampled(
-            path=query["upload"],
-            fps=sampling.fps,
-            short_side=sampling.short_side,
-            at_least=sampling.at_least,
-            start=start,
-            end=end,
+        stream = decode_sampled_isolated(
+            query["upload"],
+            sampling,
+            start_s=start,
+            end_s=end,
             limits=DecodeLimits(settings["decode_pixels"], settings["decode_frames"], settings["decode_s"]),
-            bytes=settings["decode_bytes"],
+            memory_bytes=settings["decode_bytes"],
+            check=call.check,
         )
 
         def parts() -> Iterator[Frames]:
             count = 0
-            for frames in decoded(wish, check=call.check):
+            for frames in stream:
                 yield frames
                 duration, count = frames.duration_s or 0.0, count + len(frames)
                 expected = max(float(count), min(duration, end or duration) * sampling.fps) if duration else None

@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hapvr.processes import child_environment, how_ended, python_command
 from hapvr.server.problems import Problem
+from hapvr.workers.processes import child_environment, how_ended, python_command
 
 log = logging.getLogger("hapvr.server.workers")
 _LINE = 256 * 2**20  # bytes of one answer

@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 
 from hapvr.errors import ConfigError, DataError, DecodeError, HapvrError, StorageError
-from hapvr.processes import spawn_context
 from hapvr.storage import replace_file, write_json
 from hapvr.synthetic.benchmark_plan import KINDS, SAME_EVENT, Job, Query, checked_kinds, plan, positives_of, unique_ids
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import read_clip, write_clip
 from hapvr.synthetic.edits import find_edit
 from hapvr.video.decode import probe
+from hapvr.workers.processes import spawn_context
 
 # Longer, faster and larger videos are cut, thinned and scaled to this before they are edited.
 _MAX_SECONDS, _MAX_FPS, _MAX_SHORT_SIDE = 60.0, 15.0, 360

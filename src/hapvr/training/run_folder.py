@@ -28,10 +28,10 @@ from torch import Tensor
 from hapvr import __version__
 from hapvr.config import parse_toml
 from hapvr.errors import ConfigError, StorageError
-from hapvr.processes import child_environment, find_program
 from hapvr.storage import write_json, write_text
 from hapvr.training.checkpoints import Checkpoint, latest_checkpoint, save_checkpoint
 from hapvr.training.config import TrainConfig, as_table, config_from, to_toml
+from hapvr.workers.processes import child_environment, find_program
 
 CONFIG, METRICS, SHEET = "config.toml", "metrics.jsonl", "views.png"
 SKIPPED, VERSIONS = "skipped.json", "versions.json"

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.errors import DataError
-from hapvr.video.crew import Bytes, Desk
 from hapvr.video.jpeg import encode_jpeg
 from hapvr.video.miniatures import miniatures
 from hapvr.video.resizing import crop_centre, reduced_size
 from hapvr.video.sampling import SamplingConfig
+from hapvr.workers.pool import TaskContext
+from hapvr.workers.shared_memory import Bytes
 
 Images = NDArray[np.uint8]
 
@@ -53,7 +54,7 @@ class VideoEnd:
     source_size: tuple[int, int] | None = None  # width and height
 
 
-def read_video(desk: Desk, task: VideoTask) -> VideoEnd:
+def read_video(context: TaskContext, task: VideoTask) -> VideoEnd:
     """Frames of a video into blocks, in order."""
     from hapvr.video.decode import decode_sampled
 
@@ -65,12 +66,12 @@ def read_video(desk: Desk, task: VideoTask) -> VideoEnd:
         start = 0
         while start < len(images):
             if task.jpeg is None:
-                shape, sizes = _fill(desk.block(), images[start : start + task.batch]), None
+                shape, sizes = _fill(context.block(), images[start : start + task.batch]), None
             else:
-                shape, sizes = _fill_jpeg(desk.block(), images[start:], *task.jpeg)
+                shape, sizes = _fill_jpeg(context.block(), images[start:], *task.jpeg)
             inside = slice(start, start + shape[0])
             tiny = None if small is None else small[inside]
-            desk.send(VideoPart(shape, frames.timestamps[inside], frames.low_information[inside], sizes, tiny))
+            context.send(VideoPart(shape, frames.timestamps[inside], frames.low_information[inside], sizes, tiny))
             start += shape[0]
     return end
 

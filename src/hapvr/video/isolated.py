@@ -1,7 +1,7 @@
 """Decoding in a process of its own, for files from strangers: a decoder that hangs or crashes takes nobody with it.
 
-The child answers on its standard output, with `write_frames` and the like: one line of JSON, then the arrays as they
-lie in memory. Nothing that could run code is read back by `read_frames`. An answer may have several parts, and an end.
+The process answers on its standard output, part by part: one line of JSON, then the arrays as they lie in memory; at
+the end a line that says so, or an error. Nothing that could run code is read back.
 """
 
 from __future__ import annotations
@@ -9,24 +9,25 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
-import tempfile
-import threading
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import IO, Any
 
 import numpy as np
 
 from hapvr import errors
-from hapvr.errors import DecodeError
-from hapvr.processes import child_environment, how_ended, python_command
+from hapvr.errors import DecodeError, DecodeLimitError
 from hapvr.records import Box, Frames
-from hapvr.video.decode import decode
-from hapvr.video.limits import Deadline, DecodeLimits
+from hapvr.video.decode import decode_chunks
+from hapvr.video.limits import Deadline, DecodeLimits, limit_memory
+from hapvr.video.sampling import SamplingConfig
+from hapvr.workers.processes import ChildProcess, python_command
 
-_MOST_HEADER = 1 << 20
-_MOST_BYTES = 1 << 30  # of one frame
+_CHUNK = 128  # frames of a part
+_GRACE_S = 1.0  # for the process to give up by itself, which it says better than its death does
+_MAX_HEADER_BYTES = 1 << 20
+_MAX_FRAME_BYTES = 1 << 30
 _ERRORS = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
 _ARRAYS = {"images": np.uint8, "timestamps": np.float64, "low_information": np.bool_}
 _FIELDS = ("duration_s", "fps", "source_size", "crop", "warnings")
@@ -44,134 +45,160 @@ def decode_isolated(
     threads: int = 0,
     limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
 ) -> Frames:
-    """`decode` in a process of its own, which is killed when `limits.seconds` have passed.
+    """`decode` in a process of its own, which is killed if it hangs beyond `limits.seconds`.
 
     Arguments, result and errors are those of `decode`; a crash of the decoder is a `DecodeError` as well. Starting the
     process takes about a quarter of a second.
     """
-    settings = {
-        "path": os.fspath(path), "fps": fps, "short_side": short_side, "at_least": at_least, "crop_bars": crop_bars,
-        "start_s": start_s, "end_s": end_s, "threads": threads, "limits": asdict(limits),
-    }  # fmt: skip
-    return _run(python_command("hapvr.video.isolated", json.dumps(settings)), os.fspath(path), limits)
+    settings = {"fps": fps, "short_side": short_side, "at_least": at_least, "crop_bars": crop_bars, "threads": threads}
+    command = _command(path, settings, start_s, end_s, limits, chunk=limits.frames)
+    (frames,) = _run(command, os.fspath(path), limits)
+    return frames
 
 
-def _run(command: list[str], path: str, limits: DecodeLimits) -> Frames:
-    """The answer of a child process, which is killed when time is up."""
-    deadline = Deadline(limits, path)
-    with tempfile.TemporaryFile() as complaints:
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, env=child_environment()
-        )
-        assert child.stdout is not None
-        killer = threading.Timer(limits.seconds, child.kill)
-        killer.daemon = True
-        killer.start()
-        try:
-            frames = read_frames(child.stdout, path, limits)
-            if frames is not None:
-                return frames
-            code = child.wait()
-        except CutShort:
-            code = child.wait()
-        finally:
-            killer.cancel()
-            child.kill()
-            child.wait()
-            child.stdout.close()
-        deadline.check()
-        complaints.seek(0)
-        said = complaints.read()[-500:].decode(errors="replace").strip().splitlines()
+def decode_sampled_isolated(
+    path: str | os.PathLike[str],
+    sampling: SamplingConfig,
+    *,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
+    memory_bytes: int | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[Frames]:
+    """The frames of `decode_sampled`, some at a time, decoded in a process of its own.
+
+    Args:
+        path: a file.
+        sampling: which frames to take.
+        start_s, end_s: the part of the video to read.
+        limits: what it may cost; `seconds` for each part.
+        memory_bytes: that the process may take; then `DecodeLimitError`.
+        check: called before each part; may raise.
+    """
+    settings = {"fps": sampling.fps, "short_side": sampling.short_side, "at_least": sampling.at_least}
+    command = _command(path, settings, start_s, end_s, limits, chunk=_CHUNK, memory_bytes=memory_bytes)
+    return _run(command, os.fspath(path), limits, check=check)
+
+
+def _command(
+    path: str | os.PathLike[str],
+    settings: dict[str, Any],
+    start_s: float | None,
+    end_s: float | None,
+    limits: DecodeLimits,
+    *,
+    chunk: int,
+    memory_bytes: int | None = None,
+) -> list[str]:
+    request = {"path": os.fspath(path), "start_s": start_s, "end_s": end_s, "limits": asdict(limits), "chunk": chunk}
+    return python_command(__name__, json.dumps(request | settings | {"memory_bytes": memory_bytes}))
+
+
+def _run(
+    command: list[str], path: str, limits: DecodeLimits, *, check: Callable[[], None] = lambda: None
+) -> Iterator[Frames]:
+    """The parts that a process answers with."""
+    with ChildProcess(command) as child:
+        while True:
+            check()
+            with child.limit_time(limits.seconds + _GRACE_S):
+                frames = read_frames(child.answer, path, limits)
+            if isinstance(frames, Frames):
+                yield frames
+                del frames  # it would stay while the next part is read
+            elif frames == "end":
+                return
+            else:
+                break
+        how, said = child.wait(_GRACE_S)
+        if child.late:
+            raise Deadline(limits, path).error()
         raise DecodeError(
-            f"'{path}': the decoding process {how_ended(code)} without an answer{': ' + said[-1] if said else ''}. The "
-            "file makes the decoder crash; leave it out."
+            f"'{path}': the decoding process {how} without an answer{': ' + said if said else ''}. The file makes the "
+            "decoder crash; leave it out."
         )
 
 
 # --- what goes between the two ---------------------------------------------------------------------------------------
 
 
-class CutShort(Exception):  # noqa: N818 - how it ended is for the caller to say
-    """The child ended before its answer did."""
-
-
-def read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | None:
-    """The next part of an answer; None if the child has said that there are no more.
+def read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | str:
+    """The next part of an answer; "end" if the process says that there are no more, "" if it ended without.
 
     Raises:
-        CutShort: the child ended without saying so.
-        HapvrError: the error that the child reports; or a `DecodeError`, for an answer that makes no sense.
+        HapvrError: the error that the process reports; or a `DecodeError`, for an answer that makes no sense.
     """
     try:
-        return _read(stream, path, limits)
+        return _read_frames(stream, path, limits)
+    except EOFError:
+        return ""
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, errors.HapvrError):
             raise
         raise DecodeError(f"'{path}': the decoding process gave an answer that makes no sense.") from error
 
 
-def _read(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | None:
-    line = stream.readline(_MOST_HEADER)
+def _read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | str:
+    line = stream.readline(_MAX_HEADER_BYTES)
     if not line.endswith(b"\n"):
-        raise CutShort
+        raise EOFError
     header: dict[str, Any] = json.loads(line)
     if "error" in header:
         raise _ERRORS.get(header["error"], DecodeError)(header["message"])
     if "end" in header:
-        return None
+        return "end"
     shape = tuple(header["shape"])
-    if len(shape) != 4 or not 0 < shape[0] <= limits.frames or not 0 < math.prod(shape[1:]) <= _MOST_BYTES:
+    if len(shape) != 4 or not 0 < shape[0] <= limits.frames or not 0 < math.prod(shape[1:]) <= _MAX_FRAME_BYTES:
         raise DecodeError(f"'{path}': the decoding process gave frames of an impossible shape {shape}.")
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    arrays: dict[str, Any] = {}
     for name, dtype in _ARRAYS.items():
         arrays[name] = np.empty(shape if name == "images" else shape[:1], dtype)
         view = arrays[name].data.cast("B")
         while len(view):
             count = stream.readinto(view)  # type: ignore[attr-defined]
             if not count:
-                raise CutShort
+                raise EOFError
             view = view[count:]
-    fields = header["fields"]
-    return Frames(
-        **arrays,
-        duration_s=fields["duration_s"],
-        fps=fields["fps"],
-        source_size=tuple(fields["source_size"]),
-        crop=None if fields["crop"] is None else tuple(fields["crop"]),
-        warnings=tuple(fields["warnings"]),
-    )
+    fields = {name: header["fields"][name] for name in _FIELDS}  # JSON knows no tuples
+    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+    return Frames(**arrays, **fields)
 
 
 def write_frames(stream: IO[bytes], frames: Frames) -> None:
     """A part of an answer."""
-    header = {"shape": frames.images.shape, "fields": {name: getattr(frames, name) for name in _FIELDS}}
-    stream.write(json.dumps(header).encode() + b"\n")
+    _write_line(stream, {"shape": frames.images.shape, "fields": {name: getattr(frames, name) for name in _FIELDS}})
     for name in _ARRAYS:
         stream.write(getattr(frames, name).data.cast("B"))
+
+
+def _write_line(stream: IO[bytes], line: dict[str, Any]) -> None:
+    stream.write(json.dumps(line).encode() + b"\n")
     stream.flush()
 
 
-def write_error(stream: IO[bytes], error: errors.HapvrError) -> None:
-    """An answer that ends with an error."""
-    stream.write(json.dumps({"error": type(error).__name__, "message": str(error)}).encode() + b"\n")
-    stream.flush()
-
-
-def write_end(stream: IO[bytes]) -> None:
-    """Say that there are no more parts."""
-    stream.write(json.dumps({"end": True}).encode() + b"\n")
-    stream.flush()
-
-
-def _main(settings: dict[str, Any], stream: IO[bytes]) -> None:
-    """The child: decode, and write the answer."""
-    settings["limits"] = DecodeLimits(**settings["limits"])
-    if not isinstance(settings["crop_bars"], bool):
-        settings["crop_bars"] = tuple(settings["crop_bars"])
+def _main(request: dict[str, Any], stream: IO[bytes]) -> None:
+    """The process: decode, and write the answer."""
+    path, memory_bytes = request.pop("path"), request.pop("memory_bytes")
+    if memory_bytes is not None:
+        limit_memory(memory_bytes)
+    request["limits"] = DecodeLimits(**request["limits"])
+    if isinstance(request.get("crop_bars"), list):
+        request["crop_bars"] = tuple(request["crop_bars"])
+    last: dict[str, Any] = {"end": True}
     try:
-        write_frames(stream, decode(settings.pop("path"), **settings))
+        for frames in decode_chunks(path, **request):
+            write_frames(stream, frames)
+            stream.flush()
     except errors.HapvrError as error:
-        write_error(stream, error)
+        last = {"error": type(error).__name__, "message": str(error)}
+    except MemoryError:
+        allowed = "there is" if memory_bytes is None else f"{memory_bytes / 2**20:,.0f} MB"
+        last = {
+            "error": DecodeLimitError.__name__,
+            "message": f"'{path}': decoding it takes more memory than {allowed}.",
+        }
+    _write_line(stream, last)
 
 
 if __name__ == "__main__":

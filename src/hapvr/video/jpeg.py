@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hapvr.errors import DataError, HapvrError, StorageError
-from hapvr.video.crew import Desk
 from hapvr.video.resizing import crop_centre, enlarged_size
+from hapvr.workers.pool import TaskContext
 
 Picture = NDArray[np.uint8]
 
@@ -53,10 +53,10 @@ class JpegTask:
     crop: int
 
 
-def unpack_jpegs(desk: Desk, task: JpegTask) -> None:
+def unpack_jpegs(context: TaskContext, task: JpegTask) -> None:
     """Unpack the centres of pictures into a block. The note is what is wrong with those that are damaged, by place."""
     count, side = sum(len(run.offsets) for run in task.runs), task.crop
-    images = desk.block()[: count * side * side * 3].reshape(count, side, side, 3)
+    images = context.block()[: count * side * side * 3].reshape(count, side, side, 3)
     damaged: dict[int, str] = {}
     at = 0
     for run in task.runs:
@@ -73,7 +73,7 @@ def unpack_jpegs(desk: Desk, task: JpegTask) -> None:
             except (*BROKEN_PICTURE, HapvrError) as error:
                 damaged[at] = str(error) or type(error).__name__
             at += 1
-    desk.send(damaged)
+    context.send(damaged)
 
 
 def encode_jpeg(image: Picture, quality: int, size: tuple[int, int]) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hapvr.errors import ConfigError, DecodeTimeoutError
@@ -62,3 +64,13 @@ class Deadline:
             f"'{self.path}': gave up after {self.limits.seconds:g} s of decoding. Raise DecodeLimits.seconds if the "
             "file is only long; a file on which the decoder hangs will hang again."
         )
+
+
+def limit_memory(count: int) -> None:
+    """Give this process no more address space than so many bytes, where the system can: then it is a `MemoryError`."""
+    if sys.platform != "win32":
+        import resource
+
+        with suppress(ValueError, OSError):  # already lower
+            resource.setrlimit(resource.RLIMIT_AS, (count, count))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

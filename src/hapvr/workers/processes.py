@@ -13,15 +13,17 @@ import multiprocessing.spawn
 import multiprocessing.util
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-_HOME = str(Path(__file__).parents[1])  # where this package lies
+_HOME = str(Path(__file__).parents[2])  # where this package lies
 _SECRETS = ("HAPVR_TOKEN",)
 _patching = threading.Lock()
 
@@ -94,6 +96,61 @@ def find_program(name: str) -> str | None:
             if os.path.isfile(path) and os.access(path, os.X_OK):
                 return path
     return None
+
+
+class ChildProcess:
+    """A module of this package that runs as a process of its own and answers on its standard output.
+
+    Use it in a `with` block: when that is left the process is killed, if it has not ended.
+
+    Attributes:
+        answer: its standard output.
+        late: whether it was killed because time was up.
+    """
+
+    def __init__(self, command: list[str]) -> None:
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors, env=child_environment()
+        )
+        assert self._process.stdout is not None
+        self.answer: IO[bytes] = self._process.stdout
+        self.late = False
+
+    @contextmanager
+    def limit_time(self, seconds: float) -> Iterator[None]:
+        """Kill the process if what is done within takes longer."""
+
+        def kill() -> None:
+            self.late = True
+            self._process.kill()
+
+        killer = threading.Timer(seconds, kill)
+        killer.daemon = True
+        killer.start()
+        try:
+            yield
+        finally:
+            killer.cancel()
+
+    def wait(self, seconds: float) -> tuple[str, str]:
+        """How it ended, in words, and the last line of its standard error; killed if it has not by then."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        self._process.kill()
+        code = self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read()[-4000:].decode(errors="replace").strip().splitlines()
+        return how_ended(code), lines[-1] if lines else ""
+
+    def __enter__(self) -> ChildProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self.answer.close()
+        self._errors.close()
 
 
 def how_ended(code: int | None) -> str:

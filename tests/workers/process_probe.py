@@ -1,4 +1,4 @@
-"""What a process says of itself: `python_command("tests.process_probe", ...)`, or `tell` in one that was spawned."""
+"""What a process says of itself, run by `python_command`; or by `tell`, in one that was spawned."""
 
 from __future__ import annotations
 

@@ -16,15 +16,14 @@ from typing import Any
 import pytest
 
 import hapvr
-from hapvr import processes
 from hapvr.cli import main
-from hapvr.processes import child_environment, find_program, import_path, python_command, spawn_context
-
-from . import process_probe
-from .traps import set_traps, sprung
+from hapvr.workers import processes
+from hapvr.workers.processes import child_environment, find_program, import_path, python_command, spawn_context
+from tests.traps import set_traps, sprung
+from tests.workers import process_probe
 
 SOURCE = Path(hapvr.__file__).parent
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OTHERS = [str(SOURCE.parent), str(ROOT)]  # what has to be on the path for these tests
 STARTING = {"sys.executable", "shutil.which", "os.system", "os.popen", "os.fork", "os.posix_spawn", "os.startfile",
             "multiprocessing.get_context", "multiprocessing.Process", "multiprocessing.Pool",
@@ -56,7 +55,7 @@ def test_the_traps_work(tmp_path: Path) -> None:
 
 def test_a_module_runs_without_the_current_folder(traps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HAPVR_TOKEN", "secret")
-    command = python_command("tests.process_probe", "one", "zwei é")
+    command = python_command("tests.workers.process_probe", "one", "zwei é")
     done = subprocess.run(command, env=child_environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -83,7 +82,7 @@ def test_the_process_that_tracks_resources_is_isolated_too(tmp_path: Path) -> No
     (tmp_path / "traps").mkdir()
     folder = set_traps(tmp_path / "traps")
     script = tmp_path / "script.py"
-    script.write_text("from hapvr.processes import spawn_context\nspawn_context().Lock()\n")
+    script.write_text("from hapvr.workers.processes import spawn_context\nspawn_context().Lock()\n")
     environment = os.environ | {"PYTHONPATH": OTHERS[0]}
     # It holds the standard error open for as long as it runs.
     done = subprocess.run([sys.executable, script], cwd=folder, env=environment, stderr=subprocess.PIPE)
@@ -171,7 +170,10 @@ def test_the_command_line_imports_nothing_more_from_the_current_folder(
     assert sprung(traps) == []
 
 
-@pytest.mark.parametrize("options", [["-m", "hapvr.processes"], ["-Bm", "hapvr.processes"], ["-mhapvr.processes"]])
+@pytest.mark.parametrize(
+    "options",
+    [["-m", "hapvr.workers.processes"], ["-Bm", "hapvr.workers.processes"], ["-mhapvr.workers.processes"]],
+)
 def test_a_module_of_the_package_that_is_run_by_name_leaves_the_current_folder_out(
     tmp_path: Path, options: list[str]
 ) -> None:
@@ -191,10 +193,10 @@ def test_a_program_of_somebody_else_keeps_its_path(tmp_path: Path) -> None:
 
 
 def test_every_process_is_started_by_the_one_module() -> None:
-    """Commands, environments and contexts come from `hapvr.processes`; a program is named by where it lies."""
+    """Commands, environments and contexts come from `hapvr.workers.processes`; a program is named by where it lies."""
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
-        if path == SOURCE / "processes.py":
+        if path == SOURCE / "workers" / "processes.py":
             continue
         text = path.read_text()
         for node in ast.walk(ast.parse(text)):

@@ -9,14 +9,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
+import pytest
 
 from hapvr.errors import DataError
-from hapvr.video.crew import Block, Crew, Desk, Ended
-from tests.video import crew_probe
+from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
+from hapvr.workers.shared_memory import SharedMemory, open_shared
+from tests.workers import pool_probe
 
 
-def work(desk: Desk, task: str) -> str:
+def work(context: TaskContext, task: str) -> str:
     """Sends each letter of a word in a block of its own; some words are bad."""
     if task == "refused":
         raise DataError("not this one.")
@@ -27,33 +28,33 @@ def work(desk: Desk, task: str) -> str:
             os.kill(os.getpid(), signal.SIGKILL)
         if task == "endless" and place == 2:
             time.sleep(60)
-        desk.block()[:] = ord(letter)
-        desk.send(place)
+        context.block()[:] = ord(letter)
+        context.send(place)
     return task.upper()
 
 
-def collected(crew: Crew) -> Iterator[tuple[str, str, str | None]]:
+def collect(pool: WorkerPool) -> Iterator[tuple[str, str, str | None]]:
     """Key, letters and error of each task."""
     letters: dict[str, str] = {}
-    while crew.busy:
-        for event in crew.wait():
+    while pool.busy:
+        for event in pool.wait():
             key = str(event.key)
             if isinstance(event, Block):
                 assert event.note == len(letters.get(key, ""))
                 letters[key] = letters.get(key, "") + chr(event.data[0])
                 assert (event.data == event.data[0]).all()
-                crew.release(event)
+                pool.release(event)
             else:
                 yield key, letters.pop(key, ""), event.error
-                assert event.error or event.note == key.partition(" ")[0].upper()
+                assert event.error or event.value == key.partition(" ")[0].upper()
 
 
 def test_every_task_ends_whatever_happens_to_the_processes() -> None:
     words = ["one", "deadly", "refused", "eleven", "broken", "deadly", "seventeen", "endless", "x", "", "last"]
     tasks = ((f"{word} {place}", word) for place, word in enumerate(words))  # of two at once, each has its own key
     ended: Counter[str] = Counter()
-    with Crew(work, tasks, workers=2, block_bytes=10, patience_s=6.0) as crew:  # it includes the start
-        for name, letters, error in collected(crew):
+    with WorkerPool(work, tasks, workers=2, block_bytes=10, timeout_s=6.0) as pool:  # it includes the start
+        for name, letters, error in collect(pool):
             key = name.partition(" ")[0]
             ended[key] += 1
             bad = {
@@ -68,55 +69,64 @@ def test_every_task_ends_whatever_happens_to_the_processes() -> None:
 
 
 def test_a_process_without_a_block_left_waits_and_is_not_taken_for_hung() -> None:
-    with Crew(work, [("abcdef", "abcdef")], workers=3, block_bytes=4, blocks=2, patience_s=0.5) as crew:
+    with WorkerPool(work, [("abcdef", "abcdef")], workers=3, block_bytes=4, blocks=2, timeout_s=0.5) as pool:
         held: list[Block] = []
         while len(held) < 2:
-            held += [event for event in crew.wait() if isinstance(event, Block)]
+            held += [event for event in pool.wait() if isinstance(event, Block)]
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
-            assert crew.wait(0.1) == []
+            assert pool.wait(0.1) == []
         assert [bytes(block.data) for block in held] == [b"aaaa", b"bbbb"]
         for block in held:
-            crew.release(block)
-        assert [(letters, error) for _, letters, error in _rest(crew)] == [("cdef", None)]
+            pool.release(block)
+        assert [(letters, error) for _, letters, error in _rest(pool)] == [("cdef", None)]
 
 
-def _rest(crew: Crew) -> Iterator[tuple[str, str, str | None]]:
+def _rest(pool: WorkerPool) -> Iterator[tuple[str, str, str | None]]:
     letters = ""
-    while crew.busy:
-        for event in crew.wait():
-            if isinstance(event, Ended):
+    while pool.busy:
+        for event in pool.wait():
+            if isinstance(event, TaskResult):
                 yield str(event.key), letters, event.error
             else:
                 letters += chr(event.data[0])
-                crew.release(event)
+                pool.release(event)
 
 
 def test_leaving_early_ends_the_processes_and_gives_memory_back() -> None:
-    adopted, let_go = [], []
-
-    def adopt(memory: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> object:
-        adopted.append(memory.nbytes)
-        return lambda: let_go.append(memory.nbytes)
-
     started = time.monotonic()
-    with Crew(work, [("endless", "endless")], workers=1, block_bytes=8, adopt=adopt) as crew:  # type: ignore[arg-type]
-        crew.wait()
-        (member,) = crew._members
-    assert not member.process.is_alive()
-    assert adopted == let_go == [16]
+    with WorkerPool(work, [("endless", "endless")], workers=1, block_bytes=8) as pool:
+        pool.wait()
+        (worker,) = pool._workers
+        path = worker.memory.path
+        assert len(open_shared(path, 16)) == 16
+    assert not worker.process.is_alive()
+    assert not os.path.exists(path)
     assert time.monotonic() - started < 20
+
+
+def test_shared_memory_is_seen_by_whoever_opens_it() -> None:
+    memory = SharedMemory(10)
+    other = open_shared(memory.path, 10)
+    memory.data[3] = 7
+    other[4] = 8
+    assert other.tolist() == memory.data.tolist() == [0, 0, 0, 7, 8, 0, 0, 0, 0, 0]
+    memory.close()
+    assert other[3] == 7  # as long as anybody looks at it
+    with pytest.raises(OSError, match="No such file"):
+        open_shared(memory.path, 10)
+    assert SharedMemory(0).data.shape == (0,)
 
 
 def test_a_process_does_not_run_the_main_script_again_nor_load_what_it_does_not_use() -> None:
     name, file = sys.modules["__main__"].__spec__, getattr(sys.modules["__main__"], "__file__", None)
-    with Crew(crew_probe.loaded, [("probe", "")], workers=1, block_bytes=8) as crew:
-        (event,) = [event for _ in range(30) if crew.busy for event in crew.wait() if isinstance(event, Ended)]
-    assert event == Ended("probe", [], None)
+    with WorkerPool(pool_probe.loaded, [("probe", "")], workers=1, block_bytes=8) as pool:
+        (event,) = [event for _ in range(30) if pool.busy for event in pool.wait() if isinstance(event, TaskResult)]
+    assert event == TaskResult("probe", [], None)
     assert (sys.modules["__main__"].__spec__, getattr(sys.modules["__main__"], "__file__", None)) == (name, file)
 
 
 def test_no_tasks_no_processes() -> None:
-    with Crew(work, [], workers=2, block_bytes=8) as crew:
-        assert not crew.busy
-        assert crew.wait(0.0) == []
+    with WorkerPool(work, [], workers=2, block_bytes=8) as pool:
+        assert not pool.busy
+        assert pool.wait(0.0) == []

@@ -1,0 +1,276 @@
+"""Worker processes that fill blocks of shared memory: one that dies or hangs loses only its task.
+
+Each worker has a pipe and blocks of its own, and no lock is shared: killed at any moment, it leaves nothing behind that
+another could wait for. It works on one task and has the next one already, so that it need not wait for this process,
+which may be busy. A block goes back to its worker when it has been used; a worker without a free block waits.
+
+Neither torch nor a decoder is imported here: a worker loads what it uses, and no more.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from hapvr.errors import HapvrError
+from hapvr.workers.processes import how_ended, spawn_context
+from hapvr.workers.shared_memory import Bytes, SharedMemory, open_shared
+
+Task = tuple[Hashable, Any]  # its key, and what `work` takes
+
+_TASKS_EACH = 2  # of a worker: the one it works on and the next
+_CHECK_S = 1.0  # how often to look for workers that hang
+_GONE = (EOFError, OSError)  # what a pipe raises whose other end is dead
+
+
+class _ParentGoneError(BaseException):
+    """Nobody is left who would want the answer."""
+
+
+class TaskContext:
+    """What `work(context, task)` is given in a worker: blocks to fill, and the way back."""
+
+    def __init__(self, pipe: Connection, memory: Bytes, blocks: int) -> None:
+        self._pipe = pipe
+        self._blocks = memory.reshape(blocks, -1)
+        self._free = deque(range(blocks))
+        self._tasks: deque[Task | None] = deque()
+
+    def block(self) -> Bytes:
+        """A block to fill, uint8 [bytes]; the same again until it is sent. Waits until there is one."""
+        while not self._free:
+            self._receive()
+        block: Bytes = self._blocks[self._free[0]]
+        return block
+
+    def send(self, note: Any) -> None:
+        """Hand over the block, with a note that says what is in it."""
+        self._answer(self._free.popleft(), note, None)
+
+    def next_task(self) -> Task | None:
+        """The next task; None if there will be no more."""
+        while not self._tasks:
+            self._receive()
+        return self._tasks.popleft()
+
+    def finish(self, value: Any, error: str | None) -> None:
+        """Say that a task is over."""
+        self._answer(None, value, error)
+
+    def _answer(self, *message: Any) -> None:
+        try:
+            self._pipe.send(message)
+        except _GONE as error:
+            raise _ParentGoneError from error
+
+    def _receive(self) -> None:
+        try:
+            message = self._pipe.recv()
+        except _GONE as error:
+            raise _ParentGoneError from error
+        if isinstance(message, int):
+            self._free.append(message)
+        else:
+            self._tasks.append(message)
+
+
+def _run_worker(work: Callable[[TaskContext, Any], Any], pipe: Connection, path: str, size: int, blocks: int) -> None:
+    """All that a worker does, from its start to its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the process that started them decides
+    with suppress(_ParentGoneError):
+        context = TaskContext(pipe, open_shared(path, size), blocks)
+        while (task := context.next_task()) is not None:
+            try:
+                context.finish(work(context, task[1]), None)
+            except HapvrError as error:
+                context.finish(None, str(error))
+            except Exception as error:  # of a library, on unforeseen input: this fails the task, not the worker
+                context.finish(None, f"{type(error).__name__}: {error}")
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: Any
+    pipe: Connection
+    memory: SharedMemory
+    tasks: deque[Task] = field(default_factory=deque)
+    blocks_out: int = 0  # filled, and not given back yet
+    active_s: float = field(default_factory=time.monotonic)  # when it last sent something, or was given something
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A block that was filled. `data` is valid until it is given back with `WorkerPool.release`."""
+
+    key: Hashable
+    data: Bytes
+    note: Any
+    slot: int
+    worker: _Worker
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """The end of a task, after all its blocks: what `work` returned, or what was wrong."""
+
+    key: Hashable
+    value: Any
+    error: str | None
+
+
+class WorkerPool:
+    """Runs `work(context, task)` in processes; use it in a `with` block.
+
+    Args:
+        work: a function at the top of a module.
+        tasks: keys and tasks, taken as they are needed.
+        workers: processes.
+        block_bytes: size of a block.
+        blocks: of each worker.
+        timeout_s: a worker that has a block to fill and is silent for so long is killed.
+        pin: let the GPU read the blocks itself.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[TaskContext, Any], Any],
+        tasks: Iterable[Task],
+        *,
+        workers: int,
+        block_bytes: int,
+        blocks: int = 2,
+        timeout_s: float = 960.0,
+        pin: bool = False,
+    ) -> None:
+        self._work, self._blocks, self._block_bytes = work, blocks, block_bytes
+        self._timeout_s, self._pin = timeout_s, pin
+        self._tasks: Iterator[Task] = iter(tasks)
+        self._again: deque[Task] = deque()  # tasks that a dead worker had not begun
+        self._workers: list[_Worker] = []
+        self._memories: list[SharedMemory] = []
+        try:
+            for _ in range(workers):
+                if (task := self._next()) is None:
+                    break
+                self._start(task)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers, whatever they are doing, and give the memory back."""
+        for worker in self._workers:
+            worker.process.kill()
+            worker.pipe.close()
+        for worker in self._workers:
+            worker.process.join()
+        self._workers.clear()
+        for memory in self._memories:
+            memory.close()
+        self._memories.clear()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to wait for."""
+        return any(worker.tasks for worker in self._workers)
+
+    def wait(self, timeout_s: float | None = None, *, also: Iterable[Any] = ()) -> list[Block | TaskResult]:
+        """What has come in; waits for it, or for one of `also` (things with a descriptor), or until time is up."""
+        events: list[Block | TaskResult] = []
+        pipes = {worker.pipe: worker for worker in self._workers}
+        self._give_tasks()
+        for ready in wait([*pipes, *also], _CHECK_S if timeout_s is None else min(timeout_s, _CHECK_S)):
+            if (worker := pipes.get(ready)) is not None:  # type: ignore[call-overload]
+                events += self._receive(worker)
+        now = time.monotonic()
+        for worker in self._workers:
+            if worker.tasks and worker.blocks_out < self._blocks and now - worker.active_s > self._timeout_s:
+                worker.process.kill()  # what it worked on is reported when its pipe ends
+                worker.active_s = now
+        self._give_tasks()
+        return events
+
+    def release(self, block: Block) -> None:
+        """Give a block back to the worker that filled it."""
+        block.worker.blocks_out -= 1
+        block.worker.active_s = time.monotonic()
+        with suppress(*_GONE):
+            block.worker.pipe.send(block.slot)
+
+    def _next(self) -> Task | None:
+        return self._again.popleft() if self._again else next(self._tasks, None)
+
+    def _start(self, task: Task) -> None:
+        """Start a worker with its first task."""
+        size = self._blocks * self._block_bytes
+        memory = SharedMemory(size)
+        self._memories.append(memory)
+        if self._pin:
+            memory.pin()
+        context = spawn_context()
+        here, there = context.Pipe()
+        arguments = (self._work, there, memory.path, size, self._blocks)
+        process = context.Process(target=_run_worker, args=arguments, daemon=True)
+        process.start()
+        there.close()
+        worker = _Worker(process, here, memory)
+        self._workers.append(worker)
+        self._give(worker, task)
+
+    def _give(self, worker: _Worker, task: Task) -> None:
+        if not worker.tasks:
+            worker.active_s = time.monotonic()
+        worker.tasks.append(task)
+        with suppress(*_GONE):
+            worker.pipe.send(task)
+
+    def _give_tasks(self) -> None:
+        for count in range(_TASKS_EACH):  # to each its first before any has a second
+            for worker in self._workers:
+                if len(worker.tasks) == count and (task := self._next()) is not None:
+                    self._give(worker, task)
+
+    def _receive(self, worker: _Worker) -> list[Block | TaskResult]:
+        events: list[Block | TaskResult] = []
+        try:
+            while worker.pipe.poll():
+                slot, note, error = worker.pipe.recv()
+                worker.active_s = time.monotonic()
+                if slot is None:
+                    events.append(TaskResult(worker.tasks.popleft()[0], note, error))
+                else:
+                    worker.blocks_out += 1
+                    data = worker.memory.data.reshape(self._blocks, -1)[slot]
+                    events.append(Block(worker.tasks[0][0], data, note, slot, worker))
+        except _GONE:
+            events += self._replace(worker)
+        return events
+
+    def _replace(self, worker: _Worker) -> list[Block | TaskResult]:
+        """A worker has ended: its task is lost, the one that waited is done by another."""
+        worker.process.join(5.0)
+        worker.process.kill()
+        worker.process.join()
+        worker.pipe.close()
+        self._workers.remove(worker)
+        lost: list[Block | TaskResult] = []
+        if worker.tasks:
+            how = how_ended(worker.process.exitcode)
+            lost = [TaskResult(worker.tasks.popleft()[0], None, f"the process that read it {how}")]
+        self._again.extend(worker.tasks)
+        worker.tasks.clear()
+        if (task := self._next()) is not None:
+            self._start(task)
+        return lost
