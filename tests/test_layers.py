@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -56,11 +57,12 @@ def layer_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 def imports(path: Path, *, at_the_top: bool = False) -> list[str]:
+    """What a module imports, as module.name; at the top, or anywhere (in functions, and for type checkers)."""
     names: list[str] = []
     tree = ast.parse(path.read_text())
     for node in tree.body if at_the_top else ast.walk(tree):
@@ -72,22 +74,54 @@ def imports(path: Path, *, at_the_top: bool = False) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_layer_imports_only_from_those_above_it(path: Path) -> None:
-    here = LAYERS.index(layer_of(path))
-    for name in imports(path):
-        parts = name.split(".")
-        if parts[0] == "hapvr" and parts[1] != "__version__":
-            assert LAYERS.index(parts[1]) <= here, f"{path.relative_to(SOURCE)} imports {name}"
-        elif parts[0] != "hapvr" and layer_of(path) in NUMERIC:
-            inside = set() if name in imports(path, at_the_top=True) else ALLOWED_INSIDE
-            assert parts[0] in ALLOWED_THERE | inside | sys.stdlib_module_names, (
-                f"{path.relative_to(SOURCE)} imports {name}"
-            )
+MODULES = {name_of(path): path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"}
+IMPORTS = {name: imports(path) for name, path in MODULES.items()}
+# Which of our modules each one imports, wherever in the file.
+GRAPH = {
+    name: {found for one in names if (found := one if one in MODULES else one.rpartition(".")[0]) in MODULES} - {name}
+    for name, names in IMPORTS.items()
+}
+
+
+def test_a_layer_imports_only_from_those_above_it() -> None:
+    for module, names in IMPORTS.items():
+        here = LAYERS.index(layer_of(MODULES[module]))
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "hapvr" and parts[1] != "__version__":
+                assert LAYERS.index(parts[1]) <= here, f"{module} imports {name}"
+
+
+def test_the_numeric_layers_import_few_libraries() -> None:
+    for module, names in IMPORTS.items():
+        path = MODULES[module]
+        if layer_of(path) not in NUMERIC:
+            continue
+        at_the_top = imports(path, at_the_top=True)
+        for name in names:
+            inside = set() if name in at_the_top else ALLOWED_INSIDE
+            allowed = ALLOWED_THERE | inside | {"hapvr"} | sys.stdlib_module_names
+            assert name.split(".")[0] in allowed, f"{module} imports {name}"
+
+
+def test_no_package_imports_a_private_module_of_another() -> None:
+    for module, names in GRAPH.items():
+        for name in names:
+            package, _, last = name.rpartition(".")
+            assert not last.startswith("_") or module.startswith(f"{package}."), f"{module} imports {name}"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Not even inside functions or for type checkers: such modules are one idea in two files."""
+    sorter = TopologicalSorter(GRAPH)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 def test_every_layer_is_there() -> None:
-    assert {layer_of(path) for path in modules()} == set(LAYERS)
+    assert {layer_of(path) for path in MODULES.values()} == set(LAYERS)
 
 
 def test_the_numeric_layers_import_without_decoders_storage_and_command_line() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import math
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
@@ -29,6 +31,7 @@ from hapvr.library.duplicates import (
     find_duplicates,
     grouped,
     pairs,
+    report_csv,
     rows,
     strength_of,
 )
@@ -292,6 +295,8 @@ def test_progress_tells_both_stages_and_what_is_left(base: Library) -> None:
     report = base.duplicates(progress=told.append)
     stages = [now.stage for now in told]
     assert stages == sorted(stages)  # candidates, then pairs
+    first = told[stages.index("pairs")]
+    assert (first.done, first.total) == (0, report.scored)  # told at once: the model may take long to load
     assert (told[-1].done, told[-1].total, told[-1].left_s) == (report.scored, report.scored, 0)
     assert dataclasses.replace(told[0], done=2, total=6, seconds=3.0).left_s == 6.0
     assert dataclasses.replace(told[0], done=0).left_s is None
@@ -415,3 +420,12 @@ def test_a_link_is_no_copy_and_never_the_one_to_keep(tmp_path: Path) -> None:
     assert [one.path for one in pairs._apart_on_disk([link])] == [link.path]
     ordered, reason = best_first([link, film])
     assert (ordered[0].path, reason) == (film.path, "a file, and the next is a link")
+
+
+def test_no_name_in_a_table_is_taken_for_a_formula(base: Library) -> None:
+    report = base.duplicates()
+    renamed = report.with_records(lambda record: dataclasses.replace(record, path=f"={record.id}"))
+    assert all(video.path == f"={video.id}" for group in renamed.groups for video in group.videos)
+    lines = list(csv.DictReader(io.StringIO(report_csv(renamed))))
+    assert len(lines) == len(report.links)
+    assert all(line["a"] == f"'={line['a_id']}" for line in lines)

@@ -14,13 +14,17 @@ import av
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.testclient import TestClient
 
 from hapvr.library import Library, calibrating
+from hapvr.library.duplicates import write_report
+from hapvr.server.app import create_app
+from hapvr.server.settings import ServerSettings
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 
-from .driving import Place, error_of, events_of
+from .driving import BASE, Place, error_of, events_of
 
 
 def test_says_what_it_serves(place: Place) -> None:
@@ -36,15 +40,16 @@ def test_says_what_it_serves(place: Place) -> None:
 
 def test_says_whether_hits_have_a_probability(own: Place) -> None:
     with Library.open(own.folder / "library") as library:
-        assert own.get("/api/library").json()["calibrated"] == (library.model.calibration is not None)
+        assert library.model.calibration is not None
+        assert own.get("/api/library").json()["calibration"] == "model"  # not the library's: it was never calibrated
         draw = np.random.default_rng(0)
         fitted = fit_calibration(draw.uniform(0.6, 1, 200), draw.normal(0.2, 0.1, 5000))
         with library.writing("tests") as store:
             calibrating.save(store, fitted)
-    assert own.get("/api/library").json()["calibrated"]
+    assert own.get("/api/library").json()["calibration"] == "library"
 
 
-def test_lists_videos_by_name_and_state_and_never_says_where_they_lie(place: Place) -> None:
+def test_lists_videos_by_name_and_state_with_paths_in_its_roots_alone(place: Place, own: Place) -> None:
     page = place.get("/api/videos?limit=2&offset=1").json()
     assert page["total"] == 4
     assert [video["name"] for video in page["videos"]] == ["film 0.mp4", "film 1.mp4"]
@@ -54,8 +59,15 @@ def test_lists_videos_by_name_and_state_and_never_says_where_they_lie(place: Pla
     (failure,) = place.get("/api/failures").json()
     assert failure["name"] == "broken.mp4"
     assert failure["error"].startswith("'broken.mp4' cannot be decoded")
-    for path in ("/api/videos", "/api/failures", "/api/library"):
+    for path in ("/api/failures", "/api/library"):
         assert str(place.folder) not in place.get(path).text
+    (found,) = place.get("/api/videos?q=film%200").json()["videos"]
+    assert found["path"] == str(place.folder / "films" / "film 0.mp4")
+    settings = ServerSettings(roots=(), eager=False)
+    with TestClient(create_app(own.folder / "library", settings=settings), base_url=BASE) as client:
+        text = client.get("/api/videos").text
+    assert str(own.folder) not in text
+    assert '"path":null' in text.replace(" ", "")
     id = place.ids()["film 0.mp4"]
     assert place.get(f"/api/videos/{id}").json()["duration"] == pytest.approx(4, abs=0.2)
     error_of(place.get("/api/videos/000000000000", 404), "NotFound")
@@ -329,9 +341,17 @@ def test_finds_what_is_there_twice_and_believes_those_who_know_better(own: Place
     rest = result["links"] + [link for one in result["groups"] for link in one["links"] if one is not group]
     (link,) = [one for one in rest if {one["a"], one["b"]} == {ids["clip.mp4"], ids["film 1.mp4"]}]
     assert {"query", "target"} <= set(link["segments"][0])
-    assert str(own.folder) not in str(result)
-    table = own.get("/api/duplicates.csv").text
-    assert "'=copy of 0.mp4" in table  # no formula
+    assert {video["path"] for video in group["videos"]} == {
+        str(films / name) for name in ("film 0.mp4", "=copy of 0.mp4")
+    }
+    assert "export" not in result
+    # The downloads are what the command writes, but for how long it took.
+    written = own.folder / "duplicates.csv"
+    with Library.open(own.folder / "library") as library:
+        report = library.duplicates()
+    write_report(report, written)
+    assert own.get("/api/duplicates.csv").text == written.read_text()
+    assert own.get("/api/duplicates.json").json() | {"seconds": 0} == report.to_json() | {"seconds": 0}
     pair = {"a": ids["clip.mp4"], "b": ids["film 1.mp4"]}
     assert own.begin("/api/duplicates/distinct", pair, 200) == {"distinct": True}
     again = own.ended(own.begin("/api/duplicates", {}))["result"]

@@ -64,6 +64,9 @@ def draw(root: Path) -> None:
     part = np.ascontiguousarray(harbour.images[10:90, :, ::-1])
     write_clip(Clip(part, FPS), root / "films" / HOSTILE, crf=30)
     write(root / "films" / "old codec.mp4", list(market.images), rate=int(FPS), codec="mpeg4")
+    tall = draw_scene(13, seconds=6, fps=FPS, size=(256, 144))
+    write_clip(tall, root / "films" / "tall.mp4")
+    write_clip(Clip(np.ascontiguousarray(tall.images[10:50]), FPS), root / "tall clip.mp4")
     write_clip(draw_scene(12, seconds=3, fps=FPS, size=(144, 256)), root / "new" / "regatta.mp4")
     (root / "new" / "cut off.mp4").write_bytes((root / "films" / "harbour.mp4").read_bytes()[:20_000])
     first, last = (round(at * FPS) for at in CLIP)
@@ -107,7 +110,7 @@ def index(address: str) -> None:
         if job["state"] in ("queued", "running"):
             job = asked(f"{address}api/jobs/{job['id']}?wait=60")
     assert job["state"] == "done", job
-    assert job["result"]["added"] == 3
+    assert job["result"]["added"] == 4
 
 
 def asked(url: str, body: Any = None) -> Any:
@@ -146,6 +149,7 @@ def opened(browser: Any, address: str, size: str = "desktop", *, expected: str =
     still = {"reduced_motion": "reduce"}  # nothing plays by itself
     context = browser.new_context(viewport=SIZES[size], **(still | phone | options))
     context.set_default_timeout(WAIT_MS)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = context.new_page()
     complaints: list[str] = []
 
@@ -283,6 +287,28 @@ def test_from_an_upload_to_two_players_in_step(browser: Any, address: str, films
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_a_portrait_video_is_shown_whole(browser: Any, address: str, films: Path, size: str) -> None:
+    with opened(browser, address, size) as page:
+        search(page, films / "tall clip.mp4")
+        page.locator(".hit", has_text="tall.mp4").click()
+        until(page, "[...document.querySelectorAll('.screen-frame video')].length === 2")
+        shapes = page.evaluate(
+            """[...document.querySelectorAll('.screen-frame')].map((frame) => {
+                const [outer, inner] = [frame, frame.firstChild].map((one) => one.getBoundingClientRect());
+                const fit = getComputedStyle(frame.firstChild).objectFit;
+                return { fit, outer: [outer.width, outer.height], inner: [inner.width, inner.height],
+                         room: window.innerHeight };
+            })"""
+        )
+        for shape in shapes:
+            assert shape["fit"] == "contain"
+            assert shape["inner"] == pytest.approx(shape["outer"], abs=1)  # nothing of it lies outside of its box
+            assert shape["outer"][1] > 0.3 * shape["room"]  # a tall video gets a tall box
+            assert shape["outer"][1] < 0.75 * shape["room"]
+        fits(page)
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_a_folder_is_added_and_what_failed_is_shown(browser: Any, address: str, films: Path, size: str) -> None:
     regatta = films / "new" / "regatta.mp4"
     os.utime(regatta, ns=(time.time_ns(), time.time_ns()))
@@ -402,9 +428,10 @@ def test_duplicates_are_shown_marked_and_unmarked(browser: Any, address: str, si
         pair = {"a": a["id"], "b": b["id"]}
         assert marks == [("POST", pair), ("DELETE", pair)]
         assert page.get_by_role("link", name="CSV").get_attribute("href") == "api/duplicates.csv"
-        with page.expect_download() as download:
-            page.get_by_role("link", name="JSON").click()
-        assert json.loads(Path(download.value.path()).read_text()) == result
+        assert page.get_by_role("link", name="JSON").get_attribute("href") == "api/duplicates.json"
+        page.get_by_role("button", name="Copy path of harbour.mp4").first.click()
+        page.get_by_text("Path copied.").wait_for()
+        assert page.evaluate("navigator.clipboard.readText()") == a["path"]
 
         page.get_by_role("link", name="Compare").first.click()
         page.wait_for_selector(".play")

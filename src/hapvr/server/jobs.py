@@ -80,14 +80,15 @@ class Jobs:
         self._library, self._settings, self._metrics = library, settings, metrics
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         names = ("decode_s", "decode_pixels", "decode_frames", "decode_bytes", "stop_s", "held_bytes")
-        common = {"library": str(library)} | {name: getattr(settings, name) for name in names}
+        common = {name: getattr(settings, name) for name in names}
+        common |= {"library": str(library), "roots": settings.root_paths}
         slots = settings.search_slots
         keep = settings.eager
         self.searching = Worker("search", common | {"slots": slots}, slots=slots, keep=keep)
         self.adding = Worker("add", common, cancel_s=60.0, keep=keep)  # time to write what it has described
         self.stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self.last_duplicates: Any = None
+        self.last_duplicates: dict[str, str] | None = None  # the report as "json" and as "csv"
         self._asking = 0
 
     def waiting(self) -> int:
@@ -233,7 +234,7 @@ class Jobs:
             self._end(job, state="failed", error=Problem(500, f"{type(error).__name__}: {error}").to_json())
         else:
             if job.kind == "duplicates":
-                self.last_duplicates = result
+                self.last_duplicates = result.pop("export")  # for downloads; the page has the rest
             job.weight = len(json.dumps(result)) if job.kind != "search" else 1000 + 500 * len(result["hits"])
             self._end(job, state="done", result=result)
 

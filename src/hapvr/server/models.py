@@ -34,6 +34,7 @@ _HIT = {
 _VIDEO = {
     "id": VIDEO_ID,
     "name": "holiday.mp4",
+    "path": "/videos/2026/holiday.mp4",
     "duration": 61.2,
     "frames": 62,
     "width": 1920,
@@ -147,7 +148,9 @@ class LibraryDescription(BaseModel):
     model: str
     codec: str
     rate: float
-    calibrated: bool = Field(description="Whether hits have a probability.")
+    calibration: Literal["library", "model"] | None = Field(
+        description="What probabilities of hits rest on: this library's own videos, or the model's calibration."
+    )
     roots: list[RootInfo]
     max_upload: int = Field(description="Bytes of an upload at most.")
 
@@ -158,6 +161,7 @@ class Video(BaseModel):
     model_config = _example(_VIDEO)
     id: str
     name: str = Field(description="The name of its file.")
+    path: str | None = Field(description="Where its file lies, if that is in one of the server's roots.")
     duration: float
     frames: int
     width: int

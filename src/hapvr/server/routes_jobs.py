@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import csv
-import io
 import os
 from datetime import datetime
 from pathlib import Path as FilePath
@@ -273,28 +271,31 @@ async def duplicates(server: Server, wish: models.DuplicatesRequest) -> Response
 @router.get(
     "/duplicates.csv",
     response_class=Response,
-    responses={200: {"description": "One line a video.", "content": {"text/csv": {}}}, **errors(404)},
+    responses={200: {"description": "One line a link.", "content": {"text/csv": {}}}, **errors(404)},
     tags=["duplicates"],
 )
 async def duplicates_csv(server: Server) -> Response:
-    """The groups that were found last, as a table."""
+    """The links that were found last, as `hapvr duplicates -o FILE.csv` writes them."""
+    return _download(server, "csv", "text/csv; charset=utf-8")
+
+
+@router.get(
+    "/duplicates.json",
+    response_class=Response,
+    responses={200: {"description": "The whole report.", "content": {"application/json": {}}}, **errors(404)},
+    tags=["duplicates"],
+)
+async def duplicates_json(server: Server) -> Response:
+    """What was found last, as `hapvr duplicates -o FILE.json` writes it."""
+    return _download(server, "json", "application/json")
+
+
+def _download(server: Server, form: str, kind: str) -> Response:
     found = server.jobs.last_duplicates
     if found is None:
         raise Problem(404, "No search for duplicates has been done yet.", hint="Begin one: POST /api/duplicates.")
-    stream = io.StringIO()
-    table = csv.writer(stream)
-    columns = ("id", "name", "keep", "why", "duration", "width", "height", "bitrate", "size", "added")
-    table.writerow(("group", *columns))
-    for number, group in enumerate(found["groups"], 1):
-        for video in group["videos"]:
-            table.writerow((number, *(_cell(video.get(column)) for column in columns)))
-    headers = {"Content-Disposition": 'attachment; filename="duplicates.csv"'}
-    return Response(stream.getvalue().encode(errors="replace"), media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _cell(value: Any) -> Any:
-    """A value that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    headers = {"Content-Disposition": f'attachment; filename="duplicates.{form}"'}
+    return Response(found[form].encode(errors="replace"), media_type=kind, headers=headers)
 
 
 @router.post("/duplicates/distinct", response_model=models.Marked, responses=errors(400, 404, 409), tags=["duplicates"])

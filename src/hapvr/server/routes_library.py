@@ -14,7 +14,7 @@ from hapvr.server.media import Source, source_of_query
 from hapvr.server.problems import Problem
 from hapvr.server.security import JSON
 from hapvr.server.state import Server, errors, picture
-from hapvr.server.wording import video_json, without_place
+from hapvr.server.wording import name_of, video_json, without_place
 
 router = APIRouter(prefix="/api")
 VideoId = Annotated[str, Path(description="The id of a video.", examples=[models.VIDEO_ID], max_length=64)]
@@ -55,7 +55,7 @@ async def health(server: Server) -> Response:
 @router.get("/library", response_model=models.LibraryDescription, responses=errors(), tags=["library"])
 async def library(server: Server) -> Response:
     """What the library is made of, and which folders may be added."""
-    info, calibrated = await server.shelf.info(), await server.shelf.is_calibrated()
+    info, calibration = await server.shelf.info(), await server.shelf.calibration()
     return JSON(
         {
             "path": server.shelf.path.name,
@@ -68,7 +68,7 @@ async def library(server: Server) -> Response:
             "model": _model_name(info.model),
             "codec": info.codec,
             "rate": info.rate,
-            "calibrated": calibrated,
+            "calibration": calibration,
             "roots": [{"id": root.id, "name": root.name} for root in server.settings.named_roots.values()],
             "max_upload": server.settings.max_upload,
         }
@@ -90,13 +90,13 @@ async def videos(
 ) -> Response:
     """List videos, sorted by where their files lie."""
     total, records = await server.shelf.page(state=state, warned=warned, text=q, offset=offset, limit=limit)
-    return JSON({"total": total, "videos": [video_json(record) for record in records]})
+    return JSON({"total": total, "videos": [video_json(record, server.settings.root_paths) for record in records]})
 
 
 @router.get("/videos/{id}", response_model=models.Video, responses=errors(404), tags=["library"])
 async def video(server: Server, id: VideoId) -> Response:
     """One video."""
-    return JSON(video_json(await server.shelf.get(id)))
+    return JSON(video_json(await server.shelf.get(id), server.settings.root_paths))
 
 
 @router.delete("/videos/{id}", response_model=models.Removed, responses=errors(404, 409), tags=["library"])
@@ -116,8 +116,8 @@ async def failures(server: Server) -> Response:
     _, records = await server.shelf.page(state="failed", text="", offset=0, limit=1000)
     found: list[dict[str, Any]] = []
     for record in records:
-        told = video_json(record)
-        found.append({"id": record.id, "name": told["name"], "error": without_place(record.error or "", record.path)})
+        error = without_place(record.error or "", record.path)
+        found.append({"id": record.id, "name": name_of(record.path), "error": error})
     return JSON(found)
 
 

@@ -152,6 +152,11 @@ class ServerSettings:
         return self.stall_s + most / self.line_rate
 
     @property
+    def root_paths(self) -> tuple[str, ...]:
+        """The roots as they were given and as links resolve, absolute: paths below them may be shown."""
+        return tuple(dict.fromkeys(form(root) for root in self.roots for form in (os.path.abspath, os.path.realpath)))
+
+    @property
     def named_roots(self) -> dict[str, Root]:
         """The roots by id; the id is of the path, so that it stays when the server starts anew."""
         found = {}

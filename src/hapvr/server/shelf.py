@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from hapvr.errors import HapvrError
 from hapvr.library import Library, LibraryInfo, VideoRecord, calibrating
@@ -53,17 +53,17 @@ class Shelf:
 
         return await self._read(read)
 
-    async def is_calibrated(self) -> bool:
-        """Whether the model can say how probable a match is; told from its description, for it takes long to load."""
+    async def calibration(self) -> Literal["library", "model"] | None:
+        """What probabilities rest on; of a model told from its description, for it takes long to load."""
 
-        def read() -> bool:
+        def read() -> Literal["library", "model"] | None:
             store = self._library.store
             if (store.folder / calibrating.CALIBRATION).is_file():  # fitted on its own videos
-                return True
+                return "library"
             try:
-                return is_calibrated(store.settings.model)
+                return "model" if is_calibrated(store.settings.model) else None
             except (HapvrError, OSError, ValueError, KeyError):  # what is wrong with it, the first search will say
-                return False
+                return None
 
         return await self._read(read)
 

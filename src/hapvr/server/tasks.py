@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import io
+import json
 import os
 import threading
 import time
@@ -23,14 +24,22 @@ from hapvr.comparing import Instant, Verdict
 from hapvr.errors import HapvrError
 from hapvr.features import Features
 from hapvr.library import AddProgress, Library
-from hapvr.library.duplicates import DuplicateProgress, Link
+from hapvr.library.duplicates import DuplicateProgress, Link, report_csv
 from hapvr.library.records import printable
 from hapvr.library.region_cache import RegionCache
 from hapvr.plotting import RAMP
 from hapvr.records import Frames
 from hapvr.server.limiting import be_nice
 from hapvr.server.problems import Problem, status_of
-from hapvr.server.wording import LINK_WORDS, name_of, problem_of, video_json, without_place
+from hapvr.server.wording import (
+    LINK_WORDS,
+    name_of,
+    problem_of,
+    video_json,
+    visible_path,
+    visible_record,
+    without_place,
+)
 from hapvr.server.worker import Call, Task
 from hapvr.similarity import Segment
 from hapvr.similarity.comparator import DOWNSAMPLING
@@ -56,6 +65,7 @@ class LibraryDesk:
 
     def __init__(self, kind: str, settings: dict[str, Any]) -> None:
         self._kind, self._settings = kind, settings
+        self._roots: list[str] = settings["roots"]  # folders whose paths may be shown
         if kind == "add":
             be_nice(10)  # searches are waited for, adding is not
         # Several small tasks side by side are done sooner by one thread each than by all threads one after the other.
@@ -119,7 +129,10 @@ class LibraryDesk:
             durations[record.id] = record.duration
         hits = [
             _hit(hit.id, hit.path, hit.score, hit.verdict, hit.segments, hit.best, durations.get(hit.id, 0.0))
-            | {"warnings": [without_place(text, hit.path) for text in hit.warnings]}
+            | {
+                "path": visible_path(hit.path, self._roots),
+                "warnings": [without_place(text, hit.path) for text in hit.warnings],
+            }
             for hit in result.hits
         ]
         return {
@@ -169,7 +182,7 @@ class LibraryDesk:
             raise Problem(status_of(error), str(error).replace(query["upload"], name)) from error
         upload = _Upload(read.features, read.duration_s or 0.0, read.warnings)
         self._remember(key, upload)
-        call.progress(len(read.features), len(read.features), "searching")
+        call.progress(message="searching")  # how far that is, nobody can say
         return upload
 
     def _remember(self, key: tuple[str, float | None, float | None], upload: _Upload) -> None:
@@ -281,7 +294,8 @@ class LibraryDesk:
         groups = [
             {
                 "videos": [
-                    video_json(one) | {"keep": one is group.keep, "why": group.reason if one is group.keep else None}
+                    video_json(one, self._roots)
+                    | {"keep": one is group.keep, "why": group.reason if one is group.keep else None}
                     for one in group.videos
                 ],
                 "reason": group.reason,
@@ -290,9 +304,11 @@ class LibraryDesk:
             for group in report.groups
         ]
         beside = report.beside
-        named = {id: video_json(report.records[id]) for link in beside for id in (link.a, link.b)}
+        named = {id: video_json(report.records[id], self._roots) for link in beside for id in (link.a, link.b)}
         told = {name: getattr(report, name) for name in ("scored", "pairs", "marked", "threshold", "prior", "seconds")}
-        return {"groups": groups, "links": [_link(link) for link in beside], "videos": named, **told}
+        visible = report.with_records(lambda record: visible_record(record, self._roots))
+        export = {"json": json.dumps(visible.to_json(), indent=2) + "\n", "csv": report_csv(visible)}
+        return {"groups": groups, "links": [_link(link) for link in beside], "videos": named, "export": export, **told}
 
     def distinct(self, arguments: dict[str, Any], _: Call) -> None:
         """Mark two videos as no duplicates."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
 from hapvr.errors import HapvrError
@@ -27,6 +29,16 @@ def name_of(path: str) -> str:
     'a.mp4'
     """
     return shown(os.path.basename(path))
+
+
+def visible_path(path: str, roots: Iterable[str]) -> str | None:
+    """The path of a file that lies in one of the folders that the server was given; None for any other.
+
+    >>> visible_path("/films/new/a.mp4", ["/films"]), visible_path("/home/ann/a.mp4", ["/films"])
+    ('/films/new/a.mp4', None)
+    """
+    inside = any(PurePath(path).is_relative_to(root) for root in roots)
+    return shown(path) if inside and ".." not in PurePath(path).parts else None
 
 
 def without_place(text: str, path: str) -> str:
@@ -56,11 +68,22 @@ def problem_of(error: Exception, library: Path) -> Problem | None:
     return None
 
 
-def video_json(record: VideoRecord) -> dict[str, Any]:
-    """A video as clients see it: its name, never its path."""
+def visible_record(record: VideoRecord, roots: Sequence[str]) -> VideoRecord:
+    """A record as reports may show it: with its path if that is visible, else with its name alone."""
+    return dataclasses.replace(
+        record,
+        path=visible_path(record.path, roots) or name_of(record.path),
+        error=None if record.error is None else without_place(record.error, record.path),
+        warnings=tuple(without_place(text, record.path) for text in record.warnings),
+    )
+
+
+def video_json(record: VideoRecord, roots: Sequence[str]) -> dict[str, Any]:
+    """A video as clients see it: its name, and its path if it lies in one of the server's folders."""
     return {
         "id": record.id,
         "name": name_of(record.path),
+        "path": visible_path(record.path, roots),
         "duration": record.duration,
         "frames": record.frames,
         "width": record.width,

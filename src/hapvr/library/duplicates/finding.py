@@ -70,6 +70,8 @@ def find_duplicates(
     found = list(identical(catalogue, new))
     marked = 0
     hashes = _hashes(catalogue)
+    if progress is not None:
+        progress(DuplicateProgress("pairs", 0, len(pairs), 0.0))  # the model is loaded first, which takes a while
     model = load_model() if pairs else None
     for one, other, link in compared(store, model, catalogue, pairs, float(limit), progress):
         if pair_of(hashes[one], hashes[other]) in marks:

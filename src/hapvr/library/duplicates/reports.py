@@ -133,6 +133,15 @@ class DuplicateReport:
         within = {link for group in self.groups for link in group.links}
         return tuple(link for link in self.links if link not in within)
 
+    def with_records(self, change: Callable[[VideoRecord], VideoRecord]) -> DuplicateReport:
+        """The same report about changed records, such as ones that hide where files lie."""
+        records = {id: change(record) for id, record in self.records.items()}
+        groups = tuple(
+            dataclasses.replace(group, videos=tuple(records[video.id] for video in group.videos))
+            for group in self.groups
+        )
+        return dataclasses.replace(self, groups=groups, records=records)
+
     def to_json(self) -> dict[str, Any]:
         """What `hapvr duplicates --json` prints."""
         groups = [
@@ -236,8 +245,17 @@ def write_report(report: DuplicateReport, path: StrPath) -> None:
     if Path(path).suffix.lower() == ".json":
         write_json(path, report.to_json(), indent=2)
         return
+    write_text(path, report_csv(report))
+
+
+def report_csv(report: DuplicateReport) -> str:
+    """The links of a report as CSV, a row each. No text of it is taken for a formula by a spreadsheet."""
     text = io.StringIO()
     writer = csv.DictWriter(text, CSV_FIELDS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows(report))
-    write_text(path, text.getvalue())
+    writer.writerows({name: _plain_cell(value) for name, value in row.items()} for row in rows(report))
+    return text.getvalue()
+
+
+def _plain_cell(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

@@ -5,6 +5,7 @@ import { h } from "../dom.js";
 import { clock, plural } from "../format.js";
 import { address } from "../router.js";
 import { sureBadge } from "./badge.js";
+import { pathLine } from "./pathline.js";
 import { sentence, timeline } from "./timeline.js";
 
 /** `query` is the side that was searched for: { kind, id, duration }. */
@@ -42,10 +43,17 @@ export function hitCard(hit, query, rank) {
             { label: "Query", duration: query.duration },
             { label: "This video", duration: hit.duration },
           )
-        : h("p", { class: "muted" }, "Alike as a whole; no single stretch stands out."),
+        : h("p", { class: "muted" }, noStretch(hit)),
       best && h("p", { class: "hit-where muted", "aria-hidden": "true" }, sentence(best), more),
+      hit.warnings?.length > 0 && h("p", { class: "hit-warning small-text" }, hit.warnings.join(" ")),
+      pathLine(hit),
     ),
   );
+}
+
+/** A picture matches at an instant; of two videos without a stretch in common nothing does. */
+function noStretch({ match, best }) {
+  return match ? `Matches at ${clock(best.target)}.` : "No stretch of the two matches.";
 }
 
 /** Where both are shown side by side. */

@@ -97,6 +97,7 @@ export class Screen extends EventTarget {
           }
           if (Number.isFinite(video.duration)) this.duration = video.duration;
           this.#video = video;
+          this.#fit(video.videoWidth, video.videoHeight);
           video.addEventListener("ended", () => this.dispatchEvent(new Event("ended")));
           video.addEventListener("seeked", () => this.dispatchEvent(new Event("seeked")));
           this.frame.replaceChildren(video);
@@ -124,7 +125,13 @@ export class Screen extends EventTarget {
     this.#picture.addEventListener("error", () => {
       this.frame.replaceChildren(h("p", { class: "screen-none" }, "No picture of this moment."));
     });
+    this.#picture.addEventListener("load", () => this.#fit(this.#picture.naturalWidth, this.#picture.naturalHeight));
     this.frame.replaceChildren(this.#picture);
+  }
+
+  /** The box takes the shape of what it shows, as far as there is room. */
+  #fit(width, height) {
+    if (width && height) this.frame.style.setProperty("--ratio", `${width} / ${height}`);
   }
 
   #say(text) {

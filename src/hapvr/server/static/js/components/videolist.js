@@ -6,6 +6,7 @@ import { bytes, clock, count, when } from "../format.js";
 import { address } from "../router.js";
 import { searchById } from "../views/results.js";
 import { confirmed, emptyState, errorState, skeleton, toast } from "./notice.js";
+import { pathLine } from "./pathline.js";
 
 const PAGE = 24;
 const WAIT_MS = 250;
@@ -146,6 +147,8 @@ export class VideoList {
         h("p", { class: "row-name" }, video.name, state && h("span", { class: `tag tag-${video.state}` }, state)),
         h("p", { class: "muted small-text" }, facts.join(" · ")),
         video.error && h("p", { class: "failure-why small-text" }, video.error),
+        video.warnings.length > 0 && h("p", { class: "hit-warning small-text" }, video.warnings.join(" ")),
+        pathLine(video),
       ),
       h(
         "div",

@@ -3,6 +3,7 @@
 import { get, media, post } from "../api.js";
 import { linkRow } from "../components/linkrow.js";
 import { emptyState, errorState, skeleton } from "../components/notice.js";
+import { pathLine } from "../components/pathline.js";
 import { jobProgress, ProgressCard } from "../components/progress.js";
 import { announce, h, show } from "../dom.js";
 import { bitrate, bytes, clock, plural } from "../format.js";
@@ -102,7 +103,7 @@ async function watch(view, id) {
 function showResult(view, result) {
   const { groups, links = [] } = result;
   const some = groups.length + links.length > 0;
-  show(view.tools, some && exports(result), lookButton(view, "Look again", "quiet"));
+  show(view.tools, some && exports(), lookButton(view, "Look again", "quiet"));
   if (!some) {
     show(
       view.body,
@@ -145,17 +146,16 @@ function parts(links, { videos = [] }) {
   );
 }
 
-function exports(result) {
-  const file = URL.createObjectURL(new Blob([`${JSON.stringify(result, null, 2)}\n`], { type: "application/json" }));
-  return [
+/** The report as the command writes it. */
+function exports() {
+  return ["csv", "json"].map((form) =>
     h(
       "a",
-      { class: "button quiet small", href: "api/duplicates.csv", download: "duplicates.csv" },
+      { class: "button quiet small", href: `api/duplicates.${form}`, download: `duplicates.${form}` },
       icon("download"),
-      "CSV",
+      form.toUpperCase(),
     ),
-    h("a", { class: "button quiet small", href: file, download: "duplicates.json" }, icon("download"), "JSON"),
-  ];
+  );
 }
 
 function groupCard(group, number) {
@@ -204,5 +204,6 @@ function videoTile(video, reason = null) {
     h("p", { class: "tile-name", title: video.name }, video.name),
     h("p", { class: "muted small-text" }, facts.join(" · ")),
     why && h("p", { class: "tile-why small-text" }, why),
+    pathLine(video),
   );
 }

@@ -8,6 +8,7 @@ import { h, show } from "../dom.js";
 import { bytes, count, lasting, plural } from "../format.js";
 import { icon } from "../icons.js";
 
+const CALIBRATIONS = { library: "calibrated on its own videos", model: "probabilities by the model's calibration" };
 const FIRST = 5; // failures that are shown at once
 
 export async function libraryView(place, { query, signal, title }) {
@@ -51,7 +52,7 @@ function figures(library) {
     `model ${library.model}`,
     `${library.codec} descriptors`,
     `${library.rate} ${library.rate === 1 ? "frame" : "frames"} a second`,
-    library.calibrated ? "calibrated" : "not calibrated",
+    CALIBRATIONS[library.calibration] ?? "not calibrated",
   ];
   return h(
     "section",

@@ -11,7 +11,7 @@ import { jobProgress, ProgressCard } from "../components/progress.js";
 import { Screen } from "../components/screen.js";
 import { transport } from "../components/transport.js";
 import { announce, h, show } from "../dom.js";
-import { span } from "../format.js";
+import { percent, span } from "../format.js";
 import { cancel, resultOf } from "../jobs.js";
 import { fitted } from "../timing.js";
 import { sideFromAddress } from "./results.js";
@@ -37,7 +37,13 @@ export async function matchView(place, { parameters, signal, title }) {
     const { job } = await post("compare", { a: query.id, b: target.id }, { signal });
     signal.addEventListener("abort", () => cancel(job.id).catch(() => {})); // it may have ended, which is as good
     const result = await resultOf(job.id, (now) => card.update(jobProgress(now, TITLES)), { signal });
-    show(head, sureBadge(result));
+    show(
+      head,
+      sureBadge(result),
+      result.prior !== null && h("p", { class: "muted small-text" }, `at a prior of ${percent(result.prior)}`),
+      warned("The query", result.warnings.query),
+      warned("The match", result.warnings.target),
+    );
     await play(body, query, target, result, signal);
   } catch (error) {
     if (error.name === "AbortError" || signal.aborted) return;
@@ -50,6 +56,8 @@ export async function matchView(place, { parameters, signal, title }) {
     );
   }
 }
+
+const warned = (name, texts) => texts.length > 0 && note(`${name}: ${texts.join(" ")}`, { kind: "warning" });
 
 async function play(body, query, target, result, signal) {
   const segments = inStep(result);
@@ -138,7 +146,7 @@ function mostSimilar(matrix) {
 
 /** The matching stretches, to jump to. */
 function places(segments, duet) {
-  if (!segments.length) return note("No single stretch stands out; the players start at the most similar frames.");
+  if (!segments.length) return note("No stretch of the two matches; the players start at the most similar frames.");
   const items = segments.map((segment) =>
     h(
       "li",

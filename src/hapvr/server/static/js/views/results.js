@@ -55,6 +55,7 @@ function showResult(body, heading, result, title) {
   show(
     body,
     about(query, result),
+    result.warnings.length > 0 && note(`The query: ${result.warnings.join(" ")}`, { kind: "warning" }),
     result.hits.some((hit) => hit.probability === null) &&
       note("This model has no calibration: a similarity score from −1 to 1 is shown in place of a probability."),
     likely.length > 0 && [h("h2", { class: "visually-hidden" }, "Matches"), list(likely, 1)],
@@ -63,8 +64,8 @@ function showResult(body, heading, result, title) {
   );
 }
 
-/** Rather the same than not; where no probability is known, whatever has a stretch in common. */
-const isLikely = (hit) => (hit.probability === null ? hit.segments.length > 0 : hit.probability >= 0.5);
+/** What the server calls a match: the same verdict as in the side-by-side view. */
+const isLikely = (hit) => hit.match;
 
 /** Uploads have ids that begin with "q"; those of videos are hexadecimal. */
 const kindOf = (id) => (id.startsWith("q") ? "queries" : "videos");
@@ -87,6 +88,7 @@ function about(query, result) {
     query.still ? "a picture" : clock(query.duration),
     `${plural(result.database, "video")} searched`,
     result.scored < result.database && `${count(result.scored)} compared in full`,
+    result.prior !== null && `probabilities at a prior of ${percent(result.prior)}`,
     seconds > 0 && `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`,
   ].filter(Boolean);
   return h(

@@ -35,7 +35,7 @@ function fill(form, signal) {
   );
   get("library", { signal }).then(
     (library) =>
-      library.calibrated ||
+      library.calibration ||
       show(
         calibration,
         note("This library's model has no calibration: there are no probabilities, and the threshold has no effect.", {

@@ -1,0 +1,32 @@
+// Where a file lies, if the server may tell, with a button that copies it.
+
+import { announce, h } from "../dom.js";
+import { icon } from "../icons.js";
+import { toast } from "./notice.js";
+
+/** A line for a video with a `path`; nothing for one whose path is not told. */
+export function pathLine({ path, name }) {
+  if (!path) return null;
+  const copy = h(
+    "button",
+    {
+      type: "button",
+      class: "button quiet small copy-path",
+      "aria-label": `Copy path of ${name}`,
+      onclick: () => put(path),
+    },
+    icon("copies"),
+    "Copy path",
+  );
+  return h("p", { class: "path-line muted small-text" }, h("span", { class: "path-text", title: path }, path), copy);
+}
+
+async function put(path) {
+  try {
+    await navigator.clipboard.writeText(path);
+    announce("The path was copied.");
+    toast("Path copied.");
+  } catch {
+    toast("The browser does not let this page copy: select the path by hand.", { kind: "error" });
+  }
+}
