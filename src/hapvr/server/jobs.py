@@ -239,8 +239,9 @@ class Jobs:
             self._end(job, state="done", result=result)
 
     def _end(self, job: Job, **values: Any) -> None:
-        job.change(finished=_now(), **values)
-        self._metrics.job(job)
+        finished = _now()
+        job.change(finished=finished, **values)
+        self._metrics.job(job.kind, job.state, (finished - job.created).total_seconds())
         took = None if job.started is None or job.finished is None else (job.finished - job.started).total_seconds()
         log.info(
             "job", extra={"job": job.id, "kind": job.kind, "state": job.state, "seconds": took, "error": job.error}

@@ -6,10 +6,6 @@ import bisect
 import sys
 import threading
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from hapvr.server.jobs import Job
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
@@ -62,13 +58,12 @@ class Metrics:
             self._requests[key] = self._requests.get(key, 0) + 1
             self._times.setdefault(route, Histogram()).add(seconds)
 
-    def job(self, job: Job) -> None:
+    def job(self, kind: str, state: str, seconds: float) -> None:
         """Count a job that is over; its time is from when it was asked for."""
         with self._lock:
-            key = (job.kind, job.state)
-            self._jobs[key] = self._jobs.get(key, 0) + 1
-            if job.finished is not None and job.state == "done":
-                self._job_times.setdefault(job.kind, Histogram()).add((job.finished - job.created).total_seconds())
+            self._jobs[kind, state] = self._jobs.get((kind, state), 0) + 1
+            if state == "done":
+                self._job_times.setdefault(kind, Histogram()).add(seconds)
 
     def text(self, gauges: Iterable[tuple[str, str, float]], closed: Mapping[str, int]) -> str:
         """The page; `gauges` are name, help and value, `closed` counts connections by the reason for closing them."""

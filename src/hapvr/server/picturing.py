@@ -26,8 +26,8 @@ _PREVIEW_FPS, _PREVIEW_SIDE = 10.0, 270
 _TIME_BASE = Fraction(1, 12_800)
 
 
-class PictureDesk:
-    """The desk of the worker for pictures."""
+class PictureTasks:
+    """What the worker for pictures can do."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings

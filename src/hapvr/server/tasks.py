@@ -60,8 +60,8 @@ class _Upload:
     warnings: tuple[str, ...]  # what was wrong with its file
 
 
-class LibraryDesk:
-    """The desk of a worker with a library: one searches, the other writes."""
+class LibraryTasks:
+    """What a worker with a library can do: one searches, the other writes."""
 
     def __init__(self, kind: str, settings: dict[str, Any]) -> None:
         self._kind, self._settings = kind, settings

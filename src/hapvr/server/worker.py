@@ -1,4 +1,4 @@
-"""The process behind a `Worker`: python -m hapvr.server.worker KIND.
+"""The loop of a worker process: tasks come in as lines of JSON, answers go out.
 
 The first line of its input holds its settings; then follow tasks, and cancellations of tasks. It ends when its input
 does: if the server is killed, so are its workers.
@@ -14,7 +14,6 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import IO, Any, Protocol
 
 from hapvr.errors import HapvrError
@@ -63,7 +62,7 @@ class Call:
 Task = Callable[[dict[str, Any], Call], Any]
 
 
-class Desk(Protocol):
+class TaskSet(Protocol):
     """What a kind of worker can do."""
 
     def ready(self) -> dict[str, Any]:
@@ -73,11 +72,11 @@ class Desk(Protocol):
         """The tasks by name."""
 
 
-class _Office:
+class _TaskRunner:
     """Tasks that come in, done by so many threads, and answers that go out."""
 
-    def __init__(self, desk: Desk, out: IO[bytes], slots: int) -> None:
-        self._tasks, self._out = desk.tasks(), out
+    def __init__(self, tasks: TaskSet, out: IO[bytes], slots: int) -> None:
+        self._tasks, self._out = tasks.tasks(), out
         self._lock = threading.Lock()
         self._calls: dict[int, Call] = {}
         self._waiting: queue.SimpleQueue[tuple[Call, dict[str, Any]] | None] = queue.SimpleQueue()
@@ -131,32 +130,18 @@ class _Office:
             self.send({"number": call.number} | answer)
 
 
-def _desk(kind: str, settings: dict[str, Any]) -> Desk:
-    if kind in ("search", "add"):
-        from hapvr.server.tasks import LibraryDesk
-
-        return LibraryDesk(kind, settings)
-    from hapvr.server.picturing import PictureDesk
-
-    return PictureDesk(settings)
-
-
-def serve(make: Callable[[dict[str, Any]], Desk]) -> None:
+def serve(make: Callable[[dict[str, Any]], TaskSet]) -> None:
     """The life of a worker; `make` is given its settings."""
     # Answers go where standard output was; whatever a library prints goes to stderr.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     source = sys.stdin.buffer
     settings = json.loads(source.readline())
-    desk = make(settings)
-    ready = desk.ready()
-    office = _Office(desk, out, int(settings.get("slots", 1)))
-    office.send({"ready": ready})
+    tasks = make(settings)
+    ready = tasks.ready()
+    runner = _TaskRunner(tasks, out, int(settings.get("slots", 1)))
+    runner.send({"ready": ready})
     for line in source:
-        office.take(json.loads(line))
-    office.close(float(settings.get("stop_s", 10.0)))
+        runner.take(json.loads(line))
+    runner.close(float(settings.get("stop_s", 10.0)))
     os._exit(0)  # threads of libraries are not waited for
-
-
-if __name__ == "__main__":
-    serve(partial(_desk, sys.argv[1]))

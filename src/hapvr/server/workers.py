@@ -1,7 +1,7 @@
 """Processes that do what the event loop must not: decode and compute.
 
-A worker is a process of its own (`hapvr.server.worker`) that takes tasks and gives answers as lines of JSON on its
-standard input and output: nothing that could run code is read back. It does so many tasks at a time. A worker that dies
+A worker is a process of its own (`hapvr.server.worker_process`) that takes tasks and gives answers as lines of JSON on
+its standard input and output: nothing that could run code is read back. It does so many tasks at a time. A worker that dies
 fails the tasks it was at, with a sentence that says how it died, and is started again: for the next task, or at once.
 """
 
@@ -52,14 +52,14 @@ class Worker:
     (it could not be started the last time). Until it is ready, `trouble` says why it last ended or did not start.
 
     Args:
-        kind: what it does, see `hapvr.server.worker`.
+        kind: what it does, see `hapvr.server.worker_process`.
         settings: what it is told first.
         slots: tasks that it does at a time.
         cancel_s: seconds after which it is killed if it does not give up a task.
         keep: start it again by itself when it has ended, at once and then at growing intervals; else for the next task.
     """
 
-    module = "hapvr.server.worker"
+    module = "hapvr.server.worker_process"
 
     def __init__(
         self,
