@@ -6,13 +6,35 @@ import importlib
 import inspect
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import typer
 from typer.main import get_command
 
 from hapvr.cli.app import PANELS, app
 
-LAYERS = ["backbones", "features", "similarity", "losses", "evaluation", "training", "conversion", "paper", "library"]
+# The packages and modules that people import from, the everyday ones first.
+MODULES = [
+    "hapvr",
+    "hapvr.comparing",
+    "hapvr.library",
+    "hapvr.model",
+    "hapvr.batch",
+    "hapvr.evaluating",
+    "hapvr.video.decode",
+    "hapvr.synthetic.films",
+    "hapvr.synthetic.edits",
+    "hapvr.synthetic.benchmark",
+    "hapvr.backbones",
+    "hapvr.features",
+    "hapvr.similarity",
+    "hapvr.losses",
+    "hapvr.training",
+    "hapvr.evaluation",
+    "hapvr.paper",
+    "hapvr.conversion",
+    "hapvr.errors",
+]
 OPENED = ["Library"]  # classes whose methods are listed too
 HERE = Path(__file__).parent
 
@@ -35,12 +57,20 @@ def signature(name: str, thing: object) -> str:
     return f"{name}{inspect.Signature(shown)}"
 
 
+def public_names(module: ModuleType) -> list[str]:
+    """What a module offers: its `__all__`, or the functions and classes that it defines."""
+    if hasattr(module, "__all__"):
+        return [name for name in module.__all__ if not name.startswith("__")]
+    own = inspect.getmembers(module, lambda one: inspect.isfunction(one) or inspect.isclass(one))
+    return [name for name, thing in own if not name.startswith("_") and thing.__module__ == module.__name__]
+
+
 def api() -> str:
     lines = ["# The library", "", "Written by `make docs` from the docstrings; `help(name)` shows the rest.", ""]
-    for layer in LAYERS:
-        module = importlib.import_module(f"hapvr.{layer}")
-        lines += [f"## hapvr.{layer}", "", first_paragraph(module), ""]
-        for name in module.__all__:
+    for path in MODULES:
+        module = importlib.import_module(path)
+        lines += [f"## {path}", "", first_paragraph(module), ""]
+        for name in public_names(module):
             thing = getattr(module, name)
             if not callable(thing):
                 value = ", ".join(map(str, thing)) if isinstance(thing, dict) else thing

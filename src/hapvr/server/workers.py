@@ -1,8 +1,9 @@
 """Processes that do what the event loop must not: decode and compute.
 
 A worker is a process of its own (`hapvr.server.worker_process`) that takes tasks and gives answers as lines of JSON on
-its standard input and output: nothing that could run code is read back. It does so many tasks at a time. A worker that dies
-fails the tasks it was at, with a sentence that says how it died, and is started again: for the next task, or at once.
+its standard input and output: nothing that could run code is read back. It does a fixed number of tasks at a time. A
+worker that dies fails the tasks it was at, with a sentence that says how it died, and is started again: for the next
+task, or at once.
 """
 
 from __future__ import annotations
