@@ -247,10 +247,14 @@ def test_the_list_itself_is_checked_and_must_be_there(library: Library) -> None:
     with pytest.raises(StorageError, match=r"checksums\.json' cannot be read: its checksum is not that of its content"):
         reopened(library)
     path.unlink()
-    with pytest.raises(StorageError, match=r"checksums\.json' is missing"):
+    with pytest.raises(StorageError, match=r"checksums\.json' is missing. Restore it from a copy, or write") as told:
         reopened(library)
     path.write_text(text)
-    assert reopened(library).info().videos == 3
+    assert reopened(library).info().unchecked == 0
+    path.write_text(str(told.value).partition("or write ")[2].partition(" into it")[0])
+    assert reopened(library).info().unchecked == 12
+    fill(library, {"new": drawn(8, 3)})
+    assert reopened(library).info().unchecked == 0
 
 
 # --- contents --------------------------------------------------------------------------------------------------------
@@ -421,6 +425,14 @@ def test_a_library_from_before_there_were_checksums_is_read_as_it_is(old: Path, 
     assert code == 0
     assert "6 files have no checksum" in out
     assert {path: path.read_bytes() for path in files} == files  # reading changes nothing
+
+
+def test_a_table_without_checksums_that_lacks_a_column_is_refused(old: Path) -> None:
+    path = next((old / "versions/0001/videos.lance/_versions").glob("*.manifest"))
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"content_hash", b"content_hush"))
+    with pytest.raises(StorageError, match=r"The table 'videos' of .* has no column 'content_hash'"):
+        reopened(old)
 
 
 def test_the_next_change_of_an_older_library_adds_checksums(old: Path, run: Run) -> None:

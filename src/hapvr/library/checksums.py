@@ -33,6 +33,10 @@ from hapvr.storage import read_document, write_document
 CHECKSUMS = "checksums.json"
 REMEDY = "Restore the library from a copy, or add the videos to a new one."
 _FORMAT = 1
+_LIST_REMEDY = (
+    f'Restore it from a copy, or write {{"format": {_FORMAT}, "kept": [], "tables": {{}}}} into it: then what there is '
+    "counts unchecked, and gets new checksums with the next change."
+)
 _BLOCK = 16 * 2**20  # bytes that have a checksum of their own: threads share a large file
 _CHUNK = 2**20  # bytes that are read at a time
 _THREADS = 4
@@ -93,7 +97,7 @@ def read_listing(folder: Path) -> Listing | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(f"'{shown(path)}' cannot be read: {error} {REMEDY}") from error
+        raise StorageError(f"'{shown(path)}' cannot be read: {error} {_LIST_REMEDY}") from error
 
 
 def write_listing(folder: Path, listing: Listing) -> None:
@@ -311,9 +315,11 @@ class Guard:
             return
         listing = read_listing(self.folder)
         if listing is None and self._listed:
-            raise StorageError(f"'{shown(self.folder / CHECKSUMS)}' is missing. {REMEDY}")
+            raise StorageError(f"'{shown(self.folder / CHECKSUMS)}' is missing. {_LIST_REMEDY}")
         self._state, self.listing = state, listing or Listing()
         self._listed |= listing is not None
+        tables = self.listing.tables.items()
+        self._checked &= {(name, file, one) for name, table in tables for file, one in table.files.items()}
 
     def check(self, name: str, *, version: int | None, whole: bool) -> None:
         """Raise `StorageError` if files of a table are not what was written.

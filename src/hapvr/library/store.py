@@ -353,6 +353,7 @@ class Store:
                         raise EngineError("not found")
                     table = engine.call(lambda: self._database.open_table(name))
                     self._check(name, version=engine.call(lambda: table.version))
+                    self._require_columns(name, table.schema.names)
                     self._tables[name] = table
                 except EngineError as error:
                     if "not found" not in str(error):
@@ -360,6 +361,12 @@ class Store:
                     self._check(name, version=None)
                     return None
             return self._tables[name]
+
+    def _require_columns(self, name: str, columns: Collection[str]) -> None:
+        """Raise `StorageError` if a table is not what it should be: one without checksums may be damaged."""
+        if lacking := [column for column in tables.COLUMNS[name] if column not in columns]:
+            place = shown(self.folder)
+            raise StorageError(f"The table '{name}' of '{place}' has no column '{lacking[0]}': it is damaged. {REMEDY}")
 
     def _follow(self, name: str) -> None:
         """Bring a table that is open to its latest version, and check the files that are new."""

@@ -86,6 +86,14 @@ def frames_schema(dims: int) -> pa.Schema:
     )
 
 
+COLUMNS = {
+    VIDEOS: VIDEOS_SCHEMA.names,
+    REGIONS: ["key", "frames", "regions", "dims", "times", "low", "crc32", "data"],
+    FRAMES: frames_schema(1).names,
+}
+"""What each table has in libraries of every release."""
+
+
 # --- videos ----------------------------------------------------------------------------------------------------------
 
 
