@@ -23,9 +23,9 @@ import torch
 
 from hapvr.errors import StorageError
 from hapvr.features import Features
-from hapvr.library import Library, calibrating, store
+from hapvr.library import Library, library_calibration, store
 from hapvr.library.candidates import find_candidates
-from hapvr.library.records import VideoRecord
+from hapvr.library.results import VideoRecord
 from hapvr.library.run_vectors import find_runs
 from hapvr.library.store import NewVideo
 from hapvr.model import Model
@@ -62,7 +62,7 @@ def make_library(path: Path) -> Path:
         generator = np.random.default_rng(0)
         fitted = fit_calibration(generator.normal(0.7, 0.1, 60).clip(-1, 1), generator.normal(0.1, 0.1, 400))
         with library.writing("a test") as tables:
-            calibrating.save(tables, fitted)
+            library_calibration.save(tables, fitted)
     return path
 
 

@@ -19,7 +19,7 @@ from hapvr.errors import ConfigError, DataError, DecodeError, StorageError
 from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
 from hapvr.interrupts import uninterrupted
-from hapvr.library import AddProgress, Library, adding, run_vectors, store, upkeep
+from hapvr.library import AddProgress, Library, adding, engine, run_vectors, store
 from hapvr.library.store import NewVideo, Store
 from hapvr.storage import blake2b_file
 from hapvr.video import file_tasks
@@ -50,7 +50,7 @@ def test_files_are_described_once_and_then_left_alone(library: Library, folder: 
     (folder / "notes.txt").write_text("no video")
     seen: list[AddProgress] = []
     report = library.add([folder], progress=seen.append)
-    assert (report.added, report.frames, report.passed_over, report.failed) == (3, 9, 1, ())
+    assert (report.added, report.frames, report.skipped, report.failed) == (3, 9, 1, ())
     assert [(one.done, one.total) for one in seen] == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert seen[-1].current == str(folder / "deep" / "c.mp4")
     toy.check(library, files)
@@ -365,7 +365,7 @@ def test_names_in_any_encoding_come_back_as_they_were(library: Library, folder: 
             file.write(b"nothing" if name.startswith(b"bad") else b"video %d 3" % seed)
     report = library.add([folder])
     assert (report.added, len(report.failed)) == (4, 1)
-    assert library.store.catalogue().paths == sorted(os.path.join(os.fsencode(folder), name) for name in names)
+    assert library.store.catalog().paths == sorted(os.path.join(os.fsencode(folder), name) for name in names)
     assert library.add([folder]).unchanged == 5
     for record in library.videos():
         assert os.path.lexists(record.path)
@@ -390,7 +390,7 @@ def test_ten_thousand_tiny_files_take_little(library: Library, folder: Path) -> 
 def test_many_commits_are_put_together(library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "BATCH", 1)
     monkeypatch.setattr(adding, "_MAINTAIN_EVERY", 8)
-    monkeypatch.setattr(upkeep, "_FRAGMENTS", 8)
+    monkeypatch.setattr(engine, "_FRAGMENTS", 8)
     for number in range(40):
         toy.write(folder, f"{number}.mp4", number, 1)
     library.add([folder])

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.features import Features
-from hapvr.library import Library, calibrating, versions
-from hapvr.library.calibrating import CALIBRATION, CalibrationProgress, expectation
-from hapvr.library.records import VideoRecord
+from hapvr.library import Library, library_calibration, versions
+from hapvr.library.library_calibration import CALIBRATION, CalibrationProgress, expectation
+from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration, fit_calibration
@@ -87,7 +87,7 @@ def test_it_is_fitted_on_copies_and_other_pairs_kept_and_used(library: Library) 
     told: list[CalibrationProgress] = []
     report = library.calibrate(copies=20, pairs=200, progress=told.append)
     calibration = report.calibration
-    linked = len(calibrating._linked(library.store, library.base_model, lambda _: None))
+    linked = len(library_calibration._linked(library.store, library.base_model, lambda _: None))
     assert calibration.positives == 20
     drawn = math.ceil((1 + math.sqrt(801)) / 2)  # 15 videos give 210 pairs
     assert drawn * (drawn - 1) - 2 * linked <= calibration.negatives <= drawn * (drawn - 1)
@@ -96,7 +96,7 @@ def test_it_is_fitted_on_copies_and_other_pairs_kept_and_used(library: Library) 
     assert report.failed == ()
     # It is used from now on, here and by whoever opens the library next.
     for score in (-0.2, 0.3, 0.9):
-        for model in (library.model, calibrating.calibrated(eye(), library.store)):  # type: ignore[arg-type]
+        for model in (library.model, library_calibration.calibrated(eye(), library.store)):  # type: ignore[arg-type]
             assert model.calibration is not None
             assert model.calibration.probability(score) == calibration.probability(score)
     hits = library.search(library.videos()[0].id, k=3).hits
@@ -128,11 +128,11 @@ def test_expectations_are_counted_by_hand() -> None:
 
 
 def test_a_duplicate_is_no_pair_without_a_match(library: Library) -> None:
-    keys = sorted(library.store.catalogue().keys.tolist())
-    plain = calibrating._negative(library.store, library.model, keys, set(), 10**6, 0, lambda _: None)
+    keys = sorted(library.store.catalog().keys.tolist())
+    plain = library_calibration._negative(library.store, library.model, keys, set(), 10**6, 0, lambda _: None)
     assert len(plain) == FILMS * (FILMS - 1)
     pair = frozenset(keys[:2])
-    fewer = calibrating._negative(library.store, library.model, keys, {pair}, 10**6, 0, lambda _: None)
+    fewer = library_calibration._negative(library.store, library.model, keys, {pair}, 10**6, 0, lambda _: None)
     one, other = (library.store.features(key).regions for key in keys[:2])
     left_out = [library.model.similarity.score(one, other).item(), library.model.similarity.score(other, one).item()]
     assert len(fewer) == len(plain) - 2
@@ -149,13 +149,13 @@ def drawn_scores(
 ) -> None:
     """Calibrating with these scores, and without editing videos; in a library of so many, as it seems."""
     one = library.videos()[0]
-    copies = [calibrating._Copy(one, "none", library.features(one.id).regions, None)] * len(positive)
-    monkeypatch.setattr(calibrating, "_copies", lambda *_: copies)
-    monkeypatch.setattr(calibrating, "_linked", lambda *_: set())
-    monkeypatch.setattr(calibrating, "_positive", lambda *_: np.array(positive))
-    monkeypatch.setattr(calibrating, "_negative", lambda *_: np.array(negative))
+    copies = [library_calibration._Copy(one, "none", library.features(one.id).regions, None)] * len(positive)
+    monkeypatch.setattr(library_calibration, "_copies", lambda *_: copies)
+    monkeypatch.setattr(library_calibration, "_linked", lambda *_: set())
+    monkeypatch.setattr(library_calibration, "_positive", lambda *_: np.array(positive))
+    monkeypatch.setattr(library_calibration, "_negative", lambda *_: np.array(negative))
     if videos is not None:
-        monkeypatch.setattr(calibrating, "_different", lambda _: dict.fromkeys(range(videos), one))
+        monkeypatch.setattr(library_calibration, "_different", lambda _: dict.fromkeys(range(videos), one))
 
 
 def test_too_few_pairs_without_a_match_are_refused(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +205,8 @@ def test_without_files_or_videos_it_refuses(library: Library, tmp_path: Path) ->
             empty.calibrate()
     with library.writing("a test") as store:
         gone = [dataclasses.replace(one, path="/nowhere" + one.path) for one in library.videos()]
-        catalogue = store.catalogue()
-        keys = [int(catalogue.keys[catalogue.row(one.id)]) for one in gone]
+        catalog = store.catalog()
+        keys = [int(catalog.keys[catalog.row(one.id)]) for one in gone]
         store.put(list(zip(gone, keys, strict=True)), moved=[one.id for one in gone])
     with pytest.raises(DataError, match=r"None of the files .* Bring some of them back"):
         library.calibrate()
@@ -219,7 +219,9 @@ def test_files_that_cannot_be_read_are_named(library: Library, tmp_path: Path) -
     with library.writing("a test") as store:
         features = library.features("3")
         store.write([NewVideo(record("bad", "hashbad", len(features), path=str(bad)), store.new_key(), features)])
-    made = list(calibrating._copies([library.get("bad"), library.get("3")], library.model, 2, 0, lambda _: None))
+    made = list(
+        library_calibration._copies([library.get("bad"), library.get("3")], library.model, 2, 0, lambda _: None)
+    )
     assert sorted((copy.record.id, copy.regions is None, copy.error is None) for copy in made) == [
         ("3", False, True),
         ("bad", True, False),
@@ -236,7 +238,7 @@ def test_a_damaged_file_is_named_and_so_is_one_that_is_gone(library: Library) ->
     rng = np.random.default_rng(0)
     fitted = fit_calibration(rng.uniform(0.2, 1, 50), rng.uniform(-1, 0.6, 500))
     with library.writing("a test") as store:
-        path = calibrating.save(store, fitted)
+        path = library_calibration.save(store, fitted)
     assert library.model.calibration is not None
     path.write_text(path.read_text()[:100])
     with pytest.raises(StorageError, match=r"calibration\.json' is damaged.*fit it again: hapvr calibrate"):
@@ -256,12 +258,12 @@ def test_it_belongs_to_the_model_that_was_there(library: Library, monkeypatch: p
 
     def slow(*_: Any) -> Any:
         for one in library.videos() * 2:
-            yield calibrating._Copy(one, "none", library.features(one.id).regions, None)
+            yield library_calibration._Copy(one, "none", library.features(one.id).regions, None)
         settings = dataclasses.replace(library.settings, rate=2.0)
         versions.write_settings(library.store.folder, settings)
         library._store = type(library.store)(library.store.folder)
 
-    monkeypatch.setattr(calibrating, "_copies", slow)
+    monkeypatch.setattr(library_calibration, "_copies", slow)
     with pytest.raises(StorageError, match="rebuilt meanwhile"):
         library.calibrate(copies=20, pairs=200)
     assert not (library.store.folder / CALIBRATION).exists()

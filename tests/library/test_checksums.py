@@ -20,7 +20,7 @@ from hapvr import storage
 from hapvr.errors import StorageError
 from hapvr.library import Library, checksums, engine, store, versions
 from hapvr.library.checksums import FileSum, find_all_damage, find_damage, list_table, newest_manifest, sum_file
-from hapvr.library.marks import MARKS, read_marks
+from hapvr.library.duplicates.marks import MARKS, read_marks
 from hapvr.library.tables import FRAMES, REGIONS, VIDEOS
 from tests.library import toy
 from tests.library.conftest import Run
@@ -261,7 +261,7 @@ def test_the_list_itself_is_checked_and_must_be_there(library: Library) -> None:
 
 
 def test_a_content_that_is_damaged_names_its_video_and_the_remedy_is_true(library: Library) -> None:
-    stored = next(library.store.stored([int(library.store.catalogue().keys[1])]))
+    stored = next(library.store.stored([int(library.store.catalog().keys[1])]))
     path = data_file(library, REGIONS, stored.data[100:200])
     flip(path, 8 * path.read_bytes().find(stored.data[100:200]))
     opened = reopened(library)
@@ -278,7 +278,7 @@ def test_a_content_that_is_damaged_names_its_video_and_the_remedy_is_true(librar
 
 
 def test_a_content_that_went_without_its_record_is_told(library: Library) -> None:
-    key = int(library.store.catalogue().keys[1])
+    key = int(library.store.catalog().keys[1])
     with library.writing("a test") as tables:
         tables._write(REGIONS, lambda: tables._tables[REGIONS].delete(f"key = {key}"))
     for opened in (library, reopened(library)):
@@ -443,7 +443,7 @@ def test_the_next_change_of_an_older_library_adds_checksums(old: Path, run: Run)
     with reopened(old) as library:
         assert [hit.id for hit in library.search("film", exact=True).hits] == ["copy", "new", "other"]
         before = library.features("film")
-        stored = next(library.store.stored([int(library.store.catalogue().keys[1])]))
+        stored = next(library.store.stored([int(library.store.catalog().keys[1])]))
         path = data_file(library, REGIONS, stored.data[:64])
     assert stored.timestamps is not None
     place = path.read_bytes().find(stored.timestamps.tobytes())

@@ -52,7 +52,7 @@ def test_films_are_described_as_the_model_describes_them(made: tuple[Path, dict[
     library, report = made
     names = sorted(Path(one["path"]).name for one in report["failed"])
     assert names == ["bad.mp4", "caf\\xe9.mp4", "pipe.mp4"]
-    assert (report["added"], report["passed_over"], report["frames"]) == (2, 1, 48)
+    assert (report["added"], report["skipped"], report["frames"]) == (2, 1, 48)
     with Library.open(library) as opened:
         assert opened.model.name == "lite"
         for record in opened.videos(state="ready"):

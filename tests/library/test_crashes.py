@@ -98,7 +98,7 @@ def test_nothing_acknowledged_is_lost_however_often_the_writer_is_killed(nursery
             held[name] = (folder / name).read_text()
         with Library.open(path) as reader:
             toy.check_whole(reader)
-            paths = reader.store.catalogue().paths
+            paths = reader.store.catalog().paths
             found = {os.path.basename(os.fsdecode(paths[row])): one for row, one in toy.contents(reader).items()}
             for name, text in held.items():
                 torch.testing.assert_close(found[name].regions, toy.features_of(text).regions)
@@ -107,7 +107,7 @@ def test_nothing_acknowledged_is_lost_however_often_the_writer_is_killed(nursery
     files = [folder / name for name in os.listdir(folder)]
     toy.check(library, files)
     store = library.store
-    named = set(store.catalogue().keys.tolist())
+    named = set(store.catalog().keys.tolist())
     assert set(store._keys("regions").tolist()) == set(store._keys("frames").tolist()) == named  # nothing is left over
     report = library.add([folder])
     assert report.unchanged == len(files)
@@ -135,7 +135,7 @@ def test_a_rebuild_that_is_killed_goes_on_and_the_old_version_answers(nursery: N
         with Library.open(path) as reader:
             building = versions.unfinished_version(path)
             if building is not None:
-                count = len(Store(versions.version_folder(path, building)).catalogue())
+                count = len(Store(versions.version_folder(path, building)).catalog())
                 assert count >= done  # it goes on from where it was
                 done = count
             assert reader.info().videos == 60

@@ -20,23 +20,24 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError
 from hapvr.features import Features
-from hapvr.library import Library, aligning
-from hapvr.library.aligning import align
+from hapvr.library import Library
 from hapvr.library.duplicates import (
     CSV_FIELDS,
     THRESHOLD,
     DuplicateProgress,
     Link,
-    best_first,
+    alignment,
+    compute_strength,
     find_duplicates,
-    grouped,
-    pairs,
+    finder,
+    group_links,
+    rank_copies,
     report_csv,
     rows,
-    strength_of,
 )
-from hapvr.library.marks import pair_of
-from hapvr.library.records import VideoRecord
+from hapvr.library.duplicates.alignment import align
+from hapvr.library.duplicates.marks import make_pair
+from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.video.sampling import SamplingConfig
@@ -75,7 +76,7 @@ def slow_share(matrix: Any, times: list[float], others: list[float], speeds: Seq
 
 def test_shares_are_those_of_a_slow_loop() -> None:
     rng = np.random.default_rng(0)
-    speeds = [1.0, -1.0, *aligning._SPEEDS, *-aligning._SPEEDS]
+    speeds = [1.0, -1.0, *alignment._SPEEDS, *-alignment._SPEEDS]
     for trial in range(12):
         lengths = rng.integers(4, 30, 2).tolist()
         a, b = (np.cumsum(rng.uniform(0.4, 0.6, length)) for length in lengths)
@@ -140,12 +141,12 @@ def test_without_order_nothing_is_in_step() -> None:
 
 def test_strength_falls_with_either_factor_and_a_still_picture_counts_by_its_score() -> None:
     values = np.linspace(0, 1, 21)
-    grid = np.array([[strength_of(score, agreement) for agreement in values] for score in values])
+    grid = np.array([[compute_strength(score, agreement) for agreement in values] for score in values])
     assert (np.diff(grid, axis=0) >= 0).all()
     assert (np.diff(grid, axis=1) >= 0).all()
     assert ((grid >= 0) & (grid <= 1)).all()
-    assert strength_of(-0.5, 1.0) == 0
-    assert strength_of(0.84, 0.0) < THRESHOLD < strength_of(0.9, 0.0)
+    assert compute_strength(-0.5, 1.0) == 0
+    assert compute_strength(0.84, 0.0) < THRESHOLD < compute_strength(0.9, 0.0)
 
 
 # --- a library of drawn vectors --------------------------------------------------------------------------------------
@@ -264,7 +265,7 @@ def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(base: 
     expected = [base.model.similarity.score(one, other).item(), base.model.similarity.score(other, one).item()]
     assert link.scores == pytest.approx(expected, abs=1e-5)
     assert link.score == link.scores[0] == max(link.scores)
-    assert link.strength == pytest.approx(strength_of(link.score, link.agreement), abs=5e-3)  # of products in bfloat16
+    assert link.strength == pytest.approx(compute_strength(link.score, link.agreement), abs=5e-3)  # bfloat16
 
 
 def test_a_higher_threshold_leaves_a_part_of_the_links(base: Library) -> None:
@@ -363,7 +364,7 @@ def link(a: str, b: str, kind: Any = "duplicate", strength: float = 0.9) -> Link
 def test_groups_are_what_duplicates_connect() -> None:
     records = {name: record(name, name, 20) for name in "abcdefg"}
     links = [link("a", "b"), link("b", "c"), link("d", "e", "identical"), link("f", "a", "contained"), link("f", "g")]
-    groups = grouped(links, records)
+    groups = group_links(links, records)
     assert [sorted(video.id for video in group.videos) for group in groups] == [["a", "b", "c"], ["d", "e"], ["f", "g"]]
     # Slowly: whoever can be reached over duplicates.
     reach = {name: {name} for name in records}
@@ -373,14 +374,14 @@ def test_groups_are_what_duplicates_connect() -> None:
                 joined = reach[one.a] | reach[one.b]
                 reach[one.a], reach[one.b] = joined, joined
     assert all({video.id for video in group.videos} <= reach[group.keep.id] for group in groups)
-    marks = frozenset({pair_of("a", "c")})
-    assert [len(group.videos) for group in grouped(links, records, marks)] == [2, 2, 2]
+    marks = frozenset({make_pair("a", "c")})
+    assert [len(group.videos) for group in group_links(links, records, marks)] == [2, 2, 2]
 
 
 def test_the_copy_to_keep_and_why() -> None:
     def kept(*records: VideoRecord) -> tuple[str, str]:
-        ordered, reason = best_first(records)
-        again, _ = best_first(records[::-1])
+        ordered, reason = rank_copies(records)
+        again, _ = rank_copies(records[::-1])
         assert [one.id for one in ordered] == [one.id for one in again]
         return ordered[0].id, reason
 
@@ -416,9 +417,9 @@ def test_a_link_is_no_copy_and_never_the_one_to_keep(tmp_path: Path) -> None:
     link, film, copy = (
         record(name, "h", 10, path=str(tmp_path / name)) for name in ("a link.mp4", "film.mp4", "copy.mp4")
     )
-    assert [one.path for one in pairs._apart_on_disk([link, film, copy])] == [film.path, copy.path]
-    assert [one.path for one in pairs._apart_on_disk([link])] == [link.path]
-    ordered, reason = best_first([link, film])
+    assert [one.path for one in finder._apart_on_disk([link, film, copy])] == [film.path, copy.path]
+    assert [one.path for one in finder._apart_on_disk([link])] == [link.path]
+    ordered, reason = rank_copies([link, film])
     assert (ordered[0].path, reason) == (film.path, "a file, and the next is a link")
 
 

@@ -21,10 +21,10 @@ import hapvr
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.features import Features
 from hapvr.library import Library, adding, store, versions
-from hapvr.library.locking import BusyError, WriterLock, holder_of
-from hapvr.library.records import printable, shown
+from hapvr.library.results import display_path, escape_text
 from hapvr.library.store import Store
 from hapvr.library.tables import encoded, is_intact
+from hapvr.library.writer_lock import BusyError, WriterLock, find_holder
 from tests.library import toy
 from tests.library.toy import toys  # noqa: F401
 
@@ -96,14 +96,14 @@ def test_what_was_asked_for_must_be_what_is_there(library: Library) -> None:
 
 
 def test_a_model_that_has_changed_is_refused(library: Library, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    from hapvr.library import opening
+    from hapvr.library import creation
 
-    monkeypatch.setattr(opening, "model_digest", lambda _: "another")
+    monkeypatch.setattr(creation, "model_digest", lambda _: "another")
     toy.write(folder, "new.mp4", 9)
     with pytest.raises(StorageError, match="it has changed since"):
         Library.open(library.path).add([folder])
     assert library.info().videos == 4
-    assert holder_of(library.path) is None
+    assert find_holder(library.path) is None
 
 
 def test_what_is_no_library_is_refused(tmp_path: Path, folder: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_damaged_table_is_a_clear_error(library: Library) -> None:
 
 
 def test_a_damaged_content_is_found_by_its_checksum(library: Library) -> None:
-    stored = next(library.store.stored(library.store.catalogue().keys.tolist()))
+    stored = next(library.store.stored(library.store.catalog().keys.tolist()))
     row = encoded(stored.key, stored.features(library.store.codec), library.store.codec)
     assert is_intact(row)
     changes = {"key": 1, "frames": 4, "regions": 3, "dims": 16, "times": None, "low": b"\x01", "data": b"", "crc32": 5}
@@ -176,9 +176,9 @@ def test_ids_and_states_that_are_not_there_are_refused(library: Library) -> None
 
 
 def test_paths_are_shown_without_what_cannot_be_printed() -> None:
-    assert shown("caf\udce9\n") == "caf\\xe9\n"
-    assert printable("a\udce9b") == "a\\xe9b"
-    assert printable("café") == "café"
+    assert display_path("caf\udce9\n") == "caf\\xe9\n"
+    assert escape_text("a\udce9b") == "a\\xe9b"
+    assert escape_text("café") == "café"
 
 
 # --- one writer, many readers ----------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_paths_are_shown_without_what_cannot_be_printed() -> None:
 def holder(library: Library) -> Iterator[subprocess.Popen[str]]:
     """Another process that has the lock until it is told to go."""
     program = (
-        "import sys\nfrom pathlib import Path\nfrom hapvr.library.locking import WriterLock\n"
+        "import sys\nfrom pathlib import Path\nfrom hapvr.library.writer_lock import WriterLock\n"
         "lock = WriterLock(Path(sys.argv[1]))\nlock.acquire('another command', wait_s=0)\nprint('held', flush=True)\n"
         "sys.stdin.readline()\nlock.release(clean=True)\n"
     )
@@ -249,14 +249,14 @@ def test_what_a_writer_left_behind_is_removed_by_the_next(
     (folder / "late.mp4").unlink()
     library.refresh()
     assert len(library.store._keys("regions")) == 5
-    lost = int(library.store.catalogue().keys[0])
+    lost = int(library.store.catalog().keys[0])
     library.store._tables["regions"].delete(f"key = {lost}")
     assert len(library.store._keys("regions")) == 4
     assert library.info().videos == 4
     report = library.add([folder])
     assert (report.updated, report.unchanged) == (1, 3)
     toy.check(library, sorted(folder.iterdir()))
-    assert sorted(library.store._keys("regions")) == sorted(library.store.catalogue().keys)
+    assert sorted(library.store._keys("regions")) == sorted(library.store.catalog().keys)
 
 
 def test_readers_see_a_whole_library_while_it_is_written(library: Library, folder: Path) -> None:
@@ -438,7 +438,7 @@ def test_another_model_builds_another_version_that_then_takes_over(
     assert ids.items() <= {record.path: record.id for record in library.videos()}.items()
     toy.check(library)
     torch.testing.assert_close(  # the old version is still there for whoever has it open
-        reader._store.features(int(reader._store.catalogue().keys[0])).regions,  # type: ignore[union-attr]
+        reader._store.features(int(reader._store.catalog().keys[0])).regions,  # type: ignore[union-attr]
         toy.features_of("video 0 2").regions,
     )
     reader.refresh()
@@ -497,7 +497,7 @@ def test_frame_vectors_are_those_of_the_regions(library: Library) -> None:
     assert len(keys) == len(vectors) == opened.count_vectors()
     for row, features in toy.contents(library).items():
         expected = find_runs(features.regions, features.low_information)[0]
-        chosen = torch.from_numpy(vectors[keys == opened.catalogue().keys[row]]).float()
+        chosen = torch.from_numpy(vectors[keys == opened.catalog().keys[row]]).float()
         torch.testing.assert_close(chosen, expected, atol=2e-3, rtol=0)
 
 

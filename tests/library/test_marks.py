@@ -9,8 +9,8 @@ import pytest
 
 from hapvr.errors import DataError, StorageError
 from hapvr.library import Library
-from hapvr.library.locking import BusyError, WriterLock
-from hapvr.library.marks import MARKS, pair_of, read_marks
+from hapvr.library.duplicates.marks import MARKS, make_pair, read_marks
+from hapvr.library.writer_lock import BusyError, WriterLock
 from tests.library.toy import make, toys, write  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.usefixtures("toys")
@@ -36,7 +36,7 @@ def test_a_mark_is_remembered_and_taken_back(library: Library) -> None:
     assert library.mark_distinct(named["2"], named["1"]) is False  # in whatever order
     hashes = [library.get(named[name]).content_hash for name in "12"]
     with Library.open(library.path) as other:
-        assert read_marks(other.path) == {pair_of(*hashes)}
+        assert read_marks(other.path) == {make_pair(*hashes)}
         assert other.forget_mark(named["2"], named["1"]) is True
         assert other.forget_mark(named["2"], named["1"]) is False
     assert read_marks(library.path) == frozenset()

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ShapeError
 from hapvr.features import Features, join_features
-from hapvr.library import Library, pixels, tables
+from hapvr.library import Library, tables
 from hapvr.library.codecs import get_codec
-from hapvr.library.duplicates import THRESHOLD
-from hapvr.library.duplicates.links import _Video, by_pixels
-from hapvr.library.pixels import correlations, likeness, looks, middle, standardised
+from hapvr.library.duplicates import THRESHOLD, pixels
+from hapvr.library.duplicates.links import _Video, compare_pixels
+from hapvr.library.duplicates.pixels import correlate, make_views, measure_likeness, middle, standardise
 from hapvr.library.store import NewVideo
 from hapvr.similarity.network import Descriptors
 from tests.library.test_duplicates import drawn, model, noisy, pairs_of, record
@@ -42,25 +42,25 @@ def spoilt(small: Bytes, amount: float, seed: int = 9) -> Bytes:
 def test_correlations_by_hand() -> None:
     a = np.array([[[0, 200], [0, 200]]], np.uint8)
     b = np.array([[[0, 200], [0, 200]], [[0, 0], [200, 200]], [[200, 0], [200, 0]]], np.uint8)
-    matrix = standardised(a) @ standardised(b).T / 4
+    matrix = standardise(a) @ standardise(b).T / 4
     assert matrix.round(2).tolist() == [[1.0, 0.0, -1.0]]
 
 
 def test_correlations_are_those_of_a_slow_loop() -> None:
     a, b = film(1, 5).astype(np.float64), film(2, 4).astype(np.float64)
     slow = np.array([[np.corrcoef(one.ravel(), other.ravel())[0, 1] for other in b] for one in a])
-    found = standardised(a) @ standardised(b).T / 256
+    found = standardise(a) @ standardise(b).T / 256
     assert np.abs(found - slow).max() < 2e-3  # but for what keeps flat ones from counting
 
 
 def test_brightness_and_contrast_do_not_matter_and_flat_frames_correlate_with_nothing() -> None:
     small = film(3, 6)
     changed = (small * 0.5 + 60).astype(np.uint8)
-    assert np.diag(standardised(small) @ standardised(changed).T / 256).min() > 0.995
+    assert np.diag(standardise(small) @ standardise(changed).T / 256).min() > 0.995
     flat = np.full((2, 16, 16), 128, np.uint8)
     flat[:, 3, 4] = 130
-    assert np.abs(standardised(flat) @ standardised(small).T / 256).max() < 0.2
-    assert (standardised(flat) @ standardised(flat).T / 256).max() < 0.01  # not even with each other
+    assert np.abs(standardise(flat) @ standardise(small).T / 256).max() < 0.2
+    assert (standardise(flat) @ standardise(flat).T / 256).max() < 0.01  # not even with each other
 
 
 @pytest.mark.parametrize("share", [1.0, 0.75, 0.6])
@@ -77,12 +77,12 @@ def test_mirror_images_turns_and_middles_are_found_from_either_side() -> None:
     small = np.einsum("ij,tjk,lk->til", finer, rough, finer).astype(np.uint8)
     height, width = pixels._MIDDLES[0]
     part = np.einsum("ij,tjk,lk->til", middle(16, height), small.astype(np.float32), middle(16, width)).astype(np.uint8)
-    plain = looks(small)
+    plain = make_views(small)
     assert plain.shape == (len(pixels._MIDDLES) + 5, 8, 256)
     for other in (small[:, :, ::-1], part, *(np.rot90(small, quarters, (1, 2)) for quarters in (1, 2, 3))):
-        for matrix in (correlations(plain, looks(other)), correlations(looks(other), plain).T):
+        for matrix in (correlate(plain, make_views(other)), correlate(make_views(other), plain).T):
             assert np.diag(matrix).min() > 0.99
-    assert likeness(plain[0] @ standardised(part).T / 256) < 0.98
+    assert measure_likeness(plain[0] @ standardise(part).T / 256) < 0.98
 
 
 # --- keeping ---------------------------------------------------------------------------------------------------------
@@ -129,13 +129,13 @@ def test_they_are_kept_as_they_were(tmp_path: Path) -> None:
 def test_damaged_ones_are_told_and_a_search_does_not_read_them(tmp_path: Path) -> None:
     row = tables.encoded(1, features(drawn(1), film(1)), get_codec("float16"))
     assert tables.is_intact(row)
-    assert tables.stored_of(row).miniatures is not None
+    assert tables.parse_content(row).miniatures is not None
     spoilt_bytes = bytearray(row["miniatures"])
     spoilt_bytes[100] ^= 1
     assert not tables.is_intact(row | {"miniatures": bytes(spoilt_bytes)})
     with make(tmp_path / "library") as library:
         put(library, {"film": (drawn(1), film(1))})
-        key = int(library.store.catalogue().keys[0])
+        key = int(library.store.catalog().keys[0])
         (plain,) = library.store.stored([key], pixels=False)
         assert plain.miniatures is None
         assert plain.data == next(library.store.stored([key])).data
@@ -186,11 +186,11 @@ def test_a_still_copy_is_found_by_its_pixels_if_the_scene_is_the_same() -> None:
     still = film(1, 1).repeat(24, 0)
     nothing, times = Descriptors.of(torch.zeros(24, 2, 32)), np.arange(24.0)
     one, other, unlike = (
-        _Video(nothing, times, looks(small)) for small in (still, spoilt(still, 3), film(5, 1).repeat(24, 0))
+        _Video(nothing, times, make_views(small)) for small in (still, spoilt(still, 3), film(5, 1).repeat(24, 0))
     )
-    look = by_pixels(one, other, alike=0.5, threshold=THRESHOLD)
+    look = compare_pixels(one, other, alike=0.5, threshold=THRESHOLD)
     assert look is not None
     assert (look.still, look.found.agreement) == (True, 0.0)
-    assert by_pixels(one, other, alike=0.49, threshold=THRESHOLD) is None
-    assert by_pixels(one, unlike, alike=0.9, threshold=THRESHOLD) is None
-    assert by_pixels(one, _Video(nothing, times), alike=0.9, threshold=THRESHOLD) is None
+    assert compare_pixels(one, other, alike=0.49, threshold=THRESHOLD) is None
+    assert compare_pixels(one, unlike, alike=0.9, threshold=THRESHOLD) is None
+    assert compare_pixels(one, _Video(nothing, times), alike=0.9, threshold=THRESHOLD) is None

@@ -18,8 +18,8 @@ from hapvr.features import Features
 from hapvr.library import Library, SearchResult
 from hapvr.library import stored_scores as module
 from hapvr.library.queries import read_query
-from hapvr.library.records import VideoRecord
 from hapvr.library.region_cache import RegionCache
+from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.library.stored_scores import score_contents
 from hapvr.library.versions import Settings
@@ -307,7 +307,7 @@ def test_memory_is_bounded_and_changes_nothing(library: Library, monkeypatch: py
 @pytest.mark.parametrize("comparator", [False, True])
 def test_a_rough_score_is_that_of_every_third_frame_without_psi(library: Library, comparator: bool) -> None:
     model, query = toy_model(SimilarityConfig(dims=DIMS) if comparator else None), noisy(drawn(5)).drop_flat()
-    keys = sorted({int(key) for key in library.store.catalogue().keys if key >= 0})
+    keys = sorted({int(key) for key in library.store.catalog().keys if key >= 0})
     rough = score_contents(library.store, model, query, keys, every=3)
     for key in keys[::9]:
         stored = library.store.features(key).drop_flat().regions[::3]

@@ -13,7 +13,7 @@ import pytest
 
 from hapvr.errors import ConfigError
 from hapvr.library import AddReport, Library
-from hapvr.library.locking import WriterLock
+from hapvr.library.writer_lock import WriterLock
 from tests.library import toy
 from tests.library.toy import toys  # noqa: F401
 

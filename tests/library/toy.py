@@ -24,7 +24,7 @@ import torch
 from hapvr.errors import DecodeError
 from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
-from hapvr.library import Library, adding, opening, versions
+from hapvr.library import Library, adding, creation, versions
 from hapvr.library.versions import Settings
 from hapvr.video import file_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
@@ -77,9 +77,9 @@ def install(patch: Any) -> None:
     """Put the toys in place; `patch` is pytest's monkeypatch, or does the same."""
     patch.setattr(file_tasks, "read_video", read_toy)
     patch.setattr(adding, "extract_stream", toy_extracted)
-    patch.setattr(opening, "_loaded", toy_model)
-    patch.setattr(opening, "model_name", str)
-    patch.setattr(opening, "model_digest", lambda model: f"{model.name}'s digest")
+    patch.setattr(creation, "_loaded", toy_model)
+    patch.setattr(creation, "model_name", str)
+    patch.setattr(creation, "model_digest", lambda model: f"{model.name}'s digest")
 
 
 class Forever:
@@ -106,36 +106,36 @@ def write(folder: Path, name: str, seed: int, frames: int = 3) -> Path:
 def check_whole(library: Library) -> None:
     """Every record has its content, whatever the files are by now."""
     store = library.store
-    catalogue = store.catalogue()
-    named = {int(key) for key in catalogue.keys if key >= 0}
-    assert len(set(catalogue.ids)) == len(set(catalogue.paths)) == len(catalogue)
+    catalog = store.catalog()
+    named = {int(key) for key in catalog.keys if key >= 0}
+    assert len(set(catalog.ids)) == len(set(catalog.paths)) == len(catalog)
     regions = store._keys("regions").tolist()
     assert len(regions) == len(set(regions))
     assert named <= set(regions)
     assert named <= set(store._keys("frames").tolist())
     for row, features in contents(library).items():
-        assert len(features) == catalogue.frames[row]
+        assert len(features) == catalog.frames[row]
 
 
 def contents(library: Library) -> dict[int, Features]:
-    """The features of all rows of the catalogue, read in one go."""
+    """The features of all rows of the catalog, read in one go."""
     store = library.store
-    catalogue = store.catalogue()
-    keys = sorted({int(key) for key in catalogue.keys if key >= 0})
+    catalog = store.catalog()
+    keys = sorted({int(key) for key in catalog.keys if key >= 0})
     found = {stored.key: stored.features(store.codec) for stored in store.stored(keys, batch=1000)}
-    return {row: found[key] for row, key in enumerate(catalogue.keys.tolist()) if key >= 0}
+    return {row: found[key] for row, key in enumerate(catalog.keys.tolist()) if key >= 0}
 
 
 def check(library: Library, files: Iterable[Path] | None = None) -> None:
     """Likewise, and the features are those of the files, of which there are these."""
     check_whole(library)
-    catalogue = library.store.catalogue()
+    catalog = library.store.catalog()
     for row, features in contents(library).items():
-        if catalogue.states[row] == "ready":
-            text = Path(os.fsdecode(catalogue.paths[row])).read_text()
+        if catalog.states[row] == "ready":
+            text = Path(os.fsdecode(catalog.paths[row])).read_text()
             torch.testing.assert_close(features.regions, features_of(text).regions)
     if files is not None:
-        assert sorted(os.fsencode(path) for path in files) == catalogue.paths
+        assert sorted(os.fsencode(path) for path in files) == catalog.paths
 
 
 def nursery() -> None:
@@ -174,9 +174,9 @@ def nursery() -> None:
 def _write(
     library: str, folder: str, out: str, *, batch: int, fragments: int = 64, compact: bool = False, model: str = ""
 ) -> None:
-    from hapvr.library import store, upkeep
+    from hapvr.library import engine, store
 
-    store.BATCH, upkeep._FRAGMENTS = batch, fragments
+    store.BATCH, engine._FRAGMENTS = batch, fragments
     adding._MAINTAIN_EVERY = 4
     written = store.Store.write
     file = open(out, "a")  # noqa: SIM115 - as long as the process lives

@@ -52,10 +52,10 @@ def own(made: Path, tmp_path: Path) -> Iterator[Place]:
         copy = shutil.copytree if (made / name).is_dir() else shutil.copy2
         copy(made / name, tmp_path / name)
     with Library.open(tmp_path / "library") as library, library.writing("tests") as store:
-        catalogue = store.catalogue()
-        records = catalogue.records(catalogue.rows())
+        catalog = store.catalog()
+        records = catalog.records(catalog.rows())
         moved = [replace(one, path=str(tmp_path / "films" / Path(one.path).name)) for one in records]
-        store.put(list(zip(moved, catalogue.keys.tolist(), strict=True)), moved=[one.id for one in records])
+        store.put(list(zip(moved, catalog.keys.tolist(), strict=True)), moved=[one.id for one in records])
     settings = ServerSettings(roots=(tmp_path / "films",), search_slots=1, eager=False)
     with TestClient(create_app(tmp_path / "library", settings=settings), base_url=BASE) as client:
         yield Place(client, tmp_path)

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from hapvr.library import Library, calibrating
+from hapvr.library import Library, library_calibration
 from hapvr.library.duplicates import write_report
 from hapvr.server.app import create_app
 from hapvr.server.settings import ServerSettings
@@ -45,7 +45,7 @@ def test_says_whether_hits_have_a_probability(own: Place) -> None:
         draw = np.random.default_rng(0)
         fitted = fit_calibration(draw.uniform(0.6, 1, 200), draw.normal(0.2, 0.1, 5000))
         with library.writing("tests") as store:
-            calibrating.save(store, fitted)
+            library_calibration.save(store, fitted)
     assert own.get("/api/library").json()["calibration"] == "library"
 
 

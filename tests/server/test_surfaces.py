@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hapvr.cli import main
-from hapvr.library import Library, calibrating
+from hapvr.library import Library, library_calibration
 from hapvr.reports.match_page import save_matches
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.synthetic.films import draw_scene
@@ -69,7 +69,7 @@ def test_every_surface_says_the_same_of_a_file_and_an_indexed_video(own: Place, 
     with Library.open(place) as library:
         fitted = calibration_around(library.compare(clip, film).score)
         with library.writing("tests") as store:
-            calibrating.save(store, fitted)
+            library_calibration.save(store, fitted)
     with Library.open(place) as library:
         result = library.search(clip)
         matches, missing = library.explain_hits(str(clip), result)
@@ -101,7 +101,7 @@ def test_every_surface_says_the_same_of_two_indexed_videos(own: Place, printed: 
         library.add(clip, workers=1)
         fitted = calibration_around(library.compare(clip, own.ids()["film 1.mp4"]).score)
         with library.writing("tests") as store:
-            calibrating.save(store, fitted)
+            library_calibration.save(store, fitted)
     ids = own.ids()
     a, b = ids["clip.mp4"], ids["film 1.mp4"]
     with Library.open(place) as library:

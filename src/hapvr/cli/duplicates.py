@@ -14,8 +14,8 @@ from hapvr.cli.options import AsJson
 from hapvr.cli.printing import printed
 
 if TYPE_CHECKING:
-    from hapvr.library.calibrating import CalibrationReport
     from hapvr.library.duplicates import DuplicateReport
+    from hapvr.library.library_calibration import CalibrationReport
 
 _DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
 

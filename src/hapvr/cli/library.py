@@ -228,12 +228,12 @@ def import_features(
 ) -> None:
     """Take features of an HDF5 file into a library, made if need be: hapvr import library features.h5."""
     from hapvr.library import Library
-    from hapvr.library.opening import wanted_settings
+    from hapvr.library.creation import choose_settings
     from hapvr.library.transfer import require_importable
     from hapvr.library.versions import is_library
 
     if not is_library(library):  # a file that is refused leaves no empty library behind
-        require_importable(library, wanted_settings(model=model, codec=codec, rate=rate)[0], file)
+        require_importable(library, choose_settings(model=model, codec=codec, rate=rate)[0], file)
     with (
         termination_interrupts(),
         Library.open(library, create=True, model=model, codec=codec, rate=rate, wait_s=wait) as opened,
@@ -249,7 +249,7 @@ def import_features(
 
 def _require_files(library: Path, videos: Sequence[Path]) -> None:
     """Refuse files that are not there before a library is made; one that is there may know them from before."""
-    from hapvr.library.finding import require_files
+    from hapvr.library.scan import require_files
     from hapvr.library.versions import is_library
 
     if not is_library(library):
@@ -280,11 +280,11 @@ def _print(report: AddReport, library: Path) -> None:
             f"{count:,} failed before and {'was' if count == 1 else 'were'} not tried again: --retry does that, "
             f"`hapvr status {printed(library)}` lists what failed"
         )
-    if count := report.passed_over:
+    if count := report.skipped:
         files = (
             "file that is no video by its name was" if count == 1 else "files that are no videos by their names were"
         )
-        typer.echo(f"{count:,} {files} passed over")
+        typer.echo(f"{count:,} {files} skipped")
     if count := report.linked:
         links = "link to a folder was" if count == 1 else "links to folders were"
         typer.echo(f"{count:,} {links} not followed: name what is to be added")

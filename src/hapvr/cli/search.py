@@ -87,7 +87,7 @@ def _print(result: SearchResult) -> None:
 def _explain(
     library: Library, query: str, result: SearchResult, page: Path, *, start: float | None, end: float | None
 ) -> None:
-    from hapvr.library.records import shown
+    from hapvr.library.results import display_path
     from hapvr.reports.match_page import save_matches
 
     matches, missing = library.explain_hits(query, result, start=start, end=end)
@@ -100,5 +100,5 @@ def _explain(
         f"{len(result.hits)} hits among {result.database:,} videos, of which {result.scored:,} were compared exactly. "
         "The best first."
     )
-    title = f"What shows the same as {shown(Path(query).name)}{part}"
+    title = f"What shows the same as {display_path(Path(query).name)}{part}"
     save_matches(matches, page, title=title, summary=summary, notes=missing)

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("LANCEDB_LOG", "error")  # the storage engine's warnings are of no use to whoever uses hapvr
 
 if TYPE_CHECKING:
-    from hapvr.library.calibrating import CalibrationReport
     from hapvr.library.duplicates import DuplicateReport, Group, Link
     from hapvr.library.library import Library
-    from hapvr.library.records import AddProgress, AddReport, Hit, LibraryInfo, SearchResult, VideoRecord
+    from hapvr.library.library_calibration import CalibrationReport
+    from hapvr.library.results import AddProgress, AddReport, Hit, LibraryInfo, SearchResult, VideoRecord
 
 _HOMES = {
-    "AddProgress": "records",
-    "AddReport": "records",
-    "CalibrationReport": "calibrating",
+    "AddProgress": "results",
+    "AddReport": "results",
+    "CalibrationReport": "library_calibration",
     "DuplicateReport": "duplicates",
     "Group": "duplicates",
-    "Hit": "records",
+    "Hit": "results",
     "Library": "library",
-    "LibraryInfo": "records",
+    "LibraryInfo": "results",
     "Link": "duplicates",
-    "SearchResult": "records",
-    "VideoRecord": "records",
+    "SearchResult": "results",
+    "VideoRecord": "results",
 }
 
 __all__ = [

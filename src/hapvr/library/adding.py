@@ -10,7 +10,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 
 from hapvr.errors import StorageError
@@ -18,8 +18,8 @@ from hapvr.features import Features
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import ExtractedVideo, default_workers, extract_stream, make_tasks
 from hapvr.interrupts import uninterrupted
-from hapvr.library.finding import Found, is_below, is_gone
-from hapvr.library.records import AddProgress, AddReport, VideoRecord, printable
+from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecord, escape_text
+from hapvr.library.scan import Found, is_below, is_gone
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
 from hapvr.storage import HASH_BYTES, file_signature, is_regular_file
@@ -29,26 +29,12 @@ ID_DIGITS = 12  # of the content hash
 _BATCH_S = 15.0  # after which what is described is written, however little
 _MAINTAIN_EVERY = 64  # batches
 
-Progress = Callable[[AddProgress], None]
-Stop = Callable[[], bool]
-
-
-@dataclass(frozen=True)
-class How:
-    """What a caller wants of `add`, `rebuild` and `watch`; see `Library.add`."""
-
-    prune: bool = False
-    retry: bool = False
-    workers: int | None = None
-    progress: Progress | None = None
-    stop: Stop | None = None
-
 
 def add_files(
     store: Store,
     extractor: Callable[[], RegionExtractor],
     found: Found,
-    how: How,
+    how: AddOptions,
     *,
     ids: Mapping[bytes, str] | None = None,
 ) -> AddReport:
@@ -81,26 +67,26 @@ def add_files(
 class _Run:
     """The files of one `add`, and what becomes of them."""
 
-    def __init__(self, store: Store, found: Found, how: How, ids: Mapping[bytes, str]) -> None:
+    def __init__(self, store: Store, found: Found, how: AddOptions, ids: Mapping[bytes, str]) -> None:
         self._store, self._found, self._how, self._ids = store, found, how, ids
         self._start = time.monotonic()
-        self._report = AddReport(passed_over=found.passed_over, linked=found.linked)
+        self._report = AddReport(skipped=found.skipped, linked=found.linked)
         self.todo: list[bytes] = []
         self.stopped = False
-        catalogue = store.catalogue()
-        self._records = catalogue
-        self._row = {path: row for row, path in enumerate(catalogue.paths)}
-        self._taken = set(catalogue.ids)
-        sizes, hashes = catalogue.column("size"), catalogue.column("content_hash")
-        self._signatures = list(zip(sizes, catalogue.column("mtime_ns"), strict=True))
-        self._states = catalogue.column("state")
+        catalog = store.catalog()
+        self._records = catalog
+        self._row = {path: row for row, path in enumerate(catalog.paths)}
+        self._taken = set(catalog.ids)
+        sizes, hashes = catalog.column("size"), catalog.column("content_hash")
+        self._signatures = list(zip(sizes, catalog.column("mtime_ns"), strict=True))
+        self._states = catalog.column("state")
         self._keys: dict[str, int] = {}  # of contents, by hash
         self._by_size: dict[int, set[str]] = {}
         self._owners: dict[str, list[int]] = {}  # rows of a content
         self._hashes = hashes
         self._displaced: dict[str, list[int]] = {}  # rows of a content whose file has another one by now
         self._gone: dict[str, list[int]] = {}  # of these, those whose file is gone: it may turn out to have moved
-        for row, (size, hash, key) in enumerate(zip(sizes, hashes, catalogue.keys.tolist(), strict=True)):
+        for row, (size, hash, key) in enumerate(zip(sizes, hashes, catalog.keys.tolist(), strict=True)):
             if key != NO_KEY:
                 self._known(hash, size, key)
                 self._owners.setdefault(hash, []).append(row)
@@ -229,14 +215,14 @@ class _Run:
         for video in self._pending:
             if video.record.content_hash == hash:
                 return video.record
-        catalogue = self._store.catalogue()
-        rows = catalogue.with_key(self._keys[hash])
+        catalog = self._store.catalog()
+        rows = catalog.with_key(self._keys[hash])
         if not rows:
             raise StorageError("A content that was there has gone: is somebody else writing?")
-        return catalogue.record(rows[0])
+        return catalog.record(rows[0])
 
     def _take_failed(self, path: bytes, end: FileEnd, reason: str) -> None:
-        shown_reason = printable(reason)
+        shown_reason = escape_text(reason)
         self._failed.append((os.fsdecode(path), shown_reason))
         row = self._row.get(path)
         if end.content_hash is None and row is not None and self._states[row] != "failed":
@@ -301,29 +287,29 @@ class _Run:
     def vanished(self) -> None:
         """Mark the records of files below the roots that are no longer there, or forget them: failed ones always."""
         here = set(self._found.files)
-        catalogue = self._store.catalogue()
-        states = catalogue.states
+        catalog = self._store.catalog()
+        states = catalog.states
         gone = [
-            row for row, path in enumerate(catalogue.paths) if path not in here and self._given(path) and is_gone(path)
+            row for row, path in enumerate(catalog.paths) if path not in here and self._given(path) and is_gone(path)
         ]
         # A folder that is empty or not there is more often a disk that is not mounted than a wish to forget.
         prune, empty = self._how.prune, self._found.empty
-        kept = [row for row in gone if not prune or any(is_below(catalogue.paths[row], one) for one in empty)]
+        kept = [row for row in gone if not prune or any(is_below(catalog.paths[row], one) for one in empty)]
         forgotten = sorted(set(gone).difference(kept))
         failed = [row for row in kept if states[row] == "failed"]
         missing = [row for row in kept if states[row] != "failed"]
-        records = [(row, record) for row, record in zip(missing, catalogue.records(missing), strict=True)]
+        records = [(row, record) for row, record in zip(missing, catalog.records(missing), strict=True)]
         self._store.put(
-            [(replace(one, state="missing"), int(catalogue.keys[row])) for row, one in records if one.state == "ready"]
+            [(replace(one, state="missing"), int(catalog.keys[row])) for row, one in records if one.state == "ready"]
         )
         forgotten += failed  # there is nothing of them to keep
-        self._store.remove([catalogue.ids[row] for row in forgotten])
+        self._store.remove([catalog.ids[row] for row in forgotten])
         self._count(missing=len(missing), forgotten=len(forgotten))
 
     def _given(self, path: bytes) -> bool:
         return any(path == root or is_below(path, root) for root in self._found.roots)
 
-    # --- telling -----------------------------------------------------------------------------------------------------
+    # --- reporting ---------------------------------------------------------------------------------------------------
 
     def _count(self, **counts: int) -> None:
         self._report = replace(

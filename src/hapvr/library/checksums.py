@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hapvr.errors import StorageError
-from hapvr.library.records import shown
+from hapvr.library.results import display_path
 from hapvr.library.tables import FRAMES, REGIONS, VIDEOS
 from hapvr.storage import read_document, write_document
 
@@ -76,7 +76,7 @@ class Damage:
     what: str  # is wrong with it
 
     def __str__(self) -> str:
-        return f"'{shown(self.path)}' {self.what}"
+        return f"'{display_path(self.path)}' {self.what}"
 
 
 # --- the list --------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def read_listing(folder: Path) -> Listing | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(f"'{shown(path)}' cannot be read: {error} {_LIST_REMEDY}") from error
+        raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_LIST_REMEDY}") from error
 
 
 def write_listing(folder: Path, listing: Listing) -> None:
@@ -143,7 +143,7 @@ def list_table(table: Path, known: Mapping[str, FileSum]) -> TableSums | None:
     except FileNotFoundError as error:
         raise StorageError(f"{Damage(Path(error.filename), 'is missing')}. {REMEDY}") from error
     except _UNREADABLE as error:
-        raise StorageError(f"'{shown(table / manifest)}' cannot be read: it is no manifest. {REMEDY}") from error
+        raise StorageError(f"'{display_path(table / manifest)}' cannot be read: it is no manifest. {REMEDY}") from error
 
 
 def files_in_use(table: Path, manifest: bytes) -> list[str]:
@@ -310,12 +310,14 @@ class Guard:
         except FileNotFoundError:
             state = None
         except OSError as error:
-            raise StorageError(f"'{shown(self.folder / CHECKSUMS)}' cannot be read: {error.strerror}.") from error
+            raise StorageError(
+                f"'{display_path(self.folder / CHECKSUMS)}' cannot be read: {error.strerror}."
+            ) from error
         if state is not None and state == self._state:
             return
         listing = read_listing(self.folder)
         if listing is None and self._listed:
-            raise StorageError(f"'{shown(self.folder / CHECKSUMS)}' is missing. {_LIST_REMEDY}")
+            raise StorageError(f"'{display_path(self.folder / CHECKSUMS)}' is missing. {_LIST_REMEDY}")
         self._state, self.listing = state, listing or Listing()
         self._listed |= listing is not None
         tables = self.listing.tables.items()

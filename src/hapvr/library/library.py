@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -15,17 +15,24 @@ import numpy as np
 from hapvr.comparing import Match, match, require_prior
 from hapvr.errors import StorageError
 from hapvr.features import Features
-from hapvr.library import adding, calibrating, finding, marks, measuring, opening, rebuilding, transfer, watching
-from hapvr.library.adding import How
-from hapvr.library.calibrating import CalibrationProgress, CalibrationReport
-from hapvr.library.duplicates import DuplicateProgress, DuplicateReport, find_duplicates
-from hapvr.library.locking import WriterLock
+from hapvr.library import adding, creation, library_calibration, scan, transfer
+from hapvr.library.duplicates import DuplicateProgress, DuplicateReport, find_duplicates, marks
+from hapvr.library.library_calibration import CalibrationProgress, CalibrationReport
 from hapvr.library.queries import read_query
-from hapvr.library.records import AddProgress, AddReport, LibraryInfo, SearchResult, VideoRecord
 from hapvr.library.region_cache import RegionCache
+from hapvr.library.results import AddOptions, AddProgress, AddReport, LibraryInfo, SearchResult, VideoRecord
 from hapvr.library.search import LIMIT, SearchOptions, explain_hits, search
 from hapvr.library.store import Store
-from hapvr.library.versions import Settings, add_checksums, current_version, version_folder
+from hapvr.library.tables import NO_KEY, Catalog
+from hapvr.library.versions import (
+    Settings,
+    add_checksums,
+    current_version,
+    read_settings,
+    unfinished_version,
+    version_folder,
+)
+from hapvr.library.writer_lock import WriterLock, find_holder
 from hapvr.model import Model
 
 _FRESH_S = 1.0  # how old a reader's view may be
@@ -71,7 +78,7 @@ class Library:
         Raises:
             StorageError: there is no library, it is damaged, or it was made with other settings.
         """
-        opened = opening.opened(Path(path), create=create, model=model, codec=codec, rate=rate, wait_s=wait_s)
+        opened = creation.opened(Path(path), create=create, model=model, codec=codec, rate=rate, wait_s=wait_s)
         library = cls(opened.path, wait_s=wait_s)
         library._model = opened.model
         return library
@@ -95,14 +102,14 @@ class Library:
     @property
     def model(self) -> Model:
         """The model it was made with, and the library's calibration if it has one; loaded when first asked for."""
-        return calibrating.calibrated(self.base_model, self.store)
+        return library_calibration.calibrated(self.base_model, self.store)
 
     @property
     def base_model(self) -> Model:
         """The model it was made with, as it came: whatever the library's own calibration is."""
         settings = self.settings
         if self._model is None:
-            self._model = opening.load_model(settings, self.path)
+            self._model = creation.load_model(settings, self.path)
         return self._model
 
     def refresh(self) -> None:
@@ -120,25 +127,25 @@ class Library:
     def info(self) -> LibraryInfo:
         """What it is made of, and what it takes."""
         store = self.store  # first: it may be another version than a moment ago
-        return measuring.info(self.path, self._version, store)
+        return _measure(self.path, self._version, store)
 
     def videos(self, *, state: str | None = None, offset: int = 0, limit: int | None = None) -> list[VideoRecord]:
         """The records of all videos, or of those in a state, sorted by path."""
-        catalogue = self.store.catalogue()
-        rows = catalogue.rows(state)[offset:]
-        return catalogue.records(rows if limit is None else rows[:limit])
+        catalog = self.store.catalog()
+        rows = catalog.rows(state)[offset:]
+        return catalog.records(rows if limit is None else rows[:limit])
 
     def wrong(self) -> list[VideoRecord]:
         """The records of videos that something is wrong with: those that failed, are missing, or have warnings."""
-        catalogue = self.store.catalogue()
-        failed, missing = catalogue.rows("failed"), catalogue.rows("missing")
-        warned = [int(row) for row in np.flatnonzero(catalogue.warned)]
-        return catalogue.records(list(dict.fromkeys([*failed, *missing, *warned])))
+        catalog = self.store.catalog()
+        failed, missing = catalog.rows("failed"), catalog.rows("missing")
+        warned = [int(row) for row in np.flatnonzero(catalog.warned)]
+        return catalog.records(list(dict.fromkeys([*failed, *missing, *warned])))
 
     def get(self, id: str) -> VideoRecord:
         """The record of a video; `DataError` if there is none of this id."""
-        catalogue = self.store.catalogue()
-        return catalogue.record(catalogue.row(id))
+        catalog = self.store.catalog()
+        return catalog.record(catalog.row(id))
 
     def files_named(self, path: str | os.PathLike[str]) -> list[str]:
         """The files of the library that have the name of this one, in whatever folder: what a report may overwrite."""
@@ -148,8 +155,8 @@ class Library:
     def features(self, id: str) -> Features:
         """The stored features of a video: region vectors, times, and which frames say nothing."""
         store = self.store
-        catalogue = store.catalogue()
-        return store.features(int(catalogue.keys[catalogue.row(id)]))
+        catalog = store.catalog()
+        return store.features(int(catalog.keys[catalog.row(id)]))
 
     def search(
         self,
@@ -244,7 +251,7 @@ class Library:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def mark_distinct(self, a: str, b: str) -> bool:
-        """Remember that two videos are no duplicates; False if that was known. See `hapvr.library.marks`."""
+        """Remember that two videos are no duplicates; False if that was known. See `hapvr.library.duplicates.marks`."""
         return self._mark(a, b, distinct=True)
 
     def forget_mark(self, a: str, b: str) -> bool:
@@ -265,7 +272,7 @@ class Library:
     ) -> CalibrationReport:
         """Fit what scores mean on the library's own videos; searches use it from then on.
 
-        It takes at least 16 different videos, most of whose files are still there; see `hapvr.library.calibrating`.
+        It takes at least 16 different videos, most of whose files are still there.
 
         Args:
             copies: edited copies to make, at least 20; all kinds of edit in turn.
@@ -279,13 +286,13 @@ class Library:
         """
         store = self.store
         # Not `model`: the calibration that is there may be damaged.
-        report = calibrating.fit(
+        report = library_calibration.fit(
             store, lambda: self.base_model, copies=copies, pairs=pairs, seed=seed, progress=progress
         )
         with self.writing("hapvr calibrate") as now:
             if now.settings != store.settings:
                 raise StorageError(f"'{self.path}' was rebuilt meanwhile. Calibrate it again.")
-            calibrating.save(now, report.calibration)
+            library_calibration.save(now, report.calibration)
         return report
 
     @contextmanager
@@ -297,7 +304,7 @@ class Library:
         try:
             self.refresh()
             store = self.store
-            opening.clean_up(self.path)
+            creation.clean_up(self.path)
             add_checksums(self.path, [marks.MARKS])
             store.begin(recover=lock.left_behind)
             yield store
@@ -332,10 +339,10 @@ class Library:
             stop: asked all the time; True ends it, and what is done by then is kept.
         """
         given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-        found = finding.find_files(given, known=self.store.catalogue().paths)
-        return self.add_found(found, How(prune, retry, workers, progress, stop))
+        found = scan.find_files(given, known=self.store.catalog().paths)
+        return self.add_found(found, AddOptions(prune, retry, workers, progress, stop))
 
-    def add_found(self, found: finding.Found, how: How) -> AddReport:
+    def add_found(self, found: scan.Found, how: AddOptions) -> AddReport:
         """`add`, of files that were found before."""
         with self.writing("hapvr add") as store:
             return adding.add_files(store, lambda: self.model.extractor, found, how)
@@ -366,8 +373,8 @@ class Library:
             stop: ...
         """
         with self.writing("hapvr add --rebuild") as store:
-            how = How(prune=prune, workers=workers, progress=progress, stop=stop)
-            report = rebuilding.rebuild(self.path, store, how, model=model, codec=codec, rate=rate)
+            how = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
+            report = creation.rebuild(self.path, store, how, model=model, codec=codec, rate=rate)
         self.refresh()
         return report
 
@@ -395,9 +402,9 @@ class Library:
             say: called with what is in the way for the moment, such as another writer.
             stop: asked all the time.
         """
-        how = How(prune=prune, workers=workers, progress=progress, stop=stop)
-        known = self.store.catalogue().paths
-        watching.watch(paths, self.add_found, how, known=known, interval_s=interval_s, report=report, say=say)
+        how = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
+        known = self.store.catalog().paths
+        scan.watch(paths, self.add_found, how, known=known, interval_s=interval_s, report=report, say=say)
 
     def remove(self, ids: Sequence[str]) -> int:
         """Forget videos; their files stay. Returns how many there were; `DataError` if one is not there."""
@@ -437,3 +444,56 @@ class Library:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _measure(path: Path, version: str, store: Store) -> LibraryInfo:
+    """What there is in the library at this path, of which this version is in use; see `Library.info`."""
+    settings, catalog = store.settings, store.catalog()
+    states, totals = catalog.states, _sum_up(catalog)
+    building = unfinished_version(path)
+    return LibraryInfo(
+        path=str(path),
+        version=version,
+        model=settings.model,
+        model_digest=settings.model_digest,
+        codec=settings.codec,
+        rate=settings.rate,
+        videos=int((catalog.keys != NO_KEY).sum()),
+        failed=int((states == "failed").sum()),
+        missing=int((states == "missing").sum()),
+        warned=int(catalog.warned.sum()),
+        contents=int(totals["contents"]),
+        frames=int(totals["frames"]),
+        duration=totals["duration"],
+        bytes=_count_bytes(store.folder),
+        indexed=store.indexed_vectors(),
+        vectors=store.count_vectors(),
+        building=None if building is None else read_settings(version_folder(path, building)).model,
+        writer=find_holder(path),
+        unchecked=store.count_unchecked(),
+    )
+
+
+def _count_bytes(folder: Path) -> int:
+    """Bytes of all files below a folder."""
+    total = 0
+    for here, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(here, name)).st_size
+            except OSError:  # removed meanwhile
+                continue
+    return total
+
+
+def _sum_up(catalog: Catalog) -> Mapping[str, float]:
+    """Totals over what a search looks through."""
+    keys = catalog.keys
+    here = keys != NO_KEY
+    first = np.unique(keys[here], return_index=True)[1]
+    duration = np.array(catalog.column("duration"), float)
+    return {
+        "duration": float(duration[here].sum()),
+        "frames": int(catalog.frames[here].sum()),
+        "contents": len(first),
+    }

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from hapvr.comparing import Side, describe_side, left_out
 from hapvr.errors import DataError
 from hapvr.features import Features
-from hapvr.library.records import VideoRecord, shown
 from hapvr.library.region_cache import RegionCache
+from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
-from hapvr.library.tables import NO_KEY, Catalogue
+from hapvr.library.tables import NO_KEY, Catalog
 from hapvr.model import Model
 from hapvr.records import Box
 from hapvr.storage import file_signature
@@ -92,18 +92,18 @@ def read_query(
         return Query(part, part.drop_flat(), duration_s=float(features.times[-1] + 1 / rate))
     if not isinstance(given, str | os.PathLike):
         raise DataError(f"Give an id, a path or Features, not a value of type {type(given).__name__}.")
-    catalogue = store.catalogue()
-    if isinstance(given, str) and given in catalogue:
-        row = catalogue.row(given)
+    catalog = store.catalog()
+    if isinstance(given, str) and given in catalog:
+        row = catalog.row(given)
         found = _read_stored(store, row, start, end, cache)
         return dataclasses.replace(found, id=given)
-    if (known := _row_of_file(catalogue, given)) is not None:
+    if (known := _row_of_file(catalog, given)) is not None:
         return _read_stored(store, known, start, end, cache)
     if not os.path.lexists(given):
         if looks_like_path(given):
-            raise DataError(f"There is no such file: '{shown(given)}'.")
-        near = catalogue.near(str(given))
-        raise DataError(f"'{shown(given)}' is neither a file nor the id of a video in the library{near}")
+            raise DataError(f"There is no such file: '{display_path(given)}'.")
+        near = catalog.near(str(given))
+        raise DataError(f"'{display_path(given)}' is neither a file nor the id of a video in the library{near}")
     return _read_file(given, model, start, end)
 
 
@@ -117,13 +117,13 @@ def _read_file(path: str | os.PathLike[str], model: Model, start: float | None, 
     return Query(whole, whole.drop_flat(), None, os.fspath(path), read.warnings, read.duration_s, read.crop)
 
 
-def _row_of_file(catalogue: Catalogue, path: str | os.PathLike[str]) -> int | None:
+def _row_of_file(catalog: Catalog, path: str | os.PathLike[str]) -> int | None:
     """The row of a file that is as it was when it was added; None for any other."""
     name = os.fsencode(os.path.abspath(path))
-    row = bisect.bisect_left(catalogue.paths, name)
-    if row == len(catalogue) or catalogue.paths[row] != name or catalogue.keys[row] == NO_KEY:
+    row = bisect.bisect_left(catalog.paths, name)
+    if row == len(catalog) or catalog.paths[row] != name or catalog.keys[row] == NO_KEY:
         return None
-    return row if is_unchanged(catalogue.record(row)) else None
+    return row if is_unchanged(catalog.record(row)) else None
 
 
 def is_unchanged(record: VideoRecord) -> bool:
@@ -144,10 +144,12 @@ def looks_like_path(given: str | os.PathLike[str]) -> bool:
 
 
 def _read_stored(store: Store, row: int, start: float | None, end: float | None, cache: RegionCache | None) -> Query:
-    catalogue = store.catalogue()
-    record, key = catalogue.record(row), int(catalogue.keys[row])
+    catalog = store.catalog()
+    record, key = catalog.record(row), int(catalog.keys[row])
     if key == NO_KEY:
-        raise DataError(f"'{shown(record.path)}' could not be described, so it cannot be compared: {record.error}")
+        raise DataError(
+            f"'{display_path(record.path)}' could not be described, so it cannot be compared: {record.error}"
+        )
     found = next((cache or RegionCache(0)).stored(store, [key]), None)
     features = store.features(key) if found is None else found.features(store.codec)
     whole = features.with_timestamps(store.settings.rate).between(start, end, name=f"'{record.id}'")

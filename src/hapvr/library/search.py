@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from hapvr.comparing import Match, Verdict, match, require_prior
 from hapvr.errors import ConfigError
 from hapvr.features import Features
-from hapvr.library.calibrating import require_calibration
 from hapvr.library.candidates import find_candidates, max_candidates
+from hapvr.library.library_calibration import require_calibration
 from hapvr.library.queries import Query, is_unchanged, read_query
-from hapvr.library.records import Hit, SearchResult, shown
 from hapvr.library.region_cache import RegionCache
+from hapvr.library.results import Hit, SearchResult, display_path
 from hapvr.library.run_vectors import find_runs
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import match_contents, require_dims, score_contents
@@ -84,8 +84,8 @@ def search(
     cache = cache or RegionCache(_CACHE_BYTES, only_stored=True)
     read = read_query(store, model, query, start=options.start, end=options.end, cache=cache)
     clock.lap("decode")
-    catalogue = store.catalogue()
-    database = int((catalogue.keys != NO_KEY).sum()) - (read.id is not None)
+    catalog = store.catalog()
+    database = int((catalog.keys != NO_KEY).sum()) - (read.id is not None)
     if read.features.all_flat:
         for name in ("candidates", "score", "segments"):
             clock.lap(name)
@@ -94,14 +94,14 @@ def search(
     clock.lap("candidates")
     scores = score_contents(store, model, read.features, keys.tolist(), cache=cache)
     clock.lap("score")
-    rows = [row for key in scores for row in catalogue.with_key(key) if catalogue.ids[row] != read.id]
-    rows.sort(key=lambda row: (-scores[int(catalogue.keys[row])], catalogue.paths[row]))
+    rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != read.id]
+    rows.sort(key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))
     rows = rows[: options.k]
-    best = list(dict.fromkeys(int(catalogue.keys[row]) for row in rows))
+    best = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
     matches = match_contents(store, model, read.side(model), best, prior=prior, cache=cache)
     hits = []
-    for record, row in zip(catalogue.records(rows), rows, strict=True):
-        found = matches.get(int(catalogue.keys[row]))  # None if it was removed meanwhile
+    for record, row in zip(catalog.records(rows), rows, strict=True):
+        found = matches.get(int(catalog.keys[row]))  # None if it was removed meanwhile
         if found is not None and _is_likely(found.verdict, options.min_probability):
             hits.append(
                 Hit(record.id, record.path, found.score, found.verdict, found.segments, found.best, record.warnings)
@@ -117,16 +117,16 @@ def _choose_contents(
 ) -> NDArray[np.int64]:
     """The keys of the contents that are compared exactly."""
     require_dims(query.features, store)
-    catalogue = store.catalogue()
-    keys: NDArray[np.int64] = np.unique(catalogue.keys[catalogue.keys != NO_KEY])
+    catalog = store.catalog()
+    keys: NDArray[np.int64] = np.unique(catalog.keys[catalog.keys != NO_KEY])
     count = max_candidates(database, k=options.k, limit=options.limit)
     if not options.exact and len(keys) > count:
         votes = find_runs(query.features.regions, query.features.low_information)
         found = find_candidates(store, *votes, max_keys=min(WIDER * count, count + LIMIT))
         keys = found[np.isin(found, keys)]
     if query.id is not None:
-        own = int(catalogue.keys[catalogue.row(query.id)])
-        keys = keys if len(catalogue.with_key(own)) > 1 else keys[keys != own]
+        own = int(catalog.keys[catalog.row(query.id)])
+        keys = keys if len(catalog.with_key(own)) > 1 else keys[keys != own]
     if not options.exact and len(keys) > count:
         rough = score_contents(store, model, query.features, keys.tolist(), every=EVERY, cache=cache)
         keys = np.array(sorted(rough, key=lambda key: (-rough[key], key))[:count], np.int64)
@@ -176,12 +176,14 @@ def explain_hits(
 ) -> tuple[list[Match], list[str]]:
     """The hits of a search as matches that can be shown, and which cannot; see `Library.explain_hits`."""
     side = read_query(store, model, query, start=start, end=end).side(model)
-    catalogue = store.catalogue()
+    catalog = store.catalog()
     matches, missing = [], []
     for hit in result.hits:
-        if is_unchanged(catalogue.record(catalogue.row(hit.id))):
+        if is_unchanged(catalog.record(catalog.row(hit.id))):
             target = read_query(store, model, hit.id).side(model)
             matches.append(match(side, target, model=model, prior=result.prior))
         else:
-            missing.append(f"'{shown(hit.path)}' (score {hit.score:.3f}) cannot be shown: it is gone, or has changed.")
+            missing.append(
+                f"'{display_path(hit.path)}' (score {hit.score:.3f}) cannot be shown: it is gone, or has changed."
+            )
     return matches, missing

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from hapvr.errors import StorageError
 from hapvr.features import Features
-from hapvr.library import engine, tables, upkeep
+from hapvr.library import engine, tables
 from hapvr.library.checksums import REMEDY, Guard, table_folder
 from hapvr.library.codecs import get_codec
 from hapvr.library.engine import EngineError
-from hapvr.library.records import VideoRecord, shown
+from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.run_vectors import find_runs
-from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, VIDEOS, Catalogue, Stored
+from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, VIDEOS, Catalog, Stored
 from hapvr.library.versions import (
     CALIBRATION,
     Settings,
@@ -80,7 +80,7 @@ class Store:
         self._whole: set[str] = set()  # tables whose large files are checked, as they were when they were last opened
         self._changes = 0  # that are being made, one within another
         self._tables: dict[str, Any] = {}
-        self._catalogue: tuple[int, Catalogue] | None = None
+        self._catalog: tuple[int, Catalog] | None = None
         self._vectors: tuple[int, NDArray[np.int64], NDArray[np.float16]] | None = None
         self._next_key = 0
         self.refresh()
@@ -105,17 +105,17 @@ class Store:
                 else:
                     self._table(name)
 
-    def catalogue(self) -> Catalogue:
+    def catalog(self) -> Catalog:
         """All records."""
         with self._lock:
             table = self._table(VIDEOS)
             if table is None:
-                return Catalogue(tables.VIDEOS_SCHEMA.empty_table())
+                return Catalog(tables.VIDEOS_SCHEMA.empty_table())
             version = engine.call(lambda: table.version)
-            if self._catalogue is None or self._catalogue[0] != version:
+            if self._catalog is None or self._catalog[0] != version:
                 rows = self._read(VIDEOS, lambda: table.search().to_arrow())
-                self._catalogue = (version, Catalogue(rows))
-            return self._catalogue[1]
+                self._catalog = (version, Catalog(rows))
+            return self._catalog[1]
 
     def stored(self, keys: Sequence[int], *, batch: int = 64, pixels: bool = True) -> Iterator[Stored]:
         """The encoded regions of contents, read in batches, in the order in which they lie; absent keys left out.
@@ -198,7 +198,7 @@ class Store:
         """The stored frames nearest to each of some vectors [Q, C], by the index if there is one.
 
         Returns for each find: which of the vectors it was, the key of its content, and the similarity (dot product).
-        Keys that do not count (see `Catalogue.with_key`) may be among them.
+        Keys that do not count (see `Catalog.with_key`) may be among them.
 
         Args:
             vectors: float32 [Q, C].
@@ -242,10 +242,10 @@ class Store:
         named, stored = set(self._keys(VIDEOS).tolist()) - {NO_KEY}, set(self._keys(REGIONS).tolist())
         self._forget_contents((stored | set(np.unique(self._keys(FRAMES)).tolist())) - named)
         if lost := named - stored:
-            catalogue = self.catalogue()
-            rows = [row for key in lost for row in catalogue.with_key(key)]
+            catalog = self.catalog()
+            rows = [row for key in lost for row in catalog.with_key(key)]
             error = "its features were lost. Add it again."
-            broken = [replace(one, state="failed", error=error, mtime_ns=-1) for one in catalogue.records(rows)]
+            broken = [replace(one, state="failed", error=error, mtime_ns=-1) for one in catalog.records(rows)]
             self.put([(record, NO_KEY) for record in broken])
 
     def seal(self) -> None:
@@ -292,12 +292,12 @@ class Store:
         """
         if not entries:
             return []
-        catalogue = self.catalogue()
-        before = {path: row for row, path in enumerate(catalogue.paths)}
-        rows = tables.video_rows(entries)
-        moved = [id for id in moved if id in catalogue]
+        catalog = self.catalog()
+        before = {path: row for row, path in enumerate(catalog.paths)}
+        rows = tables.make_video_rows(entries)
+        moved = [id for id in moved if id in catalog]
         replaced = [before[path] for path in rows["path"].to_pylist() if path in before]
-        replaced += [catalogue.row(id) for id in moved]
+        replaced += [catalog.row(id) for id in moved]
         if not replaced:
             self._add(VIDEOS, rows)
             return []
@@ -309,24 +309,24 @@ class Store:
             merging.execute(rows)
 
         self._write(VIDEOS, merge)
-        return [int(key) for key in catalogue.keys[replaced] if key != NO_KEY]
+        return [int(key) for key in catalog.keys[replaced] if key != NO_KEY]
 
     def forget(self, keys: Iterable[int]) -> None:
         """Remove contents that no record names."""
-        catalogue = self.catalogue()
-        self._forget_contents({key for key in keys if key != NO_KEY and not catalogue.with_key(key)})
+        catalog = self.catalog()
+        self._forget_contents({key for key in keys if key != NO_KEY and not catalog.with_key(key)})
 
     def remove(self, ids: Collection[str]) -> None:
         """Remove records, and contents that no other record names."""
-        catalogue = self.catalogue()
-        rows = [catalogue.row(id) for id in ids]
+        catalog = self.catalog()
+        rows = [catalog.row(id) for id in ids]
         table = self._table(VIDEOS)
         if not rows or table is None:
             return
         with self._change():
             for part in _parts(sorted(ids)):
                 self._write(VIDEOS, partial(table.delete, f"id IN ({_quoted(part)})"))
-            self.forget(catalogue.keys[rows].tolist())
+            self.forget(catalog.keys[rows].tolist())
 
     def maintain(self, *, thoroughly: bool = False) -> None:
         """Keep the number of files and the index in order; cheap if there is nothing to do."""
@@ -334,12 +334,10 @@ class Store:
             for name in (VIDEOS, REGIONS, FRAMES):
                 if (table := self._table(name)) is not None:
                     check = partial(self._require_whole, name)
-                    self._write(name, partial(upkeep.put_together, table, check, thoroughly=thoroughly))
+                    self._write(name, partial(engine.compact_table, table, check, thoroughly=thoroughly))
             if (table := self._table(FRAMES)) is not None and self.count_vectors() >= INDEX_FROM:
                 check, indexed = partial(self._require_whole, FRAMES), self.indexed_vectors()
-                self._write(
-                    FRAMES, partial(upkeep.bring_index_up, table, check, indexed=indexed, thoroughly=thoroughly)
-                )
+                self._write(FRAMES, partial(engine.update_index, table, check, indexed=indexed, thoroughly=thoroughly))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -365,7 +363,7 @@ class Store:
     def _require_columns(self, name: str, columns: Collection[str]) -> None:
         """Raise `StorageError` if a table is not what it should be: one without checksums may be damaged."""
         if lacking := [column for column in tables.COLUMNS[name] if column not in columns]:
-            place = shown(self.folder)
+            place = display_path(self.folder)
             raise StorageError(f"The table '{name}' of '{place}' has no column '{lacking[0]}': it is damaged. {REMEDY}")
 
     def _follow(self, name: str) -> None:
@@ -445,14 +443,14 @@ class Store:
         if (why := self._replaced() or self._damage(name)) is not None:
             return why
         text = str(error).splitlines()[0][:300].rstrip(".") if str(error) else type(error).__name__
-        return StorageError(f"The table '{name}' of '{shown(self.folder)}' cannot be read: {text}. {REMEDY}")
+        return StorageError(f"The table '{name}' of '{display_path(self.folder)}' cannot be read: {text}. {REMEDY}")
 
     def _replaced(self) -> StorageError | None:
         """What to say if another version is in use by now, and this one is going or gone."""
         with suppress(StorageError):
             if self.folder.is_dir() and current_version(self.folder.parents[1]) <= self.folder.name:
                 return None
-            return StorageError(f"'{shown(self.folder)}' was replaced by another version meanwhile. Ask again.")
+            return StorageError(f"'{display_path(self.folder)}' was replaced by another version meanwhile. Ask again.")
         return None
 
     def _damage(self, name: str) -> StorageError | None:
@@ -465,18 +463,18 @@ class Store:
         """A content from its row, if that is intact."""
         try:
             if tables.is_intact(row):
-                return tables.stored_of(row)
+                return tables.parse_content(row)
         except (ValueError, TypeError, ArithmeticError):  # in a library of an older release, more than bytes may differ
             pass
         raise self._damaged_content(row["key"])
 
     def _damaged_content(self, key: int, what: str = "are damaged: their checksum is another") -> StorageError:
-        catalogue = self.catalogue()
-        if rows := catalogue.with_key(key):
-            record, library = catalogue.record(rows[0]), shown(self.folder.parents[1])
+        catalog = self.catalog()
+        if rows := catalog.with_key(key):
+            record, library = catalog.record(rows[0]), display_path(self.folder.parents[1])
             return StorageError(
-                f"The stored features of '{shown(record.path)}' {what}. Remove it and add it again: "
-                f"hapvr remove {library} {record.id}; hapvr add {library} {shown(record.path)}"
+                f"The stored features of '{display_path(record.path)}' {what}. Remove it and add it again: "
+                f"hapvr remove {library} {record.id}; hapvr add {library} {display_path(record.path)}"
             )
         return self._damage(REGIONS) or StorageError(f"The stored features of content {key} {what}. {REMEDY}")
 
@@ -484,9 +482,9 @@ class Store:
         """Raise `StorageError` if contents that are not there should be: a record still names one."""
         if keys and self._table(VIDEOS) is not None:
             self._follow(VIDEOS)
-            catalogue = self.catalogue()
+            catalog = self.catalog()
             for key in sorted(keys):
-                if catalogue.with_key(key):
+                if catalog.with_key(key):
                     raise self._damaged_content(key, "are not there, though nobody removed them")
 
     def _regions(self, keys: Sequence[int], pixels: bool) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from hapvr.config import suggest
 from hapvr.errors import DataError
 from hapvr.features import Features
 from hapvr.library.codecs import Codec
-from hapvr.library.records import STATES, State, VideoRecord, printable
+from hapvr.library.results import STATES, State, VideoRecord, escape_text
 
 VIDEOS, REGIONS, FRAMES = "videos", "regions", "frames"
 MINIATURES = "miniatures"  # a column of the regions, which libraries that are older lack
@@ -97,7 +97,7 @@ COLUMNS = {
 # --- videos ----------------------------------------------------------------------------------------------------------
 
 
-def video_rows(entries: Iterable[tuple[VideoRecord, int]]) -> pa.Table:
+def make_video_rows(entries: Iterable[tuple[VideoRecord, int]]) -> pa.Table:
     """Records and their keys as rows."""
     rows = [
         {
@@ -113,16 +113,16 @@ def video_rows(entries: Iterable[tuple[VideoRecord, int]]) -> pa.Table:
             "height": record.height,
             "bitrate": record.bitrate,
             "state": record.state,
-            "error": None if record.error is None else printable(record.error),
+            "error": None if record.error is None else escape_text(record.error),
             "added_us": round(record.added.timestamp() * 1e6),
-            "warnings": json.dumps([printable(text) for text in record.warnings]),
+            "warnings": json.dumps([escape_text(text) for text in record.warnings]),
         }
         for record, key in entries
     ]
     return pa.Table.from_pylist(rows, schema=VIDEOS_SCHEMA)
 
 
-class Catalogue:
+class Catalog:
     """All records of a library at one moment, sorted by path. Rows are numbered as in that order."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -176,7 +176,7 @@ class Catalogue:
     def row(self, id: str) -> int:
         """The row of an id; `DataError` if there is none."""
         if id not in self._rows:
-            raise DataError(f"The library has no video '{printable(id)}'{self.near(id)}")
+            raise DataError(f"The library has no video '{escape_text(id)}'{self.near(id)}")
         return self._rows[id]
 
     def near(self, id: str) -> str:
@@ -197,18 +197,18 @@ class Catalogue:
 
     def record(self, row: int) -> VideoRecord:
         """The record of a row."""
-        return record_of(self._table.slice(row, 1).to_pylist()[0])
+        return parse_record(self._table.slice(row, 1).to_pylist()[0])
 
     def records(self, rows: Sequence[int]) -> list[VideoRecord]:
         """The records of rows, in their order."""
-        return [record_of(row) for row in self._table.take(pa.array(rows, pa.int64())).to_pylist()]
+        return [parse_record(row) for row in self._table.take(pa.array(rows, pa.int64())).to_pylist()]
 
     def column(self, name: str) -> list[Any]:
         """One column of the table."""
         return cast("list[Any]", self._table[name].to_pylist())
 
 
-def record_of(row: dict[str, Any]) -> VideoRecord:
+def parse_record(row: dict[str, Any]) -> VideoRecord:
     """A record from its row."""
     return VideoRecord(
         id=row["id"],
@@ -294,7 +294,7 @@ def is_intact(row: Mapping[str, Any]) -> bool:
     return MINIATURES not in row or (None if small is None else zlib.crc32(small)) == row["miniatures_crc32"]
 
 
-def stored_of(row: Mapping[str, Any]) -> Stored:
+def parse_content(row: Mapping[str, Any]) -> Stored:
     """A content from its row."""
     frames, read = row["frames"], row.get(MINIATURES)
     times = None if row["times"] is None else np.frombuffer(row["times"], "<f8").astype(np.float64)

@@ -18,7 +18,7 @@ from hapvr.config import from_mapping
 from hapvr.errors import HapvrError, StorageError
 from hapvr.features import FeatureFile, Features, FeatureWriter
 from hapvr.library.adding import ID_DIGITS
-from hapvr.library.records import AddReport, VideoRecord, shown
+from hapvr.library.results import AddReport, VideoRecord, display_path
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import Settings, writing
@@ -31,26 +31,28 @@ def export(store: Store, file: str | os.PathLike[str], *, progress: Callable[[in
     """Write the features and records of all videos into a new HDF5 file; returns how many. See `Library.export`."""
     path = Path(file)
     if os.path.lexists(path):
-        raise StorageError(f"'{shown(path)}' is there already. Give another name.")
+        raise StorageError(f"'{display_path(path)}' is there already. Give another name.")
     if not path.parent.is_dir():
-        raise StorageError(f"'{shown(path)}' cannot be written: '{shown(path.parent)}' is no folder. Make it first.")
-    settings, catalogue = store.settings, store.catalogue()
+        raise StorageError(
+            f"'{display_path(path)}' cannot be written: '{display_path(path.parent)}' is no folder. Make it first."
+        )
+    settings, catalog = store.settings, store.catalog()
     partial = path.with_name(path.name + ".partial")
-    rows = [row for row, key in enumerate(catalogue.keys.tolist()) if key != NO_KEY]
+    rows = [row for row, key in enumerate(catalog.keys.tolist()) if key != NO_KEY]
     with writing(path):
         partial.unlink(missing_ok=True)
     try:
         # float16 holds all that the codecs keep.
         with FeatureWriter(partial, dtype="float16", attributes=_attributes(settings), sync=False) as writer:
             count = 0
-            for stored in store.stored(sorted({int(catalogue.keys[row]) for row in rows})):
+            for stored in store.stored(sorted({int(catalog.keys[row]) for row in rows})):
                 features = stored.features(store.codec)
-                for row in catalogue.with_key(stored.key):
-                    writer.add(catalogue.ids[row], features)
+                for row in catalog.with_key(stored.key):
+                    writer.add(catalog.ids[row], features)
                     count += 1
                     if progress is not None:
                         progress(count, len(rows))
-        _write_records(partial, {catalogue.ids[row]: catalogue.record(row) for row in rows})
+        _write_records(partial, {catalog.ids[row]: catalog.record(row) for row in rows})
         with writing(path):
             partial.replace(path)
     finally:
@@ -108,9 +110,9 @@ class _Taking:
 
     def __init__(self, store: Store, path: Path, features: FeatureFile) -> None:
         self._store, self._path, self._features = store, path, features
-        catalogue = store.catalogue()
-        self._paths, self._taken = set(catalogue.paths), set(catalogue.ids)
-        pairs = zip(catalogue.column("content_hash"), catalogue.keys.tolist(), strict=True)
+        catalog = store.catalog()
+        self._paths, self._taken = set(catalog.paths), set(catalog.ids)
+        pairs = zip(catalog.column("content_hash"), catalog.keys.tolist(), strict=True)
         self._keys = {hash: key for hash, key in pairs if key != NO_KEY}
         self.report = AddReport()
 
@@ -145,19 +147,21 @@ def _require_mixing(place: Path, settings: Settings, path: Path, features: Featu
             continue  # written by `hapvr extract`
         if name not in has:
             raise StorageError(
-                f"'{shown(path)}' does not say with which {where} its features were made (attribute '{name}'), so they "
-                f"cannot be mixed with those of '{shown(place)}'."
+                f"'{display_path(path)}' does not say with which {where} its features were made (attribute "
+                f"'{name}'), so they cannot be mixed with those of '{display_path(place)}'."
             )
         if has[name] != wanted[name]:
             raise StorageError(
-                f"'{shown(path)}' holds features of another {where} ({has[name]}) than '{shown(place)}' "
+                f"'{display_path(path)}' holds features of another {where} ({has[name]}) than '{display_path(place)}' "
                 f"({wanted[name]}): they do not mix. Import it into a library of its own, made with that {where}."
             )
 
 
 def _require_dims(store: Store, path: Path, features: FeatureFile) -> None:
     if None not in (dims := features.dims, here := store.dims()) and dims != here:
-        raise StorageError(f"'{shown(path)}' holds features of {dims} regions and dimensions, the library of {here}.")
+        raise StorageError(
+            f"'{display_path(path)}' holds features of {dims} regions and dimensions, the library of {here}."
+        )
 
 
 def _read_records(path: Path, features: FeatureFile) -> dict[str, VideoRecord]:
@@ -170,7 +174,7 @@ def _read_records(path: Path, features: FeatureFile) -> dict[str, VideoRecord]:
             try:
                 text = h5[id].attrs.get(_RECORD)
             except (OSError, RuntimeError, KeyError, ValueError) as error:
-                raise StorageError(f"'{shown(path)}': the record of '{id}' cannot be read: {error}.") from error
+                raise StorageError(f"'{display_path(path)}': the record of '{id}' cannot be read: {error}.") from error
             if text is not None:
                 records[id] = _record(path, id, text)
     return records
@@ -182,7 +186,7 @@ def _record(path: Path, id: str, text: Any) -> VideoRecord:
         added = datetime.fromisoformat(plain["added"])
         record = from_mapping(VideoRecord, plain | {"added": added, "warnings": tuple(plain["warnings"])})
     except (HapvrError, ValueError, TypeError, KeyError) as error:
-        raise StorageError(f"'{shown(path)}': the record of '{id}' cannot be read: {error}") from error
+        raise StorageError(f"'{display_path(path)}': the record of '{id}' cannot be read: {error}") from error
     here = file_signature(record.path) == (record.size, record.mtime_ns)
     return replace(record, state="ready" if here else "missing", error=None)
 

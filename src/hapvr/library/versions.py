@@ -23,8 +23,8 @@ from pathlib import Path
 from hapvr.config import from_mapping
 from hapvr.errors import HapvrError, StorageError
 from hapvr.library.checksums import CHECKSUMS, Listing, write_listing
-from hapvr.library.locking import LOCK
-from hapvr.library.records import shown
+from hapvr.library.results import display_path
+from hapvr.library.writer_lock import LOCK
 from hapvr.storage import lacks_checksum, read_document, write_document
 
 MANIFEST = "hapvr-library.json"
@@ -71,15 +71,16 @@ def read_manifest(path: Path) -> Manifest:
     except (FileNotFoundError, NotADirectoryError):
         raise StorageError(_no_library(path)) from None
     except (OSError, ValueError) as error:
-        raise StorageError(f"'{shown(manifest)}' cannot be read: {error} {_manifest_remedy(path)}") from error
+        raise StorageError(f"'{display_path(manifest)}' cannot be read: {error} {_manifest_remedy(path)}") from error
     version, kept = content.get("version"), content.get("kept", [])
     if content.get("kind") != _KIND or not isinstance(version, str) or not isinstance(kept, list):
         raise StorageError(
-            f"'{shown(manifest)}' was not written by hapvr. Is '{shown(path)}' a library? {_manifest_remedy(path)}"
+            f"'{display_path(manifest)}' was not written by hapvr. Is '{display_path(path)}' a library? "
+            f"{_manifest_remedy(path)}"
         )
     if content.get("format") != FORMAT:
         raise StorageError(
-            f"'{shown(path)}' is a library of format {content.get('format')}; this hapvr reads {FORMAT}. "
+            f"'{display_path(path)}' is a library of format {content.get('format')}; this hapvr reads {FORMAT}. "
             "Use the release of hapvr that wrote it, or add the videos to a new library."
         )
     return Manifest(version, frozenset(kept))
@@ -114,10 +115,11 @@ def _no_library(path: Path) -> str:
     elif not path.is_dir():
         what = "is a file, not a library"
     elif _filled_versions(path):
-        return f"'{shown(path / MANIFEST)}' is missing, though there are videos. {_manifest_remedy(path)}"
+        return f"'{display_path(path / MANIFEST)}' is missing, though there are videos. {_manifest_remedy(path)}"
     else:
         what = "is a folder, but no library"
-    return f"'{shown(path)}' {what}. A library is made by adding videos to it: hapvr add {shown(path)} VIDEOS"
+    name = display_path(path)
+    return f"'{name}' {what}. A library is made by adding videos to it: hapvr add {name} VIDEOS"
 
 
 def require_creatable(path: Path) -> None:
@@ -125,13 +127,13 @@ def require_creatable(path: Path) -> None:
     if not os.path.lexists(path):
         return
     if not path.is_dir():
-        raise StorageError(f"'{shown(path)}' is a file: a library is a folder. Give another name.")
+        raise StorageError(f"'{display_path(path)}' is a file: a library is a folder. Give another name.")
     if _filled_versions(path):  # no library that was left half-made has a table
         raise StorageError(_no_library(path))
     if others := sorted(name for name in os.listdir(path) if name not in (LOCK, VERSIONS) and MANIFEST not in name):
         raise StorageError(
-            f"'{shown(path)}' is no library and holds other things ('{shown(others[0])}'). Give a new or an empty "
-            "folder for the library; videos stay where they are."
+            f"'{display_path(path)}' is no library and holds other things ('{display_path(others[0])}'). Give a new "
+            "or an empty folder for the library; videos stay where they are."
         )
 
 
@@ -151,7 +153,9 @@ def _settings_of(folder: Path) -> tuple[Settings, bool]:
         listed = bool(content.pop(_LISTED, False))
         return from_mapping(Settings, content), listed
     except (OSError, ValueError, TypeError, HapvrError) as error:
-        raise StorageError(f"'{shown(folder / SETTINGS)}' cannot be read: {error} Restore it from a copy.") from error
+        raise StorageError(
+            f"'{display_path(folder / SETTINGS)}' cannot be read: {error} Restore it from a copy."
+        ) from error
 
 
 def write_settings(folder: Path, settings: Settings) -> None:
@@ -248,12 +252,12 @@ def _reason(path: Path, error: Exception) -> str:
     text = str(error)
     kept = "What was acknowledged before is kept, and the library can be opened as ever."
     if "No space left" in text or "os error 28" in text or getattr(error, "errno", None) == 28:
-        return f"The disk of '{shown(path)}' is full. {kept} Make room, and run the same again."
+        return f"The disk of '{display_path(path)}' is full. {kept} Make room, and run the same again."
     if "Disk quota exceeded" in text or "os error 122" in text or "File too large" in text or "os error 27" in text:
-        return f"The quota of the disk of '{shown(path)}' is used up. {kept} Make room, and run the same again."
+        return f"The quota of the disk of '{display_path(path)}' is used up. {kept} Make room, and run the same again."
     if "Read-only file system" in text or "Permission denied" in text:
-        return f"'{shown(path)}' cannot be written: {_short(text)}. It can be searched all the same."
-    return f"'{shown(path)}' could not be written: {_short(text)}. {kept}"
+        return f"'{display_path(path)}' cannot be written: {_short(text)}. It can be searched all the same."
+    return f"'{display_path(path)}' could not be written: {_short(text)}. {kept}"
 
 
 def _short(text: str) -> str:

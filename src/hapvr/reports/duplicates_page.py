@@ -11,7 +11,7 @@ import numpy as np
 
 from hapvr.errors import HapvrError
 from hapvr.library.duplicates import DuplicateReport, Group, Link
-from hapvr.library.records import VideoRecord, shown
+from hapvr.library.results import VideoRecord, display_path
 from hapvr.reports.html_page import format_interval, format_time, make_thumbnail, write_page
 
 _FRAMES = 6  # of a strip
@@ -42,7 +42,7 @@ def save_page(report: DuplicateReport, path: str | os.PathLike[str], library: st
     more = ""
     if len(groups) > _MAX_SHOWN or len(beside) > _MAX_SHOWN:
         more = f"<p class='note'>Only {_MAX_SHOWN} of each are shown here; --json and --csv have all.</p>"
-    body = f"""{_STYLE}<h1>Duplicates in {html.escape(shown(library))}</h1>
+    body = f"""{_STYLE}<h1>Duplicates in {html.escape(display_path(library))}</h1>
 <p class="lead">{html.escape(summary)}</p>
 <p class="note">Frames one below the other are of the same moment of what they share.</p>{more}
 {sections}
@@ -112,7 +112,7 @@ def _render_copy(video: VideoRecord, times: Sequence[float], word: str, mark: st
     facts = f"{length}{video.width} x {video.height}, {video.bitrate / 1000:,.0f} kbit/s, {video.size / 1e6:.1f} MB"
     gone = "" if video.state == "ready" else f" ({video.state})"
     return f"""<div class="copy">{_render_strip(video, times)}
-<div><p class="path">{html.escape(shown(video.path))}{gone}</p>
+<div><p class="path">{html.escape(display_path(video.path))}{gone}</p>
 <p><span class="badge {mark}">{html.escape(word)}</span> {html.escape(note)}</p>
 <p class="note">{html.escape(video.id)}: {facts}</p></div></div>
 """

@@ -16,7 +16,7 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from hapvr.library.records import VideoRecord
+from hapvr.library.results import VideoRecord
 from hapvr.server.problems import Problem, busy
 from hapvr.server.settings import ServerSettings
 from hapvr.server.uploads import Query

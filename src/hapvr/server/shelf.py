@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from hapvr.errors import HapvrError
-from hapvr.library import Library, LibraryInfo, VideoRecord, calibrating
+from hapvr.library import Library, LibraryInfo, VideoRecord, library_calibration
 from hapvr.model import is_calibrated
 from hapvr.server.problems import not_found
 from hapvr.server.wording import problem_of
@@ -58,7 +58,7 @@ class Shelf:
 
         def read() -> Literal["library", "model"] | None:
             store = self._library.store
-            if (store.folder / calibrating.CALIBRATION).is_file():  # fitted on its own videos
+            if (store.folder / library_calibration.CALIBRATION).is_file():  # fitted on its own videos
                 return "library"
             try:
                 return "model" if is_calibrated(store.settings.model) else None
@@ -71,8 +71,8 @@ class Shelf:
         """A record; `Problem` if there is none."""
 
         def read() -> VideoRecord | None:
-            catalogue = self._library.store.catalogue()
-            return catalogue.record(catalogue.row(id)) if id in catalogue else None
+            catalog = self._library.store.catalog()
+            return catalog.record(catalog.row(id)) if id in catalog else None
 
         record = await self._read(read)
         if record is None:
@@ -85,13 +85,13 @@ class Shelf:
         """Records whose file names hold a text, some of them, and how many there are."""
 
         def read() -> tuple[int, list[VideoRecord]]:
-            catalogue = self._library.store.catalogue()
-            rows = [row for row in catalogue.rows(state) if not warned or catalogue.warned[row]]
+            catalog = self._library.store.catalog()
+            rows = [row for row in catalog.rows(state) if not warned or catalog.warned[row]]
             if text:
                 wanted = text.casefold()
-                names = catalogue.paths
+                names = catalog.paths
                 rows = [row for row in rows if wanted in os.path.basename(os.fsdecode(names[row])).casefold()]
-            return len(rows), catalogue.records(rows[offset : offset + limit])
+            return len(rows), catalog.records(rows[offset : offset + limit])
 
         return await self._read(read)
 

@@ -25,8 +25,8 @@ from hapvr.errors import HapvrError
 from hapvr.features import Features
 from hapvr.library import AddProgress, Library
 from hapvr.library.duplicates import DuplicateProgress, Link, report_csv
-from hapvr.library.records import printable
 from hapvr.library.region_cache import RegionCache
+from hapvr.library.results import escape_text
 from hapvr.plotting import RAMP
 from hapvr.records import Frames
 from hapvr.server.limiting import be_nice
@@ -123,9 +123,9 @@ class LibraryTasks:
             record = self._library.get(query["id"])
             told = {"id": record.id, "name": name_of(record.path), "duration": record.duration}
             result = self._library.search(record.id, start=start, end=end, cache=self._cache, **options)
-        catalogue = self._library.store.catalogue()
+        catalog = self._library.store.catalog()
         durations = {}
-        for record in catalogue.records([catalogue.row(hit.id) for hit in result.hits if hit.id in catalogue]):
+        for record in catalog.records([catalog.row(hit.id) for hit in result.hits if hit.id in catalog]):
             durations[record.id] = record.duration
         hits = [
             _hit(hit.id, hit.path, hit.score, hit.verdict, hit.segments, hit.best, durations.get(hit.id, 0.0))
@@ -142,7 +142,7 @@ class LibraryTasks:
             "seconds": result.seconds,
             "note": result.note,
             "prior": result.prior,
-            "warnings": [printable(text) for text in result.warnings],
+            "warnings": [escape_text(text) for text in result.warnings],
             "hits": hits,
         }
 

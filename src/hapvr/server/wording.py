@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from hapvr.errors import HapvrError
-from hapvr.library.records import VideoRecord, printable, shown
+from hapvr.library.results import VideoRecord, display_path, escape_text
 from hapvr.library.versions import is_library
 from hapvr.server.problems import Problem, library_gone, status_of
 
@@ -28,7 +28,7 @@ def name_of(path: str) -> str:
     >>> name_of("/home/ann/films/a.mp4")
     'a.mp4'
     """
-    return shown(os.path.basename(path))
+    return display_path(os.path.basename(path))
 
 
 def visible_path(path: str, roots: Iterable[str]) -> str | None:
@@ -38,7 +38,7 @@ def visible_path(path: str, roots: Iterable[str]) -> str | None:
     ('/films/new/a.mp4', None)
     """
     inside = any(PurePath(path).is_relative_to(root) for root in roots)
-    return shown(path) if inside and ".." not in PurePath(path).parts else None
+    return display_path(path) if inside and ".." not in PurePath(path).parts else None
 
 
 def without_place(text: str, path: str) -> str:
@@ -47,12 +47,12 @@ def without_place(text: str, path: str) -> str:
     >>> without_place("'/home/ann/a.mp4' holds no video.", "/home/ann/a.mp4")
     "'a.mp4' holds no video."
     """
-    for form in (path, shown(path)):
+    for form in (path, display_path(path)):
         folder = os.path.dirname(form)
         text = text.replace(form, os.path.basename(form))
         if len(folder) > 1:
             text = text.replace(folder + os.sep, "").replace(folder, "its folder")
-    return printable(text)
+    return escape_text(text)
 
 
 def problem_of(error: Exception, library: Path) -> Problem | None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hapvr.errors import StorageError
-from hapvr.library.locking import LOCK, WriterLock, holder_of
+from hapvr.library.writer_lock import LOCK, WriterLock, find_holder
 
 _PREFIX = "hapvr-serve-"
 _WAIT_S = 5.0
@@ -51,7 +51,7 @@ def remove_left(parent: Path) -> list[Path]:
     for folder in found:
         with suppress(OSError, StorageError):
             # A lock that is free but not empty: its holder has ended, and not as it should.
-            if (folder / LOCK).stat().st_size > 0 and holder_of(folder) is None:
+            if (folder / LOCK).stat().st_size > 0 and find_holder(folder) is None:
                 shutil.rmtree(folder, ignore_errors=True)
                 removed.append(folder)
     return removed

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from hapvr.library.duplicates.finding import CANDIDATES, THRESHOLD, find_duplicates
-from hapvr.library.duplicates.groups import best_first, grouped
-from hapvr.library.duplicates.links import WHOLE, link_of, strength_of
-from hapvr.library.duplicates.reports import (
+from hapvr.library.duplicates.finder import CANDIDATES, THRESHOLD, find_duplicates
+from hapvr.library.duplicates.links import WHOLE, compute_strength, make_link
+from hapvr.library.duplicates.report import (
     CSV_FIELDS,
     KINDS,
     DuplicateProgress,
@@ -13,6 +12,8 @@ from hapvr.library.duplicates.reports import (
     Group,
     Kind,
     Link,
+    group_links,
+    rank_copies,
     report_csv,
     require_report_files,
     rows,
@@ -30,13 +31,13 @@ __all__ = [
     "Group",
     "Kind",
     "Link",
-    "best_first",
+    "compute_strength",
     "find_duplicates",
-    "grouped",
-    "link_of",
+    "group_links",
+    "make_link",
+    "rank_copies",
     "report_csv",
     "require_report_files",
     "rows",
-    "strength_of",
     "write_report",
 ]

@@ -1,7 +1,7 @@
 """Comparing pairs of contents: how strongly they are linked, what they share, and which kind of link that is.
 
-Two looks are taken at each pair, by region vectors and by pixels (see `hapvr.library.pixels`); the one that makes the
-stronger link counts.
+Two looks are taken at each pair, by region vectors and by pixels (see `pixels`); the one that makes the stronger
+link counts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor
 
 from hapvr.comparing import Match, Side, describe_side, match
 from hapvr.features.extractor import fast_dtype
-from hapvr.library.aligning import Alignment, Line, align
-from hapvr.library.duplicates.reports import Clock, DuplicateProgress, Evidence, Kind, Link
-from hapvr.library.pixels import correlations, likeness, looks
+from hapvr.library.duplicates.alignment import Alignment, Line, align
+from hapvr.library.duplicates.pixels import correlate, make_views, measure_likeness
+from hapvr.library.duplicates.report import Clock, DuplicateProgress, Evidence, Kind, Link
 from hapvr.library.store import Store
-from hapvr.library.tables import Catalogue, Stored
+from hapvr.library.tables import Catalog, Stored
 from hapvr.model import Model
 from hapvr.similarity.network import Descriptors
 from hapvr.similarity.segments import frame_edges
@@ -62,7 +62,7 @@ class _Look:
 def compared(
     store: Store,
     model: Model | None,
-    catalogue: Catalogue,
+    catalog: Catalog,
     pairs: Sequence[tuple[int, int]],
     threshold: float,
     progress: Callable[[DuplicateProgress], None] | None,
@@ -70,12 +70,12 @@ def compared(
     """The links among pairs of keys; of copies of one file, the first stands for all."""
     if model is None:
         return
-    frames = {int(key): int(count) for key, count in zip(catalogue.keys, catalogue.frames, strict=True)}
+    frames = {int(key): int(count) for key, count in zip(catalog.keys, catalog.frames, strict=True)}
     clock = Clock("pairs", len(pairs), progress)
     # Pixels are too few for torch to divide: its threads would wait for each other, on busy cores for long.
     with torch_thread_pool(1) as pool:
         for block in _blocks(pairs, frames):
-            yield from _compared(block, store, model, catalogue, threshold, pool)
+            yield from _compared(block, store, model, catalog, threshold, pool)
             clock.advance(len(block))
 
 
@@ -83,7 +83,7 @@ def _compared(
     block: Sequence[tuple[int, int]],
     store: Store,
     model: Model,
-    catalogue: Catalogue,
+    catalog: Catalog,
     threshold: float,
     pool: ThreadPoolExecutor,
 ) -> Iterator[tuple[int, int, Link]]:
@@ -96,15 +96,15 @@ def _compared(
         a, matrices = videos[one], _matrices(videos[one], [videos[key] for key in others], model)
 
         def look(pair: tuple[int, NDArray[np.float32]], a: _Video = a) -> _Look | None:
-            return by_pixels(a, videos[pair[0]], alike=likeness(pair[1]), threshold=threshold)
+            return compare_pixels(a, videos[pair[0]], alike=measure_likeness(pair[1]), threshold=threshold)
 
         pixels = pool.map(look, zip(others, matrices, strict=True))
         for other, forth, seen in zip(others, matrices, pixels, strict=True):
             b = videos[other]
             if seen is None and _promise(forth, a, b) < _CLEARLY * threshold:
                 continue
-            ids = [catalogue.ids[catalogue.with_key(key)[0]] for key in (one, other)]
-            link = link_of(a, b, forth, model, (ids[0], ids[1]), threshold, seen)
+            ids = [catalog.ids[catalog.with_key(key)[0]] for key in (one, other)]
+            link = make_link(a, b, forth, model, (ids[0], ids[1]), threshold, seen)
             if link is not None:
                 yield one, other, link
 
@@ -119,7 +119,7 @@ def _matrices(video: _Video, others: Sequence[_Video], model: Model) -> list[NDA
 
 def _promise(forth: NDArray[np.float32], a: _Video, b: _Video) -> float:
     """About the strength of a pair, from one frame matrix instead of two."""
-    return strength_of(likeness(forth), align(forth, forth.T, a.times, b.times).agreement)
+    return compute_strength(measure_likeness(forth), align(forth, forth.T, a.times, b.times).agreement)
 
 
 def _blocks(pairs: Sequence[tuple[int, int]], frames: Mapping[int, int]) -> Iterator[list[tuple[int, int]]]:
@@ -151,27 +151,27 @@ def _described(stored: Stored, store: Store, model: Model) -> _Video:
     side = read()
     small = side.features.miniatures
     frames = Descriptors.of(side.descriptors.as_subclass(Tensor).to(fast_dtype(model.extractor.device)))
-    return _Video(frames, side.times, None if small is None else looks(small), read)
+    return _Video(frames, side.times, None if small is None else make_views(small), read)
 
 
-def strength_of(alike: float, agreement: float) -> float:
+def compute_strength(alike: float, agreement: float) -> float:
     """How strongly a pair is linked: how alike its frames are, times the share of them that are in step.
 
     A video in which nothing moves has no order to be in step with; there a likeness above 0.8 counts instead.
 
-    >>> round(strength_of(0.6, 0.5), 3), round(strength_of(0.95, 0.0), 3), strength_of(0.8, 0.0)
+    >>> round(compute_strength(0.6, 0.5), 3), round(compute_strength(0.95, 0.0), 3), compute_strength(0.8, 0.0)
     (0.3, 0.475, 0.0)
     """
     still = min(1.0, max(0.0, (alike - _STILL) / _STILL_SPAN))
     return max(0.0, alike) * max(agreement, still)
 
 
-def by_pixels(a: _Video, b: _Video, *, alike: float, threshold: float) -> _Look | None:
+def compare_pixels(a: _Video, b: _Video, *, alike: float, threshold: float) -> _Look | None:
     """What the pixels of two videos say whose regions are so much `alike`; None if that is no link, or not known."""
     if a.pixels is None or b.pixels is None:
         return None
-    forth = correlations(a.pixels, b.pixels)
-    same = likeness(forth)
+    forth = correlate(a.pixels, b.pixels)
+    same = measure_likeness(forth)
     if same < threshold:  # before any order is looked for
         return None
     found = align(forth, forth.T, a.times, b.times)
@@ -182,16 +182,16 @@ def by_pixels(a: _Video, b: _Video, *, alike: float, threshold: float) -> _Look 
     return _Look("pixels", strength, found, found.line is None or still > found.agreement, forth, forth.T)
 
 
-def by_regions(a: _Video, b: _Video, forth: NDArray[np.float32], model: Model) -> _Look:
+def compare_regions(a: _Video, b: _Video, forth: NDArray[np.float32], model: Model) -> _Look:
     """What the regions of two videos say whose frame matrix [Ta, Tb] is known."""
     (back,) = _matrices(b, [a], model)  # [Tb, Ta]
     found = align(forth, back, a.times, b.times)
     alike = float(max(forth.max(1).mean(), back.max(1).mean()))
-    strength = strength_of(alike, found.agreement)
+    strength = compute_strength(alike, found.agreement)
     return _Look("regions", strength, found, found.line is None or strength > alike * found.agreement, forth, back)
 
 
-def link_of(
+def make_link(
     a: _Video,
     b: _Video,
     forth: NDArray[np.float32],
@@ -205,7 +205,7 @@ def link_of(
     Score, probability and segments are those that `Library.compare` has of the first in the second: of a part in the
     whole, else of the two in the direction that scores higher.
     """
-    look = by_regions(a, b, forth, model)
+    look = compare_regions(a, b, forth, model)
     if pixels is not None and pixels.strength > look.strength:
         look = pixels
     if look.strength < threshold:

@@ -21,8 +21,8 @@ _MIDDLES = ((0.75, 1.0), (1.0, 0.75), (0.85, 0.85), (0.7, 0.7), (0.6, 1.0), (1.0
 """The parts of a frame, as shares of its height and width, that another may show."""
 
 
-def looks(miniatures: NDArray[np.uint8]) -> Floats:
-    """A video's miniatures uint8 [T, S, S] as they may be found in another: float32 [L, T, S S], standardised.
+def make_views(miniatures: NDArray[np.uint8]) -> Floats:
+    """A video's miniatures uint8 [T, S, S] as they may be found in another: float32 [L, T, S S], standardise.
 
     The first is the video as it is; then its middles, each enlarged to the whole; its mirror image; quarter turns.
     """
@@ -32,7 +32,7 @@ def looks(miniatures: NDArray[np.uint8]) -> Floats:
     for high, wide in _MIDDLES:
         ways.append((middle(side, high) @ pictures @ middle(side, wide).T).astype(np.float32))
     turns = [np.rot90(pictures, quarters, (1, 2)) for quarters in (1, 2, 3)]
-    return np.stack([standardised(way) for way in (*ways, pictures[:, :, ::-1], *turns)])
+    return np.stack([standardise(way) for way in (*ways, pictures[:, :, ::-1], *turns)])
 
 
 def middle(side: int, share: float) -> Floats:
@@ -47,10 +47,10 @@ def middle(side: int, share: float) -> Floats:
     return np.asarray(weights, np.float32)
 
 
-def standardised(pictures: NDArray[Any]) -> Floats:
+def standardise(pictures: NDArray[Any]) -> Floats:
     """Each picture less its mean, by its deviation: [T, S, S] -> float32 [T, S S]; flat ones stay near 0.
 
-    >>> standardised(np.array([[[0.0, 200.0], [200.0, 0.0]]])).round(2).tolist()
+    >>> standardise(np.array([[[0.0, 200.0], [200.0, 0.0]]])).round(2).tolist()
     [[-1.0, 1.0, 1.0, -1.0]]
     """
     values = pictures.reshape(len(pictures), -1).astype(np.float32)
@@ -58,7 +58,7 @@ def standardised(pictures: NDArray[Any]) -> Floats:
     return np.asarray(values / np.sqrt(np.square(values).mean(1, keepdims=True) + _FLAT**2), np.float32)
 
 
-def correlations(a: Floats, b: Floats) -> Floats:
+def correlate(a: Floats, b: Floats) -> Floats:
     """How the frames of two videos correlate, `looks` [L, Ta, S S] and [L, Tb, S S] -> [Ta, Tb].
 
     A as it is with any look of B, or B as it is with a middle of A; of all, the matrix with the greatest `likeness`.
@@ -66,7 +66,7 @@ def correlations(a: Floats, b: Floats) -> Floats:
     middles = a[1 : 1 + len(_MIDDLES)]
     forth = np.split(_products(a[0], b.reshape(-1, b.shape[2])), len(b), axis=1)
     back = np.split(_products(middles.reshape(-1, a.shape[2]), b[0]), len(middles), axis=0)
-    return max([*forth, *back], key=likeness)
+    return max([*forth, *back], key=measure_likeness)
 
 
 def _products(rows: Floats, others: Floats) -> Floats:
@@ -75,10 +75,10 @@ def _products(rows: Floats, others: Floats) -> Floats:
     return product / np.float32(rows.shape[1])
 
 
-def likeness(matrix: NDArray[np.floating]) -> float:
+def measure_likeness(matrix: NDArray[np.floating]) -> float:
     """The mean over one video's frames of the best match in the other, [Ta, Tb]; of the side that has more of it.
 
-    >>> likeness(np.array([[1.0, 0.0, 0.5]])), likeness(np.array([[0.5], [0.0]]))
+    >>> measure_likeness(np.array([[1.0, 0.0, 0.5]])), measure_likeness(np.array([[0.5], [0.0]]))
     (1.0, 0.5)
     """
     return float(max(matrix.max(1).mean(), matrix.max(0).mean()))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hapvr.errors import ConfigError, StorageError
-from hapvr.library.records import shown
+from hapvr.library.results import display_path
 
 if sys.platform == "win32":
     import msvcrt
@@ -49,7 +49,7 @@ class WriterLock:
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
-            raise StorageError(f"'{shown(self.path.parent)}' cannot be written: {error.strerror}.") from error
+            raise StorageError(f"'{display_path(self.path.parent)}' cannot be written: {error.strerror}.") from error
         if not wait_s >= 0:
             os.close(descriptor)
             raise ConfigError(f"The seconds to wait for another writer must be 0 or more, got {wait_s!r}.")
@@ -60,8 +60,8 @@ class WriterLock:
                     holder = _described(_read(self.path)) or "another process"
                     waited = f" for {wait_s:g} s" if wait_s else ""
                     raise BusyError(
-                        f"'{shown(self.path.parent)}' is being written by {holder}, and stayed so{waited}. Try again "
-                        "when that is done; reading is possible meanwhile."
+                        f"'{display_path(self.path.parent)}' is being written by {holder}, and stayed so{waited}. "
+                        "Try again when that is done; reading is possible meanwhile."
                     )
                 time.sleep(0.05)
             self.left_behind = os.fstat(descriptor).st_size > 0
@@ -84,7 +84,7 @@ class WriterLock:
             os.write(descriptor, data)  # over what was there: killed in between, it must not look as if all was well
             os.ftruncate(descriptor, len(data))
         except OSError as error:
-            raise StorageError(f"'{shown(self.path.parent)}' cannot be written: {error.strerror}.") from error
+            raise StorageError(f"'{display_path(self.path.parent)}' cannot be written: {error.strerror}.") from error
 
     def release(self, *, clean: bool) -> None:
         """Let go of it. If not `clean`, the next writer will look for what was left."""
@@ -96,7 +96,7 @@ class WriterLock:
         self._descriptor = None
 
 
-def holder_of(folder: Path) -> str | None:
+def find_holder(folder: Path) -> str | None:
     """Who is writing into a folder at this moment, in words; None if nobody is."""
     path = folder / LOCK
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hapvr.errors import DataError, StorageError
-from hapvr.library.records import VideoRecord, shown
+from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
 from hapvr.library.versions import keep, read_manifest, writing
 from hapvr.storage import read_document, write_document
@@ -29,20 +29,20 @@ def read_marks(folder: Path) -> frozenset[Pair]:
         content = read_document(path, ("format", "distinct"))
     except FileNotFoundError:
         if MARKS in read_manifest(folder).kept:
-            raise StorageError(f"'{shown(path)}' is missing, though pairs were marked. {_REMEDY}") from None
+            raise StorageError(f"'{display_path(path)}' is missing, though pairs were marked. {_REMEDY}") from None
         return frozenset()
     except (OSError, ValueError) as error:
-        raise StorageError(f"'{shown(path)}' cannot be read: {error} {_REMEDY}") from error
+        raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_REMEDY}") from error
     pairs = content.get("distinct") if content.get("format") == _FORMAT else None
     if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
-        raise StorageError(f"'{shown(path)}' was not written by this hapvr. {_REMEDY}")
-    return frozenset(pair_of(*pair) for pair in pairs)
+        raise StorageError(f"'{display_path(path)}' was not written by this hapvr. {_REMEDY}")
+    return frozenset(make_pair(*pair) for pair in pairs)
 
 
-def pair_of(one: str, other: str) -> Pair:
+def make_pair(one: str, other: str) -> Pair:
     """Two hashes in order.
 
-    >>> pair_of("b1", "a2")
+    >>> make_pair("b1", "a2")
     ('a2', 'b1')
     """
     return (one, other) if one <= other else (other, one)
@@ -53,10 +53,10 @@ def set_mark(store: Store, a: str, b: str, *, distinct: bool) -> bool:
 
     With the lock held. `DataError` if there is no such video, if both are one, or if their files are identical.
     """
-    folder, catalogue = store.library, store.catalogue()
-    one, other = (catalogue.record(catalogue.row(id)) for id in (a, b))
+    folder, catalog = store.library, store.catalog()
+    one, other = (catalog.record(catalog.row(id)) for id in (a, b))
     _require_two(one, other)
-    pair, known = pair_of(one.content_hash, other.content_hash), read_marks(folder)
+    pair, known = make_pair(one.content_hash, other.content_hash), read_marks(folder)
     if (pair in known) == distinct:
         return False
     pairs = known | {pair} if distinct else known - {pair}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -54,7 +55,11 @@ class VideoRecord:
     def to_json(self) -> dict[str, Any]:
         """Plain values; the path as it is shown."""
         plain = dataclasses.asdict(self)
-        return plain | {"path": shown(self.path), "added": self.added.isoformat(), "warnings": list(self.warnings)}
+        return plain | {
+            "path": display_path(self.path),
+            "added": self.added.isoformat(),
+            "warnings": list(self.warnings),
+        }
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class Hit:
         ]
         return {
             "id": self.id,
-            "path": shown(self.path),
+            "path": display_path(self.path),
             "score": self.score,
             **self.verdict.to_json(),
             "segments": segments,
@@ -131,6 +136,17 @@ class AddProgress:
 
 
 @dataclass(frozen=True)
+class AddOptions:
+    """What a caller wants of `add`, `rebuild` and `watch`; see `Library.add`."""
+
+    prune: bool = False
+    retry: bool = False
+    workers: int | None = None
+    progress: Callable[[AddProgress], None] | None = None
+    stop: Callable[[], bool] | None = None
+
+
+@dataclass(frozen=True)
 class AddReport:
     """What became of every file that `add` was given."""
 
@@ -141,7 +157,7 @@ class AddReport:
     forgotten: int = 0  # vanished ones, where they were to be pruned
     missing: int = 0  # vanished ones that are kept
     failed: tuple[tuple[str, str], ...] = ()  # path and reason
-    passed_over: int = 0  # files in folders that are no videos by their names
+    skipped: int = 0  # files in folders that are no videos by their names
     linked: int = 0  # links to folders below those that were given: they are not followed
     still_failed: int = 0  # of those unchanged: failed before, and not tried again
     warnings: tuple[tuple[str, str], ...] = ()  # path and what was wrong, of files that were added all the same
@@ -152,8 +168,8 @@ class AddReport:
     def to_json(self) -> dict[str, Any]:
         """What `hapvr add --json` prints."""
         return dataclasses.asdict(self) | {
-            "failed": [{"path": shown(path), "error": reason} for path, reason in self.failed],
-            "warnings": [{"path": shown(path), "warning": text} for path, text in self.warnings],
+            "failed": [{"path": display_path(path), "error": reason} for path, reason in self.failed],
+            "warnings": [{"path": display_path(path), "warning": text} for path, text in self.warnings],
         }
 
 
@@ -189,18 +205,18 @@ class LibraryInfo:
     def to_json(self) -> dict[str, Any]:
         """What `hapvr info --json` prints."""
         plain = dataclasses.asdict(self)
-        return plain | {"path": shown(self.path), "bytes_per_minute": self.bytes_per_minute}
+        return plain | {"path": display_path(self.path), "bytes_per_minute": self.bytes_per_minute}
 
 
-def shown(path: str | os.PathLike[str]) -> str:
+def display_path(path: str | os.PathLike[str]) -> str:
     r"""A path as it can be printed anywhere: bytes that are no UTF-8 are written out.
 
-    >>> shown(os.fsdecode(b"caf\xe9.mp4"))
+    >>> display_path(os.fsdecode(b"caf\xe9.mp4"))
     'caf\\xe9.mp4'
     """
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def printable(text: str) -> str:
+def escape_text(text: str) -> str:
     """A message without what no encoding takes, such as the escaped bytes of a path in it."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") if not text.isascii() else text

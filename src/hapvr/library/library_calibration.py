@@ -26,7 +26,7 @@ from torch import Tensor
 from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, WeightsError
 from hapvr.features.extractor import fast_dtype
 from hapvr.library.duplicates import find_duplicates
-from hapvr.library.records import VideoRecord, shown
+from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import CALIBRATION as CALIBRATION
@@ -81,7 +81,7 @@ class CalibrationReport:
             "videos": self.videos,
             "expected": [dataclasses.asdict(one) for one in self.expected],
             "kinds": {kind: {"found": found, "of": of} for kind, (found, of) in self.kinds.items()},
-            "failed": [{"path": shown(path), "error": reason} for path, reason in self.failed],
+            "failed": [{"path": display_path(path), "error": reason} for path, reason in self.failed],
             "at_best": self.at_best,
             "warnings": list(self.warnings),
             "seconds": self.seconds,
@@ -108,10 +108,10 @@ def calibrated(model: Model, store: Store) -> Model:
         return dataclasses.replace(model, calibration=_read(path, state.st_mtime_ns, state.st_size))
     except FileNotFoundError:
         if store.must_have(CALIBRATION):
-            raise StorageError(f"'{shown(path)}' is missing. {_remedy(path)}") from None
+            raise StorageError(f"'{display_path(path)}' is missing. {_remedy(path)}") from None
         return model
     except OSError as error:
-        raise StorageError(f"'{shown(path)}' cannot be read: {error.strerror}.") from error
+        raise StorageError(f"'{display_path(path)}' cannot be read: {error.strerror}.") from error
 
 
 @lru_cache(maxsize=8)
@@ -121,11 +121,11 @@ def _read(path: Path, _mtime_ns: int, _size: int) -> Calibration:
         tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in content.items() if _is_list(value)}
         return Calibration.from_part(Part({k: v for k, v in content.items() if k not in tensors}, tensors))
     except (ValueError, TypeError, WeightsError) as error:
-        raise StorageError(f"'{shown(path)}' is damaged: {error} {_remedy(path)}") from error
+        raise StorageError(f"'{display_path(path)}' is damaged: {error} {_remedy(path)}") from error
 
 
 def _remedy(path: Path) -> str:
-    return f"Restore it from a copy, or fit it again: hapvr calibrate {shown(path.parents[2])}"
+    return f"Restore it from a copy, or fit it again: hapvr calibrate {display_path(path.parents[2])}"
 
 
 def save(store: Store, calibration: Calibration) -> Path:
@@ -163,14 +163,14 @@ def fit(
     records = _different(store)
     if len(records) < _LEAST_VIDEOS:
         raise DataError(
-            f"A calibration needs at least {_LEAST_VIDEOS} different videos, '{shown(store.library)}' has "
+            f"A calibration needs at least {_LEAST_VIDEOS} different videos, '{display_path(store.library)}' has "
             f"{len(records)}. The model's own calibration, if it has one, stays in use."
         )
     here = [record for record in records.values() if record.state == "ready" and Path(record.path).is_file()]
     if not here:
         raise DataError(
-            f"None of the files of '{shown(store.library)}' is there: edited copies of them are what a calibration is "
-            "fitted on. Bring some of them back."
+            f"None of the files of '{display_path(store.library)}' is there: edited copies of them are what a "
+            "calibration is fitted on. Bring some of them back."
         )
     model = load_model()
     linked = _linked(store, model, tell)
@@ -178,7 +178,7 @@ def fit(
     good = [one for one in made if one.regions is not None]
     failed = {one.record.path: one.error for one in made if one.error is not None}
     if len(good) < _LEAST_COPIES:
-        why = f": '{shown(next(iter(failed)))}': {next(iter(failed.values()))}" if failed else "."
+        why = f": '{display_path(next(iter(failed)))}': {next(iter(failed.values()))}" if failed else "."
         raise DataError(f"Only {len(good)} of the {_LEAST_COPIES} copies that are needed could be made{why}")
     keys = {record.id: key for key, record in records.items()}
     positive = _positive(store, model, good, keys)
@@ -201,15 +201,15 @@ def require_calibration(model: Model, place: Path) -> None:
     """Raise `ConfigError` unless the hits of a library have probabilities to choose by."""
     if model.calibration is None:
         raise ConfigError(
-            f"The model '{shown(model.name)}' is not calibrated: its hits have no probability to choose by. Fit one on "
-            f"the library's own videos: hapvr calibrate {shown(place)}"
+            f"The model '{display_path(model.name)}' is not calibrated: its hits have no probability to choose by. "
+            f"Fit one on the library's own videos: hapvr calibrate {display_path(place)}"
         )
 
 
 def _require_pairs(store: Store, found: int, videos: int) -> None:
     if found < _LEAST_PAIRS:
         raise DataError(
-            f"Only {found} pairs of the {videos} videos of '{shown(store.library)}' are without a match; "
+            f"Only {found} pairs of the {videos} videos of '{display_path(store.library)}' are without a match; "
             f"{_LEAST_PAIRS} are needed. Nothing was changed. Add videos that show something else, and calibrate again."
         )
 
@@ -255,18 +255,18 @@ def expectation(
 
 def _different(store: Store) -> dict[int, VideoRecord]:
     """One record of each content, by its key; those whose files are there first."""
-    catalogue = store.catalogue()
+    catalog = store.catalog()
     found: dict[int, VideoRecord] = {}
-    for row in np.flatnonzero(catalogue.keys != NO_KEY).tolist():
-        key = int(catalogue.keys[row])
+    for row in np.flatnonzero(catalog.keys != NO_KEY).tolist():
+        key = int(catalog.keys[row])
         if key not in found or found[key].state != "ready":
-            found[key] = catalogue.record(row)
+            found[key] = catalog.record(row)
     return found
 
 
 def _linked(store: Store, model: Model, tell: Callable[[CalibrationProgress], None]) -> set[frozenset[int]]:
     """Pairs of keys that show the same."""
-    catalogue = store.catalogue()
+    catalog = store.catalog()
     report = find_duplicates(
         store,
         lambda: model,
@@ -276,7 +276,7 @@ def _linked(store: Store, model: Model, tell: Callable[[CalibrationProgress], No
     pairs += [
         (one.id, other.id) for group in report.groups for one in group.videos for other in group.videos if one != other
     ]
-    return {frozenset(int(catalogue.keys[catalogue.row(id)]) for id in pair) for pair in pairs}
+    return {frozenset(int(catalog.keys[catalog.row(id)]) for id in pair) for pair in pairs}
 
 
 @dataclass(frozen=True, eq=False)
