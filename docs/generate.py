@@ -16,7 +16,7 @@ from hapvr.cli.app import PANELS, app
 # The packages and modules that people import from, the everyday ones first.
 MODULES = [
     "hapvr",
-    "hapvr.comparing",
+    "hapvr.matching",
     "hapvr.library",
     "hapvr.model",
     "hapvr.batch",

@@ -17,10 +17,9 @@ from PIL import Image
 
 import hapvr
 from hapvr.cli import main
-from hapvr.comparing import NO_STRETCH, Instant, Match, Verdict, compare, decide, read_side
-from hapvr.comparing import match as match_sides
 from hapvr.errors import ConfigError, DecodeError, WeightsError
 from hapvr.features import Features
+from hapvr.matching import NO_STRETCH, Instant, Match, Verdict, compare, decide, describe_video, match_videos
 from hapvr.model import SHIPPED, Model, load, save_calibration, save_model, shipped_models
 from hapvr.records import Frames
 from hapvr.reports.match_page import choose_pairs, save_html, save_plot
@@ -89,19 +88,19 @@ def test_one_matrix_gives_the_score_of_the_network(lite: Model, match: Match, sy
             with torch.no_grad():
                 described = network.describe(few.regions)
             sides.append(dataclasses.replace(side, features=few, descriptors=described))
-        again = match_sides(*sides, model=model)
+        again = match_videos(*sides, model=model)
         with torch.no_grad():
             expected = network.score(*(side.descriptors for side in sides)).item()
             matrix = network.frame_matrix(*(side.descriptors for side in sides))
         assert again.score == expected
         assert np.array_equal(again.matrix, matrix.numpy())
-        assert (again.compared is not None) is psi
+        assert (again.psi is not None) is psi
 
 
 def test_sides_are_read_once_for_many_comparisons(lite: Model, films: dict[str, Path], match: Match) -> None:
-    middle = read_side(films["middle"], lite)
-    assert match_sides(middle, match.target, model=lite).score == match.score
-    assert match_sides(middle, middle, model=lite).score == pytest.approx(1, abs=0.01)
+    middle = describe_video(films["middle"], lite)
+    assert match_videos(middle, match.target, model=lite).score == match.score
+    assert match_videos(middle, middle, model=lite).score == pytest.approx(1, abs=0.01)
 
 
 def test_another_film_does_not_match(lite: Model, films: dict[str, Path], match: Match) -> None:
@@ -112,7 +111,7 @@ def test_another_film_does_not_match(lite: Model, films: dict[str, Path], match:
 
 
 def test_the_answer_as_json(match: Match) -> None:
-    answer = json.loads(json.dumps(match.as_json()))
+    answer = json.loads(json.dumps(match.to_json()))
     assert answer["score"] == match.score
     assert answer["probability"] == match.probability
     assert answer["best"] == dataclasses.asdict(match.best)
@@ -123,10 +122,10 @@ def test_the_answer_as_json(match: Match) -> None:
 def test_a_calibrated_model_says_what_a_score_means(
     calibrated: Model, calibration: Calibration, match: Match, tmp_path: Path
 ) -> None:
-    known = match_sides(match.query, match.target, model=calibrated)
+    known = match_videos(match.query, match.target, model=calibrated)
     assert known.probability == calibration.probability(match.score) > 0.9
-    assert known.as_json()["false_per_million"] == known.verdict.false_per_million
-    rare = match_sides(match.query, match.target, model=calibrated, prior=1e-6)
+    assert known.to_json()["false_per_million"] == known.verdict.false_per_million
+    rare = match_videos(match.query, match.target, model=calibrated, prior=1e-6)
     assert rare.probability == calibration.probability(match.score, prior=1e-6) < 0.1
     assert (known.verdict.prior, rare.verdict.prior) == (0.5, 1e-6)
     assert "(prior 1e-06)" in rare.meaning
@@ -183,7 +182,7 @@ def test_text_json_and_page_do_not_contradict_each_other(
 ) -> None:
     verdict = decide(match.score, [], match.matrix, model=calibrated)
     none = dataclasses.replace(match, segments=(), verdict=verdict)
-    monkeypatch.setattr("hapvr.comparing.compare", lambda *_, **__: none)
+    monkeypatch.setattr("hapvr.matching.compare", lambda *_, **__: none)
     page = tmp_path / "page.html"
     with pytest.raises(SystemExit) as left:
         main(["compare", "a.mp4", "b.mp4", "--html", str(page)])
@@ -205,7 +204,7 @@ def test_text_json_and_page_do_not_contradict_each_other(
 
 
 def test_a_model_without_calibration_says_nothing(lite: Model, match: Match) -> None:
-    silent = match_sides(match.query, match.target, model=dataclasses.replace(lite, calibration=None))
+    silent = match_videos(match.query, match.target, model=dataclasses.replace(lite, calibration=None))
     assert (silent.probability, silent.verdict.false_per_million, silent.meaning) == (None, None, "")
     assert silent.verdict.match
     with pytest.raises(ConfigError, match="not calibrated"):
@@ -299,7 +298,7 @@ def test_the_command_line_tells_the_instant_of_a_picture(
 
 def test_a_black_video_is_said_to_be_once(lite: Model, tmp_path: Path) -> None:
     write_clip(Clip(np.zeros((12, 96, 128, 3), np.uint8), 4), tmp_path / "black.mp4")
-    side = read_side(tmp_path / "black.mp4", lite)
+    side = describe_video(tmp_path / "black.mp4", lite)
     flat, compared = side.warnings
     assert "Every frame is flat" in flat
     assert "they were compared all the same" in compared
@@ -321,12 +320,12 @@ def test_a_long_video_is_described_in_parts_and_its_pictures_are_read_again(
             del part
 
     monkeypatch.setattr("hapvr.video.decode.decode_sampled", parts)
-    target = read_side(films["film"], lite)
+    target = describe_video(films["film"], lite)
     assert len(held) > 5
     assert max(held) == 0  # no part is held while the next is decoded
     assert np.array_equal(target.times, match.target.times)
     torch.testing.assert_close(target.features.regions, match.target.features.regions, atol=1e-5, rtol=0)
-    assert match_sides(match.query, target, model=lite).score == pytest.approx(match.score, abs=1e-5)
+    assert match_videos(match.query, target, model=lite).score == pytest.approx(match.score, abs=1e-5)
     places = [len(target.times) - 1, 0, 7]
     for place, picture in zip(places, target.pictures(places), strict=True):
         expected = whole.images[int(np.flatnonzero(whole.timestamps == target.times[place])[0])]
@@ -341,7 +340,7 @@ def test_outputs_are_checked_before_anything_is_read(
     def compare(*_: object, **__: object) -> Match:
         raise AssertionError
 
-    monkeypatch.setattr("hapvr.comparing.compare", compare)
+    monkeypatch.setattr("hapvr.matching.compare", compare)
     film = tmp_path / "film.mp4"
     shutil.copy(films["film"], film)
     picture = tmp_path / "a.png"
@@ -367,7 +366,7 @@ def test_outputs_are_checked_before_anything_is_read(
 def test_the_answer_is_printed_before_pictures_are_written(
     match: Match, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hapvr.comparing.compare", lambda *_, **__: match)
+    monkeypatch.setattr("hapvr.matching.compare", lambda *_, **__: match)
     with pytest.raises(SystemExit) as left:
         main(["compare", "a.mp4", "b.mp4", "--html", str(tmp_path / ("x" * 300))])
     printed = capsys.readouterr()
@@ -399,8 +398,8 @@ def test_psi_is_drawn_where_the_model_has_one(lite: Model, films: dict[str, Path
     torch.manual_seed(0)
     with_psi = Model("psi", lite.extractor, VideoSimilarity(SimilarityConfig()).eval(), lite.segments)
     match = compare(films["middle"], films["film"], model=with_psi)
-    assert match.compared is not None
-    assert match.compared.shape == (match.matrix.shape[0] // 4, match.matrix.shape[1] // 4)
+    assert match.psi is not None
+    assert match.psi.shape == (match.matrix.shape[0] // 4, match.matrix.shape[1] // 4)
     save_plot(match, tmp_path / "psi.svg")
 
 

@@ -34,7 +34,7 @@ LAYERS = [
     "batch",
     "evaluating",
     "training",
-    "comparing",
+    "matching",
     "library",
     "plotting",
     "reports",

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import sys
 import tarfile
 import time
@@ -517,3 +518,25 @@ def test_a_model_that_names_its_backbone_cannot_carry_another(place: Place) -> N
     folder = place.save(place.root / "named", place.origin)
     with pytest.raises(WeightsError, match="does not carry its backbone"):
         trained_parts(folder, VideoSimilarity(), backbone=Tiny())
+
+
+def test_settings_of_segments_are_read_by_their_old_names(tmp_path: Path) -> None:
+    """Models that were saved before the names changed still load, with the values they had."""
+    folder = tmp_path / "old"
+    shutil.copytree(SHIPPED / "lite", folder)
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("parts_crc32", None)  # those models have no checksum of their settings either
+    config["parts"]["segments"] = {
+        "threshold": 0.25,
+        "least_gain": 2.0,
+        "least_frames": 5,
+        "most_speed": 3.0,
+        "most": 7,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    expected = SegmentConfig(threshold=0.25, min_gain=2.0, min_frames=5, max_speed=3.0, max_segments=7)
+    assert load(folder).segments == load_segments(folder) == expected
+    config["parts"]["segments"]["least_gains"] = 1.0
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="has no field 'least_gains'"):
+        load_segments(folder)

@@ -31,9 +31,9 @@ import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
-    from hapvr.comparing import compare
     from hapvr.evaluating import evaluate
     from hapvr.library import Library
+    from hapvr.matching import compare
     from hapvr.model import load
 
 __all__ = ["Library", "__version__", "compare", "evaluate", "load"]
@@ -41,7 +41,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Library": "hapvr.library",
-    "compare": "hapvr.comparing",
+    "compare": "hapvr.matching",
     "evaluate": "hapvr.evaluating",
     "load": "hapvr.model",
 }

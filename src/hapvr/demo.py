@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hapvr.comparing import Match, match, read_side
 from hapvr.errors import StorageError
 from hapvr.evaluation import mean_average_precision, micro_average_precision
 from hapvr.evaluation.segment_metrics import union_length
+from hapvr.matching import Match, describe_video, match_videos
 from hapvr.model import load
 from hapvr.reports.match_page import Entry, save_report
 from hapvr.storage import StrPath
@@ -74,11 +74,11 @@ def run_demo(folder: StrPath, *, progress: Progress = lambda *_: None) -> dict[s
     start, folder = time.perf_counter(), Path(folder)
     films, copies = _make(folder, progress)
     model = load()
-    targets = [read_side(path, model) for path in _track(films, "reading films", progress)]
-    queries = [read_side(copy.path, model) for copy in _track(copies, "reading copies", progress)]
+    targets = [describe_video(path, model) for path in _track(films, "reading films", progress)]
+    queries = [describe_video(copy.path, model) for copy in _track(copies, "reading copies", progress)]
     rows, entries, scores = [], [], np.empty((len(queries), len(targets)))
     for number, copy in enumerate(_track(copies, "comparing", progress)):
-        matches = [match(queries[number], target, model=model) for target in targets]
+        matches = [match_videos(queries[number], target, model=model) for target in targets]
         scores[number] = [one.score for one in matches]
         best = matches[int(scores[number].argmax())]
         rows.append(_row(copy, best))
@@ -161,7 +161,7 @@ def _make(folder: Path, progress: Progress) -> tuple[list[Path], list[_Copy]]:
 def _row(copy: _Copy, best: Match) -> dict[str, Any]:
     """Right is the original as the best match, or no match where there is no original."""
     name = Path(best.target.path).stem
-    found = best.as_json()["segments"]
+    found = best.to_json()["segments"]
     right = best.verdict.match and name == copy.film if copy.film else not best.verdict.match
     both = [
         _agreement([one[axis] for one in found], [tuple(sorted(one[2 * place : 2 * place + 2])) for one in copy.truth])

@@ -31,6 +31,9 @@ CALIBRATION = "calibration"  # a part that a model may lack
 BEFORE = "untrained"  # another: network, segments and changed tensors of the backbone before anything was learnt
 HARDENED = "hardened"  # another: how a backbone was hardened, in models of an earlier version
 UNTRAINED = f"-{BEFORE}"  # behind a name: that model, with the same whitening and the backbone as it was
+_OLD_SEGMENT_KEYS = {
+    "least_gain": "min_gain", "least_frames": "min_frames", "most_speed": "max_speed", "most": "max_segments"
+}  # fmt: skip
 HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
 
@@ -104,13 +107,13 @@ def get_model(
     *,
     file: str | os.PathLike[str] | None = None,
     timeout_s: float = TIMEOUT_S,
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] | None = None,
 ) -> Fetched | None:
     """Fetch what a model does not carry, once; None where it carries everything. See `hapvr.fetching.fetch`."""
     folder = model_folder(name_or_folder)
     origin = _origin(_whole_parts(folder))
     if origin is not None:
-        return fetch(origin, file=file, timeout_s=timeout_s, say=say)
+        return fetch(origin, file=file, timeout_s=timeout_s, say=say or (lambda _: None))
     if file is not None:
         raise WeightsError(f"'{name_or_folder}' carries its backbone: there is nothing to take from a file.")
     return None
@@ -141,7 +144,7 @@ def load(name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torc
     extractor = RegionExtractor(
         backbone, whitening, sampling=from_mapping(SamplingConfig, parts["sampling"].config), device=device
     )
-    segments = from_mapping(SegmentConfig, parts["segments"].config)
+    segments = _segment_config(parts["segments"])
     calibration = Calibration.from_part(parts[CALIBRATION]) if CALIBRATION in parts else None
     name = folder.name if trained else folder.name + UNTRAINED
     return Model(name, extractor, similarity.to(device).eval(), segments, calibration)
@@ -165,7 +168,14 @@ def load_segments(name_or_folder: str | os.PathLike[str] = DEFAULT) -> SegmentCo
     """How a model finds matching stretches."""
     folder, trained = _named(name_or_folder)
     parts = _whole_parts(folder)
-    return from_mapping(SegmentConfig, (parts if trained else _before_training(parts, folder))["segments"].config)
+    return _segment_config((parts if trained else _before_training(parts, folder))["segments"])
+
+
+def _segment_config(part: weights.Part) -> SegmentConfig:
+    """The settings of segments, also as models saved before they had their present names have them."""
+    return from_mapping(
+        SegmentConfig, {_OLD_SEGMENT_KEYS.get(name, name): value for name, value in part.config.items()}
+    )
 
 
 def _network(part: weights.Part, folder: Path) -> VideoSimilarity:

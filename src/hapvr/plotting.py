@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hapvr.comparing import Match
 from hapvr.errors import ConfigError
+from hapvr.matching import Match
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.segments import frame_edges
 from hapvr.storage import replace_file, require_outputs
@@ -77,7 +77,7 @@ def plot_match(match: Match, pairs: Sequence[tuple[int, int]], *, title: str = "
         pairs: (query frame, target frame) of the pairs to show, see `hapvr.reports.match_page.choose_pairs`.
         title: above the figure.
     """
-    panels = ["frame similarities"] + ["after psi"] * (match.compared is not None)
+    panels = ["frame similarities"] + ["after psi"] * (match.psi is not None)
     with figure_style():
         figure = new_figure(4.6 * len(panels) + 3.6, 4.8)
         grid = figure.add_gridspec(len(pairs), 2 * len(panels) + 2)
@@ -106,7 +106,7 @@ def draw_matrix(axes: Axes, match: Match, *, psi: bool = False) -> ScalarMappabl
     """Draw a frame matrix, or psi's output, over the seconds of both videos; None where the model has no psi."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    values, step, (low, high) = (match.compared, DOWNSAMPLING, (-1.0, 1.0)) if psi else (match.matrix, 1, (-0.1, 1.0))
+    values, step, (low, high) = (match.psi, DOWNSAMPLING, (-1.0, 1.0)) if psi else (match.matrix, 1, (-0.1, 1.0))
     if values is None:
         return None
     ramp = LinearSegmentedColormap.from_list("hapvr", (RAMP / 255).tolist())

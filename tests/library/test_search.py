@@ -282,7 +282,7 @@ def test_probabilities_fall_with_the_score_and_can_be_asked_for(library: Library
         assert f"no more than {calibration.probability(1.0):.3f}" in too_much.note
         # The score is high, but no stretch matches: none would be long enough.
         model: Any = library._model
-        model.segments = SegmentConfig(least_gain=1e6)
+        model.segments = SegmentConfig(min_gain=1e6)
         (hit,) = library.search(noisy(drawn(5)), k=1).hits
         assert calibration.probability(hit.score) > 0.9
         assert (hit.segments, hit.verdict.match, hit.probability) == ((), False, 0.5)

@@ -53,7 +53,7 @@ def test_ids_paths_and_features_are_compared_as_files_are(films: Path) -> None:
         assert stored.target.path == str(film)
         assert stored.target.duration_s == pytest.approx(6, abs=0.3)
         assert "frames are flat or repeats" in given.query.warnings[-1]
-        assert given.as_json()["score"] == given.score
+        assert given.to_json()["score"] == given.score
 
 
 def test_what_says_nothing_is_compared_and_that_is_said(films: Path) -> None:

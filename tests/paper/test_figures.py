@@ -13,10 +13,10 @@ from PIL import Image
 
 from hapvr import plotting
 from hapvr.cli import main
-from hapvr.comparing import NO_STRETCH, Match, Side, Verdict
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation import Benchmark, Scores, Task, evaluate, write_benchmark, write_scores
 from hapvr.features import Features
+from hapvr.matching import NO_STRETCH, Match, Verdict, VideoDescription
 from hapvr.paper import figures
 from hapvr.paper.curves import precision_recall, similarity_distribution, surrogate_curves
 from hapvr.similarity.network import Descriptors
@@ -154,9 +154,9 @@ def test_a_disk_that_refuses_a_figure_is_named(tmp_path: Path) -> None:
 
 
 def match(*, psi: bool = True, frames: tuple[int, int] = (9, 13)) -> Match:
-    def side(name: str, count: int) -> Side:
+    def side(name: str, count: int) -> VideoDescription:
         regions = torch.zeros(count, 9, 4)
-        return Side(name, Features(regions, np.arange(count) / 2), Descriptors.of(regions), (), count / 2)
+        return VideoDescription(name, Features(regions, np.arange(count) / 2), Descriptors.of(regions), (), count / 2)
 
     verdict = Verdict(False, None, None, None, NO_STRETCH, aligned=False)
     matrix = np.linspace(-0.1, 1, frames[0] * frames[1], dtype=np.float32).reshape(frames)

@@ -77,9 +77,9 @@ def test_every_surface_says_the_same_of_a_file_and_an_indexed_video(own: Place, 
         found = [one for one in matches if one.target.path.endswith("film 1.mp4")]
         answers = {
             "Library.search": hit_of(result.to_json(), film),
-            "Library.compare": library.compare(clip, film).as_json(),
-            "Library.compare by path": library.compare(clip, own.folder / "films" / "film 1.mp4").as_json(),
-            "search --html": found[0].as_json(),
+            "Library.compare": library.compare(clip, film).to_json(),
+            "Library.compare by path": library.compare(clip, own.folder / "films" / "film 1.mp4").to_json(),
+            "search --html": found[0].to_json(),
         }
         page = save_matches(matches, own.folder / "hits.html", title="hits", summary="").read_text()
         assert f"<strong>{result.hits[0].score:.3f}</strong>" in page
@@ -110,7 +110,7 @@ def test_every_surface_says_the_same_of_two_indexed_videos(own: Place, printed: 
         answers = {
             "Library.search by id": hit_of(library.search(a).to_json(), b),
             "Library.search by path": hit_of(library.search(clip).to_json(), b),
-            "Library.compare": library.compare(a, b).as_json(),
+            "Library.compare": library.compare(a, b).to_json(),
         }
     answers["hapvr compare"] = printed("compare", clip, own.folder / "films" / "film 1.mp4", "--library", place)
     answers["hapvr search"] = hit_of(printed("search", place, a), b)

@@ -102,7 +102,7 @@ def test_a_still_scene_like_many_frames_is_no_match() -> None:
     """Twenty query frames that all look like three target frames would be a copy at seven times the speed."""
     still = [(i, j) for i in range(20) for j in (10, 11, 12)]
     assert found(drawn(20, 30, still)) == []
-    assert len(found(drawn(20, 30, still), most_speed=10.0)) == 1
+    assert len(found(drawn(20, 30, still), max_speed=10.0)) == 1
 
 
 def test_nothing_is_found_in_noise() -> None:
@@ -114,13 +114,13 @@ def test_matches_are_reported_best_first_and_no_more_than_asked() -> None:
     cells = [(i, 5 + i) for i in range(4)] + [(10 + i, 25 + i) for i in range(9)]
     matrix = drawn(20, 40, cells)
     assert [segment.target[0] for segment in found(matrix)] == [24.5, 4.5]
-    assert len(found(matrix, most=1)) == 1
+    assert len(found(matrix, max_segments=1)) == 1
 
 
 def test_seconds_follow_the_timestamps() -> None:
     matrix = drawn(6, 8, [(i, i) for i in range(6)])
     times = np.array([0, 1, 3, 5, 6, 8, 20, 30]) * 1.0
-    (segment,) = find_segments(matrix, np.arange(6) / 4 + 10, times, config=SegmentConfig(most_speed=20))
+    (segment,) = find_segments(matrix, np.arange(6) / 4 + 10, times, config=SegmentConfig(max_speed=20))
     assert segment.query == (10 - 0.125, 10 + 5.5 / 4)
     assert segment.target == (0.0, 14.0)
 
@@ -149,7 +149,8 @@ def test_bad_input_is_refused(change: dict[str, Any], error: type[HapvrError], w
 
 
 @pytest.mark.parametrize(
-    "settings", [{"price": -1}, {"least_frames": 0}, {"most": 1.5}, {"threshold": float("nan")}, {"most_speed": 0.5}]
+    "settings",
+    [{"price": -1}, {"min_frames": 0}, {"max_segments": 1.5}, {"threshold": float("nan")}, {"max_speed": 0.5}],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
@@ -177,7 +178,7 @@ def test_no_path_gains_more_than_the_bound() -> None:
     draw = np.random.default_rng(0)
     for _ in range(20):
         matrix = draw.uniform(0, 0.7, (6, 7))
-        segments = found(matrix, threshold=0.3, least_gain=0.0, least_frames=1)
+        segments = found(matrix, threshold=0.3, min_gain=0.0, min_frames=1)
         gains = [sum(matrix[cell] - 0.3 for cell in segment.path) for segment in segments]
         assert max(gains, default=0.0) <= max_gain(matrix - 0.3) + 1e-9
-        assert found(matrix, threshold=0.3, least_gain=max_gain(matrix - 0.3) + 1e-6, least_frames=1) == []
+        assert found(matrix, threshold=0.3, min_gain=max_gain(matrix - 0.3) + 1e-6, min_frames=1) == []

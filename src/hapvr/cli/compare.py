@@ -13,7 +13,7 @@ from hapvr.cli.options import AsJson
 from hapvr.cli.printing import printed
 
 if TYPE_CHECKING:
-    from hapvr.comparing import Match
+    from hapvr.matching import Match
 
 
 def compare(
@@ -43,7 +43,7 @@ def compare(
     match = _compare(query, target, model=model, library=library, prior=prior, outputs=outputs)
     # The answer comes first, so that a page that cannot be written does not lose it.
     if as_json:
-        typer.echo(json.dumps(match.as_json()))
+        typer.echo(json.dumps(match.to_json()))
     else:
         _print(match)
     if plot is not None:
@@ -55,9 +55,9 @@ def compare(
 def _compare(
     query: str, target: str, *, model: str | None, library: Path | None, prior: float | None, outputs: Sequence[Path]
 ) -> Match:
-    from hapvr.comparing import compare as compare_files
     from hapvr.errors import ConfigError
     from hapvr.library import Library
+    from hapvr.matching import compare as compare_files
     from hapvr.storage import require_outputs
 
     if library is None:

@@ -55,10 +55,10 @@ def search(
 
 
 def _print(result: SearchResult) -> None:
-    from hapvr.comparing import percent
+    from hapvr.matching import format_percent
 
     for number, hit in enumerate(result.hits, 1):
-        sure = "" if hit.probability is None else f", probability {percent(hit.probability)}"
+        sure = "" if hit.probability is None else f", probability {format_percent(hit.probability)}"
         sure = sure if hit.verdict.aligned else ", no match"
         typer.echo(f"{number:3}. {hit.score:.3f}{sure}  {hit.id}  {printed(hit.path)}")
         for segment in hit.segments:

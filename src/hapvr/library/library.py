@@ -12,7 +12,6 @@ from types import TracebackType
 
 import numpy as np
 
-from hapvr.comparing import Match, match, require_prior
 from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.library import adding, creation, library_calibration, scan, transfer
@@ -33,6 +32,7 @@ from hapvr.library.versions import (
     version_folder,
 )
 from hapvr.library.writer_lock import WriterLock, find_holder
+from hapvr.matching import Match, match_videos, require_prior
 from hapvr.model import Model
 
 _FRESH_S = 1.0  # how old a reader's view may be
@@ -236,7 +236,7 @@ class Library:
         model = self.model
         require_prior(prior, model)
         query, target = (read_query(self.store, model, one).side(model) for one in (a, b))
-        return match(query, target, model=model, prior=prior)
+        return match_videos(query, target, model=model, prior=prior)
 
     def duplicates(
         self,

@@ -7,13 +7,13 @@ import dataclasses
 import os
 from dataclasses import dataclass
 
-from hapvr.comparing import Side, describe_side, left_out
 from hapvr.errors import DataError
 from hapvr.features import Features
 from hapvr.library.region_cache import RegionCache
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
 from hapvr.library.tables import NO_KEY, Catalog
+from hapvr.matching import VideoDescription, describe_features, warn_of_flat_frames
 from hapvr.model import Model
 from hapvr.records import Box
 from hapvr.storage import file_signature
@@ -44,11 +44,11 @@ class Query:
     @property
     def all_warnings(self) -> tuple[str, ...]:
         """What was wrong with the file, and how many frames are left out."""
-        return (*self.warnings, *left_out(self.whole))
+        return (*self.warnings, *warn_of_flat_frames(self.whole))
 
-    def side(self, model: Model) -> Side:
-        """Ready to be compared by `hapvr.comparing.match`."""
-        return describe_side(
+    def side(self, model: Model) -> VideoDescription:
+        """Ready to be compared by `hapvr.matching.match`."""
+        return describe_features(
             model,
             self.whole,
             path=self.path,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from hapvr.comparing import Instant, Verdict
+from hapvr.matching import Instant, Verdict
 from hapvr.similarity import Segment
 
 State = Literal["ready", "failed", "missing"]
@@ -81,16 +81,12 @@ class Hit:
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr search --json` prints of a hit."""
-        segments = [
-            {"query": list(one.query), "target": list(one.target), "score": one.score, "backwards": one.backwards}
-            for one in self.segments
-        ]
         return {
             "id": self.id,
             "path": display_path(self.path),
             "score": self.score,
             **self.verdict.to_json(),
-            "segments": segments,
+            "segments": [one.to_json() for one in self.segments],
             "best": dataclasses.asdict(self.best),
             "warnings": list(self.warnings),
         }

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.comparing import Match, Verdict, match, require_prior
 from hapvr.errors import ConfigError
 from hapvr.features import Features
 from hapvr.library.candidates import find_candidates, max_candidates
@@ -22,6 +21,7 @@ from hapvr.library.run_vectors import find_runs
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import match_contents, require_dims, score_contents
 from hapvr.library.tables import NO_KEY
+from hapvr.matching import Match, Verdict, match_videos, require_prior
 from hapvr.model import Model
 
 LIMIT = 200
@@ -181,7 +181,7 @@ def explain_hits(
     for hit in result.hits:
         if is_unchanged(catalog.record(catalog.row(hit.id))):
             target = read_query(store, model, hit.id).side(model)
-            matches.append(match(side, target, model=model, prior=result.prior))
+            matches.append(match_videos(side, target, model=model, prior=result.prior))
         else:
             missing.append(
                 f"'{display_path(hit.path)}' (score {hit.score:.3f}) cannot be shown: it is gone, or has changed."

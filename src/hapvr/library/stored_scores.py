@@ -10,13 +10,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from hapvr.comparing import Match, Side, describe_side, match
 from hapvr.errors import ShapeError
 from hapvr.features import Features, select_frames
 from hapvr.features.extractor import fast_dtype
 from hapvr.library.region_cache import RegionCache
 from hapvr.library.store import Store
 from hapvr.library.tables import Stored
+from hapvr.matching import Match, VideoDescription, describe_features, match_videos
 from hapvr.model import Model
 from hapvr.similarity import pairwise
 from hapvr.similarity.network import Descriptors
@@ -79,7 +79,7 @@ def score_contents(
 def match_contents(
     store: Store,
     model: Model,
-    query: Side,
+    query: VideoDescription,
     keys: Sequence[int],
     *,
     prior: float | None = None,
@@ -89,7 +89,7 @@ def match_contents(
 
     def compare(stored: Stored) -> Match:
         features = stored.features(store.codec).with_timestamps(store.settings.rate)
-        return match(query, describe_side(model, features, path=""), model=model, prior=prior)
+        return match_videos(query, describe_features(model, features, path=""), model=model, prior=prior)
 
     answers: dict[int, Match] = {}
     contents = (cache or RegionCache(0)).stored(store, keys)

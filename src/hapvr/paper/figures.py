@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.comparing import Match, compare
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
 from hapvr.evaluation.benchmarks import Benchmark, Task, open_benchmark
 from hapvr.evaluation.protocol import Missing, evaluate
 from hapvr.evaluation.score_files import Scores, read_scores
+from hapvr.matching import Match, compare
 from hapvr.paper import curves
 from hapvr.paper.curves import Distribution, PrecisionRecall, QueryOrder, Scale, Surrogate, order_queries
 from hapvr.plotting import add_title, draw_matrix, figure_style, new_figure, require_pictures, save_figure
@@ -245,7 +245,7 @@ def plot_queries(
 def plot_matrices(models: Mapping[str, Match]) -> Figure:
     """The frame matrix of one pair under several models, before and after psi (the paper's Figure 6, and appendix)."""
     _require_models(models)
-    rows = ["frame similarities"] + ["after psi"] * any(match.compared is not None for match in models.values())
+    rows = ["frame similarities"] + ["after psi"] * any(match.psi is not None for match in models.values())
     with figure_style():
         figure = new_figure(1.3 + 2.5 * len(models), 0.7 + 2.4 * len(rows))
         grid: NDArray[Any] = figure.subplots(len(rows), len(models), squeeze=False)

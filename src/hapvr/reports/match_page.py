@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.comparing import NO_STRETCH, Match, Side
+from hapvr.matching import NO_STRETCH, Match, VideoDescription
 from hapvr.plotting import RAMP, plot_match, require_pictures, save_figure
 from hapvr.reports.html_page import format_interval, make_png, make_thumbnail, write_page
 
@@ -95,7 +95,7 @@ def save_report(
     *,
     title: str,
     summary: str,
-    targets: Sequence[Side],
+    targets: Sequence[VideoDescription],
     scores: NDArray[np.float64],
 ) -> Path:
     """Write many queries and their matches as one self-contained page.
@@ -165,7 +165,7 @@ def _choose_strip(match: Match) -> list[tuple[int, int]]:
     return [(int(row), int(match.matrix[row].argmax())) for row in rows]
 
 
-def _render_scores(entries: Sequence[Entry], targets: Sequence[Side], scores: NDArray[np.float64]) -> str:
+def _render_scores(entries: Sequence[Entry], targets: Sequence[VideoDescription], scores: NDArray[np.float64]) -> str:
     middles = [side.pictures([len(side.times) // 2])[0] for side in targets]
     heads = "".join(
         f"<th><img src='{make_thumbnail(picture, 48)}' alt=''>{html.escape(Path(side.path).stem)}</th>"
@@ -242,7 +242,7 @@ def _explain_no_segment(match: Match, query: str, target: str) -> str:
     count = min(match.matrix.shape)
     name = query if count == len(match.matrix) else target
     frames = "1 frame" if count == 1 else f"{count} frames"
-    return f"{name} has {frames} to compare: a stretch takes {match.least_frames}, so only an instant can be told."
+    return f"{name} has {frames} to compare: a stretch takes {match.min_frames}, so only an instant can be told."
 
 
 def _count_matches(match: Match) -> str:
@@ -251,13 +251,13 @@ def _count_matches(match: Match) -> str:
     return "1 match" if len(match.segments) == 1 else f"{len(match.segments)} matches"
 
 
-def _find_ends(side: Side) -> tuple[float, float]:
+def _find_ends(side: VideoDescription) -> tuple[float, float]:
     last = float(side.times[-1])
     return 0.0, max(side.duration_s or 0.0, last, 1e-3)
 
 
 def _draw_timeline(match: Match, which: str) -> str:
-    side: Side = getattr(match, which)
+    side: VideoDescription = getattr(match, which)
     low, high = _find_ends(side)
     bars = "".join(
         f"<rect x='{100 * (start - low) / (high - low):.2f}%' y='0' width='{100 * (end - start) / (high - low):.2f}%' "

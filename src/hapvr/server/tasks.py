@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hapvr.comparing import Instant, Verdict
 from hapvr.errors import HapvrError
 from hapvr.features import Features
 from hapvr.library import AddProgress, Library
 from hapvr.library.duplicates import DuplicateProgress, Link, report_csv
 from hapvr.library.region_cache import RegionCache
 from hapvr.library.results import escape_text
+from hapvr.matching import Instant, Verdict
 from hapvr.plotting import RAMP
 from hapvr.records import Frames
 from hapvr.server.limiting import be_nice
@@ -222,7 +222,7 @@ class LibraryTasks:
             "target": [without_place(text, found.target.path) for text in (*b_warnings, *found.target.warnings)],
         }
         small, rows, columns = _pooled(found.matrix)
-        refined = small if found.compared is None else _pooled(_enlarged(found.compared, found.matrix.shape))[0]
+        refined = small if found.psi is None else _pooled(_enlarged(found.psi, found.matrix.shape))[0]
         matrix: dict[str, Any] = {
             "rows": len(rows),
             "columns": len(columns),
@@ -242,7 +242,7 @@ class LibraryTasks:
 
         a, b = (self._side(arguments[one], call)[0] for one in ("a", "b"))
         found = self._library.compare(a, b)
-        after = found.matrix if found.compared is None else found.compared
+        after = found.matrix if found.psi is None else found.psi
         values = _pooled(found.matrix if arguments["stage"] == "before" else after)[0]
         picture = Image.fromarray(_coloured(values))
         scale = max(1, 480 // max(picture.size))
@@ -338,14 +338,7 @@ class _placeless:  # noqa: N801 - used as a statement
 
 def _link(link: Link) -> dict[str, Any]:
     """Two videos that show the same; segments as those of hits: the query is a, the target b."""
-    return link.to_json() | {"segments": _segments(link.segments), "words": LINK_WORDS[link.kind]}
-
-
-def _segments(segments: Sequence[Segment]) -> list[dict[str, Any]]:
-    return [
-        {"query": list(one.query), "target": list(one.target), "score": one.score, "backwards": one.backwards}
-        for one in segments
-    ]
+    return link.to_json() | {"segments": [one.to_json() for one in link.segments], "words": LINK_WORDS[link.kind]}
 
 
 def _hit(
@@ -363,7 +356,7 @@ def _hit(
         "score": score,
         **verdict.to_json(),
         "duration": duration,
-        "segments": _segments(segments),
+        "segments": [one.to_json() for one in segments],
         "best": dataclasses.asdict(best),
     }
 

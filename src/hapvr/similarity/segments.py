@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,18 +34,18 @@ class SegmentConfig:
     rival: float = 0.05  # a frame that has a match gets another only if it is no less similar than by this
     price: float = 0.03  # of each frame skipped or repeated
     drop: float = 0.6  # a path ends where it has lost so much since its best: about two or three unlike frames in a row
-    least_gain: float = 1.0  # sum over the path of similarity less threshold and prices
-    least_frames: int = 3  # distinct frames of a match, on either side
-    most_speed: float = 4.0  # how many times faster one side may run: a still scene is like many frames of another
-    most: int = 20  # matches reported for a pair
+    min_gain: float = 1.0  # sum over the path of similarity less threshold and prices
+    min_frames: int = 3  # distinct frames of a match, on either side
+    max_speed: float = 4.0  # how many times faster one side may run: a still scene is like many frames of another
+    max_segments: int = 20  # matches reported for a pair
 
     def __post_init__(self) -> None:
-        for name, least in (("price", 0), ("drop", 0), ("least_gain", 0), ("most_speed", 1)):
+        for name, least in (("price", 0), ("drop", 0), ("min_gain", 0), ("max_speed", 1)):
             if not (value := getattr(self, name)) >= least:
                 raise ConfigError(f"{name} must be a number of at least {least}, got {value!r}.")
         if not math.isfinite(self.threshold):
             raise ConfigError(f"threshold must be finite, got {self.threshold!r}.")
-        for name in ("least_frames", "most"):
+        for name in ("min_frames", "max_segments"):
             if not isinstance(value := getattr(self, name), int) or value < 1:
                 raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
 
@@ -58,6 +59,16 @@ class Segment:
     score: float  # mean similarity along the path
     backwards: bool  # the target runs backwards
     path: tuple[tuple[int, int], ...]  # (query frame, target frame) along the match, by ascending query frame
+
+    def to_json(self) -> dict[str, Any]:
+        """What every answer tells of it, as plain values.
+
+        >>> Segment((0.0, 2.5), (1.0, 3.5), 0.9, False, ()).to_json()
+        {'query': [0.0, 2.5], 'target': [1.0, 3.5], 'score': 0.9, 'backwards': False}
+        """
+        return {
+            "query": list(self.query), "target": list(self.target), "score": self.score, "backwards": self.backwards
+        }  # fmt: skip
 
 
 def find_segments(
@@ -87,16 +98,16 @@ def find_segments(
     config = config or SegmentConfig()
     values, rows, columns = _checked(matrix, query_times, target_times)
     gains = values - config.threshold
-    if max_gain(gains) < config.least_gain:
+    if max_gain(gains) < config.min_gain:
         return []
     known = _Known(values, config.rival)
     row_edges, column_edges = frame_edges(rows), frame_edges(columns)
     found: list[Segment] = []
-    while len(found) < config.most:
+    while len(found) < config.max_segments:
         forwards, backwards = (_best_path(turned, config.price, config.drop) for turned in (gains, gains[:, ::-1]))
         turned = backwards.gain > forwards.gain
         best = backwards if turned else forwards
-        if best.gain < config.least_gain or not best.cells:
+        if best.gain < config.min_gain or not best.cells:
             break
         cells = [(i, len(columns) - 1 - j if turned else j) for i, j in best.cells]
         if known.outshines(cells):
@@ -105,12 +116,12 @@ def find_segments(
         known.add(cells)
         (top, bottom), (left, right) = _span(i for i, _ in cells), _span(j for _, j in cells)
         gains[top : bottom + 1, left : right + 1] = -1.0  # taken
-        if min(bottom - top, right - left) + 1 < config.least_frames:
+        if min(bottom - top, right - left) + 1 < config.min_frames:
             continue
         query = float(row_edges[top]), float(row_edges[bottom + 1])
         target = float(column_edges[left]), float(column_edges[right + 1])
         lengths = sorted((query[1] - query[0], target[1] - target[0]))
-        if lengths[1] > config.most_speed * lengths[0]:
+        if lengths[1] > config.max_speed * lengths[0]:
             continue
         found.append(
             Segment(

@@ -15,13 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.comparing import Match, Side, describe_side, match
 from hapvr.features.extractor import fast_dtype
 from hapvr.library.duplicates.alignment import Alignment, Line, align
 from hapvr.library.duplicates.pixels import correlate, make_views, measure_likeness
 from hapvr.library.duplicates.report import Clock, DuplicateProgress, Evidence, Kind, Link
 from hapvr.library.store import Store
 from hapvr.library.tables import Catalog, Stored
+from hapvr.matching import Match, VideoDescription, describe_features, match_videos
 from hapvr.model import Model
 from hapvr.similarity.network import Descriptors
 from hapvr.similarity.segments import frame_edges
@@ -44,7 +44,7 @@ class _Video:
     frames: Descriptors  # [T, R, D] of those that say something
     times: NDArray[np.float64]  # [T]
     pixels: NDArray[np.float32] | None = None  # [L, T, S S], see `looks`; None where they are not known
-    read: Callable[[], Side] | None = None  # its frames again, in full precision
+    read: Callable[[], VideoDescription] | None = None  # its frames again, in full precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +145,8 @@ def _read(store: Store, model: Model, keys: Sequence[int]) -> dict[int, _Video]:
 
 
 def _described(stored: Stored, store: Store, model: Model) -> _Video:
-    def read() -> Side:
-        return describe_side(model, stored.features(store.codec).with_timestamps(store.settings.rate), path="")
+    def read() -> VideoDescription:
+        return describe_features(model, stored.features(store.codec).with_timestamps(store.settings.rate), path="")
 
     side = read()
     small = side.features.miniatures
@@ -248,7 +248,7 @@ def _match_both_ways(a: _Video, b: _Video, model: Model) -> tuple[Match, Match]:
     assert a.read is not None
     assert b.read is not None
     one, other = a.read(), b.read()
-    return match(one, other, model=model), match(other, one, model=model)
+    return match_videos(one, other, model=model), match_videos(other, one, model=model)
 
 
 def _covered(

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hapvr.comparing import percent
 from hapvr.errors import ConfigError
 from hapvr.library.duplicates.marks import Pair, make_pair
 from hapvr.library.results import VideoRecord, display_path
+from hapvr.matching import format_percent
 from hapvr.similarity import Segment
 from hapvr.storage import StrPath, write_json, write_text
 
@@ -70,7 +70,7 @@ class Link:
         """What the link rests on, in words."""
         if self.kind == "identical":
             return "the same bytes"
-        sure = "" if self.probability is None else f", probability {percent(self.probability)}"
+        sure = "" if self.probability is None else f", probability {format_percent(self.probability)}"
         speed = f", at {abs(self.speed):.2f} times the speed" if abs(abs(self.speed) - 1) > 0.03 else ""
         way = ", backwards" if self.speed < 0 else ""
         return f"strength {self.strength:.2f}, score {self.score:.2f}{sure}{speed}{way}"

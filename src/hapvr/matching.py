@@ -1,7 +1,7 @@
 """Two videos in, an answer out: do they match, how surely, and where.
 
-`compare` takes two files. For many, read each once with `read_side` and `match` any two of them. Whether two videos
-match is decided by `decide`, here and in every search.
+`compare` takes two files. For many, read each once with `describe_video` and compare any two by `match_videos`. Whether
+two videos match is decided by `decide`, here and in every search.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SURE = ((0.99, "almost certainly the same"), (0.9, "very likely the same"), (0.
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class VideoDescription:
     """One of the two videos: the frames of it that are compared. Their pictures are not kept; see `pictures`."""
 
     path: str
@@ -103,14 +103,14 @@ class Verdict:
 class Match:
     """The comparison of a query with a target."""
 
-    query: Side
-    target: Side
+    query: VideoDescription
+    target: VideoDescription
     score: float  # in [-1, 1]
     verdict: Verdict
     segments: tuple[Segment, ...]
     matrix: NDArray[np.float32]  # [Tq, Tt] frame similarities, before psi
-    compared: NDArray[np.float32] | None  # [Tq / 4, Tt / 4] psi's output in [-1, 1]; None for a model without psi
-    least_frames: int = SegmentConfig.least_frames  # of a segment, on either side
+    psi: NDArray[np.float32] | None  # [Tq / 4, Tt / 4] psi's output in [-1, 1]; None for a model without psi
+    min_frames: int = SegmentConfig.min_frames  # of a segment, on either side
 
     @property
     def probability(self) -> float | None:
@@ -125,12 +125,12 @@ class Match:
     @property
     def best(self) -> Instant:
         """The most similar frames, whether or not they are part of a segment."""
-        return best_instant(self.matrix, self.query.times, self.target.times)
+        return find_best_instant(self.matrix, self.query.times, self.target.times)
 
     @property
     def too_short(self) -> bool:
         """Whether one side, as a picture, has too few frames for a segment: all that can be told is an instant."""
-        return is_too_short(self.matrix, self.least_frames)
+        return is_too_short(self.matrix, self.min_frames)
 
     @property
     def meaning(self) -> str:
@@ -140,27 +140,19 @@ class Match:
             return verdict.words
         if verdict.probability is None or verdict.false_per_million is None:
             return ""
-        probability = f"probability {percent(verdict.probability)} (prior {verdict.prior:g})"
+        probability = f"probability {format_percent(verdict.probability)} (prior {verdict.prior:g})"
         if not verdict.match:
             return f"no match: a match has {probability}"
         return f"a match with {probability}; {_false_matches(verdict.false_per_million)}"
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """What `hapvr compare --json` prints."""
         return {
             "query": self.query.path,
             "target": self.target.path,
             "score": self.score,
             **self.verdict.to_json(),
-            "segments": [
-                {
-                    "query": list(segment.query),
-                    "target": list(segment.target),
-                    "score": segment.score,
-                    "backwards": segment.backwards,
-                }
-                for segment in self.segments
-            ],
+            "segments": [segment.to_json() for segment in self.segments],
             "best": dataclasses.asdict(self.best),
             "warnings": {"query": list(self.query.warnings), "target": list(self.target.warnings)},
         }
@@ -185,15 +177,15 @@ def compare(
     """
     chosen = model if isinstance(model, Model) else load() if model is None else load(model)
     require_prior(prior, chosen)  # before the work
-    return match(read_side(query, chosen), read_side(target, chosen), model=chosen, prior=prior)
+    return match_videos(describe_video(query, chosen), describe_video(target, chosen), model=chosen, prior=prior)
 
 
-def read_side(
+def describe_video(
     path: str | os.PathLike[str], model: Model, *, start_s: float | None = None, end_s: float | None = None
-) -> Side:
+) -> VideoDescription:
     """Read and describe a video, or its part in [start_s, end_s), once for all its comparisons with this model."""
     read = model.extractor.describe_file(path, start_s=start_s, end_s=end_s)
-    return describe_side(
+    return describe_features(
         model,
         read.features,
         path=path,
@@ -204,7 +196,7 @@ def read_side(
     )
 
 
-def describe_side(
+def describe_features(
     model: Model,
     features: Features,
     *,
@@ -213,25 +205,27 @@ def describe_side(
     duration_s: float | None = None,
     sampling: SamplingConfig | None = None,
     crop: Box | None = None,
-) -> Side:
+) -> VideoDescription:
     """A side from the features of a video, with times: flat and repeated frames are left out, with a warning."""
     compared = features.drop_flat()
-    warnings = (*warnings, *left_out(features))
+    warnings = (*warnings, *warn_of_flat_frames(features))
     if features.all_flat:
         warnings = (*warnings, _FLAT)
     with torch.no_grad():
         descriptors = model.similarity.describe(compared.regions.to(model.extractor.device))
-    return Side(os.fspath(path), compared, descriptors, warnings, duration_s, sampling, crop)
+    return VideoDescription(os.fspath(path), compared, descriptors, warnings, duration_s, sampling, crop)
 
 
-def left_out(features: Features) -> tuple[str, ...]:
+def warn_of_flat_frames(features: Features) -> tuple[str, ...]:
     """That some frames of a video are flat or repeats and left out, as a warning; nothing if none are, or all."""
     count = len(features) - len(select_frames(features.low_information, len(features)))
     return (f"{count} of {len(features)} frames are flat or repeats: left out.",) if count else ()
 
 
-def match(query: Side, target: Side, *, model: Model, prior: float | None = None) -> Match:
-    """Compare two sides that `read_side` gave with the same model; the score is that of `VideoSimilarity.score`."""
+def match_videos(
+    query: VideoDescription, target: VideoDescription, *, model: Model, prior: float | None = None
+) -> Match:
+    """Compare two descriptions of one model; the score is that of `VideoSimilarity.score`."""
     require_prior(prior, model)
     with torch.no_grad():
         found = model.similarity(query.descriptors[None], target.descriptors[None])
@@ -244,7 +238,7 @@ def match(query: Side, target: Side, *, model: Model, prior: float | None = None
     segments = find_segments(matrix, query.times, target.times, config=model.segments)
     score = found.scores.item()
     verdict = decide(score, segments, matrix, model=model, prior=prior)
-    return Match(query, target, score, verdict, tuple(segments), matrix, psi, model.segments.least_frames)
+    return Match(query, target, score, verdict, tuple(segments), matrix, psi, model.segments.min_frames)
 
 
 def decide(
@@ -268,7 +262,7 @@ def decide(
         prior: how likely a match is before looking; the calibration's own if None.
     """
     words = ""
-    if is_too_short(matrix, model.segments.least_frames):
+    if is_too_short(matrix, model.segments.min_frames):
         words = "" if float(matrix.max()) >= model.segments.threshold else _NO_FRAME
     elif not segments:
         words = NO_STRETCH
@@ -284,12 +278,12 @@ def decide(
     return Verdict(not words and probability >= _EVEN, probability, prior, false, said, not words)
 
 
-def is_too_short(matrix: NDArray[np.float32], least_frames: int) -> bool:
+def is_too_short(matrix: NDArray[np.float32], min_frames: int) -> bool:
     """Whether one of two videos, as a picture, has too few frames for a stretch, by their matrix [Tq, Tt]."""
-    return bool(min(matrix.shape) < least_frames)
+    return bool(min(matrix.shape) < min_frames)
 
 
-def best_instant(
+def find_best_instant(
     matrix: NDArray[np.float32], query_times: NDArray[np.float64], target_times: NDArray[np.float64]
 ) -> Instant:
     """The most similar frames of a matrix [Tq, Tt]."""
@@ -311,10 +305,10 @@ def require_prior(prior: float | None, model: Model) -> None:
     checked_prior(prior)
 
 
-def percent(probability: float) -> str:
+def format_percent(probability: float) -> str:
     """No more digits than a calibration can bear; never 0 or 100%.
 
-    >>> percent(0.98765), percent(0.99999), percent(0.0000001)
+    >>> format_percent(0.98765), format_percent(0.99999), format_percent(0.0000001)
     ('98.8%', 'over 99.9%', 'under 0.1%')
     """
     if not 0.001 <= probability <= 0.999:
