@@ -82,12 +82,12 @@ def library(place: Path) -> Path:
         ["status", made / "library"],
         ["info", made / "library"],
         ["search", made / "library", clip, "--html", made / "hits.html"],
-        ["duplicates", made / "library", "--csv", made / "duplicates.csv"],
+        ["duplicates", made / "library", "-o", made / "duplicates.csv"],
         ["compare", films / "film-1.mp4", clip, "--plot", made / "match.png", "--html", made / "match.html"],
         ["frames", films, "-o", made / "frames"],
         ["extract", films, "-o", made / "features.h5", "--workers", 2],
         ["make-benchmark", films, made / "benchmark", "--kind", "flip", "--queries", 1, "--workers", 2],
-        ["evaluate", made / "benchmark", "--readers", 1, "--json", made / "figures.json"],
+        ["evaluate", made / "benchmark", "--readers", 1, "-o", made / "figures.json"],
         ["model", "list"],
     ]
     with started(place, "several", json.dumps([[str(word) for word in words] for words in commands])) as process:
