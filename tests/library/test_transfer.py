@@ -43,6 +43,7 @@ def test_what_goes_out_comes_in_again(library: Library, tmp_path: Path, folder: 
     seen: list[tuple[int, int]] = []
     assert library.export(tmp_path / "f.h5", progress=lambda done, of: seen.append((done, of))) == 5
     assert seen[-1] == (5, 5)
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
     with FeatureFile.open(tmp_path / "f.h5") as file:
         assert sorted(file.ids) == sorted(one.id for one in library.videos(state="ready"))
         file.verify()

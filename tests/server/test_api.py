@@ -322,7 +322,7 @@ def test_describes_itself(place: Place) -> None:
     place.get("/api/health")
     text = place.get("/metrics").text
     assert 'hapvr_requests_total{method="GET",route="/api/health",status="200"} ' in text
-    assert "hapvr_videos 3\n" in text
+    assert "hapvr_videos 3.0\n" in text
 
 
 def test_finds_what_is_there_twice_and_believes_those_who_know_better(own: Place) -> None:

@@ -5,10 +5,9 @@ A rebuild goes on beside the old version, which answers until it is done.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hapvr.errors import ConfigError, StorageError, WeightsError
@@ -36,7 +35,7 @@ from hapvr.library.versions import (
 from hapvr.library.writer_lock import WriterLock
 from hapvr.model import DEFAULT as DEFAULT_MODEL
 from hapvr.model import Model, is_shipped, load, model_folder
-from hapvr.storage import remove_unfinished_documents, sha256_tensors
+from hapvr.storage import remove_unfinished_documents
 
 
 @dataclass(frozen=True)
@@ -119,14 +118,8 @@ def _loaded(name: str, rate: float | None) -> Model:
 
 
 def model_digest(model: Model) -> str:
-    """The sha256 of all that a model's features depend on but the rate: backbone, whitening, sampling."""
-    extractor = model.extractor
-    sampling = {name: value for name, value in asdict(extractor.sampling).items() if name != "fps"}
-    total = hashlib.sha256(repr(sorted(sampling.items())).encode())
-    total.update(sha256_tensors(extractor.backbone.state_dict()).encode())
-    if extractor.whitening is not None:
-        total.update(sha256_tensors(extractor.whitening.to_part().tensors).encode())
-    return total.hexdigest()
+    """What tells models apart whose features do not mix."""
+    return model.extractor.digest()
 
 
 def require_agreement(

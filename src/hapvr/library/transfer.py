@@ -22,7 +22,7 @@ from hapvr.library.results import AddReport, VideoRecord, display_path
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import Settings, writing
-from hapvr.storage import HASH_BYTES, file_signature
+from hapvr.storage import HASH_BYTES, file_signature, replace_file
 
 _RECORD = "record"  # attribute of a dataset: the video's record as JSON
 
@@ -37,13 +37,10 @@ def export(store: Store, file: str | os.PathLike[str], *, progress: Callable[[in
             f"'{display_path(path)}' cannot be written: '{display_path(path.parent)}' is no folder. Make it first."
         )
     settings, catalog = store.settings, store.catalog()
-    partial = path.with_name(path.name + ".partial")
     rows = [row for row, key in enumerate(catalog.keys.tolist()) if key != NO_KEY]
-    with writing(path):
-        partial.unlink(missing_ok=True)
-    try:
+    with replace_file(path) as temporary:
         # float16 holds all that the codecs keep.
-        with FeatureWriter(partial, dtype="float16", attributes=_attributes(settings), sync=False) as writer:
+        with FeatureWriter(temporary, dtype="float16", attributes=_attributes(settings), sync=False) as writer:
             count = 0
             for stored in store.stored(sorted({int(catalog.keys[row]) for row in rows})):
                 features = stored.features(store.codec)
@@ -52,11 +49,7 @@ def export(store: Store, file: str | os.PathLike[str], *, progress: Callable[[in
                     count += 1
                     if progress is not None:
                         progress(count, len(rows))
-        _write_records(partial, {catalog.ids[row]: catalog.record(row) for row in rows})
-        with writing(path):
-            partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        _write_records(temporary, {catalog.ids[row]: catalog.record(row) for row in rows})
     return count
 
 

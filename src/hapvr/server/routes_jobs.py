@@ -89,7 +89,7 @@ async def _search_upload(server: Server, request: Request) -> Response:
     except ClientDisconnect:
         raise Problem(400, "The upload was cut off before its end.", hint="Try again.") from None
     finally:
-        server.metrics.uploaded += server.uploads.received - before
+        server.metrics.upload(server.uploads.received - before)
     try:
         query.jobs += 1  # nobody may take it away now
         try:
