@@ -26,17 +26,45 @@ def _seeded() -> None:
 
 
 # Minutes of browsers, killed processes, whole commands and training: `make test-fast` leaves these files out.
-SLOW = """
-    features/test_files.py features/test_packed.py library/test_adding.py library/test_calibrating.py
-    library/test_checksums.py library/test_cli.py library/test_cli_search.py library/test_cli_toys.py
-    library/test_crashes.py library/test_damage.py library/test_library.py library/test_search_comparing.py
-    paper/test_ablations.py server/test_api.py server/test_browser.py server/test_connections.py server/test_fuzz.py
-    server/test_health.py server/test_running.py server/test_surfaces.py server/test_workers.py
-    similarity/test_kernels.py synthetic/test_benchmark.py test_cli_demo.py test_cli_folders.py test_compare.py
-    test_convert.py test_current_folder.py training/test_alike.py training/test_cli_train.py
-    training/test_distributed.py training/test_trainer.py training/test_trainer_learns.py training/test_whole.py
-    video/test_decode_bad.py video/test_decode_chunks.py workers/test_pool.py
-""".split()
+SLOW = [
+    "features/test_files.py",
+    "features/test_packed.py",
+    "library/test_adding.py",
+    "library/test_calibrating.py",
+    "library/test_checksums.py",
+    "library/test_cli.py",
+    "library/test_cli_search.py",
+    "library/test_cli_toys.py",
+    "library/test_crashes.py",
+    "library/test_damage.py",
+    "library/test_library.py",
+    "library/test_search_comparing.py",
+    "paper/test_ablations.py",
+    "server/test_api.py",
+    "server/test_browser.py",
+    "server/test_connections.py",
+    "server/test_fuzz.py",
+    "server/test_health.py",
+    "server/test_running.py",
+    "server/test_surfaces.py",
+    "server/test_workers.py",
+    "similarity/test_kernels.py",
+    "synthetic/test_benchmark.py",
+    "test_cli_demo.py",
+    "test_cli_folders.py",
+    "test_compare.py",
+    "test_convert.py",
+    "test_current_folder.py",
+    "training/test_alike.py",
+    "training/test_cli_train.py",
+    "training/test_distributed.py",
+    "training/test_trainer.py",
+    "training/test_trainer_learns.py",
+    "training/test_whole.py",
+    "video/test_decode_bad.py",
+    "video/test_decode_chunks.py",
+    "workers/test_pool.py",
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
