@@ -25,7 +25,7 @@ demo: .venv/.runtime
 test: .venv/.dev
 	$(BIN)/python -m pytest
 
-# Before a commit: under two minutes on two cores.
+# Before a commit: what is quick; about three to four minutes on two cores.
 test-fast: .venv/.dev
 	$(BIN)/python -m pytest -m "not slow"
 
