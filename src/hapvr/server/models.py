@@ -268,7 +268,7 @@ class DuplicatesRequest(Strict):
     """Look for duplicates in the whole library."""
 
     model_config = _strict({"threshold": None, "since": None})
-    threshold: float | None = Field(None, ge=-1, le=1, description="Of the probability, or of the score without one.")
+    threshold: float | None = Field(None, ge=-1, le=1, description="Strength of a link, above 0 and at most 1.")
     since: str | None = Field(None, max_length=40, description="Only pairs with a video added since: ISO 8601.")
 
 

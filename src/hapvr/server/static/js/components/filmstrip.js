@@ -4,11 +4,15 @@ import { media } from "../api.js";
 import { h } from "../dom.js";
 import { clock } from "../format.js";
 
+const MAX_FRAMES = 40; // in a strip that the server draws
+
 export class Filmstrip {
   #marks = h("div", { class: "strip-marks", "aria-hidden": "true" });
   #head = h("div", { class: "strip-head", "aria-hidden": "true" });
   #time = h("output", { class: "strip-time" });
   #duration = 1;
+  #side;
+  #bar;
 
   /** `side` as for a screen; `seek(time)` is called when a person moves. */
   constructor(side, { label, name, seek }) {
@@ -22,18 +26,27 @@ export class Filmstrip {
       "aria-label": `Position in ${label}`,
       oninput: () => seek(Number(this.input.value)),
     });
-    const image = h("img", { class: "strip-image", src: media(side, "strip", { count: 10, height: 54 }), alt: "" });
-    image.addEventListener("error", () => image.remove());
+    this.#side = side;
+    this.#bar = h("div", { class: "strip-bar" }, this.#marks, this.#head, this.input);
     this.element = h(
       "div",
       { class: "strip" },
-      h("div", { class: "strip-bar" }, image, this.#marks, this.#head, this.input),
+      this.#bar,
       h("p", { class: "strip-row" }, h("span", { class: "strip-name", title: name }, name), this.#time),
     );
   }
 
-  setUp(duration, spans) {
+  /** `shape` is the width of a frame divided by its height: as many frames are shown as fit without stretching. */
+  setUp(duration, spans, shape) {
     this.#duration = duration || 1;
+    const { width, height } = this.#bar.getBoundingClientRect();
+    const image = h("img", {
+      class: "strip-image",
+      src: media(this.#side, "strip", { count: countFrames(width / height, shape), height: 54 }),
+      alt: "",
+    });
+    image.addEventListener("error", () => image.remove());
+    this.#bar.prepend(image);
     this.input.max = this.#duration;
     this.#marks.replaceChildren(
       ...spans.map(([start, end]) => {
@@ -53,4 +66,10 @@ export class Filmstrip {
     this.#head.style.left = `${Math.min(100, (100 * time) / this.#duration)}%`;
     this.#time.textContent = `${text} / ${clock(this.#duration)}`;
   }
+}
+
+/** How many frames of a shape fill a bar; both are width divided by height. */
+export function countFrames(bar, shape) {
+  const count = Math.round(bar / (shape || 16 / 9)) || 1;
+  return Math.max(1, Math.min(MAX_FRAMES, count));
 }

@@ -112,14 +112,15 @@ export class Screen extends EventTarget {
   async #asFrames(text) {
     this.kind = "frames";
     this.#say(text);
-    this.#still(media(this.#side, "thumbnail", { t: 0, width: 640 }));
+    await this.#still(media(this.#side, "thumbnail", { t: 0, width: 640 }));
   }
 
   async #asPicture() {
     this.kind = "picture";
-    this.#still(media(this.#side, "thumbnail", { width: 640 }));
+    await this.#still(media(this.#side, "thumbnail", { width: 640 }));
   }
 
+  /** Resolves once the picture is there, or will not be. */
   #still(url) {
     this.#picture = h("img", { src: url, alt: this.label });
     this.#picture.addEventListener("error", () => {
@@ -127,6 +128,7 @@ export class Screen extends EventTarget {
     });
     this.#picture.addEventListener("load", () => this.#fit(this.#picture.naturalWidth, this.#picture.naturalHeight));
     this.frame.replaceChildren(this.#picture);
+    return this.#picture.decode().catch(() => {});
   }
 
   /** The box takes the shape of what it shows, as far as there is room. */
@@ -137,6 +139,14 @@ export class Screen extends EventTarget {
   #say(text) {
     this.note.textContent = text;
     this.note.hidden = false;
+  }
+
+  /** Width over height of what is shown; null while that is not known. */
+  get shape() {
+    const [width, height] = this.#video
+      ? [this.#video.videoWidth, this.#video.videoHeight]
+      : [this.#picture?.naturalWidth, this.#picture?.naturalHeight];
+    return width && height ? width / height : null;
   }
 
   get time() {

@@ -93,10 +93,12 @@ async function play(body, query, target, result, signal) {
   strips.query.setUp(
     screens.query.duration,
     segments.map((one) => one.query),
+    screens.query.shape,
   );
   strips.target.setUp(
     screens.target.duration,
     segments.map((one) => one.target),
+    screens.target.shape,
   );
   show(controls, transport(duet, { signal }), places(segments, duet));
   const view = heatMap(matrix, result.matrix, segments, duet, signal);

@@ -81,7 +81,7 @@ function sideOf({ id, name, duration }) {
 
 function about(query, result) {
   const seconds = Object.values(result.seconds ?? {}).reduce((sum, one) => sum + one, 0);
-  const strip = h("img", { class: "query-strip", alt: "", src: media(query, "strip", { count: 8, height: 72 }) });
+  const strip = h("img", { class: "query-strip", alt: "", src: media(query, "strip", { count: 6, height: 72 }) });
   if (query.still) strip.src = media(query, "thumbnail", { width: 240 });
   strip.addEventListener("error", () => strip.remove());
   const facts = [
