@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -9,11 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
+from av.video.reformatter import VideoReformatter
 
 from hapvr.errors import DecodeError, DecodeLimitError, DecodeTimeoutError, NoVideoError
-from hapvr.video import isolated
+from hapvr.video import ffmpeg, isolated, limits
 from hapvr.video.decode import decode, probe
 from hapvr.video.ffmpeg import FFmpegSource
 from hapvr.video.isolated import decode_isolated
@@ -221,3 +224,40 @@ def test_a_process_that_takes_too_much_memory_is_refused(tmp_path: Path) -> None
     sampling = SamplingConfig(fps=30.0, at_least=0, short_side=2000, crop=48)
     with pytest.raises(DecodeLimitError, match="takes more memory than 700 MB"):
         list(isolated.decode_sampled_isolated(path, sampling, memory_bytes=700 * 2**20))
+
+
+class _WithoutMemory:
+    """A container, packet or scaler of PyAV in which one method does not get the memory it needs."""
+
+    def __init__(self, real: Any, method: str) -> None:
+        self._real, self._method = real, method
+
+    def __getattr__(self, name: str) -> Any:
+        return self._refuse if name == self._method else getattr(self._real, name)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        if self._method == "reformat":  # a thread cannot start
+            raise av.error.BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        raise av.error.MemoryError(errno.ENOMEM, "Cannot allocate memory")
+
+    def demux(self, stream: Any) -> Iterator[Any]:
+        for packet in self._real.demux(stream):
+            if self._method == "demux":
+                self._refuse()
+            yield _WithoutMemory(packet, self._method)
+
+
+@pytest.mark.parametrize("method", ["open", "demux", "decode", "reformat"])
+def test_a_lack_of_memory_inside_ffmpeg_is_no_damage(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = media.write(tmp_path / "a.mp4", media.moving(30))
+    opened = _WithoutMemory(av, "open").open if method == "open" else av.open
+    monkeypatch.setattr(av, "open", lambda *a, **k: _WithoutMemory(opened(*a, **k), method))
+    monkeypatch.setattr(ffmpeg, "VideoReformatter", lambda: _WithoutMemory(VideoReformatter(), method))
+    with pytest.raises(DecodeError) as refusal:
+        decode(path)
+    assert "more memory" not in str(refusal.value)  # without a limit, FFmpeg says so of damaged packets
+    monkeypatch.setattr(limits, "_memory_limit", 700 * 2**20)
+    with pytest.raises(DecodeLimitError, match="takes more memory than 700 MB"):
+        decode(path)

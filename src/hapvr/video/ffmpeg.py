@@ -19,6 +19,7 @@ from av.video.reformatter import VideoReformatter
 
 from hapvr.errors import DecodeError, DecodeLimitError, NoVideoError
 from hapvr.records import Size, VideoInfo
+from hapvr.video.limits import require_memory
 from hapvr.video.sampling import Clock, Times
 from hapvr.video.sources import LIBRARY_ERRORS, OpenFile, Picture
 
@@ -45,6 +46,7 @@ class FFmpegSource:
             self._container = av.open("fd:", options=options, metadata_errors="ignore", timeout=self._deadline.left())
         except LIBRARY_ERRORS as error:
             self._deadline.check()
+            require_memory(error, file.path)
             reason = getattr(error, "strerror", None) or str(error)
             raise DecodeError(
                 f"'{file.path}' cannot be decoded: {reason}. It is damaged, cut off before its index, or no video."
@@ -98,6 +100,7 @@ class FFmpegSource:
             try:
                 decoded = packet.decode()
             except LIBRARY_ERRORS as error:
+                require_memory(error, self._file.path)
                 broken += 1
                 refused = refused or getattr(error, "errno", None) == errno.EINVAL
                 continue
@@ -140,6 +143,7 @@ class FFmpegSource:
                 return
             except LIBRARY_ERRORS as error:
                 self._deadline.check()
+                require_memory(error, self._file.path)
                 reason = getattr(error, "strerror", None) or str(error)
                 self.warnings.append(f"Reading stopped at a damaged place: {reason}.")
                 return
@@ -190,6 +194,7 @@ class FFmpegSource:
         try:
             image = self._scaler.reformat(frame, width, height, "rgb24", interpolation="BILINEAR").to_ndarray()
         except LIBRARY_ERRORS as error:
+            require_memory(error, self._file.path)
             raise DecodeError(
                 f"'{self._file.path}': a frame of {frame.width}x{frame.height} in format {frame.format.name} cannot "
                 f"be converted to RGB: {error}."

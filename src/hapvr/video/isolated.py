@@ -17,10 +17,10 @@ from typing import IO, Any
 import numpy as np
 
 from hapvr import errors
-from hapvr.errors import DecodeError, DecodeLimitError
+from hapvr.errors import DecodeError
 from hapvr.records import Box, Frames
 from hapvr.video.decode import decode_chunks
-from hapvr.video.limits import Deadline, DecodeLimits, limit_memory
+from hapvr.video.limits import Deadline, DecodeLimits, limit_memory, memory_error
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.processes import ChildProcess, python_command
 
@@ -185,20 +185,19 @@ def _main(request: dict[str, Any], stream: IO[bytes]) -> None:
     request["limits"] = DecodeLimits(**request["limits"])
     if isinstance(request.get("crop_bars"), list):
         request["crop_bars"] = tuple(request["crop_bars"])
-    last: dict[str, Any] = {"end": True}
     try:
         for frames in decode_chunks(path, **request):
             write_frames(stream, frames)
             stream.flush()
+        _write_line(stream, {"end": True})
     except errors.HapvrError as error:
-        last = {"error": type(error).__name__, "message": str(error)}
+        _write_error(stream, error)
     except MemoryError:
-        allowed = "there is" if memory_bytes is None else f"{memory_bytes / 2**20:,.0f} MB"
-        last = {
-            "error": DecodeLimitError.__name__,
-            "message": f"'{path}': decoding it takes more memory than {allowed}.",
-        }
-    _write_line(stream, last)
+        _write_error(stream, memory_error(path))
+
+
+def _write_error(stream: IO[bytes], error: errors.HapvrError) -> None:
+    _write_line(stream, {"error": type(error).__name__, "message": str(error)})
 
 
 if __name__ == "__main__":

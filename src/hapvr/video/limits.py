@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hapvr.errors import ConfigError, DecodeTimeoutError
+from hapvr.errors import ConfigError, DecodeLimitError, DecodeTimeoutError
 
 CHUNK_FRAMES = 256
 """Frames of a long video that are decoded at a time: about 90 MB at 256 x 455 pixels."""
@@ -66,11 +67,34 @@ class Deadline:
         )
 
 
-def limit_memory(count: int) -> None:
-    """Give this process no more address space than so many bytes, where the system can: then it is a `MemoryError`."""
+_LACK_OF_MEMORY = (errno.ENOMEM, errno.EAGAIN)  # EAGAIN: no memory for the stack of another thread
+_memory_limit: int | None = None  # bytes that this process may take; None: as many as there are
+
+
+def limit_memory(max_bytes: int) -> None:
+    """Limit this process's address space, where the system can: then decoding raises `DecodeLimitError`."""
+    global _memory_limit
     if sys.platform != "win32":
         import resource
 
         with suppress(ValueError, OSError):  # already lower
-            resource.setrlimit(resource.RLIMIT_AS, (count, count))
+            resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _memory_limit = max_bytes
+
+
+def require_memory(error: BaseException, path: str) -> None:
+    """Raise `DecodeLimitError` if `error` says that the memory limit of this process is reached.
+
+    Otherwise a lack of memory would look like damage: which frames are lost would depend on the limit. Without a limit
+    the error is left to the caller, because FFmpeg reports "out of memory" for some damaged packets too.
+    """
+    lacks_memory = isinstance(error, MemoryError) or getattr(error, "errno", None) in _LACK_OF_MEMORY
+    if _memory_limit is not None and lacks_memory:
+        raise memory_error(path) from error
+
+
+def memory_error(path: str) -> DecodeLimitError:
+    """The error to raise when memory is used up."""
+    available = "there is" if _memory_limit is None else f"{_memory_limit / 2**20:,.0f} MB"
+    return DecodeLimitError(f"'{path}': decoding it takes more memory than {available}.")

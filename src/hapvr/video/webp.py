@@ -10,6 +10,7 @@ from PIL import Image, ImageOps
 
 from hapvr.errors import DecodeError
 from hapvr.records import Size, VideoInfo
+from hapvr.video.limits import require_memory
 from hapvr.video.sampling import Times
 from hapvr.video.sources import LIBRARY_ERRORS, OpenFile, Picture
 
@@ -39,6 +40,7 @@ class WebPSource:
             self._count = int(getattr(self._image, "n_frames", 1))
         except LIBRARY_ERRORS as error:
             self._handle.close()
+            require_memory(error, file.path)
             raise DecodeError(
                 f"'{file.path}' cannot be decoded: it begins as WebP but is damaged or cut off. Copy it again."
             ) from error
@@ -57,7 +59,8 @@ class WebPSource:
             try:
                 self._image.seek(index)
                 picture = self._image.convert("RGBA")
-            except LIBRARY_ERRORS:
+            except LIBRARY_ERRORS as error:
+                require_memory(error, self._file.path)
                 self.warnings.append(f"{self._count - index} of {self._count} frames could not be decoded.")
                 return
             shown_s = max(float(self._image.info.get("duration", 0)) / 1000, 0.01)
