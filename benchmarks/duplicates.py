@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from hapvr.library import Library
-from hapvr.library.duplicates import DuplicateReport
+from hapvr.library.duplicate_report import DuplicateReport
 from hapvr.synthetic.benchmark import make_benchmark
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.edits import EDITS

@@ -20,7 +20,7 @@ from hapvr import storage
 from hapvr.errors import StorageError
 from hapvr.library import Library, checksums, engine, store, versions
 from hapvr.library.checksums import FileSum, find_all_damage, find_damage, list_table, newest_manifest, sum_file
-from hapvr.library.duplicates.marks import MARKS, read_marks
+from hapvr.library.duplicate_report import MARKS, read_marks
 from hapvr.library.tables import FRAMES, REGIONS, VIDEOS
 from tests.library import toy
 from tests.library.conftest import Run

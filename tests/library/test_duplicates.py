@@ -20,23 +20,19 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError
 from hapvr.features import Features
-from hapvr.library import Library
-from hapvr.library.duplicates import (
+from hapvr.library import Library, alignment, duplicates
+from hapvr.library.alignment import align
+from hapvr.library.duplicate_report import (
     CSV_FIELDS,
-    THRESHOLD,
     DuplicateProgress,
     Link,
-    alignment,
-    compute_strength,
-    find_duplicates,
-    finder,
+    format_csv,
     group_links,
+    make_pair,
+    make_rows,
     rank_copies,
-    report_csv,
-    rows,
 )
-from hapvr.library.duplicates.alignment import align
-from hapvr.library.duplicates.marks import make_pair
+from hapvr.library.duplicates import THRESHOLD, compute_strength
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
@@ -253,11 +249,14 @@ def test_copies_clips_and_shared_parts_are_told_apart(base: Library) -> None:
     assert all(link.probability is None for link in report.links)
 
 
-def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(base: Library) -> None:
+def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(
+    base: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     report = base.duplicates()
     assert report.videos == 19
     assert report.pairs == math.comb(18, 2)
-    few = find_duplicates(base.store, lambda: base.model, max_candidates=2)
+    monkeypatch.setattr(duplicates, "_MAX_CANDIDATES", 2)
+    few = base.duplicates()
     assert few.scored <= 2 * 18 < report.pairs
     assert pairs_of(few.links).keys() <= pairs_of(report.links).keys()
     link = pairs_of(report.links)[frozenset(("film", "copy"))]
@@ -309,8 +308,6 @@ def test_what_makes_no_sense_is_refused(base: Library) -> None:
             base.duplicates(threshold=threshold)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="since"):
         base.duplicates(since="yesterday")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="max_candidates"):
-        find_duplicates(base.store, lambda: base.model, max_candidates=0)
 
 
 def test_marks_hide_a_link_and_keep_groups_apart(tmp_path: Path) -> None:
@@ -398,7 +395,7 @@ def test_the_copy_to_keep_and_why() -> None:
 
 def test_rows_and_json_hold_every_link(base: Library) -> None:
     report = base.duplicates()
-    listed = list(rows(report))
+    listed = list(make_rows(report))
     assert len(listed) == len(report.links)
     assert all(tuple(row) == CSV_FIELDS for row in listed)
     numbers = {row["group"] for row in listed}
@@ -417,8 +414,8 @@ def test_a_link_is_no_copy_and_never_the_one_to_keep(tmp_path: Path) -> None:
     link, film, copy = (
         record(name, "h", 10, path=str(tmp_path / name)) for name in ("a link.mp4", "film.mp4", "copy.mp4")
     )
-    assert [one.path for one in finder._apart_on_disk([link, film, copy])] == [film.path, copy.path]
-    assert [one.path for one in finder._apart_on_disk([link])] == [link.path]
+    assert [one.path for one in duplicates._drop_links([link, film, copy])] == [film.path, copy.path]
+    assert [one.path for one in duplicates._drop_links([link])] == [link.path]
     ordered, reason = rank_copies([link, film])
     assert (ordered[0].path, reason) == (film.path, "a file, and the next is a link")
 
@@ -427,6 +424,6 @@ def test_no_name_in_a_table_is_taken_for_a_formula(base: Library) -> None:
     report = base.duplicates()
     renamed = report.with_records(lambda record: dataclasses.replace(record, path=f"={record.id}"))
     assert all(video.path == f"={video.id}" for group in renamed.groups for video in group.videos)
-    lines = list(csv.DictReader(io.StringIO(report_csv(renamed))))
+    lines = list(csv.DictReader(io.StringIO(format_csv(renamed))))
     assert len(lines) == len(report.links)
     assert all(line["a"] == f"'={line['a_id']}" for line in lines)

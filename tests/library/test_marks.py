@@ -9,7 +9,7 @@ import pytest
 
 from hapvr.errors import DataError, StorageError
 from hapvr.library import Library
-from hapvr.library.duplicates.marks import MARKS, make_pair, read_marks
+from hapvr.library.duplicate_report import MARKS, make_pair, read_marks
 from hapvr.library.writer_lock import BusyError, WriterLock
 from tests.library.toy import make, toys, write  # noqa: F401 - a fixture
 

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ShapeError
 from hapvr.features import Features, join_features
-from hapvr.library import Library, tables
+from hapvr.library import Library, alignment, tables
+from hapvr.library.alignment import correlate, enlarge_middle, make_views, measure_likeness, standardise
 from hapvr.library.codecs import get_codec
-from hapvr.library.duplicates import THRESHOLD, pixels
-from hapvr.library.duplicates.links import _Video, compare_pixels
-from hapvr.library.duplicates.pixels import correlate, make_views, measure_likeness, middle, standardise
+from hapvr.library.duplicates import THRESHOLD, _Video, compare_pixels
 from hapvr.library.store import NewVideo
 from hapvr.similarity.network import Descriptors
 from tests.library.test_duplicates import drawn, model, noisy, pairs_of, record
@@ -67,18 +66,20 @@ def test_brightness_and_contrast_do_not_matter_and_flat_frames_correlate_with_no
 def test_a_middle_is_linear_interpolation(share: float) -> None:
     values = np.random.default_rng(0).random(16)
     places = 7.5 + (np.arange(16) - 7.5) * share
-    assert middle(16, share) @ values == pytest.approx(np.interp(places, np.arange(16), values), abs=1e-6)
-    assert middle(16, share).sum(1) == pytest.approx(np.ones(16), abs=1e-6)
+    assert enlarge_middle(16, share) @ values == pytest.approx(np.interp(places, np.arange(16), values), abs=1e-6)
+    assert enlarge_middle(16, share).sum(1) == pytest.approx(np.ones(16), abs=1e-6)
 
 
 def test_mirror_images_turns_and_middles_are_found_from_either_side() -> None:
     rough = np.random.default_rng(4).uniform(0, 255, (8, 5, 5))
     finer = np.maximum(0, 1 - np.abs(np.linspace(0, 4, 16)[:, None] - np.arange(5)))  # [16, 5]
     small = np.einsum("ij,tjk,lk->til", finer, rough, finer).astype(np.uint8)
-    height, width = pixels._MIDDLES[0]
-    part = np.einsum("ij,tjk,lk->til", middle(16, height), small.astype(np.float32), middle(16, width)).astype(np.uint8)
+    height, width = alignment._MIDDLES[0]
+    part = np.einsum(
+        "ij,tjk,lk->til", enlarge_middle(16, height), small.astype(np.float32), enlarge_middle(16, width)
+    ).astype(np.uint8)
     plain = make_views(small)
-    assert plain.shape == (len(pixels._MIDDLES) + 5, 8, 256)
+    assert plain.shape == (len(alignment._MIDDLES) + 5, 8, 256)
     for other in (small[:, :, ::-1], part, *(np.rot90(small, quarters, (1, 2)) for quarters in (1, 2, 3))):
         for matrix in (correlate(plain, make_views(other)), correlate(make_views(other), plain).T):
             assert np.diag(matrix).min() > 0.99
@@ -185,12 +186,14 @@ def test_a_copy_whose_regions_are_spoilt_is_found_by_its_pixels(tmp_path: Path) 
 def test_a_still_copy_is_found_by_its_pixels_if_the_scene_is_the_same() -> None:
     still = film(1, 1).repeat(24, 0)
     nothing, times = Descriptors.of(torch.zeros(24, 2, 32)), np.arange(24.0)
-    one, other, unlike = (
-        _Video(nothing, times, make_views(small)) for small in (still, spoilt(still, 3), film(5, 1).repeat(24, 0))
-    )
+
+    def video(small: Bytes | None) -> _Video:
+        return _Video(nothing, times, None if small is None else make_views(small), pytest.fail)
+
+    one, other, unlike = video(still), video(spoilt(still, 3)), video(film(5, 1).repeat(24, 0))
     look = compare_pixels(one, other, alike=0.5, threshold=THRESHOLD)
     assert look is not None
-    assert (look.still, look.found.agreement) == (True, 0.0)
+    assert (look.still, look.alignment.agreement) == (True, 0.0)
     assert compare_pixels(one, other, alike=0.49, threshold=THRESHOLD) is None
     assert compare_pixels(one, unlike, alike=0.9, threshold=THRESHOLD) is None
-    assert compare_pixels(one, _Video(nothing, times), alike=0.9, threshold=THRESHOLD) is None
+    assert compare_pixels(one, video(None), alike=0.9, threshold=THRESHOLD) is None

@@ -17,7 +17,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from hapvr.library import Library, library_calibration
-from hapvr.library.duplicates import write_report
+from hapvr.library.duplicate_report import write_report
 from hapvr.server.app import create_app
 from hapvr.server.settings import ServerSettings
 from hapvr.similarity.calibration import fit_calibration

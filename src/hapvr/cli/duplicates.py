@@ -14,7 +14,7 @@ from hapvr.cli.options import AsJson
 from hapvr.cli.printing import printed
 
 if TYPE_CHECKING:
-    from hapvr.library.duplicates import DuplicateReport
+    from hapvr.library.duplicate_report import DuplicateReport
     from hapvr.library.library_calibration import CalibrationReport
 
 _DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
@@ -46,7 +46,7 @@ def duplicates(
     """Find what a library holds twice; nothing is deleted: hapvr duplicates library --html duplicates.html."""
     from hapvr.cli.progress import progress_bar
     from hapvr.library import Library
-    from hapvr.library.duplicates import require_report_files, write_report
+    from hapvr.library.duplicate_report import require_report_files, write_report
     from hapvr.storage import require_outputs
 
     require_report_files(output or ())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("LANCEDB_LOG", "error")  # the storage engine's warnings are of no use to whoever uses hapvr
 
 if TYPE_CHECKING:
-    from hapvr.library.duplicates import DuplicateReport, Group, Link
+    from hapvr.library.duplicate_report import DuplicateReport, Group, Link
     from hapvr.library.library import Library
     from hapvr.library.library_calibration import CalibrationReport
     from hapvr.library.results import AddProgress, AddReport, Hit, LibraryInfo, SearchResult, VideoRecord
@@ -18,12 +18,12 @@ _HOMES = {
     "AddProgress": "results",
     "AddReport": "results",
     "CalibrationReport": "library_calibration",
-    "DuplicateReport": "duplicates",
-    "Group": "duplicates",
+    "DuplicateReport": "duplicate_report",
+    "Group": "duplicate_report",
     "Hit": "results",
     "Library": "library",
     "LibraryInfo": "results",
-    "Link": "duplicates",
+    "Link": "duplicate_report",
     "SearchResult": "results",
     "VideoRecord": "results",
 }

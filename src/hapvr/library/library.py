@@ -15,7 +15,8 @@ import numpy as np
 from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.library import adding, creation, library_calibration, scan, transfer
-from hapvr.library.duplicates import DuplicateProgress, DuplicateReport, find_duplicates, marks
+from hapvr.library.duplicate_report import MARKS, DuplicateProgress, DuplicateReport, set_mark
+from hapvr.library.duplicates import find_duplicates
 from hapvr.library.library_calibration import CalibrationProgress, CalibrationReport
 from hapvr.library.queries import read_query
 from hapvr.library.region_cache import RegionCache
@@ -245,13 +246,19 @@ class Library:
         since: datetime | None = None,
         progress: Callable[[DuplicateProgress], None] | None = None,
     ) -> DuplicateReport:
-        """Find what is there twice: groups of copies, and parts of others; see `find_duplicates`."""
+        """Find what is there twice: groups of copies, and parts of others; see `hapvr.library.duplicates`.
+
+        Args:
+            threshold: strength of a link, above 0 and at most 1; 0.28 if None. Higher is stricter.
+            since: only what was added at or after this time, against everything; a time without a zone is local.
+            progress: called now and then.
+        """
         return find_duplicates(self.store, lambda: self.model, threshold=threshold, since=since, progress=progress)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def mark_distinct(self, a: str, b: str) -> bool:
-        """Remember that two videos are no duplicates; False if that was known. See `hapvr.library.duplicates.marks`."""
+        """Remember that two videos are no duplicates; False if that was known. See `hapvr.library.duplicate_report`."""
         return self._mark(a, b, distinct=True)
 
     def forget_mark(self, a: str, b: str) -> bool:
@@ -260,7 +267,7 @@ class Library:
 
     def _mark(self, a: str, b: str, *, distinct: bool) -> bool:
         with self.writing("hapvr duplicates") as store:
-            return marks.set_mark(store, a, b, distinct=distinct)
+            return set_mark(store, a, b, distinct=distinct)
 
     def calibrate(
         self,
@@ -305,7 +312,7 @@ class Library:
             self.refresh()
             store = self.store
             creation.clean_up(self.path)
-            add_checksums(self.path, [marks.MARKS])
+            add_checksums(self.path, [MARKS])
             store.begin(recover=lock.left_behind)
             yield store
             clean = True

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hapvr.errors import HapvrError
-from hapvr.library.duplicates import DuplicateReport, Group, Link
+from hapvr.library.duplicate_report import DuplicateReport, Group, Link
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.reports.html_page import format_interval, format_time, make_thumbnail, write_page
 

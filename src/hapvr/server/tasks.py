@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from hapvr.errors import HapvrError
 from hapvr.features import Features
 from hapvr.library import AddProgress, Library
-from hapvr.library.duplicates import DuplicateProgress, Link, report_csv
+from hapvr.library.duplicate_report import DuplicateProgress, Link, format_csv
 from hapvr.library.region_cache import RegionCache
 from hapvr.library.results import escape_text
 from hapvr.matching import Instant, Verdict
@@ -307,7 +307,7 @@ class LibraryTasks:
         named = {id: video_json(report.records[id], self._roots) for link in beside for id in (link.a, link.b)}
         told = {name: getattr(report, name) for name in ("scored", "pairs", "marked", "threshold", "prior", "seconds")}
         visible = report.with_records(lambda record: visible_record(record, self._roots))
-        export = {"json": json.dumps(visible.to_json(), indent=2) + "\n", "csv": report_csv(visible)}
+        export = {"json": json.dumps(visible.to_json(), indent=2) + "\n", "csv": format_csv(visible)}
         return {"groups": groups, "links": [_link(link) for link in beside], "videos": named, "export": export, **told}
 
     def distinct(self, arguments: dict[str, Any], _: Call) -> None:
@@ -337,8 +337,7 @@ class _placeless:  # noqa: N801 - used as a statement
 
 
 def _link(link: Link) -> dict[str, Any]:
-    """Two videos that show the same; segments as those of hits: the query is a, the target b."""
-    return link.to_json() | {"segments": [one.to_json() for one in link.segments], "words": LINK_WORDS[link.kind]}
+    return link.to_json() | {"words": LINK_WORDS[link.kind]}
 
 
 def _hit(

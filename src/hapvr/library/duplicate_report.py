@@ -1,4 +1,8 @@
-"""What is known of duplicates: links, groups of them with the copy to keep, a report with its rows and JSON."""
+"""What is known of duplicates: links, groups and the copy to keep, marks of a person, a report as JSON and CSV.
+
+Marks say that two videos are no duplicates, however alike they look. They are kept by content, beside the versions of
+the library: they outlive a rebuild, a file that is moved, and one that is removed and added again.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,22 @@ import csv
 import dataclasses
 import io
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hapvr.errors import ConfigError
-from hapvr.library.duplicates.marks import Pair, make_pair
+from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.library.results import VideoRecord, display_path
+from hapvr.library.store import Store
+from hapvr.library.versions import keep, read_manifest, writing
 from hapvr.matching import format_percent
 from hapvr.similarity import Segment
-from hapvr.storage import StrPath, write_json, write_text
+from hapvr.storage import StrPath, read_document, write_document, write_json, write_text
 
 Kind = Literal["identical", "duplicate", "contained", "shared"]
 Evidence = Literal["bytes", "regions", "pixels"]
-KINDS: tuple[Kind, ...] = ("identical", "duplicate", "contained", "shared")
+Stage = Literal["candidates", "pairs"]
 CSV_FIELDS = (
     "group", "kind", "a", "b", "a_id", "b_id", "keep", "strength", "score", "probability", "agreement", "a_coverage",
     "b_coverage", "a_from", "a_to", "b_from", "b_to", "speed",
@@ -34,10 +38,10 @@ class Link:
 
     Attributes:
         a: id; of a link of the kind "contained" the part.
-        b: id; the whole.
+        b: id; of a link of the kind "contained" the whole.
         kind: "identical" (the same bytes), "duplicate" (both are covered), "contained" (only A is), or "shared": a
             stretch of both that is neither of them.
-        strength: what the threshold is held against, from 0 to 1; 1 for identical files.
+        strength: what the threshold applies to, from 0 to 1; 1 for identical files.
         score: of A in B, from -1 to 1, as `Library.compare` says; 1 for identical files. But for parts of others, B in
             A scores no higher.
         scores: of A in B, and of B in A.
@@ -48,7 +52,7 @@ class Link:
         intervals: the seconds of A, and of B, that they share.
         speed: of B against A; below 0 it runs backwards.
         segments: stretches that are alike frame by frame (query: A, target: B); there may be none in a poor copy.
-        evidence: what the strength is of: the files' bytes, region vectors, or pixels (tiny grey frames).
+        evidence: what the strength is of: the files' bytes, region vectors, or pixels (16 x 16 grey frames).
     """
 
     a: str
@@ -78,13 +82,12 @@ class Link:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        plain |= {"scores": list(self.scores), "coverage": list(self.coverage)}
-        plain["intervals"] = [list(one) for one in self.intervals]
-        plain["segments"] = [
-            {"a": list(one.query), "b": list(one.target), "score": one.score, "backwards": one.backwards}
-            for one in self.segments
-        ]
-        return plain
+        return plain | {
+            "scores": list(self.scores),
+            "coverage": list(self.coverage),
+            "intervals": [list(interval) for interval in self.intervals],
+            "segments": [segment.to_json() for segment in self.segments],
+        }
 
 
 @dataclass(frozen=True)
@@ -103,31 +106,18 @@ class Group:
 
 @dataclass(frozen=True)
 class DuplicateReport:
-    """What `duplicates` found.
+    """What `Library.duplicates` found."""
 
-    Attributes:
-        groups: copies of the same, largest first.
-        links: all links, strongest first: those within groups, and of clips and shared parts.
-        records: the videos that links name, by id.
-        videos: how many were looked at.
-        scored: pairs of contents that were compared exactly.
-        pairs: of so many pairs of contents there are; with `since`, those with a new one.
-        marked: links left out because somebody said that the two are distinct.
-        threshold: of strength.
-        seconds: that it took.
-        prior: of the probabilities; None where there are none.
-    """
-
-    groups: tuple[Group, ...]
-    links: tuple[Link, ...]
-    records: Mapping[str, VideoRecord]
-    videos: int
-    scored: int
-    pairs: int
-    marked: int
-    threshold: float
+    groups: tuple[Group, ...]  # copies of the same, largest group first
+    links: tuple[Link, ...]  # all, strongest first: those within groups, and of clips and shared parts
+    records: Mapping[str, VideoRecord]  # the videos that links name, by id
+    videos: int  # in the library
+    scored: int  # pairs of contents that were compared exactly
+    pairs: int  # pairs of contents there are; with `since`, those with a new one
+    marked: int  # links left out because a person marked the two as distinct
+    threshold: float  # of strength
     seconds: float
-    prior: float | None = None
+    prior: float | None = None  # of the probabilities; None where there are none
 
     @property
     def beside(self) -> tuple[Link, ...]:
@@ -157,55 +147,35 @@ class DuplicateReport:
         ]
         beside = self.beside
         named = {id for link in beside for id in (link.a, link.b)}
+        same_names = ("scored", "pairs", "marked", "threshold", "prior", "seconds")
         return {
             "groups": groups,
             "links": [link.to_json() for link in beside],
             "videos": {id: record.to_json() for id, record in self.records.items() if id in named},
             "looked_at": self.videos,
-            "scored": self.scored,
-            "pairs": self.pairs,
-            "marked": self.marked,
-            "threshold": self.threshold,
-            "prior": self.prior,
-            "seconds": self.seconds,
+            **{name: getattr(self, name) for name in same_names},
         }
 
 
 @dataclass(frozen=True)
 class DuplicateProgress:
-    """How far it has come."""
+    """How far the search for duplicates has come."""
 
-    stage: Literal["candidates", "pairs"]
+    stage: Stage
     done: int
     total: int
     seconds: float  # of this stage
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that are left of this stage, if all goes on as before; None before the first is done."""
+        """Seconds that are left of this stage at the rate so far; None before the first is done."""
         return self.seconds * (self.total - self.done) / self.done if self.done else None
 
 
-class Clock:
-    """Tells the caller how far a stage is."""
-
-    def __init__(
-        self,
-        stage: Literal["candidates", "pairs"],
-        total: int,
-        progress: Callable[[DuplicateProgress], None] | None,
-    ) -> None:
-        self._stage, self._total, self._progress = stage, total, progress
-        self._begun, self._done = time.monotonic(), 0
-
-    def advance(self, count: int) -> None:
-        """So many more are done."""
-        self._done += count
-        if self._progress is not None:
-            self._progress(DuplicateProgress(self._stage, self._done, self._total, time.monotonic() - self._begun))
+# --- files -----------------------------------------------------------------------------------------------------------
 
 
-def rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
+def make_rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
     """One flat row for each link, as `hapvr duplicates -o FILE.csv` writes them; groups are numbered from 1."""
     number = {video.id: place for place, group in enumerate(report.groups, 1) for video in group.videos}
     kept = {group.keep.id for group in report.groups}
@@ -246,21 +216,24 @@ def write_report(report: DuplicateReport, path: StrPath) -> None:
     require_report_files([path])
     if Path(path).suffix.lower() == ".json":
         write_json(path, report.to_json(), indent=2)
-        return
-    write_text(path, report_csv(report))
+    else:
+        write_text(path, format_csv(report))
 
 
-def report_csv(report: DuplicateReport) -> str:
+def format_csv(report: DuplicateReport) -> str:
     """The links of a report as CSV, a row each. No text of it is taken for a formula by a spreadsheet."""
     text = io.StringIO()
     writer = csv.DictWriter(text, CSV_FIELDS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _plain_cell(value) for name, value in row.items()} for row in rows(report))
+    writer.writerows({name: _quote_formula(value) for name, value in row.items()} for row in make_rows(report))
     return text.getvalue()
 
 
-def _plain_cell(value: Any) -> Any:
+def _quote_formula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
 
 
 def group_links(
@@ -270,10 +243,16 @@ def group_links(
 
     Links join in the order of their strength. Two groups stay apart if any two of their videos are marked as distinct.
     """
+
+    def are_distinct(one: Sequence[str], other: Sequence[str]) -> bool:
+        return bool(marks) and any(
+            make_pair(records[a].content_hash, records[b].content_hash) in marks for a in one for b in other
+        )
+
     group_of = {id: [id] for link in links for id in (link.a, link.b)}
     for link in links:
         one, other = group_of[link.a], group_of[link.b]
-        if link.kind not in ("identical", "duplicate") or one is other or _apart(one, other, records, marks):
+        if link.kind not in ("identical", "duplicate") or one is other or are_distinct(one, other):
             continue
         one += other
         group_of |= dict.fromkeys(other, one)
@@ -287,14 +266,6 @@ def group_links(
     return tuple(sorted(groups, key=lambda group: (-len(group.videos), group.keep.path)))
 
 
-def _apart(
-    one: Sequence[str], other: Sequence[str], records: Mapping[str, VideoRecord], marks: frozenset[Pair]
-) -> bool:
-    if not marks:
-        return False
-    return any(make_pair(records[a].content_hash, records[b].content_hash) in marks for a in one for b in other)
-
-
 def rank_copies(records: Sequence[VideoRecord]) -> tuple[list[VideoRecord], str]:
     """Copies in the order in which they are worth keeping, and why the first is.
 
@@ -304,28 +275,84 @@ def rank_copies(records: Sequence[VideoRecord]) -> tuple[list[VideoRecord], str]
     longest = max(record.duration for record in records)
     enough = longest - max(0.5, longest / 100)
 
-    def worth(record: VideoRecord) -> tuple[Any, ...]:
-        length = min(record.duration, enough)
-        return (
-            *((record.state != "ready", os.path.islink(record.path)), -length, -record.width * record.height),
-            -record.bitrate,
-            *(record.mtime_ns, record.path),
-        )
+    def rank(record: VideoRecord) -> tuple[Any, ...]:
+        missing, linked = record.state != "ready", os.path.islink(record.path)
+        size = record.width * record.height
+        return missing, linked, -min(record.duration, enough), -size, -record.bitrate, record.mtime_ns, record.path
 
-    ordered = sorted(records, key=worth)
+    ordered = sorted(records, key=rank)
     first, second = ordered[0], ordered[1]
-    if first.state == "ready" != second.state:
-        return ordered, "the only one whose file is there"
-    if worth(first)[0] != worth(second)[0]:
-        return ordered, "a file, and the next is a link"
-    if worth(first)[1] != worth(second)[1]:
-        return ordered, f"the longest: {first.duration:.1f} s, the next {second.duration:.1f} s"
-    if first.width * first.height != second.width * second.height:
-        sizes = f"{first.width} x {first.height}, the next {second.width} x {second.height}"
-        return ordered, f"as long as any, the largest picture: {sizes}"
-    if first.bitrate != second.bitrate:
-        rates = f"{first.bitrate / 1000:,.0f} kbit/s, the next {second.bitrate / 1000:,.0f}"
-        return ordered, f"as long and as large as any, the highest bitrate: {rates}"
-    if first.mtime_ns != second.mtime_ns:
-        return ordered, "they are equally good; it is the oldest file"
-    return ordered, "they are equally good; it is the first by name"
+    reasons = (
+        "the only one whose file is there",
+        "a file, and the next is a link",
+        f"the longest: {first.duration:.1f} s, the next {second.duration:.1f} s",
+        f"as long as any, the largest picture: {first.width} x {first.height}, the next {second.width} x "
+        f"{second.height}",
+        f"as long and as large as any, the highest bitrate: {first.bitrate / 1000:,.0f} kbit/s, the next "
+        f"{second.bitrate / 1000:,.0f}",
+        "they are equally good; it is the oldest file",
+        "they are equally good; it is the first by name",
+    )
+    differs = (one != other for one, other in zip(rank(first), rank(second), strict=True))
+    return ordered, next((reason for reason, is_it in zip(reasons, differs, strict=True) if is_it), reasons[-1])
+
+
+# --- marks -----------------------------------------------------------------------------------------------------------
+
+MARKS = "marks.json"
+_FORMAT = 1
+_REMEDY = f'Restore it from a copy, or write {{"format": {_FORMAT}, "distinct": []}} into it to go on without marks.'
+
+Pair = tuple[str, str]
+"""Two content hashes, the smaller one first."""
+
+
+def make_pair(one: str, other: str) -> Pair:
+    """Two hashes in order.
+
+    >>> make_pair("b1", "a2")
+    ('a2', 'b1')
+    """
+    return (one, other) if one <= other else (other, one)
+
+
+def read_marks(folder: Path) -> frozenset[Pair]:
+    """The pairs of contents that were marked as distinct in the library of a folder."""
+    path = folder / MARKS
+    try:
+        content = read_document(path, ("format", "distinct"))
+    except FileNotFoundError:
+        if MARKS in read_manifest(folder).kept:
+            raise StorageError(f"'{display_path(path)}' is missing, though pairs were marked. {_REMEDY}") from None
+        return frozenset()
+    except (OSError, ValueError) as error:
+        raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_REMEDY}") from error
+    pairs = content.get("distinct") if content.get("format") == _FORMAT else None
+    if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
+        raise StorageError(f"'{display_path(path)}' was not written by this hapvr. {_REMEDY}")
+    return frozenset(make_pair(*pair) for pair in pairs)
+
+
+def set_mark(store: Store, a: str, b: str, *, distinct: bool) -> bool:
+    """Remember that two videos, by their ids, are no duplicates, or take that back; False if nothing changes.
+
+    With the lock held. `DataError` if there is no such video, if both are one, or if their files are identical.
+    """
+    folder, catalog = store.library, store.catalog()
+    one, other = (catalog.record(catalog.row(id)) for id in (a, b))
+    if one.id == other.id:
+        raise DataError(f"'{one.id}' is one video: give two.")
+    if one.content_hash == other.content_hash:
+        raise DataError(f"'{one.id}' and '{other.id}' are the same file byte for byte: they cannot be marked distinct.")
+    pair, known = make_pair(one.content_hash, other.content_hash), read_marks(folder)
+    if (pair in known) == distinct:
+        return False
+    pairs = known | {pair} if distinct else known - {pair}
+    with writing(folder):
+        write_document(folder / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in pairs)})
+    keep(folder, MARKS)
+    return True
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)

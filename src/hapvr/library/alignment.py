@@ -1,0 +1,214 @@
+"""How two videos compare frame by frame: whether similar frames are in the same order, and whether pixels correlate.
+
+Order. A copy may be so blurred, turned or framed that its frames are hardly more like those of the original than any
+others are; but the most similar frame of the original moves on as the copy does. Two takes of one scene may be more
+alike than that, frame by frame, yet their most similar frames follow no order. The line on which a copy's most similar
+frames lie is found by voting (Hough, 1962): for each speed, frames whose most similar frames agree in time but for a
+common shift are in step. A frame of the other video that is somewhat like everything would be the most similar one of
+many; so similarities count by how far they stand out from what else that frame is similar to, in standard deviations.
+
+Pixels. Region vectors see a copy through crops, frames and turns, but damage changes them. Miniatures (16 x 16 grey
+pictures) are the other way round: a picture that was moved is another one, yet noise, blur, coding and colours are
+averaged away or scaled out. One video may be the mirror image of the other, be turned by quarters, or show its middle
+(a crop; or the other way round, the other has bars): each of these is tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hapvr.similarity.segments import frame_edges
+
+Floats = NDArray[np.float64]
+Pixels = NDArray[np.float32]
+Interval = tuple[float, float]
+
+_FASTER = np.exp(np.linspace(np.log(1.05), np.log(2.15), 15))
+_SPEEDS = np.concatenate([1 / _FASTER[::-1], _FASTER])  # other than 1, forwards
+_TOLERANCE = 1.25  # frames to either side of the line
+_BY_CHANCE = 4  # frames in step that any two videos have, more or less
+_MIN_FRAMES = 8  # a share is of no fewer
+_OTHER_SPEED = 0.2  # is taken from a share at another speed than 1: there are many to choose from
+_MIN_DEVIATION = 0.03  # of similarities
+_OUT_OF_STEP = 0.5  # what a frame out of step takes from a stretch, against 1 that one in step adds
+
+
+@dataclass(frozen=True)
+class Line:
+    """Where two videos are in step: at `speed * seconds of A + shift` seconds of B."""
+
+    speed: float  # of B against A; below 0: backwards
+    shift: float
+    query: Interval  # seconds of A
+    target: Interval  # seconds of B
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How much of two videos is in step."""
+
+    shares: tuple[float, float]  # of A's frames, and of B's, that are in step; less what chance would give
+    line: Line | None  # None if no frames are in step
+
+    @property
+    def agreement(self) -> float:
+        """One number from 0 to 1: the side that is more in step counts twice, for the other may be longer."""
+        return (2 * max(self.shares) + min(self.shares)) / 3
+
+
+def align(forth: NDArray[np.floating], back: NDArray[np.floating], a_times: Floats, b_times: Floats) -> Alignment:
+    """Find the line of two videos.
+
+    Args:
+        forth: [Ta, Tb] similarity of A's frames to B's.
+        back: [Tb, Ta] similarity of B's frames to A's.
+        a_times: [Ta] seconds, ascending.
+        b_times: [Tb] seconds, ascending.
+
+    >>> matrix = np.eye(24)[4:]                                    # A is B from its fifth frame on
+    >>> found = align(matrix, matrix.T, np.arange(20.), np.arange(24.))
+    >>> found.shares, found.line.speed, found.line.shift, found.line.target
+    ((0.8, 0.75), 1.0, 4.0, (4.0, 23.5))
+    """
+    if min(len(a_times), len(b_times)) < 4:
+        return Alignment((0.0, 0.0), None)
+    a, b = _find_steps(np.asarray(forth), a_times, b_times), _find_steps(np.asarray(back), b_times, a_times)
+    shares = (a.share, b.share)
+    if max(shares) == 0:
+        return Alignment(shares, None)
+    if a.share >= b.share:
+        query, target = _find_stretch(a, a_times, b_times)
+        return Alignment(shares, Line(a.speed, a.shift, query, target))
+    target, query = _find_stretch(b, b_times, a_times)
+    return Alignment(shares, Line(1 / b.speed, -b.shift / b.speed, query, target))
+
+
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    share: float
+    speed: float
+    shift: float
+    frames: NDArray[np.bool_]  # [T] which are in step
+
+
+def _find_steps(matrix: NDArray[np.floating], times: Floats, others: Floats) -> _Steps:
+    """The line with the most frames, over all speeds; at another speed than 1 it must have more."""
+    # Each column by how far it stands out; columns that hardly vary are not blown up.
+    outstanding = (matrix - matrix.mean(0)) / (matrix.std(0) + _MIN_DEVIATION)  # [T, To]
+    most = outstanding.argmax(1)  # [T]
+    step = float(max(np.median(np.diff(times)), np.median(np.diff(others))))
+    best = _Steps(0.0, 1.0, 0.0, np.zeros(len(times), np.bool_))
+    for speed in (1.0, -1.0, *_SPEEDS, *-_SPEEDS):
+        reach = _TOLERANCE * step * max(1.0, abs(speed))
+        shifts = others[most] - speed * times
+        order = np.argsort(shifts, kind="stable")
+        ordered = shifts[order]
+        counts = np.searchsorted(ordered, ordered + 2 * reach, side="right") - np.arange(len(ordered))
+        first = int(counts.argmax())
+        chosen = order[first : first + int(counts[first])]
+        # Many frames that are all like one are not in step.
+        count = min(len(chosen), 2 * len(np.unique(most[chosen])))
+        share = max(0, count - _BY_CHANCE) / max(len(times), _MIN_FRAMES)
+        share = share if abs(speed) == 1 else share - _OTHER_SPEED
+        if share > best.share:
+            frames = np.zeros(len(times), np.bool_)
+            frames[chosen] = True
+            best = _Steps(share, float(speed), float(np.median(shifts[chosen])), frames)
+    return best if abs(best.speed) == 1 else _fit_line(best, times, others[most])
+
+
+def _fit_line(steps: _Steps, times: Floats, shown: Floats) -> _Steps:
+    """The line of least squares through the frames in step: speeds between those that were tried."""
+    x, y = times[steps.frames], shown[steps.frames]
+    spread = x - x.mean()
+    speed = float(spread @ y / (spread @ spread))
+    if speed * steps.speed <= 0:  # too few distinct frames to tell
+        return steps
+    return replace(steps, speed=speed, shift=float(y.mean() - speed * x.mean()))
+
+
+def _find_stretch(steps: _Steps, times: Floats, others: Floats) -> tuple[Interval, Interval]:
+    """The seconds, on both sides, of the stretch with the most frames in step and the fewest out of it."""
+    gains = np.where(steps.frames, 1.0, -_OUT_OF_STEP)
+    sums = np.concatenate([[0.0], np.cumsum(gains)])
+    lowest = np.minimum.accumulate(sums)
+    last = int((sums - lowest).argmax())
+    first = last - int(sums[: last + 1][::-1].argmin())  # the last of the lowest: no frames out of step at the start
+    edges, limits = frame_edges(times), frame_edges(others)
+    own = float(edges[first]), float(edges[last])
+    start, end = sorted(float(np.clip(steps.speed * time + steps.shift, limits[0], limits[-1])) for time in own)
+    return own, (start, end)
+
+
+# --- pixels ----------------------------------------------------------------------------------------------------------
+
+_FLAT = 2.0  # of 255: a standard deviation as small as that is noise
+# The parts of a frame, as shares of its height and width, that another may show.
+_MIDDLES = ((0.75, 1.0), (1.0, 0.75), (0.85, 0.85), (0.7, 0.7), (0.6, 1.0), (1.0, 0.6), (0.75, 0.9))
+
+
+def make_views(miniatures: NDArray[np.uint8]) -> Pixels:
+    """A video's miniatures uint8 [T, S, S] as they may be found in another: standardised float32 [V, T, S S].
+
+    The first view is the video as it is; then its middles, each enlarged to the whole; its mirror image; quarter turns.
+    """
+    pictures = miniatures.astype(np.float32)
+    side = pictures.shape[1]
+    middles = [enlarge_middle(side, high) @ pictures @ enlarge_middle(side, wide).T for high, wide in _MIDDLES]
+    turns = [np.rot90(pictures, quarters, (1, 2)) for quarters in (1, 2, 3)]
+    views: list[NDArray[Any]] = [pictures, *middles, pictures[:, :, ::-1], *turns]
+    return np.stack([standardise(view) for view in views])
+
+
+def enlarge_middle(side: int, share: float) -> Pixels:
+    """The matrix [S, S] that enlarges the middle `share` of S values to all of them, by linear interpolation.
+
+    >>> enlarge_middle(3, 0.5).tolist()                            # at -.5, 0 and .5 of a step from the middle
+    [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.5, 0.5]]
+    """
+    centre = (side - 1) / 2
+    places = centre + (np.arange(side) - centre) * share
+    weights = np.maximum(0, 1 - np.abs(places[:, None] - np.arange(side)))
+    return np.asarray(weights, np.float32)
+
+
+def standardise(pictures: NDArray[Any]) -> Pixels:
+    """Each picture less its mean, by its deviation: [T, S, S] -> float32 [T, S S]; flat ones stay near 0.
+
+    >>> standardise(np.array([[[0.0, 200.0], [200.0, 0.0]]])).round(2).tolist()
+    [[-1.0, 1.0, 1.0, -1.0]]
+    """
+    values = pictures.reshape(len(pictures), -1).astype(np.float32)
+    values -= values.mean(1, keepdims=True)
+    return np.asarray(values / np.sqrt(np.square(values).mean(1, keepdims=True) + _FLAT**2), np.float32)
+
+
+def correlate(a: Pixels, b: Pixels) -> Pixels:
+    """How the frames of two videos correlate, views [V, Ta, S S] and [V, Tb, S S] -> [Ta, Tb].
+
+    A as it is with any view of B, or B as it is with a middle of A; of all, the matrix of the greatest likeness.
+    """
+    middles = a[1 : 1 + len(_MIDDLES)]
+    forth = np.split(_mean_products(a[0], b.reshape(-1, b.shape[2])), len(b), axis=1)
+    back = np.split(_mean_products(middles.reshape(-1, a.shape[2]), b[0]), len(middles), axis=0)
+    return max([*forth, *back], key=measure_likeness)
+
+
+def _mean_products(rows: Pixels, others: Pixels) -> Pixels:
+    """[N, P] and [M, P] -> [N, M]; by torch, which can be told to use one thread."""
+    product: Pixels = (torch.from_numpy(rows) @ torch.from_numpy(others).T).numpy()
+    return product / np.float32(rows.shape[1])
+
+
+def measure_likeness(matrix: NDArray[np.floating]) -> float:
+    """The mean over one video's frames of the best match in the other, [Ta, Tb]; the greater of both directions.
+
+    >>> measure_likeness(np.array([[1.0, 0.0, 0.5]])), measure_likeness(np.array([[0.5], [0.0]]))
+    (1.0, 0.5)
+    """
+    return float(max(matrix.max(1).mean(), matrix.max(0).mean()))
