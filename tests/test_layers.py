@@ -42,6 +42,7 @@ LAYERS = [
     "demo",
     "server",
     "cli",
+    "__main__",
 ]
 NUMERIC = ["backbones", "features", "similarity", "losses", "evaluation", "training", "conversion", "paper"]
 ALLOWED_THERE = {"torch", "numpy", "safetensors", "PIL", "triton"}

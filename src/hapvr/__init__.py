@@ -12,14 +12,14 @@ import sys
 
 
 def _leave_current_folder_out() -> None:
-    """Undo what `python -m hapvr.training` does to the path: a torch.py in the current folder would be run.
+    """Undo what `python -m hapvr` does to the path: a torch.py in the current folder would be run.
 
     It has not yet set sys.argv[0] when it imports this, and the module's name comes before the arguments.
     """
     name = sys.orig_argv[-len(sys.argv)].removeprefix("-m") if sys.argv[:1] == ["-m"] else ""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
-        if name.startswith("hapvr.") and sys.path[0] == os.getcwd() != home:
+        if (name == "hapvr" or name.startswith("hapvr.")) and sys.path[0] == os.getcwd() != home:
             del sys.path[0]
     except OSError:  # the current folder was removed, and nothing can lie in it
         return

@@ -172,14 +172,19 @@ def test_the_command_line_imports_nothing_more_from_the_current_folder(
 
 @pytest.mark.parametrize(
     "options",
-    [["-m", "hapvr.workers.processes"], ["-Bm", "hapvr.workers.processes"], ["-mhapvr.workers.processes"]],
+    [
+        ["-m", "hapvr.workers.processes", "an argument"],
+        ["-Bm", "hapvr.workers.processes", "an argument"],
+        ["-mhapvr.workers.processes", "an argument"],
+        ["-m", "hapvr", "model", "list"],
+    ],
 )
 def test_a_module_of_the_package_that_is_run_by_name_leaves_the_current_folder_out(
     tmp_path: Path, options: list[str]
 ) -> None:
     folder = set_traps(tmp_path, but=("runpy", "pkgutil", "hapvr"))  # these Python itself needs before
     environment = os.environ | {"PYTHONPATH": OTHERS[0]}
-    subprocess.run([sys.executable, *options, "an argument"], cwd=folder, env=environment, check=True)
+    subprocess.run([sys.executable, *options], cwd=folder, env=environment, check=True)
     assert sprung(folder) == []
 
 
