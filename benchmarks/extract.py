@@ -42,10 +42,10 @@ from PIL import Image
 from hapvr.backbones import build_backbone
 from hapvr.features import Features, PackedFrames, PackedWriter, Whitening, extract_regions
 from hapvr.features.extractor import RegionExtractor
-from hapvr.features.packed_extraction import extract_packed
-from hapvr.features.video_extraction import extract_files
+from hapvr.features.video_extraction import extract_files, extract_packed
 from hapvr.video.frame_tasks import VideoTask, read_video
-from hapvr.video.jpeg import JpegTask, encode_jpeg, unpack_jpegs
+from hapvr.video.packed_frames import PackedTask, read_packed
+from hapvr.video.pictures import encode_jpeg
 from hapvr.video.sampling import SamplingConfig
 from hapvr.video.video_files import find_videos
 from hapvr.workers.pool import Block, WorkerPool
@@ -331,7 +331,7 @@ def measure_packed(arguments: argparse.Namespace, report: Callable[[str, float],
     size = sum(path.stat().st_size for path in Path(arguments.gpu).glob("*.tar")) / frames / 1024
     workers = arguments.workers or max(1, (os.cpu_count() or 1) - (device.type == "cuda"))
     print(f" {len(packed)} videos, {frames:,} frames of {size:.1f} KiB; {workers} processes")
-    report("JPEG alone, frames/s", frames / read_packed(packed, workers))
+    report("JPEG alone, frames/s", frames / unpack_all(packed, workers))
     for model in arguments.models:
         if model == "lite" and arguments.models == ["lite", "r50"] and device.type == "cuda":
             continue  # r50 is what a GPU is for; --models lite asks for the other
@@ -344,13 +344,12 @@ def measure_packed(arguments: argparse.Namespace, report: Callable[[str, float],
             alone: Any = extractor.regions if device.type == "cuda" else extractor
             took = seconds(lambda alone=alone, pictures=pictures: alone(pictures))  # type: ignore[misc]
             report(f"{title}: backbone alone, frames/s", extractor.batch / took)
-            for decoder in ("pillow", "gpu") if device.type == "cuda" and has_torchvision() else ("pillow",):
-                rates = [end_to_end(extractor, packed, workers, decoder) for _ in range(arguments.rounds)]
-                report(f"{title}: end to end, {decoder}, frames/s", statistics.median(rates))
-                report(f"{title}: end to end, {decoder}, best", max(rates))
+            rates = [end_to_end(extractor, packed, workers) for _ in range(arguments.rounds)]
+            report(f"{title}: end to end, frames/s", statistics.median(rates))
+            report(f"{title}: end to end, best", max(rates))
 
 
-def end_to_end(extractor: RegionExtractor, packed: PackedFrames, workers: int, decoder: Any) -> float:
+def end_to_end(extractor: RegionExtractor, packed: PackedFrames, workers: int) -> float:
     """Frames a second from the first call to the last feature on the host, start of the processes included."""
     held = 0
 
@@ -360,23 +359,17 @@ def end_to_end(extractor: RegionExtractor, packed: PackedFrames, workers: int, d
         assert features.regions.dtype == torch.float16
         assert features.regions.device.type == "cpu"
 
-    done = extract_packed(extractor, packed, take, workers=workers, decoder=decoder)
+    done = extract_packed(extractor, packed, take, workers=workers)
     assert held == done.frames == sum(packed.lengths.values()), done.failed[:3]
     return done.frames / done.wall_s
 
 
-def read_packed(packed: PackedFrames, workers: int) -> float:
+def unpack_all(packed: PackedFrames, workers: int) -> float:
     """Seconds that the processes take to unpack all pictures, which are dropped; less what it takes to start them."""
-    tasks: list[tuple[Any, JpegTask]] = []
-    for id in packed:
-        for run in packed.runs(id):
-            for start in range(0, len(run.offsets), 32):
-                inside = slice(start, start + 32)
-                part = type(run)(run.path, run.size, run.offsets[inside], run.sizes[inside], run.crc32[inside])
-                tasks.append((len(tasks), JpegTask((part,), 224)))
+    tasks = [(id, PackedTask(packed[id], 224)) for id in packed]
 
-    def through(some: list[tuple[Any, JpegTask]]) -> None:
-        with WorkerPool(unpack_jpegs, some, workers=workers, block_bytes=32 * 224 * 224 * 3, blocks=3) as pool:
+    def through(some: list[tuple[str, PackedTask]]) -> None:
+        with WorkerPool(read_packed, some, workers=workers, block_bytes=32 * 224 * 224 * 3, blocks=3) as pool:
             while pool.busy:
                 for event in pool.wait():
                     if isinstance(event, Block):
@@ -407,14 +400,6 @@ def draw_video(seed: int, count: int, size: tuple[int, int]) -> list[bytes]:
     grain = rng.normal(0, 0.7, scene.shape)
     picture = np.clip(scene + grain, 0, 255).astype(np.uint8)
     return [encode_jpeg(np.ascontiguousarray(picture[:, at : at + size[0]]), 90, size) for at in range(0, 2 * count, 2)]
-
-
-def has_torchvision() -> bool:
-    try:
-        import torchvision.io  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 if __name__ == "__main__":

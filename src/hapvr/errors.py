@@ -55,3 +55,13 @@ class DecodeLimitError(DecodeError):
 
 class DecodeTimeoutError(DecodeError):
     """Decoding a file took longer than the limits allow."""
+
+
+def to_sentence(error: BaseException) -> str:
+    """The message of an error as a sentence, to be put into another.
+
+    >>> to_sentence(OSError("no room")), to_sentence(MemoryError())
+    ('no room.', 'MemoryError.')
+    """
+    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error) or type(error).__name__
+    return text if text.endswith(".") else text + "."

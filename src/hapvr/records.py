@@ -54,13 +54,14 @@ class Frames:
     def __post_init__(self) -> None:
         images = self.images
         if not isinstance(images, np.ndarray) or images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8:
-            raise ShapeError(f"images must be uint8 [T, H, W, 3], got {_described(images)}.")
+            raise ShapeError(f"images must be uint8 [T, H, W, 3], got {describe_array(images)}.")
         if 0 in images.shape:
             raise DataError(f"Frames hold at least one picture, got images of shape {list(images.shape)}.")
-        _require_vector(self.timestamps, "timestamps", np.float64, len(images))
-        _require_vector(self.low_information, "low_information", np.bool_, len(images))
-        if not np.isfinite(self.timestamps).all() or self.timestamps[0] < 0 or (np.diff(self.timestamps) <= 0).any():
-            raise DataError("timestamps must be finite, not negative, and strictly increasing.")
+        require_vector(self.timestamps, "timestamps", np.float64, len(images))
+        require_vector(self.low_information, "low_information", np.bool_, len(images))
+        require_times(self.timestamps)
+        if self.timestamps[0] < 0:
+            raise DataError(f"timestamps must not be negative, got {self.timestamps[0]:g}.")
         if self.duration_s is not None and not 0 <= self.duration_s < math.inf:
             raise DataError(f"duration_s must be None or seconds, got {self.duration_s}.")
         if not 0 < self.fps < math.inf:
@@ -100,10 +101,19 @@ class VideoInfo:
     rotation: int
 
 
-def _require_vector(value: Any, name: str, dtype: type, length: int) -> None:
+def require_vector(value: Any, name: str, dtype: type, length: int) -> None:
+    """Raise `ShapeError` unless `value` is a numpy array [length] of this type: one value per frame."""
     if not isinstance(value, np.ndarray) or value.dtype != dtype or value.shape != (length,):
-        raise ShapeError(f"{name} must be {np.dtype(dtype).name} [{length}], one a picture, got {_described(value)}.")
+        kind = f"a {np.dtype(dtype).name} array [{length}], one per frame"
+        raise ShapeError(f"{name} must be {kind}; got {describe_array(value)}.")
 
 
-def _described(value: Any) -> str:
-    return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+def require_times(times: NDArray[np.float64], name: str = "timestamps") -> None:
+    """Raise `DataError` unless times are finite and strictly increasing."""
+    if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+        raise DataError(f"{name} must be finite and strictly increasing.")
+
+
+def describe_array(value: Any) -> str:
+    """How an error names an argument: its type and shape if it is an array, else the class it is of."""
+    return f"{value.dtype} {list(value.shape)}" if hasattr(value, "shape") else f"a {type(value).__name__}"

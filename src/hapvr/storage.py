@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 StrPath = str | os.PathLike[str]
+Setting = str | int | float | bool
+"""A value of an attribute that features or frames in one place share, such as a model's name or a rate."""
 
+VERSION_KEY = "hapvr_version"  # no attribute's name: the version of a file's layout
 HASH_BYTES = 20  # of a content hash
 _BLOCK = 1 << 20  # bytes read at a time
 _CHECKSUM = "crc32"  # of a document, in it
@@ -274,6 +278,66 @@ def is_regular_file(path: StrPath) -> bool:
         return stat.S_ISREG(os.stat(path).st_mode)
     except (OSError, ValueError):
         return False
+
+
+# --- locks ---------------------------------------------------------------------------------------------------------
+
+
+def lock_file(descriptor: int, path: Path) -> None:
+    """Take the lock of an open file or folder, which HDF5 looks at too; `StorageError` if it is in use elsewhere.
+
+    The system gives it back when the process ends, however it ends.
+    """
+    if sys.platform == "win32":  # no such lock there: HDF5 goes on without one, and so do we
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StorageError(f"'{path}' is in use by another reader or writer. Wait until it has closed it.") from error
+    except OSError:
+        return  # a file system without locks
+
+
+def lock_folder(folder: Path) -> contextlib.ExitStack:
+    """Take the lock of a folder, on systems where one can be opened; closing the result gives it back."""
+    held = contextlib.ExitStack()
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        held.callback(os.close, descriptor)
+        try:
+            lock_file(descriptor, folder)
+        except BaseException:
+            held.close()
+            raise
+    return held
+
+
+# --- attributes ----------------------------------------------------------------------------------------------------
+
+
+def check_attributes(attributes: Mapping[str, Setting]) -> None:
+    """Raise `ConfigError` unless every attribute can be stored and read back as it is."""
+    for name, value in attributes.items():
+        if not isinstance(value, str | int | float | bool):
+            raise ConfigError(f"The attribute '{name}' must be text, a number or a bool, got a {type(value).__name__}.")
+        text = value.encode("utf-8", "replace") if isinstance(value, str) else b""
+        if len(text) > 32_000 or text.endswith(b"\0") or (isinstance(value, str) and text.decode() != value):
+            raise ConfigError(f"The attribute '{name}' must be valid Unicode, of 32,000 bytes at most, without NUL.")
+        if not name or "\0" in name or name == VERSION_KEY:
+            raise ConfigError(f"An attribute cannot be called {name!r}.")
+
+
+def require_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise `StorageError` unless the attributes found at `path` have the values that are wanted."""
+    for name, value in wanted.items():
+        if name not in found or found[name] != value:
+            has = f"{name} {found[name]!r}" if name in found else f"no {name}"
+            raise StorageError(
+                f"'{path}' was made with {has}, not with {name} {value!r}: these do not mix. Use another place, or the "
+                "same settings."
+            )
 
 
 # --- output paths --------------------------------------------------------------------------------------------------

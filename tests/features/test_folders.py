@@ -13,8 +13,7 @@ from hapvr.backbones import EfficientNetLite0
 from hapvr.errors import ConfigError, DataError
 from hapvr.features import FeatureFile, Features, FeatureWriter, PackedFrames, PackedWriter, video_extraction
 from hapvr.features.extractor import RegionExtractor
-from hapvr.features.packed_extraction import _Run, extract_packed
-from hapvr.features.video_extraction import extract_files, pack_files
+from hapvr.features.video_extraction import extract_files, extract_packed, pack_files
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from hapvr.video.decode import decode_sampled
@@ -186,7 +185,7 @@ def test_two_files_of_one_name_and_missing_paths_are_refused(videos: Path, small
 
 def test_features_of_packed_frames_are_those_of_their_pictures(small: RegionExtractor, packed: Path) -> None:
     frames = PackedFrames.open(packed)
-    assert any(len(frames.runs(id)) > 1 for id in frames)  # videos that go on in the next shard
+    assert any(len(frames[id].parts) > 1 for id in frames)  # videos that go on in the next shard
     kept: dict[str, Features] = {}
     ticks: list[int] = []
     report = extract_packed(
@@ -203,37 +202,17 @@ def test_features_of_packed_frames_are_those_of_their_pictures(small: RegionExtr
         assert features.low_information.tolist() == frames.low_information(id).tolist()  # type: ignore[union-attr]
 
 
-def test_a_video_is_stored_once_whichever_of_its_tasks_ends_first(packed: Path) -> None:
-    frames = PackedFrames.open(packed)
-    kept: list[str] = []
-    run = _Run(frames, set(), lambda id, _: kept.append(id), torch.float32, lambda _: None)
-    keys = [key for key, _ in run.tasks(224, 3)]
-    for key in keys:
-        run.take(key, torch.ones(run.count(key), 9, 4), {})
-    for key in reversed(keys):
-        run.end(key, None)
-    assert sorted(kept) == sorted(frames.ids)
-    assert sorted(run.builder.report.done) == sorted(frames.ids)
-
-
 def test_a_damaged_picture_costs_its_video_and_no_other(small: RegionExtractor, packed: Path, tmp_path: Path) -> None:
     for file in packed.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     frames = PackedFrames.open(tmp_path)
-    run = frames.runs("b.mp4")[0]
-    with open(run.path, "r+b") as shard:
-        shard.seek(run.offsets[0] + 100)
+    part = frames["b.mp4"].parts[0]
+    with open(part.path, "r+b") as shard:
+        shard.seek(part.offsets[0] + 100)
         shard.write(b"damage")
     kept: dict[str, Features] = {}
     report = extract_packed(small, frames, kept.__setitem__, workers=1)
     assert sorted(report.done) == sorted(kept) == ["a.mp4", "deep/a.mp4"]
     assert [failure.id for failure in report.failed] == ["b.mp4"]
-    assert "frame 0 of 'b.mp4': its bytes are not those that were written" in report.failed[0].error
+    assert "frame 0 of 'b.mp4' is damaged: its bytes are not those that were written" in report.failed[0].error
     assert kept["a.mp4"].regions.dtype == torch.float16
-
-
-def test_a_decoder_that_is_not_there_is_refused(small: RegionExtractor, packed: Path) -> None:
-    with pytest.raises(ConfigError, match="decoder must be"):
-        extract_packed(small, PackedFrames.open(packed), lambda *_: None, decoder="cpu")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"decoder='gpu'"):
-        extract_packed(small, PackedFrames.open(packed), lambda *_: None, decoder="gpu")

@@ -22,7 +22,7 @@ from hapvr.interrupts import uninterrupted
 from hapvr.library import AddProgress, Library, adding, engine, run_vectors, store
 from hapvr.library.store import NewVideo, Store
 from hapvr.storage import blake2b_file
-from hapvr.video import file_tasks
+from hapvr.video import frame_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
 from tests.library import toy
 from tests.library.toy import toys  # noqa: F401
@@ -182,7 +182,7 @@ def test_a_file_that_could_not_be_opened_is_tried_again_every_time(
 
     honest = blake2b_file
     with monkeypatch.context() as patch:
-        patch.setattr(file_tasks, "blake2b_file", refused)
+        patch.setattr(frame_tasks, "blake2b_file", refused)
         assert len(library.add([folder]).failed) == 2
         again = library.add([folder])
         assert [Path(name).name for name, _ in again.failed] == ["a.mp4"]
@@ -345,8 +345,8 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
         return end
 
     with monkeypatch.context() as patch:
-        patch.setattr(file_tasks, "blake2b_file", shrinking)
-        patch.setattr(file_tasks, "read_video", changing)
+        patch.setattr(frame_tasks, "blake2b_file", shrinking)
+        patch.setattr(frame_tasks, "read_video", changing)
         report = library.add([folder])
     assert [reason for _, reason in report.failed] == [
         "it was changed while it was being read. It is read again next time."

@@ -26,7 +26,7 @@ from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
 from hapvr.library import Library, adding, creation, versions
 from hapvr.library.versions import Settings
-from hapvr.video import file_tasks
+from hapvr.video import frame_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
 from hapvr.video.sampling import SamplingConfig
 
@@ -75,7 +75,7 @@ def toy_model(name: str, rate: float | None) -> Any:
 
 def install(patch: Any) -> None:
     """Put the toys in place; `patch` is pytest's monkeypatch, or does the same."""
-    patch.setattr(file_tasks, "read_video", read_toy)
+    patch.setattr(frame_tasks, "read_video", read_toy)
     patch.setattr(adding, "extract_stream", toy_extracted)
     patch.setattr(creation, "_loaded", toy_model)
     patch.setattr(creation, "model_name", str)

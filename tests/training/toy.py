@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hapvr.backbones.base import Backbone
-from hapvr.features.packed_frames import PackedWriter
 from hapvr.training import Bank, ClipSet, TrainConfig, load_config
 from hapvr.training.bank import Side
 from hapvr.training.step import NOTHING
+from hapvr.video.packed_writer import PackedWriter
 
 DIMS, FRAMES = 16, 8
 

@@ -5,9 +5,10 @@ Shapes: N pictures, T frames of a video, R regions of a picture (grid x grid), C
 
 from hapvr.features.feature_files import FeatureFile, FeatureWriter
 from hapvr.features.features import Features, join_features, select_frames
-from hapvr.features.packed_frames import PackedFrames, PackedWriter
 from hapvr.features.regions import KERNELS, MIN_SIDE, extract_regions, pool_regions
 from hapvr.features.whitening import Whitening, WhiteningConfig, WhiteningFit
+from hapvr.video.packed_frames import PackedFrames
+from hapvr.video.packed_writer import PackedWriter
 
 __all__ = [
     "KERNELS",

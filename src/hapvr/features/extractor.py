@@ -22,7 +22,7 @@ from hapvr.features.regions import MIN_SIDE, input_scale, regions_of_maps
 from hapvr.features.whitening import Whitening
 from hapvr.records import Box, Frames
 from hapvr.storage import sha256_bytes, sha256_tensors
-from hapvr.video.resizing import crop_centre, enlarged_size
+from hapvr.video.pictures import crop_centre, enlarged_size
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.threads import map_threads
 

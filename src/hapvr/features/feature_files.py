@@ -24,12 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.errors import ConfigError, DataError, HapvrError, StorageError
+from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, to_sentence
 from hapvr.features import hdf5_layout as layout
-from hapvr.features.attributes import Setting, check_attributes, require_same, sentence
 from hapvr.features.features import Features, max_magnitude
 from hapvr.features.journal import JournaledFile, recover
 from hapvr.interrupts import uninterrupted
+from hapvr.storage import Setting, check_attributes, require_same
 
 _DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("f4"), "float16": np.dtype("f2")}
 _MAX_ID = 8192  # HDF5 takes 64 KiB of UTF-8
@@ -209,7 +209,7 @@ class FeatureFile:
             raise self._broken(id, error) from error
 
     def _broken(self, id: str, error: Exception) -> StorageError:
-        return StorageError(f"'{self.path}': the features of '{id}' cannot be used: {sentence(error)} {layout.COPY}")
+        return StorageError(f"'{self.path}': the features of '{id}' cannot be used: {to_sentence(error)} {layout.COPY}")
 
 
 class FeatureWriter:
@@ -326,7 +326,7 @@ class FeatureWriter:
             self._file.abandon()
             if isinstance(error, layout.BROKEN):
                 raise StorageError(
-                    f"'{id}' could not be written into '{self.path}': {sentence(error)} The file keeps what it "
+                    f"'{id}' could not be written into '{self.path}': {to_sentence(error)} The file keeps what it "
                     "had. Is the disk full? Then make room, and open another `FeatureWriter` on it."
                 ) from error
             raise

@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.checks import require_finite, require_tensor, shape_of
+from hapvr.checks import require_finite, require_tensor
 from hapvr.errors import DataError, ShapeError
+from hapvr.records import require_times, require_vector
 
 _REPEATS = 0.8  # mean cosine similarity of regions from which on a frame shows what another shows
 
@@ -53,19 +54,13 @@ class Features:
         if not math.isfinite(max_magnitude(self.regions)):
             require_finite(self.regions, "regions")
         for name, dtype in (("timestamps", np.float64), ("low_information", np.bool_)):
-            values = getattr(self, name)
-            if values is None:
-                continue
-            if not isinstance(values, np.ndarray) or values.dtype != dtype or values.shape != self.regions.shape[:1]:
-                given = f"{values.dtype} {list(values.shape)}" if isinstance(values, np.ndarray) else shape_of(values)
-                kind = f"a {np.dtype(dtype).name} array [{len(self.regions)}], one per frame"
-                raise ShapeError(f"{name} must be {kind}; got {given}.")
+            if getattr(self, name) is not None:
+                require_vector(getattr(self, name), name, dtype, len(self.regions))
         small = self.miniatures
         if small is not None and (small.dtype != np.uint8 or small.ndim != 3 or len(small) != len(self.regions)):
             raise ShapeError(f"miniatures must be uint8 [{len(self.regions)}, S, S]; got {small.dtype} {small.shape}.")
-        times = self.timestamps
-        if times is not None and (not np.isfinite(times).all() or (np.diff(times) <= 0).any()):
-            raise DataError("timestamps must be finite and strictly increasing.")
+        if self.timestamps is not None:
+            require_times(self.timestamps)
 
     def __len__(self) -> int:
         return len(self.regions)
@@ -145,14 +140,16 @@ def join_features(parts: Sequence[Features]) -> Features:
     """Features of one video that came in parts, one after the other."""
     if len(parts) == 1:
         return parts[0]
-    names = ("timestamps", "low_information", "miniatures")
-    return Features(torch.cat([part.regions for part in parts]), *(_join_field(parts, name) for name in names))
+    return Features(torch.cat([part.regions for part in parts]), **join_fields(parts))
 
 
-def _join_field(parts: Sequence[Features], name: str) -> NDArray[Any] | None:
-    """One field of all parts; None unless each has it."""
-    values = [value for part in parts if (value := getattr(part, name)) is not None]
-    return np.concatenate(values) if len(values) == len(parts) else None
+def join_fields(parts: Sequence[Any]) -> dict[str, Any]:
+    """Timestamps, flags and miniatures of the parts of a video, joined; None unless each part has them."""
+    joined: dict[str, Any] = {}
+    for name in ("timestamps", "low_information", "miniatures"):
+        values = [value for part in parts if (value := getattr(part, name)) is not None]
+        joined[name] = np.concatenate(values) if len(values) == len(parts) else None
+    return joined
 
 
 def max_magnitude(values: Tensor) -> float:

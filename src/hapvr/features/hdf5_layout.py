@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.errors import DataError, HapvrError, ShapeError, StorageError
-from hapvr.features.attributes import VERSION_KEY, Setting, sentence
+from hapvr.errors import DataError, HapvrError, ShapeError, StorageError, to_sentence
 from hapvr.features.journal import JournaledFile, journal_of
-from hapvr.storage import replace_file
+from hapvr.storage import VERSION_KEY, Setting, replace_file
 
 TIMESTAMPS, CHECKSUM, LOW_INFORMATION = "timestamps", "crc32", "low_information"
 BROKEN = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError, zlib.error)
@@ -70,7 +69,8 @@ def open_h5(path: Path, file: str | JournaledFile, mode: str) -> Any:
         raise StorageError(f"'{path}' may not be read: {error.strerror}.") from error
     except BROKEN as error:
         raise StorageError(
-            f"'{path}' is not a readable HDF5 file (cut short, damaged, or of another kind): {sentence(error)} {COPY}"
+            f"'{path}' is not a readable HDF5 file (cut short, damaged, or of another kind): {to_sentence(error)} "
+            f"{COPY}"
         ) from error
 
 
@@ -101,7 +101,7 @@ def survey(h5: Any, path: Path) -> dict[str, Entry]:
         version = int(h5.attrs.get(VERSION_KEY, _VERSION))
         h5.id.links.visit(lambda name, info: links.append((info.u, name, info.type)), info=True)
     except BROKEN as error:
-        raise StorageError(f"'{path}': its list of videos cannot be read: {sentence(error)} {COPY}") from error
+        raise StorageError(f"'{path}': its list of videos cannot be read: {to_sentence(error)} {COPY}") from error
     if version > _VERSION:
         raise StorageError(f"'{path}' was written in version {version} of this layout; this hapvr reads {_VERSION}.")
     entries: dict[str, Entry] = {}
@@ -116,7 +116,7 @@ def survey(h5: Any, path: Path) -> dict[str, Entry]:
             entry = _header(h5py, thing, size)
             id = name.decode()
         except (*BROKEN, HapvrError) as error:
-            raise StorageError(f"'{path}': '{id}' is no video's features: {sentence(error)} {COPY}") from error
+            raise StorageError(f"'{path}': '{id}' is no video's features: {to_sentence(error)} {COPY}") from error
         first, expected = next(iter(entries.items()), (id, entry))
         if entry.dims != expected.dims:
             raise StorageError(
@@ -240,7 +240,7 @@ def attributes_of(h5: Any, path: Path) -> dict[str, Any]:
     try:
         found = {name: value for name, value in h5.attrs.items() if name != VERSION_KEY}
     except BROKEN as error:
-        raise StorageError(f"'{path}': its attributes cannot be read: {sentence(error)} {COPY}") from error
+        raise StorageError(f"'{path}': its attributes cannot be read: {to_sentence(error)} {COPY}") from error
     plain = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in found.items()}
     return {
         name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value for name, value in plain.items()

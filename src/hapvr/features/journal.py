@@ -19,11 +19,11 @@ import contextlib
 import hashlib
 import os
 import struct
-import sys
 from pathlib import Path
 from typing import BinaryIO
 
 from hapvr.errors import StorageError
+from hapvr.storage import lock_file
 
 _PAGE, _SECTOR = 4096, 512  # the smallest pieces that are written whole: by the system, by a disk
 _MAGIC = b"HAPVRJ01"
@@ -195,20 +195,6 @@ def recover(path: Path) -> None:
         ) from error
 
 
-def lock_folder(folder: Path) -> contextlib.ExitStack:
-    """Take the lock of a folder, on systems where one can be opened; closing the result gives it back."""
-    held = contextlib.ExitStack()
-    with contextlib.suppress(OSError):
-        number = os.open(folder, os.O_RDONLY)
-        held.callback(os.close, number)
-        try:
-            lock_file(number, folder)
-        except BaseException:
-            held.close()
-            raise
-    return held
-
-
 def _recover(file: BinaryIO, path: Path) -> None:
     """Write what a journal has more than the file. Bytes beyond the committed end are cut off."""
     size, pages = _unfinished(file, path)
@@ -274,20 +260,3 @@ def _write_at(file: BinaryIO, offset: int, data: memoryview) -> None:
     file.seek(offset)
     while data:
         data = data[file.write(data) :]
-
-
-def lock_file(descriptor: int, path: Path) -> None:
-    """Take the lock of an open file or folder, which HDF5 looks at too.
-
-    The system gives it back when the process ends, however it ends.
-    """
-    if sys.platform == "win32":  # no such lock there: HDF5 goes on without one, and so do we
-        return
-    import fcntl
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StorageError(f"'{path}' is in use by another reader or writer. Wait until it has closed it.") from error
-    except OSError:
-        return  # a file system without locks

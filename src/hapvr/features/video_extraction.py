@@ -1,12 +1,14 @@
-"""Features of many videos: decoded in worker processes, described here in batches; a report that leaves no file out."""
+"""Features of many videos: read in worker processes, described here in batches; a report that leaves no file out."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -19,19 +21,25 @@ from torch import Tensor
 from hapvr.errors import ConfigError, HapvrError
 from hapvr.features.batching import describe_blocks
 from hapvr.features.extractor import RegionExtractor
-from hapvr.features.features import Features, join_features
-from hapvr.features.packed_frames import PackedWriter
+from hapvr.features.features import Features, join_fields
+from hapvr.storage import StrPath
 from hapvr.video.frame_tasks import VideoEnd, VideoPart, VideoTask, read_video
+from hapvr.video.packed_frames import PackedFrames, PackedTask, read_packed
+from hapvr.video.packed_writer import PackedWriter
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
 from hapvr.workers.threads import torch_thread_pool
 
 Result = TypeVar("Result")
-Files = Mapping[str, str | os.PathLike[str]]
+Files = Mapping[str, StrPath]
+Store = Callable[[str, Features], None]
 Progress = Callable[[int], None]
 
-_BLOCKS = 3  # of each decoding process: one being filled, one at work, one on the way
-_MIN_BLOCK_BYTES = 4 * 2**20
+_BLOCKS = 3  # of each reading process: one being filled, one at work, one on the way
+_GPU_BLOCKS = 8  # a GPU holds those of two batches
+_MAX_BLOCK_PICTURES = 32
+_GPU_LINGER_S = 0.02  # how long a GPU may wait for a full batch
+_MIN_JPEG_BLOCK_BYTES = 4 * 2**20
 _MAX_HELD_BYTES = 32 * 2**20  # of features of one video in memory, about 1,800 frames; the rest goes to disk
 
 
@@ -97,7 +105,7 @@ class ReportBuilder:
 def extract_files(
     extractor: RegionExtractor,
     files: Files,
-    store: Callable[[str, Features], None],
+    store: Store,
     *,
     done: Iterable[str] = (),
     workers: int | None = None,
@@ -119,15 +127,62 @@ def extract_files(
     """
     workers, builder = default_workers(workers), ReportBuilder(files, done, progress)
     todo = _without(files, builder.report.skipped)
-    tasks = make_tasks(todo, extractor.sampling, workers=workers, crop=extractor.sampling.crop, batch=extractor.batch)
-    for video in extract_stream(extractor, tasks, workers=workers, work=read_video):
+    tasks = make_tasks(todo, extractor.sampling, workers=workers, crop=extractor.sampling.crop)
+    return _extract(extractor, tasks, todo, store, builder, workers=workers, work=read_video)
+
+
+def extract_packed(
+    extractor: RegionExtractor,
+    packed: PackedFrames,
+    store: Store,
+    *,
+    done: Iterable[str] = (),
+    workers: int | None = None,
+    dtype: torch.dtype = torch.float16,
+    progress: Progress | None = None,
+) -> ExtractionReport:
+    """Features of packed frames, on machines without a video decoder; otherwise as `extract_files`.
+
+    The centre of each picture is taken, so frames should have been packed with the short side of the model's sampling.
+    A damaged picture costs its video, which is reported, and no other. Storing gzip takes longer than all the rest: for
+    a `FeatureWriter` that keeps up with a GPU, `compression=None`.
+
+    Args:
+        extractor: the backbone and its settings.
+        packed: the frames.
+        store: called once for each video that was done.
+        done: ids to leave out.
+        workers: processes that unpack; by default one per core, less one that feeds a GPU.
+        dtype: of the features.
+        progress: called with the number of videos just finished.
+    """
+    if workers is None:
+        workers = max(1, (os.cpu_count() or 1) - (extractor.device.type == "cuda"))
+    builder = ReportBuilder(packed, done, progress)
+    todo = _without(dict.fromkeys(packed, packed.folder), builder.report.skipped)
+    tasks = ((id, PackedTask(packed[id], extractor.sampling.crop)) for id in todo)
+    return _extract(
+        extractor, tasks, todo, store, builder, workers=default_workers(workers), work=read_packed, dtype=dtype
+    )
+
+
+def _extract(
+    extractor: RegionExtractor,
+    tasks: Iterable[tuple[str, Any]],
+    paths: Mapping[str, str],
+    store: Store,
+    builder: ReportBuilder,
+    **settings: Any,
+) -> ExtractionReport:
+    """Store what `extract_stream` gives, and report it; `settings` are those of `extract_stream`."""
+    for video in extract_stream(extractor, tasks, **settings):
         reason, features = video.error, video.features
         if features is not None:
             try:
                 store(video.id, features)
             except HapvrError as error:
                 reason = str(error)
-        builder.add(video.id, todo[video.id], reason, frames=0 if features is None else len(features), end=video.note)
+        builder.add(video.id, paths[video.id], reason, frames=0 if features is None else len(features), end=video.note)
     return builder.finish()
 
 
@@ -148,6 +203,7 @@ def extract_stream(
     workers: int,
     work: Callable[[TaskContext, Any], Any],
     stop: Callable[[], bool] | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Iterator[ExtractedVideo]:
     """Videos as they are done, in bounded memory: `extract_files` is a loop over this.
 
@@ -157,25 +213,25 @@ def extract_stream(
         workers: decoding processes.
         work: what they do; it fills blocks as `read_video` does.
         stop: asked all the time; True ends it, and what was being read is dropped.
+        dtype: of the features.
     """
     begun: dict[str, _FeatureSpool] = {}
 
-    def describe(blocks: list[Block]) -> list[Tensor]:
-        pictures = [torch.from_numpy(_pictures(block)) for block in blocks]
-        regions = extractor.regions(pictures[0] if len(pictures) == 1 else torch.cat(pictures))
-        return list(torch.split(regions.float().cpu(), [len(part) for part in pictures]))
-
     def take(id: str, part: VideoPart, regions: Tensor) -> None:
-        spool = begun.setdefault(id, _FeatureSpool())
-        spool.add(Features(regions, part.timestamps, part.low_information, part.miniatures))
+        begun.setdefault(id, _FeatureSpool()).add(regions, part)
 
-    threads = extractor.threads()
-    size = extractor.batch * extractor.sampling.crop**2 * 3
+    gpu = extractor.device.type == "cuda"
+    threads = 2 if gpu else extractor.threads()  # on a GPU, one prepares a batch while another's is computed
+    size = min(extractor.batch, _MAX_BLOCK_PICTURES) * extractor.sampling.crop**2 * 3
+    blocks = _GPU_BLOCKS if gpu else _BLOCKS
     with (
-        WorkerPool(work, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as pool,
-        torch_thread_pool(threads) as executor,
+        WorkerPool(work, tasks, workers=workers, block_bytes=size, blocks=blocks, pin=gpu) as pool,
+        ThreadPoolExecutor(threads) if gpu else torch_thread_pool(threads) as executor,
     ):
-        stream = describe_blocks(pool, describe, executor, threads=threads, batch=extractor.batch, count=_count)
+        describe, linger_s = _Describer(extractor, dtype), _GPU_LINGER_S if gpu else 0.0
+        stream = describe_blocks(
+            pool, describe, executor, threads=threads, batch=extractor.batch, count=_count, linger_s=linger_s
+        )
         try:
             for id, note, error in _ends(stream, take, stop):
                 spool = begun.pop(id, None)
@@ -187,6 +243,50 @@ def extract_stream(
         finally:
             for spool in begun.values():
                 spool.close()
+
+
+class _Describer:
+    """Regions of blocks of pictures, one tensor a block, on the host; on a GPU each thread has its own CUDA stream."""
+
+    def __init__(self, extractor: RegionExtractor, dtype: torch.dtype) -> None:
+        self._extractor, self._dtype = extractor, dtype
+        self._local = threading.local()
+
+    def __call__(self, blocks: list[Block]) -> list[Tensor]:
+        extractor, counts = self._extractor, [_count(block) for block in blocks]
+        total = sum(counts)
+        # What is compiled is compiled for one size of batch.
+        length = max(total, extractor.batch) if extractor.compiled else total
+        with self._stream():
+            batch = torch.empty((length, *blocks[0].note.shape[1:]), dtype=torch.uint8, device=extractor.device)
+            batch[total:] = 0
+            for target, block in zip(torch.split(batch[:total], counts), blocks, strict=True):
+                pictures = block.data[: target.numel()].reshape(target.shape)
+                target.copy_(torch.from_numpy(pictures), non_blocking=True)
+            regions = _copy_to_host(extractor.regions(batch)[:total].to(self._dtype))
+        return list(torch.split(regions, counts))
+
+    def _stream(self) -> Any:
+        """The context of this thread's stream."""
+        if self._extractor.device.type != "cuda":
+            return nullcontext()
+        if not hasattr(self._local, "stream"):
+            stream: Any = torch.cuda.Stream(self._extractor.device)  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream(self._extractor.device))  # the weights may be on their way
+            self._local.stream = stream
+        return torch.cuda.stream(self._local.stream)
+
+
+def _copy_to_host(values: Tensor) -> Tensor:
+    """A copy on the host. The thread sleeps until it is there: waiting as CUDA does it takes a core."""
+    if values.device.type != "cuda":
+        return values.cpu()
+    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    host.copy_(values, non_blocking=True)
+    done: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    done.record()
+    done.synchronize()
+    return host
 
 
 def pack_files(
@@ -223,7 +323,7 @@ def pack_files(
     workers, builder = default_workers(workers), ReportBuilder(files, writer.done_ids(), progress)
     todo = _without(files, builder.report.skipped)
     tasks = make_tasks(todo, sampling, workers=workers, jpeg=writer.encoding)
-    size = max(_MIN_BLOCK_BYTES, 8 * sampling.short_side**2 * 3)  # the widest picture that a decoder gives
+    size = max(_MIN_JPEG_BLOCK_BYTES, 8 * sampling.short_side**2 * 3)  # the widest picture that a decoder gives
     with (
         WorkerPool(read_video, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as pool,
         ThreadPoolExecutor(1) as executor,
@@ -261,53 +361,45 @@ def _without(files: Files, skipped: Iterable[str]) -> dict[str, str]:
 
 
 class _FeatureSpool:
-    """Features of a video that come in parts; beyond some megabytes they wait in a temporary file."""
+    """Features of a video that come in parts; beyond some megabytes their regions wait in a temporary file."""
 
     def __init__(self) -> None:
-        self._parts: list[Features] = []
-        self._bytes = 0
+        self._parts: list[VideoPart] = []
+        self._regions: list[NDArray[Any]] = []  # of the last parts, which are not in the file
         self._file: IO[bytes] | None = None
-        self._arrays: dict[str, list[NDArray[Any]]] = {}  # the other fields of what lies in the file
 
-    def add(self, part: Features) -> None:
-        """Take the next part, which has timestamps and flags."""
+    def add(self, regions: Tensor, part: VideoPart) -> None:
+        """Take the regions [T, R, D] of the next part."""
+        # Copied, by numpy: the batch that they were described with need not stay, and torch would use all cores for it.
+        self._regions.append(regions.numpy().copy())
         self._parts.append(part)
-        self._bytes += part.regions.nbytes
-        if self._bytes > _MAX_HELD_BYTES:
+        self._shape, self._dtype = self._regions[0].shape[1:], self._regions[0].dtype
+        if sum(one.nbytes for one in self._regions) > _MAX_HELD_BYTES:
             self._spill()
 
     def _spill(self) -> None:
         if self._file is None:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the features are used
-        for part in self._parts:
-            self._file.write(part.regions.contiguous().numpy().data)
-            self._dims = part.regions.shape[1:]
-            for name in ("timestamps", "low_information", "miniatures"):
-                if (values := getattr(part, name)) is not None:
-                    self._arrays.setdefault(name, []).append(values)
+        for regions in self._regions:
+            self._file.write(regions.data)
         self._file.flush()
-        self._parts.clear()
-        self._bytes = 0
+        self._regions.clear()
 
     def join(self) -> Features:
         """All parts as one; what is in the file is read from there when it is used."""
+        regions: Any
         if self._file is None:
-            return join_features(self._parts)
-        self._spill()
-        arrays = {name: np.concatenate(values) for name, values in self._arrays.items()}
-        shape = (len(arrays["timestamps"]), *self._dims)
-        regions: Any = np.memmap(self._file, np.float32, "r+", shape=shape)
-        return Features(torch.from_numpy(regions), **arrays)
+            regions = np.concatenate(self._regions)
+        else:
+            self._spill()
+            length = sum(len(part.timestamps) for part in self._parts)
+            regions = np.memmap(self._file, self._dtype, "r+", shape=(length, *self._shape))
+        return Features(torch.from_numpy(regions), **join_fields(self._parts))
 
     def close(self) -> None:
         """Close the file; what was joined stays."""
         if self._file is not None:
             self._file.close()
-
-
-def _pictures(block: Block) -> NDArray[np.uint8]:
-    shape = block.note.shape
-    return block.data[: int(np.prod(shape))].reshape(shape)
 
 
 def _count(block: Block) -> int:

@@ -23,7 +23,7 @@ from hapvr.library.scan import Found, is_below, is_gone
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
 from hapvr.storage import HASH_BYTES, file_signature, is_regular_file
-from hapvr.video.file_tasks import FileEnd, FileTask, read_file
+from hapvr.video.frame_tasks import FileEnd, FileTask, read_file
 
 ID_DIGITS = 12  # of the content hash
 _BATCH_S = 15.0  # after which what is described is written, however little
@@ -122,7 +122,7 @@ class _Run:
 
     def _tasks(self, extractor: RegionExtractor, workers: int) -> Iterator[tuple[str, FileTask]]:
         files = {str(number): os.fsdecode(path) for number, path in enumerate(self.todo)}
-        settings = {"crop": extractor.sampling.crop, "batch": extractor.batch, "miniatures": True}
+        settings = {"crop": extractor.sampling.crop, "miniatures": True}
         for id, video in make_tasks(files, extractor.sampling, workers=workers, **settings):
             known = frozenset(self._by_size.get(file_signature(video.path)[0], ()))
             yield id, FileTask(video, known)

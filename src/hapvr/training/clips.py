@@ -17,9 +17,9 @@ from torch import Tensor
 
 from hapvr.checks import shape_of
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
-from hapvr.features.packed_frames import PackedFrames
 from hapvr.training.augment.plan import Seed, generator_of
 from hapvr.training.augment.resample import on, placing, to_pixels, working_type
+from hapvr.video.packed_frames import PackedFrames
 
 Skipped = tuple[str, str]  # id and reason
 

@@ -1,4 +1,4 @@
-"""The task of a worker process that reads a video: sampled frames into blocks, as pictures or as JPEG.
+"""The tasks of worker processes that read a video: sampled frames into blocks, as pictures or as JPEG.
 
 Neither torch nor a decoder is imported at the top: a process loads what it uses.
 """
@@ -10,13 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.errors import DataError
-from hapvr.video.jpeg import encode_jpeg
-from hapvr.video.miniatures import miniatures
-from hapvr.video.resizing import crop_centre, reduced_size
+from hapvr.errors import DataError, HapvrError
+from hapvr.storage import blake2b_file, file_signature, is_regular_file
+from hapvr.video.pictures import crop_centre, encode_jpeg, make_miniatures, reduced_size
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.pool import TaskContext
-from hapvr.workers.shared_memory import Bytes
 
 Images = NDArray[np.uint8]
 
@@ -28,7 +26,6 @@ class VideoTask:
     path: str
     sampling: SamplingConfig
     crop: int | None = None  # pixels of a side, if blocks are to hold the centre squares only
-    batch: int = 16  # pictures in a block, at most
     jpeg: tuple[int, int | None] | None = None  # quality and largest short side: blocks hold JPEG
     threads: int = 1  # of the decoder
     miniatures: bool = False  # whether parts hold them too
@@ -40,7 +37,7 @@ class VideoPart:
 
     shape: tuple[int, int, int, int]
     timestamps: NDArray[np.float64]
-    low_information: NDArray[np.bool_]
+    low_information: NDArray[np.bool_] | None  # None where it is not known
     sizes: tuple[int, ...] | None = None
     miniatures: Images | None = None  # [T, 16, 16], if they were asked for
 
@@ -55,20 +52,17 @@ class VideoEnd:
 
 
 def read_video(context: TaskContext, task: VideoTask) -> VideoEnd:
-    """Frames of a video into blocks, in order."""
+    """Frames of a video into blocks, in order; as many into each as it holds."""
     from hapvr.video.decode import decode_sampled
 
     end = VideoEnd(None, ())
     for frames in decode_sampled(task.path, task.sampling, threads=task.threads):
         end = VideoEnd(frames.duration_s, frames.warnings, frames.source_size)  # the last chunk knows all
         images = frames.images if task.crop is None else crop_centre(frames.images, task.crop)
-        small = miniatures(frames.images) if task.miniatures else None
+        small = make_miniatures(frames.images) if task.miniatures else None
         start = 0
         while start < len(images):
-            if task.jpeg is None:
-                shape, sizes = _fill(context.block(), images[start : start + task.batch]), None
-            else:
-                shape, sizes = _fill_jpeg(context.block(), images[start:], *task.jpeg)
+            shape, sizes = _fill(context.block(), images[start:], task.jpeg)
             inside = slice(start, start + shape[0])
             tiny = None if small is None else small[inside]
             context.send(VideoPart(shape, frames.timestamps[inside], frames.low_information[inside], sizes, tiny))
@@ -76,29 +70,69 @@ def read_video(context: TaskContext, task: VideoTask) -> VideoEnd:
     return end
 
 
-def _fill(block: Bytes, images: Images) -> tuple[int, int, int, int]:
-    """Put as many pictures into a block as it holds."""
-    count = min(len(images), len(block) // images[0].size)
+def _fill(
+    block: Images, images: Images, jpeg: tuple[int, int | None] | None
+) -> tuple[tuple[int, int, int, int], tuple[int, ...] | None]:
+    """Put as many pictures into a block as it holds, and say which shape they have, and which sizes as JPEG."""
+    height, width = images.shape[1:3]
+    sizes: list[int] | None = None
+    if jpeg is None:
+        count = min(len(images), len(block) // images[0].size)
+        filled = images[:count]
+        block[: filled.size].reshape(filled.shape)[:] = filled
+    else:
+        quality, short_side = jpeg
+        height, width = reduced_size(height, width, short_side)
+        sizes, end = [], 0
+        for image in images:
+            data = encode_jpeg(image, quality, (width, height))
+            if end + len(data) > len(block):
+                break
+            block[end : end + len(data)] = np.frombuffer(data, np.uint8)
+            end += len(data)
+            sizes.append(len(data))
+        count = len(sizes)
     if count == 0:
-        raise DataError(f"a picture of {images.shape[2]}x{images.shape[1]} pixels is too large to be handed over.")
-    shape = (count, *images.shape[1:])
-    block[: images[0].size * count].reshape(shape)[:] = images[:count]
-    return shape
-
-
-def _fill_jpeg(
-    block: Bytes, images: Images, quality: int, short_side: int | None
-) -> tuple[tuple[int, int, int, int], tuple[int, ...]]:
-    sizes: list[int] = []
-    filled = 0
-    height, width = reduced_size(images.shape[1], images.shape[2], short_side)
-    for image in images:
-        data = encode_jpeg(image, quality, (width, height))
-        if filled + len(data) > len(block):
-            break
-        block[filled : filled + len(data)] = np.frombuffer(data, np.uint8)
-        filled += len(data)
-        sizes.append(len(data))
-    if not sizes:
         raise DataError(f"a picture of {width}x{height} pixels is too large to be handed over.")
-    return (len(sizes), height, width, 3), tuple(sizes)
+    return (count, height, width, 3), None if sizes is None else tuple(sizes)
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """Read a video for a library, unless its content is one of those that are known."""
+
+    video: VideoTask
+    known: frozenset[str] = frozenset()  # content hashes
+
+
+@dataclass(frozen=True)
+class FileEnd:
+    """What is known of a file when it has been read."""
+
+    size: int  # bytes, before it was read
+    mtime_ns: int  # before it was read; -1 where it is to be read again whatever it says
+    content_hash: str | None  # None if it could not be read at all
+    known: bool = False  # nothing was decoded: the hash is one of those that are known
+    video: VideoEnd | None = None
+    error: str | None = None
+
+
+def read_file(context: TaskContext, task: FileTask) -> FileEnd:
+    """Hash a file and read its frames into blocks; what is wrong with it is in the result.
+
+    The file is looked at before and after, so that it is certain which content the frames are of.
+    """
+    path = task.video.path
+    size, changed = file_signature(path)
+    digest, video, wrong = None, None, None
+    try:
+        if is_regular_file(path):  # a pipe would be waited for
+            digest = blake2b_file(path)
+            if digest in task.known and file_signature(path) == (size, changed):
+                return FileEnd(size, changed, digest, known=True)
+        video = read_video(context, task.video)
+    except (HapvrError, OSError) as error:
+        wrong = str(error) or type(error).__name__
+    if file_signature(path) != (size, changed):
+        return FileEnd(size, -1, digest, error="it was changed while it was being read. It is read again next time.")
+    return FileEnd(size, changed, digest, video=video, error=wrong)

@@ -142,7 +142,7 @@ def test_squares_are_the_middle_of_the_frame(tmp_path: Path, size: int) -> None:
 
 
 def test_loading_follows_the_ids_it_is_given_and_can_be_left_early(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("hapvr.features.packed_frames._AHEAD_BYTES", 1)
+    monkeypatch.setattr("hapvr.video.packed_frames._AHEAD_BYTES", 1)
     pack(tmp_path, IDS)
     packed = PackedFrames.open(tmp_path)
     assert [id for id, _, _ in packed.load_all(["a/b", "plain", "a/b"])] == ["a/b", "plain", "a/b"]
