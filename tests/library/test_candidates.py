@@ -139,9 +139,9 @@ class Memory:
     def count_vectors(self) -> int:
         return sum(map(len, self._all))
 
-    def vectors(self) -> tuple[NDArray[np.int64], NDArray[np.float16]]:
+    def vectors(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         keys = np.repeat(np.arange(len(self._all)), [len(one) for one in self._all])
-        return keys, np.concatenate(self._all)
+        return keys, np.concatenate(self._all).astype(np.float32)
 
 
 def test_the_original_of_a_noisy_part_is_the_first_candidate() -> None:
@@ -153,22 +153,6 @@ def test_the_original_of_a_noisy_part_is_the_first_candidate() -> None:
         found = find_candidates(store, *find_runs(noisy), max_keys=3)  # type: ignore[arg-type]
         assert found[0] == seed
         assert len(found) == 3
-
-
-def test_vectors_are_widened_once_and_again_when_there_are_others() -> None:
-    videos = [walk(20, step=0.5, seed=seed) for seed in range(3)]
-    store = Memory(videos[:2])
-    _, first = held = store.vectors()
-    store.vectors = lambda: held  # type: ignore[method-assign]
-    keys, wide = module._all_vectors(store)  # type: ignore[arg-type]
-    assert (wide.dtype, wide.tolist()) == (torch.float32, first.tolist())
-    assert module._all_vectors(store)[1] is wide  # type: ignore[arg-type]
-    other = Memory(videos).vectors()
-    store.vectors = lambda: other  # type: ignore[method-assign]
-    keys, wider = module._all_vectors(store)  # type: ignore[arg-type]
-    assert len(keys) == len(wider) == len(other[1])
-    query, weights = find_runs(videos[2][4:12])
-    assert find_candidates(store, query, weights, max_keys=1).tolist() == [2]  # type: ignore[arg-type]
 
 
 def test_search_and_duplicates_look_equally_far_into_the_index(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from hapvr.cli.search import search
 from hapvr.library import Library
 from hapvr.model import load
 from hapvr.synthetic.clip import Clip
@@ -33,6 +35,13 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Library.open(folder / "library", create=True) as library:
         assert library.add([folder / "films"], workers=1).added == 2
     return folder
+
+
+def test_options_have_the_defaults_of_the_method() -> None:
+    options, arguments = (inspect.signature(function).parameters for function in (search, Library.search))
+    for name in options.keys() & arguments.keys() - {"library", "query"}:
+        assert options[name].default == arguments[name].default, name
+    assert options.keys() - arguments.keys() == {"as_json", "page"}
 
 
 def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, run: Run) -> None:

@@ -489,7 +489,9 @@ def test_a_rebuild_with_other_settings_drops_the_one_that_was_begun(library: Lib
 # --- frame vectors ---------------------------------------------------------------------------------------------------
 
 
-def test_frame_vectors_are_those_of_the_regions(library: Library) -> None:
+def test_frame_vectors_are_those_of_the_regions_read_once_until_there_are_others(
+    library: Library, folder: Path
+) -> None:
     from hapvr.library.run_vectors import find_runs
 
     opened = library.store
@@ -499,6 +501,10 @@ def test_frame_vectors_are_those_of_the_regions(library: Library) -> None:
         expected = find_runs(features.regions, features.low_information)[0]
         chosen = torch.from_numpy(vectors[keys == opened.catalog().keys[row]]).float()
         torch.testing.assert_close(chosen, expected, atol=2e-3, rtol=0)
+    assert opened.vectors()[1] is vectors
+    toy.write(folder, "more.mp4", 77)
+    library.add([folder])
+    assert len(library.store.vectors()[1]) == library.store.count_vectors() > len(vectors)
 
 
 def test_frames_that_are_nearly_all_alike_can_be_indexed(
@@ -512,7 +518,7 @@ def test_frames_that_are_nearly_all_alike_can_be_indexed(
     library.add([folder])
     opened = library.store
     assert opened.indexed_vectors() == opened.count_vectors() > 6000
-    _, keys, similar = opened.nearest(opened.vectors()[1][-1:].astype("float32"), k=2, refine=10)
+    _, keys, similar = opened.nearest(opened.vectors()[1][-1:], k=2, refine=10)
     assert len(keys) == 2
     assert similar[0] == pytest.approx(1, abs=0.05)
 
@@ -528,10 +534,10 @@ def test_the_nearest_frames_are_found_with_and_without_an_index(
     opened = library.store
     keys, vectors = opened.vectors()
     assert opened.indexed_vectors() == (len(vectors) if indexed else 0)
-    queries = vectors[:5].astype("float32")
+    queries = vectors[:5]
     which, found, similar = opened.nearest(queries, k=3, nprobes=50, refine=20)
     assert which.tolist() == sorted([0, 1, 2, 3, 4] * 3)
-    exact = queries @ vectors.T.astype("float32")
+    exact = queries @ vectors.T
     for query in range(5):
         best = sorted(exact[query].tolist(), reverse=True)[: 1 if indexed else 3]
         assert similar[which == query].tolist()[: len(best)] == pytest.approx(best, abs=2e-3)

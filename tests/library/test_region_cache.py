@@ -1,4 +1,4 @@
-"""What is cache is what was stored, and is found again without changing a hit."""
+"""What is cached is what was stored, and is found again without changing a hit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hapvr.library.region_cache import RegionCache
+from hapvr.library.stored_scores import RegionCache
 from hapvr.library.tables import Stored
 
 

@@ -17,11 +17,10 @@ from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.features import Features
 from hapvr.library import Library, SearchResult
 from hapvr.library import stored_scores as module
-from hapvr.library.queries import read_query
-from hapvr.library.region_cache import RegionCache
 from hapvr.library.results import VideoRecord
+from hapvr.library.search import read_query
 from hapvr.library.store import NewVideo
-from hapvr.library.stored_scores import score_contents
+from hapvr.library.stored_scores import RegionCache, score_contents
 from hapvr.library.versions import Settings
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity, find_segments
 from hapvr.similarity.calibration import fit_calibration

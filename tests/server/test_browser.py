@@ -24,7 +24,7 @@ import pytest
 from PIL import Image
 
 from hapvr.library import Library
-from hapvr.library.duplicates import CSV_FIELDS
+from hapvr.library.duplicate_report import CSV_FIELDS
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene

@@ -8,7 +8,6 @@ the number of frames in the run, summed over the query.
 from __future__ import annotations
 
 import math
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -74,11 +73,7 @@ def max_candidates(database: int, *, k: int, limit: int) -> int:
 def find_candidates(store: Store, vectors: Tensor, weights: Tensor, *, max_keys: int) -> NDArray[np.int64]:
     """The keys of the contents with the most votes, best first; keys that no video names may be among them.
 
-    Args:
-        store: the tables of the library.
-        vectors: [Q, C] of the query's runs.
-        weights: [Q] frames of each.
-        max_keys: how many keys.
+    `vectors` [Q, C] are those of the query's runs, `weights` [Q] the frames of each.
     """
     if len(vectors) == 0:
         raise DataError("The query has no frame that can be looked for: every region vector is zero. Use exact=True.")
@@ -90,38 +85,21 @@ def find_nearest(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
     """The `NEIGHBOURS` stored runs that are nearest to each of some vectors [Q, C]; see `Store.nearest`.
 
-    Few stored vectors are all compared, many are looked up in the index.
-
-    Args:
-        store: the tables of the library.
-        vectors: [Q, C].
-        exact: compute the similarities of what the index finds, for a caller that holds them against a number. The
-            index estimates them, which is enough to sort by.
+    Few stored vectors are all compared, many are looked up in the index, which estimates their similarities: enough to
+    sort by. With `exact` they are computed, for a caller that compares them with a threshold.
     """
     if store.count_vectors() < stores.INDEX_FROM:
-        return _compare_with_all(*_all_vectors(store), vectors)
+        return _compare_with_all(*store.vectors(), vectors)
     return store.nearest(vectors.numpy(), k=NEIGHBOURS, nprobes=_PROBES, refine=_REFINE if exact else None)
 
 
-_WIDE: WeakKeyDictionary[Store, tuple[NDArray[np.float16], Tensor]] = WeakKeyDictionary()
-
-
-def _all_vectors(store: Store) -> tuple[NDArray[np.int64], Tensor]:
-    """The keys [N] and vectors [N, C] of all frames, as they are multiplied: float32, made once for all searches."""
-    keys, vectors = store.vectors()
-    known = _WIDE.get(store)
-    if known is None or known[0] is not vectors:
-        known = _WIDE[store] = (vectors, torch.from_numpy(vectors.astype(np.float32)))
-    return keys, known[1]
-
-
 def _compare_with_all(
-    keys: NDArray[np.int64], vectors: Tensor, queries: Tensor
+    keys: NDArray[np.int64], vectors: NDArray[np.float32], queries: Tensor
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
     """`Store.nearest` without an index, over all stored vectors [N, C]."""
     if len(keys) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)
-    similarities = queries @ vectors.T  # [Q, N]
+    similarities = queries @ torch.from_numpy(vectors).T  # [Q, N]
     best = similarities.topk(min(NEIGHBOURS, len(keys)), dim=1)
     which = np.repeat(np.arange(len(queries)), best.values.shape[1])
     return which, keys[best.indices.numpy().ravel()], best.values.numpy().ravel()

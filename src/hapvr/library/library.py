@@ -18,10 +18,8 @@ from hapvr.library import adding, creation, library_calibration, scan, transfer
 from hapvr.library.duplicate_report import MARKS, DuplicateProgress, DuplicateReport, set_mark
 from hapvr.library.duplicates import find_duplicates
 from hapvr.library.library_calibration import CalibrationProgress, CalibrationReport
-from hapvr.library.queries import read_query
-from hapvr.library.region_cache import RegionCache
-from hapvr.library.results import AddOptions, AddProgress, AddReport, LibraryInfo, SearchResult, VideoRecord
-from hapvr.library.search import LIMIT, SearchOptions, explain_hits, search
+from hapvr.library.results import AddOptions, AddProgress, AddReport, LibraryInfo, VideoRecord
+from hapvr.library.search import compare_videos, explain_hits, search_library
 from hapvr.library.store import Store
 from hapvr.library.tables import NO_KEY, Catalog
 from hapvr.library.versions import (
@@ -33,7 +31,6 @@ from hapvr.library.versions import (
     version_folder,
 )
 from hapvr.library.writer_lock import WriterLock, find_holder
-from hapvr.matching import Match, match_videos, require_prior
 from hapvr.model import Model
 
 _FRESH_S = 1.0  # how old a reader's view may be
@@ -159,85 +156,9 @@ class Library:
         catalog = store.catalog()
         return store.features(int(catalog.keys[catalog.row(id)]))
 
-    def search(
-        self,
-        query: str | os.PathLike[str] | Features,
-        *,
-        start: float | None = None,
-        end: float | None = None,
-        k: int = 10,
-        min_probability: float | None = None,
-        exact: bool = False,
-        limit: int = LIMIT,
-        prior: float | None = None,
-        cache: RegionCache | None = None,
-    ) -> SearchResult:
-        """Find the videos that show what the query shows, best first.
-
-        Candidates are found by their frames' vectors; those with the best rough scores are compared exactly with the
-        stored regions, at most 5% of the library (10 at least) and `limit` videos; only what was compared can be a hit.
-        Flat and repeated frames neither vote nor count; a query of nothing else has no hits, and a note that says so.
-        Score and probability of a hit are those of `compare`, whatever else the library holds.
-
-        Args:
-            query: the path of a video or picture, the id of an indexed one (which is then no hit itself), or features.
-            start: seconds; what lies before is left out.
-            end: seconds; what lies from there on is left out.
-            k: hits at most.
-            min_probability: hits that match less likely are left out, and those without a stretch that matches.
-            exact: compare with everything. The work then grows with the library, the memory it takes does not.
-            limit: videos that are compared exactly at most, unless `exact`.
-            prior: how likely a match is before looking, for the probabilities; the calibration's own if None.
-            cache: stored videos that are kept in memory from one search to the next; the hits are the same without it.
-
-        Raises:
-            DecodeError: the query's file cannot be read.
-            DataError: there is no such id, or no frame in that part of the query.
-        """
-        options = SearchOptions(start, end, k, min_probability, exact, limit, prior)
-        return search(self.store, self.model, query, options, cache)
-
-    def explain_hits(
-        self,
-        query: str | os.PathLike[str],
-        result: SearchResult,
-        *,
-        start: float | None = None,
-        end: float | None = None,
-    ) -> tuple[list[Match], list[str]]:
-        """The hits of a search with the matrix and the pictures of each, and which cannot be shown any more.
-
-        Scores, probabilities and segments are those of the hits: what is stored is compared; only pictures come from
-        files. Query, start and end must be those of the search.
-        """
-        return explain_hits(self.store, self.model, query, result, start=start, end=end)
-
-    def compare(
-        self,
-        a: str | os.PathLike[str] | Features,
-        b: str | os.PathLike[str] | Features,
-        *,
-        prior: float | None = None,
-    ) -> Match:
-        """Compare two videos as a search does: how much of `a` is found in `b`, and where.
-
-        The answer is that of `hapvr.compare` but for two things: of a video that is in the library, what is stored
-        counts, and a calibration of the library's own (`hapvr calibrate`) takes the place of the model's. Pictures of
-        the answer are read from the files; features have none, and give black pixels.
-
-        Args:
-            a: the id of an indexed video, the path of a video or picture, or features.
-            b: the same.
-            prior: how likely a match is before looking, for the probability; the calibration's own if None.
-
-        Raises:
-            DataError: there is no such id or file, or it failed when it was added; or features have no frames.
-            DecodeError: a file cannot be read.
-        """
-        model = self.model
-        require_prior(prior, model)
-        query, target = (read_query(self.store, model, one).side(model) for one in (a, b))
-        return match_videos(query, target, model=model, prior=prior)
+    search = search_library
+    explain_hits = explain_hits
+    compare = compare_videos
 
     def duplicates(
         self,

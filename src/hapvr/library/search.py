@@ -1,134 +1,229 @@
-"""A search: candidates by votes, exact scores on stored regions, and where the best of them match."""
+"""A search: candidates by votes, exact scores on stored regions, and where the best of them match.
+
+The functions with a `library` first are methods of `Library`, whose arguments and defaults are defined here alone.
+"""
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 import math
 import os
 import time
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.errors import ConfigError
+from hapvr.errors import ConfigError, DataError
 from hapvr.features import Features
 from hapvr.library.candidates import find_candidates, max_candidates
 from hapvr.library.library_calibration import require_calibration
-from hapvr.library.queries import Query, is_unchanged, read_query
-from hapvr.library.region_cache import RegionCache
-from hapvr.library.results import Hit, SearchResult, display_path
+from hapvr.library.results import Hit, SearchResult, VideoRecord, display_path
 from hapvr.library.run_vectors import find_runs
 from hapvr.library.store import Store
-from hapvr.library.stored_scores import match_contents, require_dims, score_contents
-from hapvr.library.tables import NO_KEY
-from hapvr.matching import Match, Verdict, match_videos, require_prior
+from hapvr.library.stored_scores import RegionCache, match_contents, require_dims, score_contents
+from hapvr.library.tables import NO_KEY, Catalog
+from hapvr.matching import (
+    Match,
+    Verdict,
+    VideoDescription,
+    describe_features,
+    match_videos,
+    require_prior,
+    warn_of_flat_frames,
+)
 from hapvr.model import Model
+from hapvr.records import Box
+from hapvr.storage import StrPath, file_signature
 
-LIMIT = 200
 # On the benchmark that the settings of `candidates` were chosen on, with the best 4 of 301 videos compared exactly, a
 # rough score of four times as many raises mAP from 91.1 to 92.5; comparing with everything gives 92.7.
-WIDER = 4  # times as many videos as are compared exactly have a rough score
-EVERY = 3  # frames, of which one counts in it
+_WIDER = 4  # times as many videos as are compared exactly have a rough score,
+_MAX_MORE = 200  # but no more than this many more
+_EVERY = 3  # frames, of which one counts in a rough score
 _CACHE_BYTES = 64 * 2**20  # of stored videos that are kept from the rough score to the exact one
-NOTHING_TO_LOOK_FOR = (
+_ALL_FLAT = (
     "The query has no informative frames: all of them are flat (black, or of one colour). There is nothing to look for."
 )
 
 
-@dataclass(frozen=True)
-class SearchOptions:
-    """The arguments of `Library.search`, which has their defaults; `ConfigError` where they contradict each other."""
+class OpenLibrary(Protocol):
+    """What a search needs of a `Library`."""
 
-    start: float | None
-    end: float | None
-    k: int
-    min_probability: float | None
-    exact: bool
-    limit: int
-    prior: float | None
+    @property
+    def store(self) -> Store:
+        """Its tables."""
 
-    def __post_init__(self) -> None:
-        for name in ("k", "limit"):
-            number = getattr(self, name)
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise ConfigError(f"{name} must be a whole number of at least 1, got {number!r}.")
-        if self.k > self.limit and not self.exact:
-            raise ConfigError(
-                f"{self.k} hits are more than the {self.limit} videos that are compared exactly: use exact=True."
-            )
-        for name in ("start", "end"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise ConfigError(f"{name} must be seconds of at least 0, got {value!r}.")
-        if self.end is not None and self.end <= (self.start or 0.0):
-            raise ConfigError(f"end must come after start; got {self.start or 0.0:g} to {self.end:g} s.")
-        if self.min_probability is not None and not 0 <= self.min_probability <= 1:
-            raise ConfigError(f"min_probability must lie in 0..1, got {self.min_probability!r}.")
+    @property
+    def model(self) -> Model:
+        """Its model, with the calibration that applies."""
 
 
-def search(
-    store: Store,
-    model: Model,
-    query: str | os.PathLike[str] | Features,
-    options: SearchOptions,
+def search_library(
+    library: OpenLibrary,
+    query: StrPath | Features,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    k: int = 10,
+    min_probability: float | None = None,
+    exact: bool = False,
+    limit: int = 200,
+    prior: float | None = None,
     cache: RegionCache | None = None,
 ) -> SearchResult:
-    """The videos of a library that show what the query shows, best first; see `Library.search`."""
-    clock = _Clock()
-    if options.min_probability is not None:
+    """Find the videos that show what the query shows, best first.
+
+    Candidates are found by their frames' vectors; those with the best rough scores are compared exactly with the
+    stored regions, at most 5% of the library (10 at least) and `limit` videos; only what was compared can be a hit.
+    Flat and repeated frames neither vote nor count; a query of nothing else has no hits, and a note that says so.
+    Score and probability of a hit are those of `compare`, whatever else the library holds.
+
+    Args:
+        library: an open one.
+        query: the path of a video or picture, the id of an indexed one (which is then no hit itself), or features.
+        start: seconds; what lies before is left out.
+        end: seconds; what lies from there on is left out.
+        k: hits at most.
+        min_probability: hits that match less likely are left out, and those without a stretch that matches.
+        exact: compare with everything. The work then grows with the library, the memory it takes does not.
+        limit: videos that are compared exactly at most, unless `exact`.
+        prior: how likely a match is before looking, for the probabilities; the calibration's own if None.
+        cache: stored videos that are kept in memory from one search to the next; the hits are the same without it.
+
+    Raises:
+        DecodeError: the query's file cannot be read.
+        DataError: there is no such id, or no frame in that part of the query.
+    """
+    _require_numbers(k=k, limit=limit, exact=exact)
+    _require_part(start, end)
+    if min_probability is not None and not 0 <= min_probability <= 1:
+        raise ConfigError(f"min_probability must lie in 0..1, got {min_probability!r}.")
+    store, model, clock = library.store, library.model, _Clock()
+    if min_probability is not None:
         require_calibration(model, store.library)
-    require_prior(options.prior, model)
-    prior = options.prior
+    require_prior(prior, model)
     if model.calibration is not None and prior is None:
         prior = model.calibration.prior
     cache = cache or RegionCache(_CACHE_BYTES, only_stored=True)
-    read = read_query(store, model, query, start=options.start, end=options.end, cache=cache)
+    asked = read_query(store, model, query, start=start, end=end, cache=cache)
     clock.lap("decode")
     catalog = store.catalog()
-    database = int((catalog.keys != NO_KEY).sum()) - (read.id is not None)
-    if read.features.all_flat:
+    database = int((catalog.keys != NO_KEY).sum()) - (asked.id is not None)
+    if asked.features.all_flat:
         for name in ("candidates", "score", "segments"):
             clock.lap(name)
-        return SearchResult((), database, 0, clock.seconds, NOTHING_TO_LOOK_FOR, prior, read.all_warnings)
-    keys = _choose_contents(store, model, read, database, options, cache)
+        return SearchResult((), database, 0, clock.seconds, _ALL_FLAT, prior, asked.all_warnings)
+    count = None if exact else max_candidates(database, k=k, limit=limit)
+    keys = _choose_contents(store, model, asked, count, cache)
     clock.lap("candidates")
-    scores = score_contents(store, model, read.features, keys.tolist(), cache=cache)
+    scores = score_contents(store, model, asked.features, keys.tolist(), cache=cache)
     clock.lap("score")
-    rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != read.id]
-    rows.sort(key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))
-    rows = rows[: options.k]
+    rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != asked.id]
+    rows = sorted(rows, key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))[:k]
     best = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
-    matches = match_contents(store, model, read.side(model), best, prior=prior, cache=cache)
+    matches = match_contents(store, model, asked.describe(model), best, prior=prior, cache=cache)
     hits = []
     for record, row in zip(catalog.records(rows), rows, strict=True):
         found = matches.get(int(catalog.keys[row]))  # None if it was removed meanwhile
-        if found is not None and _is_likely(found.verdict, options.min_probability):
+        if found is not None and _is_likely(found.verdict, min_probability):
             hits.append(
                 Hit(record.id, record.path, found.score, found.verdict, found.segments, found.best, record.warnings)
             )
     hits.sort(key=lambda hit: -hit.score)
     clock.lap("segments")
-    note = None if hits else _explain_no_hit(model, options.min_probability, prior)
-    return SearchResult(tuple(hits), database, len(scores), clock.seconds, note, prior, read.all_warnings)
+    note = None if hits else _explain_no_hit(model, min_probability, prior)
+    return SearchResult(tuple(hits), database, len(scores), clock.seconds, note, prior, asked.all_warnings)
+
+
+def explain_hits(
+    library: OpenLibrary,
+    query: StrPath,
+    result: SearchResult,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+) -> tuple[list[Match], list[str]]:
+    """The hits of a search with the matrix and the pictures of each, and which cannot be shown any more.
+
+    Scores, probabilities and segments are those of the hits: what is stored is compared; only pictures come from
+    files. Query, start and end must be those of the search.
+    """
+    store, model = library.store, library.model
+    video = read_query(store, model, query, start=start, end=end).describe(model)
+    catalog = store.catalog()
+    matches, missing = [], []
+    for hit in result.hits:
+        if _is_unchanged(catalog.record(catalog.row(hit.id))):
+            target = read_query(store, model, hit.id).describe(model)
+            matches.append(match_videos(video, target, model=model, prior=result.prior))
+        else:
+            missing.append(
+                f"'{display_path(hit.path)}' (score {hit.score:.3f}) cannot be shown: it is gone, or has changed."
+            )
+    return matches, missing
+
+
+def compare_videos(
+    library: OpenLibrary, a: StrPath | Features, b: StrPath | Features, *, prior: float | None = None
+) -> Match:
+    """Compare two videos as a search does: how much of `a` is found in `b`, and where.
+
+    The answer is that of `hapvr.compare` but for two things: of a video that is in the library, what is stored
+    counts, and a calibration of the library's own (`hapvr calibrate`) takes the place of the model's. Pictures of
+    the answer are read from the files; features have none, and give black pixels.
+
+    Args:
+        library: an open one.
+        a: the id of an indexed video, the path of a video or picture, or features.
+        b: the same.
+        prior: how likely a match is before looking, for the probability; the calibration's own if None.
+
+    Raises:
+        DataError: there is no such id or file, or it failed when it was added; or features have no frames.
+        DecodeError: a file cannot be read.
+    """
+    model = library.model
+    require_prior(prior, model)
+    query, target = (read_query(library.store, model, one).describe(model) for one in (a, b))
+    return match_videos(query, target, model=model, prior=prior)
+
+
+def _require_numbers(*, k: int, limit: int, exact: bool) -> None:
+    for name, number in (("k", k), ("limit", limit)):
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ConfigError(f"{name} must be a whole number of at least 1, got {number!r}.")
+    if k > limit and not exact:
+        raise ConfigError(f"{k} hits are more than the {limit} videos that are compared exactly: use exact=True.")
+
+
+def _require_part(start: float | None, end: float | None) -> None:
+    for name, value in (("start", start), ("end", end)):
+        if value is not None and not 0 <= value < math.inf:
+            raise ConfigError(f"{name} must be seconds of at least 0, got {value!r}.")
+    if end is not None and end <= (start or 0.0):
+        raise ConfigError(f"end must come after start; got {start or 0.0:g} to {end:g} s.")
 
 
 def _choose_contents(
-    store: Store, model: Model, query: Query, database: int, options: SearchOptions, cache: RegionCache
+    store: Store, model: Model, query: Query, count: int | None, cache: RegionCache
 ) -> NDArray[np.int64]:
-    """The keys of the contents that are compared exactly."""
+    """The keys of at most `count` contents that are compared exactly; all if None."""
     require_dims(query.features, store)
     catalog = store.catalog()
     keys: NDArray[np.int64] = np.unique(catalog.keys[catalog.keys != NO_KEY])
-    count = max_candidates(database, k=options.k, limit=options.limit)
-    if not options.exact and len(keys) > count:
+    if count is not None and len(keys) > count:
         votes = find_runs(query.features.regions, query.features.low_information)
-        found = find_candidates(store, *votes, max_keys=min(WIDER * count, count + LIMIT))
+        found = find_candidates(store, *votes, max_keys=min(_WIDER * count, count + _MAX_MORE))
         keys = found[np.isin(found, keys)]
     if query.id is not None:
         own = int(catalog.keys[catalog.row(query.id)])
         keys = keys if len(catalog.with_key(own)) > 1 else keys[keys != own]
-    if not options.exact and len(keys) > count:
-        rough = score_contents(store, model, query.features, keys.tolist(), every=EVERY, cache=cache)
+    if count is not None and len(keys) > count:
+        rough = score_contents(store, model, query.features, keys.tolist(), every=_EVERY, cache=cache)
         keys = np.array(sorted(rough, key=lambda key: (-rough[key], key))[:count], np.int64)
     return keys
 
@@ -140,7 +235,7 @@ def _is_likely(verdict: Verdict, min_probability: float | None) -> bool:
 
 
 def _explain_no_hit(model: Model, min_probability: float | None, prior: float | None) -> str | None:
-    """That no hit could be as likely as that, if so."""
+    """That no hit could be as likely as that, if that is so."""
     if min_probability is None or model.calibration is None:
         return None
     highest = model.calibration.probability(1.0, prior=prior)
@@ -165,25 +260,113 @@ class _Clock:
         self._last = now
 
 
-def explain_hits(
+# --- queries ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """One side of a comparison: a video of the library, a file, or features; all of it or a part."""
+
+    whole: Features  # the frames of the part that was asked for, with their times
+    path: str = ""  # of the file; empty for features
+    warnings: tuple[str, ...] = ()  # what was wrong with the file, in sentences
+    duration_s: float | None = None  # of the whole video; None for a still picture
+    crop: Box | None = None  # what is left of a frame without its bars, where it is known
+    id: str | None = None  # of the library's video that was asked for by its id; None for everything else
+
+    @cached_property
+    def features(self) -> Features:
+        """The frames that are compared."""
+        return self.whole.drop_flat()
+
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """What was wrong with the file, and how many frames are left out."""
+        return (*self.warnings, *warn_of_flat_frames(self.whole))
+
+    def describe(self, model: Model) -> VideoDescription:
+        """Ready to be compared by `match_videos`."""
+        return describe_features(
+            model,
+            self.whole,
+            path=self.path,
+            warnings=self.warnings,
+            duration_s=self.duration_s,
+            sampling=model.sampling if self.path else None,
+            crop=self.crop,
+        )
+
+
+def read_query(
     store: Store,
     model: Model,
-    query: str | os.PathLike[str],
-    result: SearchResult,
+    given: StrPath | Features,
     *,
-    start: float | None,
-    end: float | None,
-) -> tuple[list[Match], list[str]]:
-    """The hits of a search as matches that can be shown, and which cannot; see `Library.explain_hits`."""
-    side = read_query(store, model, query, start=start, end=end).side(model)
+    start: float | None = None,
+    end: float | None = None,
+    cache: RegionCache | None = None,
+) -> Query:
+    """Read what is to be compared; its frames keep the times they have in the whole of it.
+
+    A file that is in the library and has not changed since it was added is not read again: what is stored of it counts,
+    so that it gives the same scores by its path as by its id.
+
+    Raises:
+        DataError: there is no such id or file, it failed when it was added, or there is no frame in that part.
+        DecodeError: a file cannot be read.
+    """
+    if isinstance(given, Features):
+        rate = store.settings.rate
+        features = given.with_timestamps(rate)
+        part = features.between(start, end, name="The query")
+        return Query(part, duration_s=float(features.times[-1] + 1 / rate))
+    if not isinstance(given, str | os.PathLike):
+        raise DataError(f"Give an id, a path or Features, not a value of type {type(given).__name__}.")
     catalog = store.catalog()
-    matches, missing = [], []
-    for hit in result.hits:
-        if is_unchanged(catalog.record(catalog.row(hit.id))):
-            target = read_query(store, model, hit.id).side(model)
-            matches.append(match_videos(side, target, model=model, prior=result.prior))
-        else:
-            missing.append(
-                f"'{display_path(hit.path)}' (score {hit.score:.3f}) cannot be shown: it is gone, or has changed."
-            )
-    return matches, missing
+    if isinstance(given, str) and given in catalog:
+        return dataclasses.replace(_read_stored(store, catalog.row(given), start, end, cache), id=given)
+    if (row := _find_row(catalog, given)) is not None:
+        return _read_stored(store, row, start, end, cache)
+    if os.path.lexists(given):
+        read = model.extractor.describe_file(given, start_s=start, end_s=end)
+        return Query(read.features, os.fspath(given), read.warnings, read.duration_s, read.crop)
+    if _looks_like_path(given):
+        raise DataError(f"There is no such file: '{display_path(given)}'.")
+    near = catalog.near(str(given))
+    raise DataError(f"'{display_path(given)}' is neither a file nor the id of a video in the library{near}")
+
+
+def _find_row(catalog: Catalog, path: StrPath) -> int | None:
+    """The row of a file that is as it was when it was added; None for any other."""
+    name = os.fsencode(os.path.abspath(path))
+    row = bisect.bisect_left(catalog.paths, name)
+    if row == len(catalog) or catalog.paths[row] != name or catalog.keys[row] == NO_KEY:
+        return None
+    return row if _is_unchanged(catalog.record(row)) else None
+
+
+def _is_unchanged(record: VideoRecord) -> bool:
+    """Whether a file is there and, by its size and time, the one that was added."""
+    return (record.size, record.mtime_ns) == file_signature(os.fsencode(record.path))
+
+
+def _looks_like_path(given: StrPath) -> bool:
+    """Whether what was given is meant as a file, and not as an id: ids are short words without a dot or a slash.
+
+    >>> [_looks_like_path(text) for text in ("clip.mp4", "films/clip", "3f2a91c07be4", "3f2a91c07be4-2")]
+    [True, True, False, False]
+    """
+    return not isinstance(given, str) or any(mark in given for mark in (".", os.sep, os.altsep or os.sep))
+
+
+def _read_stored(store: Store, row: int, start: float | None, end: float | None, cache: RegionCache | None) -> Query:
+    catalog = store.catalog()
+    record, key = catalog.record(row), int(catalog.keys[row])
+    if key == NO_KEY:
+        raise DataError(
+            f"'{display_path(record.path)}' could not be described, so it cannot be compared: {record.error}"
+        )
+    found = next((cache or RegionCache(0)).stored(store, [key]), None)
+    features = store.features(key) if found is None else found.features(store.codec)
+    whole = features.with_timestamps(store.settings.rate).between(start, end, name=f"'{record.id}'")
+    return Query(whole, record.path, record.warnings, record.duration)

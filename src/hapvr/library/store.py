@@ -81,7 +81,8 @@ class Store:
         self._changes = 0  # that are being made, one within another
         self._tables: dict[str, Any] = {}
         self._catalog: tuple[int, Catalog] | None = None
-        self._vectors: tuple[int, NDArray[np.int64], NDArray[np.float16]] | None = None
+        self._vectors: tuple[int, NDArray[np.int64], NDArray[np.float32]] | None = None
+        self._dims: tuple[int, int] | None = None
         self._next_key = 0
         self.refresh()
 
@@ -141,13 +142,14 @@ class Store:
     def dims(self) -> tuple[int, int] | None:
         """R and D, which all videos share; None while there are none."""
         table = self._table(REGIONS)
-        if table is None:
-            return None
+        if self._dims is not None or table is None:
+            return self._dims
         columns = [name for name in table.schema.names if name not in ("data", tables.MINIATURES)]
         rows = self._read(REGIONS, lambda: table.search().select(columns).limit(1).to_arrow().to_pylist())
         if rows and not tables.is_intact(rows[0]):
             raise self._damaged_content(rows[0]["key"])
-        return (rows[0]["regions"], rows[0]["dims"]) if rows else None
+        self._dims = (rows[0]["regions"], rows[0]["dims"]) if rows else None
+        return self._dims
 
     def count_vectors(self) -> int:
         """How many frame vectors there are."""
@@ -176,19 +178,17 @@ class Store:
         with self._lock:
             return name in self._guard.listing.kept
 
-    def vectors(self) -> tuple[NDArray[np.int64], NDArray[np.float16]]:
-        """The keys [N] and vectors [N, C] of all frames, held in memory from then on: for small libraries."""
+    def vectors(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The keys [N] and vectors [N, C] of all frames, kept in memory from then on: for small libraries."""
         with self._lock:
             table = self._table(FRAMES)
             if table is None:
-                return np.zeros(0, np.int64), np.zeros((0, 0), np.float16)
+                return np.zeros(0, np.int64), np.zeros((0, 0), np.float32)
             version = engine.call(lambda: table.version)
             if self._vectors is None or self._vectors[0] != version:
                 rows = self._read(FRAMES, lambda: table.search().select(["key", "vector"]).to_arrow().combine_chunks())
                 flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-                vectors = flat.astype(np.float16, copy=False).reshape(
-                    rows.num_rows, table.schema.field("vector").type.list_size
-                )
+                vectors = flat.astype(np.float32).reshape(rows.num_rows, table.schema.field("vector").type.list_size)
                 self._vectors = (version, rows["key"].to_numpy(), vectors)
             return self._vectors[1], self._vectors[2]
 

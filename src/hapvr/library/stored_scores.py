@@ -1,11 +1,15 @@
-"""Scores of one query with stored contents: many by `pairwise`, quickly, and the best of them in full precision."""
+"""Scores of one query with stored contents: many by `pairwise`, quickly, and the best of them in full precision.
+
+`RegionCache` keeps stored videos in memory from one search to the next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -13,7 +17,6 @@ from torch import Tensor
 from hapvr.errors import ShapeError
 from hapvr.features import Features, select_frames
 from hapvr.features.extractor import fast_dtype
-from hapvr.library.region_cache import RegionCache
 from hapvr.library.store import Store
 from hapvr.library.tables import Stored
 from hapvr.matching import Match, VideoDescription, describe_features, match_videos
@@ -40,13 +43,8 @@ def score_contents(
 
     In half precision, where that is faster, scores are within 5e-3 of those of `match_contents`.
 
-    Args:
-        store: the tables of the library.
-        model: the one it was made with.
-        query: the frames that are compared.
-        keys: of the contents.
-        every: with 3, a rough score of every third frame of both, without psi, for a ninth of the work.
-        cache: stored videos that are in memory.
+    `query` has only the frames that are compared. With `every` of 3 it is a rough score of every third frame of both,
+    without psi, for a ninth of the work.
     """
     require_dims(query, store)
     similarity = model.similarity if every == 1 else model.similarity.without_comparator()
@@ -128,17 +126,96 @@ def _decode_compared(stored: Stored, store: Store, dtype: torch.dtype, every: in
     return store.codec.decode(data, len(chosen), stored.regions, stored.dims, dtype=dtype)
 
 
-_DIMS: WeakKeyDictionary[Store, tuple[int, int]] = WeakKeyDictionary()  # which the contents of a store share
-
-
 def require_dims(query: Features, store: Store) -> None:
     """Raise `ShapeError` for features of another shape than those of the library."""
-    dims = _DIMS.get(store) or store.dims()
-    if dims is not None:
-        _DIMS[store] = dims
+    dims = store.dims()
     if dims is not None and tuple(query.regions.shape[1:]) != dims:
         given = " x ".join(str(number) for number in query.regions.shape[1:])
         raise ShapeError(
             f"The query has {given} numbers a frame, the library {dims[0]} x {dims[1]}: they are of different models. "
             f"Describe it with '{store.settings.model}'."
         )
+
+
+# --- in memory from one search to the next ---------------------------------------------------------------------------
+
+_SHARE = 4  # one value takes a fourth of the bytes at most
+_BYTES = 0  # in place of `every`: the content as it lies in the tables
+
+
+class RegionCache:
+    """Contents by key; the least recently used are dropped when they take too many bytes. Safe to share.
+
+    A key is never given to another content of the same tables, so nothing in the cache can be out of date; when other
+    tables are asked for, all of it is dropped. With `max_bytes` of 0 nothing is cached; with `only_stored`, what lies
+    in the tables, but not the vectors made of it.
+    """
+
+    def __init__(self, max_bytes: int, *, only_stored: bool = False) -> None:
+        self.max_bytes, self.bytes = max_bytes, 0
+        self._only_stored = only_stored
+        self._values: OrderedDict[tuple[int, int], Stored | Tensor] = OrderedDict()  # by key and `every`
+        self._parts: set[int] = set()  # each `every` above 1
+        self._folder: object = None
+        self._lock = threading.Lock()
+
+    def stored(self, store: Store, keys: Sequence[int], *, batch: int = 64) -> Iterator[Stored]:
+        """`Store.stored`, of which only what is not cached is read."""
+        if not self.max_bytes:
+            yield from store.stored(keys, batch=batch, pixels=False)
+            return
+        for first in range(0, len(keys), batch):
+            wanted = [int(key) for key in keys[first : first + batch]]
+            found = {key: one for key in wanted if isinstance(one := self._get(store, (key, _BYTES)), Stored)}
+            for one in store.stored([key for key in wanted if key not in found], batch=batch, pixels=False):
+                self._set(store, (one.key, _BYTES), one, len(one.data))
+                found[one.key] = one
+            yield from (found[key] for key in wanted if key in found)
+
+    def vectors(self, store: Store, key: int, every: int, make: Callable[[], Tensor]) -> Tensor:
+        """Every `every`-th of the frames of a content that are compared, [T, ...]: from the cache, or made.
+
+        What `make` gives must depend on nothing else than the store, the key and `every`.
+        """
+        if not self.max_bytes or self._only_stored:
+            return make()
+        if isinstance(whole := self._get(store, (key, 1)), Tensor):
+            return whole[::every]
+        if every > 1 and isinstance(some := self._get(store, (key, every)), Tensor):
+            return some
+        made = make()
+        self._set(store, (key, every), made, made.nbytes)
+        return made
+
+    def _get(self, store: Store, place: tuple[int, int]) -> Stored | Tensor | None:
+        with self._lock:
+            self._clear_if_other(store)
+            if place in self._values:
+                self._values.move_to_end(place)
+            return self._values.get(place)
+
+    def _set(self, store: Store, place: tuple[int, int], value: Stored | Tensor, size: int) -> None:
+        with self._lock:
+            self._clear_if_other(store)
+            if place in self._values or size > self.max_bytes // _SHARE:
+                return
+            key, every = place
+            if every > 1:
+                self._parts.add(every)
+            elif every == 1:  # then its parts are not needed any more
+                for part in self._parts:
+                    self._drop((key, part))
+            self._values[place] = value
+            self.bytes += size
+            while self.bytes > self.max_bytes:
+                self._drop(next(iter(self._values)))
+
+    def _drop(self, place: tuple[int, int]) -> None:
+        gone = self._values.pop(place, None)
+        if gone is not None:
+            self.bytes -= len(gone.data) if isinstance(gone, Stored) else gone.nbytes
+
+    def _clear_if_other(self, store: Store) -> None:
+        if store.folder != self._folder:
+            self._values.clear()
+            self._folder, self.bytes = store.folder, 0

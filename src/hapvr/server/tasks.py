@@ -24,8 +24,8 @@ from hapvr.errors import HapvrError
 from hapvr.features import Features
 from hapvr.library import AddProgress, Library
 from hapvr.library.duplicate_report import DuplicateProgress, Link, format_csv
-from hapvr.library.region_cache import RegionCache
 from hapvr.library.results import escape_text
+from hapvr.library.stored_scores import RegionCache
 from hapvr.matching import Instant, Verdict
 from hapvr.plotting import RAMP
 from hapvr.records import Frames
