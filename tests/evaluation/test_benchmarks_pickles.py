@@ -192,7 +192,7 @@ def test_a_file_that_would_fill_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, refused: str
 ) -> None:
     for name, limit in (("BYTES", 10_000), ("INSTRUCTIONS", 2000), ("CONTAINERS", 500), ("ENTRIES", 1500)):
-        monkeypatch.setattr(safe_pickle, f"MOST_{name}", limit)
+        monkeypatch.setattr(safe_pickle, f"MAX_{name}", limit)
     with pytest.raises(DataError, match=refused):
         load(tmp_path, data)
 
@@ -206,3 +206,10 @@ def test_a_file_that_is_not_there_is_a_data_error(tmp_path: Path) -> None:
         load_plain(tmp_path / "none")
     with pytest.raises(DataError, match="cannot be read"):
         load_plain(tmp_path)
+
+
+def test_a_function_whose_name_is_a_nest_of_lists_is_refused_at_once(tmp_path: Path) -> None:
+    nest = pickle.dumps(laughs(30), protocol=4)[:-1]  # as text it would be as long as 10^18 lists
+    for names in (nest + b"\x8c\x01a", b"\x80\x04\x8c\x01a" + nest[2:]):
+        with pytest.raises(DataError, match="no text"):
+            load(tmp_path, names + b"\x93.")

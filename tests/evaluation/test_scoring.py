@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import itertools
 import json
 import multiprocessing
-import queue
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +15,11 @@ from torch import Tensor
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.evaluation import mean_average_precision, micro_average_precision
 from hapvr.evaluation.benchmarks import Benchmark, Task
-from hapvr.evaluation.chunks import Chunk, _work, plan_chunks, read_chunks
+from hapvr.evaluation.chunks import Chunk, plan_chunks, read_chunks
 from hapvr.evaluation.extraction import match_videos
 from hapvr.evaluation.protocol import evaluate
 from hapvr.evaluation.score_files import Scores
-from hapvr.evaluation.scoring import Scoring, score_benchmark
-from hapvr.evaluation.work_folder import WorkFolder
+from hapvr.evaluation.scoring import Scoring, WorkFolder, score_benchmark
 from hapvr.features import FeatureFile, Features, FeatureWriter
 from hapvr.similarity import VideoSimilarity
 from tests.similarity import models
@@ -179,18 +175,30 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_bits(
     assert not list(tmp_path.glob(".*.part"))
 
 
-def test_processes_read_the_same_as_threads_and_are_missed_when_killed(path: Path) -> None:
+@pytest.mark.parametrize("readers", [2, 5])  # with 5 the longest videos take more than one block
+def test_processes_read_the_same_as_threads(path: Path, readers: int) -> None:
     regions = videos()
     with FeatureFile.open(path) as file:
         chunks = plan_chunks(file.lengths, frames=30)
         assert len(chunks) > 8
-        reading = read_chunks(file, chunks, device=torch.device("cpu"), readers=2)
-        for chunk, tensors in itertools.islice(reading, len(chunks) - 3):  # slots are used again by then
-            assert all(torch.equal(tensor, regions[id]) for id, tensor in zip(chunk.ids, tensors, strict=True))
+        found: dict[str, Tensor] = {}
+        for chunk, tensors in read_chunks(file, chunks, device=torch.device("cpu"), readers=readers):
+            found |= dict(zip(chunk.ids, tensors, strict=True))
+    assert list(found) == list(LENGTHS)
+    assert all(torch.equal(found[id], regions[id]) for id in LENGTHS)  # also those whose block was filled again since
+    assert not multiprocessing.active_children()
+
+
+def test_a_killed_reading_process_is_an_error(tmp_path: Path) -> None:
+    regions = {f"v{number}": models.video(40, number) for number in range(9)}
+    with FeatureFile.open(publish(tmp_path / "f.h5", regions)) as file:
+        chunks = plan_chunks(file.lengths, frames=40)  # one video each, of four blocks: two more than a reader has
+        reading = read_chunks(file, chunks, device=torch.device("cpu"), readers=4)
+        next(reading)
         for process in multiprocessing.active_children():
             process.kill()
             process.join()
-        with pytest.raises(StorageError, match="was ended by SIGKILL"):
+        with pytest.raises(StorageError, match=r"f\.h5.*was ended by SIGKILL.*fewer readers"):
             list(reading)
     assert not multiprocessing.active_children()
 
@@ -211,37 +219,17 @@ def test_flat_frames_are_left_out_whoever_reads_and_wherever_flags_begin(tmp_pat
     assert all(torch.equal(found[id], expected[id]) for id in expected)
 
 
-def test_a_reading_process_tells_what_it_cannot_use(tmp_path: Path) -> None:
+def test_what_a_reading_process_cannot_use_is_an_error_when_it_is_its_turn(tmp_path: Path) -> None:
     regions = {"a": models.video(3), "b": models.video(4)}
     regions["b"][0, 0, 0] = torch.nan
-    told: queue.Queue[tuple[int, dict[str, int], str | None]] = queue.Queue()
-    memory = np.memmap(tmp_path / "slot", np.float32, "w+", shape=(7, 4, 16))
     with FeatureFile.open(publish(tmp_path / "bad.h5", regions)) as file:
-        tasks = _Tasks([(0, [("a", file._entries["a"], 4)]), (0, [("b", file._entries["b"], 0)])])
-        threads = torch.get_num_threads()
-        try:
-            with pytest.raises(EOFError):
-                _work(str(file.path), [str(tmp_path / "slot")], memory.shape, tasks, told)
-        finally:
-            torch.set_num_threads(threads)
-    assert told.get_nowait() == (0, {"a": 3}, None)
-    np.testing.assert_array_equal(memory[4:], regions["a"].numpy())
-    slot, kept, words = told.get_nowait()
-    assert (slot, kept) == (0, {})
-    assert words is not None
-    assert re.search(r"bad\.h5.*'b'.*NaN.*Copy it again", words)
-
-
-class _Tasks:
-    """A queue that ends the process that reads from it."""
-
-    def __init__(self, tasks: list[object]) -> None:
-        self.tasks = tasks
-
-    def get(self, *, timeout: float) -> object:  # noqa: ARG002
-        if not self.tasks:
-            raise EOFError
-        return self.tasks.pop(0)
+        chunks = plan_chunks(file.lengths, frames=4)
+        reading = read_chunks(file, chunks, device=torch.device("cpu"), readers=2)
+        chunk, tensors = next(reading)
+        assert chunk.ids == ("a",)
+        assert torch.equal(tensors[0], regions["a"])
+        with pytest.raises(StorageError, match=r"bad\.h5.*'b'.*NaN.*Copy it again"):
+            next(reading)
 
 
 def test_a_work_folder_does_not_mix_evaluations(

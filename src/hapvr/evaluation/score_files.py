@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError, ShapeError
-from hapvr.evaluation.benchmarks.benchmark import require_ids
+from hapvr.evaluation.benchmarks.annotation_file import find_repeated, require_ids
 from hapvr.storage import replace_file
 
 
@@ -149,13 +148,13 @@ class _Row:
     """The table of one query, as soon as it has been read: where its targets stand in `columns`, and their scores."""
 
     def __init__(self, pairs: list[tuple[str, Any]], columns: dict[str, int]) -> None:
-        wrong = next(((target, value) for target, value in pairs if type(value) not in (float, int)), None)
-        self.error = None if wrong is None else f"target '{wrong[0]}' is {str(wrong[1])[:80]!r}, not a number"
-        if wrong is not None:
-            return
+        self.error: str | None = None
+        for target, value in pairs:
+            if type(value) not in (float, int):
+                self.error = f"target '{target}' is {str(value)[:80]!r}, not a number"
+                return
         self.places = np.array([columns.setdefault(target, len(columns)) for target, _ in pairs], dtype=np.int64)
-        if len(np.unique(self.places)) != len(pairs):
-            twice = next(target for target, count in Counter(target for target, _ in pairs).items() if count > 1)
+        if (twice := find_repeated(target for target, _ in pairs)) is not None:
             self.error = f"target '{twice}' is given twice"
         try:
             with np.errstate(over="ignore"):

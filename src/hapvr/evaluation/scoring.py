@@ -1,15 +1,23 @@
-"""All scores of a benchmark from features at rest: queries described once, the database read once, chunk by chunk.
+"""All scores of a benchmark from stored features: queries are described once, the database is read once, in chunks.
 
-Chunks are cut by the database alone and each is scored by one call of `pairwise`, so that a score does not depend on
-who computed it: one process, several that share the work, or a run that was interrupted and gone on with.
+Chunks are cut by the database alone and each is scored by one call of `pairwise`. So a score does not depend on who
+computed it: one process, several that share the work, or a run that was interrupted and continued. A work folder keeps
+finished chunks; several processes, on several machines, may fill one folder at the same time:
+
+    WORK/work.json        what is being evaluated: benchmark, model, features, precision, chunks
+    WORK/chunk-00007.npz  the scores [Q, videos of the chunk] of a finished chunk
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -19,20 +27,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.checks import require_finite
-from hapvr.errors import ConfigError, DataError, ShapeError
+from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.chunks import Chunk, plan_chunks, read_chunks
 from hapvr.evaluation.score_files import Scores
-from hapvr.evaluation.work_folder import WorkFolder, digest_model
 from hapvr.features import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise
-from hapvr.storage import sample_file, sha256_names
-
-Progress = Callable[[int, int], None]
+from hapvr.storage import replace_file, sample_file, sha256_names, sha256_tensors, write_json
 
 # Bytes of region vectors scored at a time. On a GPU enough for full blocks; a CPU, which is slower, finishes a chunk
 # in a minute, which is what an interruption can cost.
 _CPU_BYTES, _GPU_BYTES = 64 << 20, 1 << 30
+_RECORD = "work.json"
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,12 @@ def score_benchmark(
     dtype: torch.dtype | None = None,
     chunk_bytes: int | None = None,
     readers: int | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Scoring:
     """Score every query that has features against every target that has, in memory bounded by a few chunks.
 
-    Frames that the file flags as flat or repeats are left out, as `hapvr compare` does; published files flag none.
-    Videos of the file that the benchmark has no use for are passed over; those that it names and the file lacks get no
+    Frames that the file flags as flat or repeated are left out, as `hapvr compare` does; published files flag none.
+    Videos of the file that the benchmark has no use for are skipped; those that it names and the file lacks get no
     score, which `evaluate` counts.
 
     Args:
@@ -73,7 +79,7 @@ def score_benchmark(
         benchmark: says which videos are queries and which are targets.
         features: the HDF5 file of the database's features.
         query_features: the file of the queries' features, if they are not in the same one.
-        work: a folder that keeps finished chunks; with it, a call goes on where an earlier one stopped.
+        work: a folder that keeps finished chunks; with it, a call continues where an earlier one stopped.
         shard: (i, n), i from 0: only the i-th of n parts of the database, into the work folder.
         dtype: of the region products, see `pairwise`.
         chunk_bytes: region vectors scored at a time; the default suits the device.
@@ -86,47 +92,68 @@ def score_benchmark(
         ShapeError: the features are not of the dims that the model takes.
         DataError: the files have no query, or no target, of this benchmark; or a score is not finite.
     """
-    index, count = _check_shard(shard, work)
+    index, count = shard
+    if not 0 <= index < count:
+        raise ConfigError(f"shard {index}/{count} does not exist: of n shards the numbers are 0 to n - 1.")
+    if count > 1 and work is None:
+        raise ConfigError("A shard needs a work folder, the same for all shards: that is where their scores meet.")
     with contextlib.ExitStack() as opened:
         file = query_file = opened.enter_context(FeatureFile.open(features))
         if query_features is not None and Path(query_features).resolve() != file.path.resolve():
             query_file = opened.enter_context(FeatureFile.open(query_features))
-        names = [match_names(benchmark.queries, query_file), match_names(benchmark.database, file)]
-        queries, chunks = _plan(model, benchmark, file, query_file, names, chunk_bytes)
+        for each in (file, query_file):
+            _require_dims(each, model)
+        query_names, target_names = match_names(benchmark.queries, query_file), match_names(benchmark.database, file)
+        queries = [id for id in benchmark.queries if id in query_names]
+        _require_some(queries, benchmark.queries, query_file, "queries")
+        targets = [target_names[id] for id in benchmark.targets_among(target_names)]
+        _require_some(targets, benchmark.database, file, "database videos")
+        wanted = set(targets)
+        # In the order of the file, which is read fastest.
+        lengths = {name: length for name, length in file.lengths.items() if name in wanted}
+        size = chunk_bytes or (_GPU_BYTES if model.device.type == "cuda" else _CPU_BYTES)
+        regions, dims = file.dims or (1, 1)
+        chunks = plan_chunks(lengths, frames=max(1, size // (4 * regions * dims)))
         folder = None
         blocks: dict[int, NDArray[np.float32]] = {}
         if work is not None:
-            folder = WorkFolder(work, _identity(model, benchmark, queries, chunks, file, query_file, dtype))
+            folder = WorkFolder(work, _identify(model, benchmark, queries, chunks, file, query_file, dtype))
             blocks = folder.load_finished(chunks, len(queries))
         mine = chunks[index * len(chunks) // count : (index + 1) * len(chunks) // count]
         todo = [chunk for chunk in mine if chunk.number not in blocks]
         advance = _count_videos(progress, mine, todo)
-        described = _describe_queries(model, query_file, [names[0][query] for query in queries]) if todo else []  # once
-        clock = _Clock()
+        described = _describe_queries(model, query_file, [query_names[query] for query in queries]) if todo else []
+        waited_s = scored_s = 0.0
+        mark = time.perf_counter()
         reading = read_chunks(file, todo, device=model.device, readers=readers)
         opened.callback(reading.close)
         for chunk, videos in reading:
-            clock.end_waiting()
+            began = time.perf_counter()
             values = pairwise(model, described, videos, dtype=dtype, progress=advance).numpy()
             _require_finite(values, queries, chunk)
             blocks[chunk.number] = values
             if folder is not None:
                 folder.store(chunk, values)
-            clock.end_scoring()
-        regions, dims = file.dims or (0, 0)
+            waited_s, mark = waited_s + began - mark, time.perf_counter()
+            scored_s += mark - began
+    scores = None
+    if len(blocks) == len(chunks):
+        known = {name: id for id, name in target_names.items()}
+        values = np.concatenate([blocks[chunk.number] for chunk in chunks], axis=1)
+        scores = Scores(tuple(queries), tuple(known[id] for chunk in chunks for id in chunk.ids), values)
     return Scoring(
-        scores=_join_blocks(queries, chunks, blocks, names[1]) if len(blocks) == len(chunks) else None,
+        scores=scores,
         chunks=len(chunks),
         finished=len(blocks),
         pairs=len(queries) * sum(len(chunk.ids) for chunk in todo),
         bytes_read=4 * regions * dims * sum(chunk.frames for chunk in todo),
-        waited_s=clock.waited_s,
-        scored_s=clock.scored_s,
+        waited_s=waited_s,
+        scored_s=scored_s,
     )
 
 
 def match_names(ids: Iterable[str], file: FeatureFile) -> dict[str, str]:
-    """What each video of a file is called in a benchmark with these ids -> what it is called in the file.
+    """The name of each video of a file in a benchmark with these ids -> its name in the file.
 
     `hapvr extract` calls a video by its path, "clips/a.mp4"; where no other file could be meant, that is also the
     benchmark's "clips/a" or "a".
@@ -143,53 +170,12 @@ def match_names(ids: Iterable[str], file: FeatureFile) -> dict[str, str]:
     return {name: name for name in file.ids if name not in taken} | known
 
 
-def _plan(
-    model: VideoSimilarity,
-    benchmark: Benchmark,
-    file: FeatureFile,
-    query_file: FeatureFile,
-    names: Sequence[dict[str, str]],
-    chunk_bytes: int | None,
-) -> tuple[list[str], list[Chunk]]:
-    """The queries that have features, and the targets that have, cut into chunks; chunks have the file's names."""
-    for each in (file, query_file):
-        _require_dims(each, model)
-    queries = [id for id in benchmark.queries if id in names[0]]
-    _require_some(queries, benchmark.queries, query_file, "queries")
-    places = {name: place for place, name in enumerate(file.ids)}
-    targets = [names[1][id] for id in benchmark.targets_among(names[1])]
-    targets.sort(key=places.__getitem__)  # as they lie in the file, which is how they are read fastest
-    _require_some(targets, benchmark.database, file, "database videos")
-    size = chunk_bytes or (_GPU_BYTES if model.device.type == "cuda" else _CPU_BYTES)
-    regions, dims = file.dims or (1, 1)
-    lengths = file.lengths
-    return queries, plan_chunks({id: lengths[id] for id in targets}, frames=max(1, size // (4 * regions * dims)))
-
-
 def _describe_queries(model: VideoSimilarity, file: FeatureFile, queries: list[str]) -> list[Tensor]:
     described: list[Tensor] = []
     for id, features in file.stream(queries):
         described.append(model.describe(features.drop_flat().regions.to(model.device)))
         require_finite(described[-1].as_subclass(Tensor), f"what the model makes of query '{id}'")
     return described
-
-
-class _Clock:
-    """What the time between two marks was for."""
-
-    def __init__(self) -> None:
-        self.waited_s = self.scored_s = 0.0
-        self._mark = time.perf_counter()
-
-    def _since(self) -> float:
-        before, self._mark = self._mark, time.perf_counter()
-        return self._mark - before
-
-    def end_waiting(self) -> None:
-        self.waited_s += self._since()
-
-    def end_scoring(self) -> None:
-        self.scored_s += self._since()
 
 
 def _require_finite(values: NDArray[np.float32], queries: Sequence[str], chunk: Chunk) -> None:
@@ -199,52 +185,6 @@ def _require_finite(values: NDArray[np.float32], queries: Sequence[str], chunk: 
             f"The score of query '{queries[row]}' and '{chunk.ids[column]}' is {values[row, column]}: the features are "
             "finite, so the model's weights or its precision are at fault. Try float32."
         )
-
-
-def _join_blocks(
-    queries: list[str], chunks: list[Chunk], blocks: dict[int, NDArray[np.float32]], names: dict[str, str]
-) -> Scores:
-    known = {name: id for id, name in names.items()}
-    values = np.empty((len(queries), chunks[-1].last), np.float32)
-    for chunk in chunks:
-        values[:, chunk.first : chunk.last] = blocks[chunk.number]
-    return Scores(tuple(queries), tuple(known[id] for chunk in chunks for id in chunk.ids), values)
-
-
-def _identity(
-    model: VideoSimilarity,
-    benchmark: Benchmark,
-    queries: list[str],
-    chunks: list[Chunk],
-    file: FeatureFile,
-    query_file: FeatureFile,
-    dtype: torch.dtype | None,
-) -> dict[str, str | int]:
-    """All that scores depend on, as the work folder records it."""
-    precision = dtype or (torch.bfloat16 if model.device.type == "cuda" else torch.float32)
-    return {
-        "version": 3,
-        "benchmark": benchmark.name,
-        "model": digest_model(model),
-        "precision": f"{str(precision).removeprefix('torch.')} on {model.device.type}",
-        "features": sample_file(file.path),
-        "query_features": sample_file(query_file.path),
-        "queries": sha256_names(queries),
-        "database": sha256_names(
-            f"{chunk.number} {id} {length}"
-            for chunk in chunks
-            for id, length in zip(chunk.ids, chunk.lengths, strict=True)
-        ),
-    }
-
-
-def _check_shard(shard: tuple[int, int], work: object) -> tuple[int, int]:
-    index, count = shard
-    if not 0 <= index < count:
-        raise ConfigError(f"shard {index}/{count} does not exist: of n shards the numbers are 0 to n - 1.")
-    if count > 1 and work is None:
-        raise ConfigError("A shard needs a work folder, the same for all shards: that is where their scores meet.")
-    return index, count
 
 
 def _require_dims(file: FeatureFile, model: VideoSimilarity) -> None:
@@ -266,7 +206,9 @@ def _require_some(found: Sequence[str], wanted: Sequence[str], file: FeatureFile
         )
 
 
-def _count_videos(progress: Progress | None, mine: Sequence[Chunk], todo: Sequence[Chunk]) -> Callable[[int], None]:
+def _count_videos(
+    progress: Callable[[int, int], None] | None, mine: Sequence[Chunk], todo: Sequence[Chunk]
+) -> Callable[[int], None]:
     total = sum(len(chunk.ids) for chunk in mine)
     done = total - sum(len(chunk.ids) for chunk in todo)
 
@@ -278,3 +220,90 @@ def _count_videos(progress: Progress | None, mine: Sequence[Chunk], todo: Sequen
 
     count(0)
     return count
+
+
+# --- work folders ------------------------------------------------------------------------------------------------
+
+
+def _identify(
+    model: VideoSimilarity,
+    benchmark: Benchmark,
+    queries: list[str],
+    chunks: list[Chunk],
+    file: FeatureFile,
+    query_file: FeatureFile,
+    dtype: torch.dtype | None,
+) -> dict[str, str | int]:
+    """All that scores depend on, as the work folder records it."""
+    precision = dtype or (torch.bfloat16 if model.device.type == "cuda" else torch.float32)
+    return {
+        "version": 3,
+        "benchmark": benchmark.name,
+        "model": sha256_names([repr(model.config), sha256_tensors(model.state_dict())]),
+        "precision": f"{str(precision).removeprefix('torch.')} on {model.device.type}",
+        "features": sample_file(file.path),
+        "query_features": sample_file(query_file.path),
+        "queries": sha256_names(queries),
+        "database": sha256_names(
+            f"{chunk.number} {id} {length}"
+            for chunk in chunks
+            for id, length in zip(chunk.ids, chunk.lengths, strict=True)
+        ),
+    }
+
+
+class WorkFolder:
+    """Scores of finished chunks. `StorageError` if the folder belongs to another evaluation.
+
+    Args:
+        folder: made if it does not exist.
+        identity: everything the scores depend on, as text and numbers by name.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, str | int]) -> None:
+        self.folder = Path(folder)
+        self._checksum = sha256_names(f"{name} {value}" for name, value in sorted(identity.items()))
+        path = self.folder / _RECORD
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                write_json(path, dict(identity), only_new=True)
+            found = json.loads(path.read_text())
+        except OSError as error:
+            raise StorageError(f"'{self.folder}' cannot be used as a work folder: {error.strerror}.") from error
+        except ValueError as error:
+            raise StorageError(f"'{path}' is damaged: {error}. Give another work folder, or empty this one.") from error
+        theirs = found if isinstance(found, dict) else {}
+        for name in dict.fromkeys([*identity, *theirs]):
+            if theirs.get(name) != identity.get(name):
+                raise StorageError(
+                    f"'{self.folder}' holds another evaluation: its {name.replace('_', ' ')} is {theirs.get(name)!r}, "
+                    f"here it is {identity.get(name)!r}. Scores of the two do not mix: give another work folder, or "
+                    f"delete {_RECORD} and chunk-*.npz in this one."
+                )
+
+    def load_finished(self, chunks: Iterable[Chunk], queries: int) -> dict[int, NDArray[np.float32]]:
+        """The scores of those chunks that are finished, by number."""
+        loaded = ((chunk.number, self.load(chunk, queries)) for chunk in chunks)
+        return {number: values for number, values in loaded if values is not None}
+
+    def load(self, chunk: Chunk, queries: int) -> NDArray[np.float32] | None:
+        """The scores [Q, videos] of a chunk; None if it is not finished, or no longer readable."""
+        try:
+            content = io.BytesIO(self._path(chunk).read_bytes())  # numpy leaves a damaged file open
+            with np.load(content, allow_pickle=False) as file:
+                values, of = file["values"], str(file["evaluation"])
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            return None
+        if of != self._checksum or values.dtype != np.float32 or values.shape != (queries, len(chunk.ids)):
+            return None
+        return values if np.isfinite(values).all() else None
+
+    def store(self, chunk: Chunk, values: NDArray[np.float32]) -> None:
+        """Keep the scores of a finished chunk."""
+        hint = "Make room, then run it again."
+        with replace_file(self._path(chunk), hint=hint) as temporary, temporary.open("wb") as file:
+            np.savez(file, values=values, evaluation=np.array(self._checksum))
+
+    def _path(self, chunk: Chunk) -> Path:
+        return self.folder / f"chunk-{chunk.number:05d}.npz"

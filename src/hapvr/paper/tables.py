@@ -19,7 +19,7 @@ from typing import Any
 
 from hapvr.config import parse_toml, suggest
 from hapvr.errors import ConfigError, DataError
-from hapvr.evaluation.benchmarks.benchmark import read_json
+from hapvr.evaluation.benchmarks.annotation_file import read_json
 
 # The measures of evaluations, as the paper calls them.
 _MEASURES = {"mAP": "mAP", "EVVE mAP": "mAP", "uAP": "uAP"}

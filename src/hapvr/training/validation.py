@@ -14,7 +14,7 @@ from torch import Tensor
 from hapvr.errors import ConfigError, ShapeError, StorageError
 from hapvr.evaluation import mean_average_precision, micro_average_precision
 from hapvr.evaluation.benchmarks.benchmark import Benchmark as Truth
-from hapvr.evaluation.benchmarks.made import read_ground_truth
+from hapvr.evaluation.benchmarks.ground_truth import read_ground_truth
 from hapvr.similarity import VideoSimilarity, pairwise
 from hapvr.storage import write_bytes
 from hapvr.training.config import ValidationConfig

@@ -12,17 +12,16 @@ taken out (`Task.query_itself`); only labelled targets stay (`Task.labelled_only
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from hapvr.config import from_mapping, suggest
 from hapvr.errors import ConfigError, DataError
+from hapvr.evaluation.benchmarks.annotation_file import read_json, require_ids
 from hapvr.evaluation.metrics import Ties
 from hapvr.storage import write_json
 
@@ -223,36 +222,6 @@ def parse_benchmark(content: Any, path: str | os.PathLike[str]) -> Benchmark:
         raise DataError(f"'{path}': {error}") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise DataError(f"'{path}' is no stored benchmark: {error}. Write it again with write_benchmark.") from error
-
-
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """The content of a JSON file; a key that stands twice in one table is refused."""
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_unique)
-    except OSError as error:
-        raise DataError(f"'{path}' cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"'{path}' is no JSON that can be used: {error}.") from error
-
-
-def require_ids(ids: Iterable[Any], name: str) -> set[str]:
-    """The ids as a set; `DataError` if one is no string, is empty, holds a NUL, or stands twice."""
-    known: set[str] = set()
-    for place, id in enumerate(ids):
-        if not isinstance(id, str) or not id or "\0" in id:
-            raise DataError(f"{name}: entry {place} is {id!r}, but an id is a string with at least one character.")
-        if id in known:
-            raise DataError(f"{name}: '{id}' stands there more than once. Give each id once.")
-        known.add(id)
-    return known
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"the key '{twice}' stands twice in one table")
-    return table
 
 
 def _segment(part: Any) -> TrueSegment:

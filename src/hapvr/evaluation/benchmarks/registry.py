@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError
-from hapvr.evaluation.benchmarks import cc_web_video, csv_file, evve, fivr, made, svd, vcdb
-from hapvr.evaluation.benchmarks.benchmark import FORMAT, Benchmark, parse_benchmark, read_json
+from hapvr.evaluation.benchmarks import published
+from hapvr.evaluation.benchmarks.annotation_file import read_json
+from hapvr.evaluation.benchmarks.benchmark import FORMAT, Benchmark, parse_benchmark
+from hapvr.evaluation.benchmarks.ground_truth import GROUND_TRUTH, parse_ground_truth, read_csv
+from hapvr.storage import StrPath
 
 BENCHMARKS = {
     "fivr-5k": "fivr.pickle",
@@ -21,6 +24,14 @@ BENCHMARKS = {
 }
 """The published benchmarks, each with the name of its annotation file."""
 
+_READERS: dict[str, Callable[..., Benchmark]] = {
+    "fivr-5k": partial(published.read_fivr, version="5k"),
+    "fivr-200k": partial(published.read_fivr, version="200k"),
+    "evve": published.read_evve,
+    "svd": published.read_svd,
+    "vcdb": published.read_vcdb,
+    "cc_web_video": published.read_cc_web_video,
+}
 _OPTIONS = {
     "easy_duplicates": ("fivr-5k", "fivr-200k"),
     "unlabelled": ("svd",),
@@ -31,11 +42,11 @@ _OPTIONS = {
 
 
 def open_benchmark(
-    name_or_path: str | os.PathLike[str],
+    name_or_path: StrPath,
     *,
-    annotations: str | os.PathLike[str] | None = None,
-    easy_duplicates: str | os.PathLike[str] | None = None,
-    unlabelled: str | os.PathLike[str] | None = None,
+    annotations: StrPath | None = None,
+    easy_duplicates: StrPath | None = None,
+    unlabelled: StrPath | None = None,
     distractors: bool | None = None,
     query_itself: bool | None = None,
     positives: Sequence[str] | None = None,
@@ -59,46 +70,40 @@ def open_benchmark(
     """
     given = {"easy_duplicates": easy_duplicates, "unlabelled": unlabelled, "distractors": distractors,
              "query_itself": query_itself, "positives": positives}  # fmt: skip
-    name = str(name_or_path).lower()
+    given = {option: value for option, value in given.items() if value is not None}
+    path = Path(name_or_path)
+    lower = str(name_or_path).lower()
     known = {key.replace("_", "-"): key for key in BENCHMARKS}
-    if name.replace("_", "-") in known and not Path(name_or_path).is_file():
-        name = known[name.replace("_", "-")]
+    name = known.get(lower.replace("_", "-"))
+    if name is not None and not path.is_file():
         _refuse_options(given, name)
-        file = _annotation_file(name, annotations)
-        if name == "evve":
-            return evve.read_evve(file)
-        if name == "svd":
-            return svd.read_svd(file, unlabelled=unlabelled)
-        if name == "vcdb":
-            return vcdb.read_vcdb(file, distractors=bool(distractors))
-        if name == "cc_web_video":
-            return cc_web_video.read_cc_web_video(file, query_itself=query_itself is not False)
-        if easy_duplicates is None and annotations is not None and Path(annotations).is_dir():
+        file = _find_annotations(name, annotations)
+        if name in _OPTIONS["easy_duplicates"] and annotations is not None:
             beside = Path(annotations) / "fivr_easy_duplicates.txt"
-            easy_duplicates = beside if beside.is_file() else None
-        return fivr.read_fivr(file, version="5k" if name == "fivr-5k" else "200k", easy_duplicates=easy_duplicates)
+            given = ({"easy_duplicates": beside} if beside.is_file() else {}) | given
+        return _READERS[name](file, **given)
     if annotations is not None:
         raise ConfigError(
-            f"annotations belong to a published benchmark, and '{name_or_path}' is none; {suggest(name, [*BENCHMARKS])}"
+            f"annotations belong to a published benchmark, and '{name_or_path}' is none; "
+            f"{suggest(lower, [*BENCHMARKS])}"
         )
-    path = Path(name_or_path)
     if path.is_dir():
-        path = path / made.GROUND_TRUTH
+        path = path / GROUND_TRUTH
     if not path.is_file():
         raise DataError(
             f"there is no benchmark '{name_or_path}': it is neither a file or made folder nor a published name; "
-            f"{suggest(name, [*BENCHMARKS])}"
+            f"{suggest(lower, [*BENCHMARKS])}"
         )
     if path.suffix.lower() == ".csv":
         _refuse_options(given, "a CSV file")
-        return csv_file.read_csv(path, positives=positives)
+        return read_csv(path, positives=positives)
     _refuse_options(given, f"'{path.name}'")
     content = read_json(path)
     is_stored = isinstance(content, dict) and content.get("format") == FORMAT
-    return parse_benchmark(content, path) if is_stored else made.parse_made(content, path)
+    return parse_benchmark(content, path) if is_stored else parse_ground_truth(content, path)
 
 
-def _annotation_file(name: str, annotations: str | os.PathLike[str] | None) -> Path:
+def _find_annotations(name: str, annotations: StrPath | None) -> Path:
     if annotations is None:
         raise ConfigError(f"{name} needs its annotation file: give annotations=.../{BENCHMARKS[name]}.")
     path = Path(annotations)
@@ -110,6 +115,6 @@ def _annotation_file(name: str, annotations: str | os.PathLike[str] | None) -> P
 
 
 def _refuse_options(given: Mapping[str, object], name: str) -> None:
-    for option, value in given.items():
-        if value is not None and name not in _OPTIONS[option]:
+    for option in given:
+        if name not in _OPTIONS[option]:
             raise ConfigError(f"{option} is an option of {' and '.join(_OPTIONS[option])}, not of {name}.")
