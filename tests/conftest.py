@@ -28,7 +28,7 @@ def _seeded() -> None:
 # Minutes of browsers, killed processes, whole commands and training: `make test-fast` leaves these files out.
 SLOW = [
     "features/test_files.py",
-    "features/test_packed.py",
+    "video/test_packed.py",
     "library/test_adding.py",
     "library/test_calibrating.py",
     "library/test_checksums.py",
