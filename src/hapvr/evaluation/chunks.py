@@ -23,7 +23,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, HapvrError, StorageError
 from hapvr.features import FeatureFile
-from hapvr.features.hdf5_layout import Entry, open_h5
+from hapvr.features.feature_files import Entry, open_h5
 from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
 
 _WORTH_PROCESSES = 4 << 30  # bytes; starting processes takes as long as a few threads need for this much

@@ -3,7 +3,8 @@
 Shapes: N pictures, T frames of a video, R regions of a picture (grid x grid), C channels, D dimensions after whitening.
 """
 
-from hapvr.features.feature_files import FeatureFile, FeatureWriter
+from hapvr.features.feature_files import FeatureFile
+from hapvr.features.feature_writer import FeatureWriter
 from hapvr.features.features import Features, join_features, select_frames
 from hapvr.features.regions import KERNELS, MIN_SIDE, extract_regions, pool_regions
 from hapvr.features.whitening import Whitening, WhiteningConfig, WhiteningFit

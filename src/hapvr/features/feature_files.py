@@ -1,4 +1,4 @@
-"""Feature files: the HDF5 layout in which the field publishes features, read strictly and written safely.
+"""Feature files: the HDF5 layout in which the field publishes features, read strictly. `feature_writer.py` writes them.
 
 A file holds one dataset per video, named by the video's id: [T, R, D] (or [T, D], which is one region a frame), float32
 or float16, usually gzip. An id with "/" in it lies in nested groups. What that layout lacks is kept in attributes of a
@@ -12,28 +12,36 @@ Whatever is damaged, cut short, of another shape or not finite is a `StorageErro
 from __future__ import annotations
 
 import itertools
+import math
 import os
+import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, to_sentence
-from hapvr.features import hdf5_layout as layout
-from hapvr.features.features import Features, max_magnitude
+from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError, to_sentence
+from hapvr.features.features import Features
 from hapvr.features.journal import JournaledFile, recover
-from hapvr.interrupts import uninterrupted
-from hapvr.storage import Setting, check_attributes, require_same
+from hapvr.storage import VERSION_KEY, StrPath
 
-_DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("f4"), "float16": np.dtype("f2")}
-_MAX_ID = 8192  # HDF5 takes 64 KiB of UTF-8
-_Reader = Callable[[Any, np.dtype[Any]], NDArray[Any]]
+VERSION = 1
+TIMESTAMPS, CHECKSUM, LOW_INFORMATION = "timestamps", "crc32", "low_information"
+BROKEN = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError, zlib.error)
+"""What h5py and zlib raise on a damaged file or a full disk."""
+# Tables with checksums, attributes beyond 64 KiB, groups that grow without being rewritten; read by every HDF5 since
+# 2008. Newer tables would mark the file as open for as long as its writer lives, and a killed one could not unmark it.
+LIBRARY = ("v108", "v108")
+_COPY = "Copy it again from where it came, or extract its videos again into another file."
+_MAX_EXPANSION = 1100  # gzip makes at most 1,032 bytes of one; a header that promises more is damaged
+_SHUFFLE, _DEFLATE = 2, 1  # HDF5's numbers of these filters
 
 
 class FeatureFile:
@@ -42,6 +50,7 @@ class FeatureFile:
     Safe to read from several threads. Close it, or use it in a `with` block: nobody can append while it is open.
 
     >>> import tempfile
+    >>> from hapvr.features import FeatureWriter
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name) / "features.h5"
     >>> with FeatureWriter(path, attributes={"model": "lite"}) as writer:
@@ -52,14 +61,11 @@ class FeatureFile:
     >>> folder.cleanup()
     """
 
-    def __init__(self, path: Path, h5: Any, entries: dict[str, layout.Entry], dtype: torch.dtype | None) -> None:
-        self.path = path
-        self.dtype = dtype
-        self._h5 = h5
-        self._entries = entries
+    def __init__(self, path: Path, h5: Any, entries: dict[str, Entry], dtype: torch.dtype | None) -> None:
+        self.path, self.dtype, self._h5, self._entries = path, dtype, h5, entries
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, dtype: torch.dtype | None = torch.float32) -> FeatureFile:
+    def open(cls, path: StrPath, *, dtype: torch.dtype | None = torch.float32) -> FeatureFile:
         """Open a file and check the header of every video in it; values are checked when they are read.
 
         Finishes what an interrupted `FeatureWriter` had begun, if need be.
@@ -76,9 +82,9 @@ class FeatureFile:
             what = "is a folder" if path.is_dir() else "does not exist"
             raise StorageError(f"'{path}' {what}. Give an HDF5 file of features, such as `hapvr extract` writes.")
         recover(path)
-        h5 = layout.open_h5(path, str(path), "r")
+        h5 = open_h5(path, str(path), "r")
         try:
-            entries = layout.survey(h5, path)
+            entries = read_headers(h5, path)
         except BaseException:
             h5.close()
             raise
@@ -102,11 +108,7 @@ class FeatureFile:
     @property
     def attributes(self) -> dict[str, Any]:
         """The settings the features were made with, as far as the file tells: model, rate."""
-        return layout.attributes_of(self._h5, self.path)
-
-    def require(self, attributes: Mapping[str, Setting]) -> None:
-        """Raise `StorageError` unless the file's attributes hold these values: features of two models do not mix."""
-        require_same(self.path, self.attributes, attributes)
+        return read_attributes(self._h5, self.path)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -118,14 +120,14 @@ class FeatureFile:
         return id in self._entries
 
     def __getitem__(self, id: str) -> Features:
-        return self._read(id, layout.read_whole)
+        return self._read(id, _read_whole)
 
     def low_information(self, id: str) -> NDArray[np.bool_] | None:
         """Which frames of a video are flat or repeated, [T], without reading its vectors; None where not known."""
         try:
-            return layout.read_flags(self._dataset(id))
-        except (*layout.BROKEN, HapvrError) as error:
-            raise self._broken(id, error) from error
+            return _read_flags(self._dataset(id))
+        except (*BROKEN, HapvrError) as error:
+            raise self._unusable(id, error) from error
 
     def stream(
         self, ids: Iterable[str] | None = None, *, prefetch: int = 8, workers: int | None = None
@@ -143,16 +145,15 @@ class FeatureFile:
             raise ConfigError(f"prefetch and workers must be at least 1, got {prefetch} and {workers}.")
         order = iter(self._entries if ids is None else ids)
         waiting: deque[tuple[str, Future[Features]]] = deque()
-        pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1) if workers is None else workers)
+        pool = ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1))
         try:
-            for id in itertools.islice(order, prefetch):
-                waiting.append((id, pool.submit(self._read, id, layout.read_by_pieces)))
-            while waiting:
+            while True:
+                for id in itertools.islice(order, prefetch - len(waiting)):
+                    waiting.append((id, pool.submit(self._read, id, _read_chunks)))
+                if not waiting:
+                    return
                 id, future = waiting.popleft()
-                features = future.result()
-                for following in itertools.islice(order, 1):
-                    waiting.append((following, pool.submit(self._read, following, layout.read_by_pieces)))
-                yield id, features
+                yield id, future.result()
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -182,20 +183,18 @@ class FeatureFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- reading one video -----------------------------------------------------------------------------------------
-
-    def _read(self, id: str, read: _Reader) -> Features:
-        dataset = self._dataset(id)
-        entry = self._entries[id]
+    def _read(self, id: str, read_values: Callable[[Any, np.dtype[Any]], NDArray[Any]]) -> Features:
+        dataset, entry = self._dataset(id), self._entries[id]
         try:
-            layout.require_stored(dataset)
-            values = read(dataset, entry.dtype)
-            layout.require_checksum(dataset, values)
-            regions = torch.from_numpy(values).reshape(entry.shape[0], *entry.dims)
-            times, low = dataset.attrs.get(layout.TIMESTAMPS), layout.read_flags(dataset)
-            return Features(_convert(regions, self.dtype), None if times is None else np.asarray(times), low)
-        except (*layout.BROKEN, HapvrError) as error:
-            raise self._broken(id, error) from error
+            _require_stored(dataset)
+            values = read_values(dataset, entry.dtype)
+            checksum, times = (dataset.attrs.get(name) for name in (CHECKSUM, TIMESTAMPS))
+            if checksum is not None and zlib.crc32(values.data) != checksum:  # files of others have none
+                raise DataError("its values are not those that were written.")
+            regions = _convert(torch.from_numpy(values).reshape(entry.shape[0], *entry.dims), self.dtype)
+            return Features(regions, None if times is None else np.asarray(times), _read_flags(dataset))
+        except (*BROKEN, HapvrError) as error:
+            raise self._unusable(id, error) from error
 
     def _dataset(self, id: str) -> Any:
         if not self._h5:
@@ -205,171 +204,175 @@ class FeatureFile:
             raise StorageError(f"'{self.path}' has no video '{id}' among its {len(self)} (such as {known or 'none'}).")
         try:
             return self._h5[id]
-        except layout.BROKEN as error:
-            raise self._broken(id, error) from error
+        except BROKEN as error:
+            raise self._unusable(id, error) from error
 
-    def _broken(self, id: str, error: Exception) -> StorageError:
-        return StorageError(f"'{self.path}': the features of '{id}' cannot be used: {to_sentence(error)} {layout.COPY}")
+    def _unusable(self, id: str, error: Exception) -> StorageError:
+        return StorageError(f"'{self.path}': the features of '{id}' cannot be used: {to_sentence(error)} {_COPY}")
 
 
-class FeatureWriter:
-    """Adds videos to an HDF5 file, made if need be: what `add` has returned from is never lost.
+# --- opening: what reader and writer share -------------------------------------------------------------------------
 
-    Every `add` ends in a commit: killed at any moment, even by SIGKILL in the middle of a write, the writer leaves a
-    file with every video that was added and none by half. (It writes its features beyond the end of the file and then
-    changes HDF5's tables in one step, by way of a small journal, `NAME.journal`, which `FeatureFile.open` or the next
-    writer finishes if need be; keep it with the file if you copy both after a crash.) With `sync` this holds for
-    power failures too, at the price of two waits for the disk per video.
 
-    The file is locked while it is written: no other writer, and no reader, HDF5's own included. To resume, open the
-    same file again and leave out `done_ids()`. Features that would not be comparable are refused: all videos share R
-    and D, the dtype, and the `attributes`.
+@dataclass(frozen=True)
+class Entry:
+    """What the header of one video says."""
 
-    Args:
-        path: the file; appended to if it exists, also if other programs wrote it.
-        dtype: "float32" as published, or "float16", half as large; values are rounded.
-        compression: "gzip" as published (with shuffled bytes), or None.
-        dims: R and D, if they are to be refused before the first video decides them.
-        attributes: settings that the features share, such as {"model": "lite", "fps": 1.0}. A file that exists must
-            have the same; None accepts whatever it has.
-        sync: wait for the disk, so that not even a power failure loses a video.
-    """
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        dtype: Literal["float32", "float16"] = "float32",
-        compression: Literal["gzip"] | None = "gzip",
-        dims: tuple[int, int] | None = None,
-        attributes: Mapping[str, Setting] | None = None,
-        sync: bool = True,
-    ) -> None:
-        if dtype not in _DTYPES:
-            raise ConfigError(f"dtype must be 'float32' or 'float16', got {dtype!r}.")
-        if compression not in ("gzip", None):
-            raise ConfigError(f"compression must be 'gzip' or None, got {compression!r}.")
-        check_attributes(attributes or {})
-        self.path = Path(path)
-        self.dims = dims
-        self._dtype = _DTYPES[dtype]
-        self._gzip = compression == "gzip"
-        if not self.path.exists():
-            layout.create(self.path, attributes or {}, sync=sync)
-        recover(self.path)
-        layout.open_h5(self.path, str(self.path), "r").close()  # HDF5 takes a file object for more than it takes a file
-        self._file = JournaledFile(self.path, sync=sync)
+    @property
+    def dims(self) -> tuple[int, int]:
+        """R and D; a video of pooled frame vectors [T, D] has one region a frame."""
+        return (1, self.shape[1]) if len(self.shape) == 2 else (self.shape[1], self.shape[2])
+
+
+def import_h5py() -> Any:
+    """The package h5py, which machines that only work from packed frames need not have."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise StorageError("Feature files need the package h5py. Install it: pip install h5py") from error
+    return h5py
+
+
+def open_h5(path: Path, file: str | JournaledFile, mode: str) -> Any:
+    """An h5py file; `StorageError` if it is in use, damaged, or no HDF5."""
+    h5py = import_h5py()
+    try:
+        return h5py.File(file, mode, libver=LIBRARY)
+    except BlockingIOError as error:
+        raise StorageError(f"'{path}' is being written. Wait until its writer has closed it.") from error
+    except PermissionError as error:
+        raise StorageError(f"'{path}' may not be read: {error.strerror}.") from error
+    except BROKEN as error:
+        why = f"(cut short, damaged, or of another kind): {to_sentence(error)} {_COPY}"
+        raise StorageError(f"'{path}' is not a readable HDF5 file {why}") from error
+
+
+def read_headers(h5: Any, path: Path) -> dict[str, Entry]:
+    """Every video of a file by id, in file order; `StorageError` for anything that is none, or unlike the rest."""
+    h5py = import_h5py()
+    links: list[tuple[int, bytes, int]] = []
+    try:
+        size = h5.id.get_filesize()
+        version = int(h5.attrs.get(VERSION_KEY, VERSION))
+        h5.id.links.visit(lambda name, info: links.append((info.u, name, info.type)), info=True)
+    except BROKEN as error:
+        raise StorageError(f"'{path}': its list of videos cannot be read: {to_sentence(error)} {_COPY}") from error
+    if version > VERSION:
+        raise StorageError(f"'{path}' was written in version {version} of this layout; this hapvr reads {VERSION}.")
+    entries: dict[str, Entry] = {}
+    for _, name, kind in sorted(links):
+        id = name.decode("utf-8", "replace")
+        if kind != h5py.h5l.TYPE_HARD:
+            raise StorageError(f"'{path}': '{id}' is a link to elsewhere. Copy the features themselves into the file.")
         try:
-            self._h5 = layout.open_h5(self.path, self._file, "r+")
-            entries = layout.survey(self._h5, self.path)
-            if attributes is not None:
-                require_same(self.path, layout.attributes_of(self._h5, self.path), attributes)
-            self._require_alike(entries)
-        except BaseException:
-            self.close()
-            raise
-        self._done = set(entries)
-        self._groups = {group for id in entries for group in layout.groups_of(id)}
-
-    def _require_alike(self, entries: Mapping[str, layout.Entry]) -> None:
-        for id, entry in entries.items():
-            if self.dims is not None and entry.dims != self.dims:
-                raise StorageError(
-                    f"'{self.path}' holds features of {layout.in_words(entry.dims)} ('{id}'), not of "
-                    f"{layout.in_words(self.dims)}. Write into another file."
-                )
-            if entry.dtype != self._dtype:
-                raise StorageError(
-                    f"'{self.path}' holds {entry.dtype.name} features ('{id}'), not {self._dtype.name}. Write "
-                    f"into another file, or pass dtype='{entry.dtype.name}'."
-                )
-            self.dims = entry.dims
-
-    def done_ids(self) -> Collection[str]:
-        """The ids of the videos that are safely in the file."""
-        return frozenset(self._done)
-
-    def add(self, id: str, features: Features) -> None:
-        """Store the features of one video; when this returns they are safe.
-
-        Raises:
-            DataError: the id cannot be a name in an HDF5 file, or a value is too large for the file's dtype.
-            StorageError: the id is there already, cannot lie beside another, the features have other dims than the
-                file, or they could not be written (the file keeps what it had; the writer accepts no more).
-        """
-        if not self._file.live:
-            raise StorageError(f"'{self.path}' is closed to this writer. Open another `FeatureWriter` on it to go on.")
-        self._check_id(id)
-        dims = (int(features.regions.shape[1]), int(features.regions.shape[2]))
-        if self.dims not in (None, dims):
+            thing = h5py.h5o.open(h5.id, name)
+            if isinstance(thing, h5py.h5g.GroupID):
+                continue
+            entry = _read_header(h5py, thing, size)
+            id = name.decode()
+        except (*BROKEN, HapvrError) as error:
+            raise StorageError(f"'{path}': '{id}' is no video's features: {to_sentence(error)} {_COPY}") from error
+        first, expected = next(iter(entries.items()), (id, entry))
+        if entry.dims != expected.dims:
             raise StorageError(
-                f"'{self.path}' takes features of {layout.in_words(self.dims)}, '{id}' has {layout.in_words(dims)}: "
-                "another model or layout. Write it into another file."
+                f"'{path}' mixes features of {format_dims(expected.dims)} ('{first}') and of "
+                f"{format_dims(entry.dims)} ('{id}'), which cannot be compared. Split it into two files."
             )
-        if (largest := max_magnitude(features.regions)) > (most := float(np.finfo(self._dtype).max)):
-            raise DataError(f"The regions of '{id}' hold {largest:g}; {self._dtype.name} ends at {most:g}.")
-        values = features.regions.detach().cpu().to(torch.promote_types(features.regions.dtype, torch.float32)).numpy()
-        with uninterrupted():
-            self._store(id, values.astype(self._dtype, copy=False), features)
-            self.dims = dims
-            self._done.add(id)
-            self._groups.update(layout.groups_of(id))
+        entries[id] = entry
+    return entries
 
-    def _store(self, id: str, values: NDArray[Any], features: Features) -> None:
-        try:
-            layout.store(
-                self._h5, id, values, features.timestamps, gzip=self._gzip, low_information=features.low_information
-            )
-            self._h5.flush()
-            self._file.commit()
-        except BaseException as error:
-            self._file.abandon()
-            if isinstance(error, layout.BROKEN):
-                raise StorageError(
-                    f"'{id}' could not be written into '{self.path}': {to_sentence(error)} The file keeps what it "
-                    "had. Is the disk full? Then make room, and open another `FeatureWriter` on it."
-                ) from error
-            raise
 
-    def _check_id(self, id: str) -> None:
-        if not isinstance(id, str):
-            raise DataError(f"An id is a str, got a {type(id).__name__}.")
-        try:
-            id.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(f"The id {id!r} is not valid Unicode. Give the video another id.") from error
-        if len(id) > _MAX_ID:
-            raise DataError(f"The id '{id[:40]}...' has {len(id):,} characters; at most {_MAX_ID:,} are stored.")
-        if "\0" in id or any(part in ("", ".") for part in id.split("/")):
-            raise DataError(
-                f"The id {id!r} cannot be a name in an HDF5 file: before and after each slash there must be a name, "
-                "other than '.', and no NUL. Give the video another id."
-            )
-        if id in self._done:
-            raise StorageError(f"'{self.path}' has '{id}' already. Leave out `done_ids()`, or write into another file.")
-        above = next((group for group in layout.groups_of(id) if group in self._done), None)
-        if above is not None or id in self._groups:
-            below = id if above is not None else next(done for done in self._done if done.startswith(id + "/"))
-            raise StorageError(
-                f"'{self.path}' cannot hold both '{above or id}' and '{below}': in HDF5 a name is a video or a "
-                f"folder of videos. Rename one of them, for instance to '{above or id}.mp4', or use two files."
-            )
+def _read_header(h5py: Any, thing: Any, file_size: int) -> Entry:
+    if not isinstance(thing, h5py.h5d.DatasetID):
+        raise ShapeError(f"it is a {type(thing).__name__}, neither a dataset nor a group.")
+    shape, kind = thing.shape, thing.get_type()
+    if kind.get_class() != h5py.h5t.FLOAT or kind.get_size() not in (2, 4):
+        raise ShapeError(f"its values are {thing.dtype}, not float32 or float16.")
+    if len(shape) not in (2, 3) or 0 in shape:
+        raise ShapeError(f"its shape is {list(shape)}, not [T, R, D] or [T, D] with a frame at least.")
+    if math.prod(shape) * kind.get_size() > file_size * _MAX_EXPANSION:
+        raise ShapeError(f"its shape is {list(shape)}, more than the file can hold.")
+    return Entry(shape, np.dtype(f"f{kind.get_size()}"))
 
-    def close(self) -> None:
-        """Release the file. Everything that was added is in it already."""
-        with uninterrupted():
-            self._file.abandon()
-            try:
-                if hasattr(self, "_h5"):
-                    self._h5.close()
-            finally:
-                self._file.close()
 
-    def __enter__(self) -> FeatureWriter:
-        return self
+def read_attributes(h5: Any, path: Path) -> dict[str, Any]:
+    """The attributes of a file as plain Python values, our own version number left out."""
+    try:
+        found = {name: value for name, value in h5.attrs.items() if name != VERSION_KEY}
+    except BROKEN as error:
+        raise StorageError(f"'{path}': its attributes cannot be read: {to_sentence(error)} {_COPY}") from error
+    plain = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in found.items()}
+    return {
+        name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value for name, value in plain.items()
+    }
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+
+def format_dims(dims: tuple[int, int] | None) -> str:
+    """R and D as an error names them."""
+    return "any dims" if dims is None else f"{dims[0]} regions x {dims[1]} dims"
+
+
+# --- reading one dataset -------------------------------------------------------------------------------------------
+
+
+def _read_flags(dataset: Any) -> NDArray[np.bool_] | None:
+    """Which frames are flat or repeated; None if the file does not tell."""
+    stored = dataset.attrs.get(LOW_INFORMATION)
+    if stored is None:
+        return None
+    flags = np.asarray(stored)
+    if flags.dtype != np.uint8 or (flags > 1).any():
+        raise DataError(f"its attribute '{LOW_INFORMATION}' must hold bytes of 0 and 1.")
+    return flags.astype(np.bool_)
+
+
+def _require_stored(dataset: Any) -> None:
+    """HDF5 reads zeros where nothing was ever written: a sign of a writer that did not finish."""
+    if dataset.external or dataset.is_virtual:
+        raise DataError("its values lie in another file.")
+    if dataset.chunks is None:
+        stored, expected, unit = dataset.id.get_storage_size(), dataset.nbytes, "bytes"
+    else:
+        pieces = (-(-length // size) for length, size in zip(dataset.shape, dataset.chunks, strict=True))
+        stored, expected, unit = dataset.id.get_num_chunks(), math.prod(pieces), "pieces"
+    if stored != expected:
+        raise DataError(f"only {stored} of {expected} {unit} were ever written.")
+
+
+def _read_whole(dataset: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The values of a dataset, as HDF5 reads them."""
+    values = np.empty(dataset.shape, dtype)
+    dataset.read_direct(values)
+    return values
+
+
+def _read_chunks(dataset: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The same, with gzip unpacked outside HDF5, which works for one thread at a time; the rest is left to HDF5."""
+    plan = dataset.id.get_create_plist()
+    filters = [plan.get_filter(number)[0] for number in range(plan.get_nfilters())]
+    if dataset.dtype != dtype or filters not in ([_DEFLATE], [_SHUFFLE, _DEFLATE]):
+        return _read_whole(dataset, dtype)
+    offsets: list[tuple[int, ...]] = []
+    dataset.id.chunk_iter(lambda info: offsets.append(info.chunk_offset))
+    packed = [dataset.id.read_direct_chunk(offset) for offset in offsets]
+    if any(skipped for skipped, _ in packed):  # pieces that were stored without their filters
+        return _read_whole(dataset, dtype)
+    values = np.empty(dataset.shape, dtype)
+    for offset, (_, data) in zip(offsets, packed, strict=True):
+        size, stream = math.prod(dataset.chunks) * dtype.itemsize, zlib.decompressobj()
+        unpacked = stream.decompress(data, size)
+        if len(unpacked) != size or stream.decompress(stream.unconsumed_tail, 1) or not stream.eof:
+            raise DataError("a piece of it is damaged.")
+        piece = np.frombuffer(unpacked, np.uint8)
+        if filters[0] == _SHUFFLE:
+            piece = np.stack(list(piece.reshape(dtype.itemsize, -1)), axis=1).reshape(-1)
+        inside = tuple(slice(at, at + size) for at, size in zip(offset, dataset.chunks, strict=True))
+        target = values[inside]
+        target[:] = piece.view(dtype).reshape(dataset.chunks)[tuple(map(slice, target.shape))]
+    return values
 
 
 def _convert(values: Tensor, dtype: torch.dtype | None) -> Tensor:
