@@ -85,7 +85,7 @@ def test_frames_are_packed_with_times_and_flags(packed: Path, videos: Path) -> N
     assert times.tolist() == pytest.approx([0, 0.5, 1, 1.5, 2, 2.5], abs=1e-3)
     (exact,) = decode_sampled(videos / "deep/a.mp4", SamplingConfig(fps=2, at_least=0, short_side=112, crop=112))
     assert np.abs(images.astype(int) - exact.images).mean() < 4  # JPEG
-    flags = frames.low_information("deep/a.mp4")
+    flags = frames["deep/a.mp4"].low_information
     assert flags is not None
     assert flags.tolist() == exact.low_information.tolist()
 
@@ -199,7 +199,7 @@ def test_features_of_packed_frames_are_those_of_their_pictures(small: RegionExtr
         assert features.timestamps is not None
         assert features.low_information is not None
         assert features.timestamps.tolist() == times.tolist()
-        assert features.low_information.tolist() == frames.low_information(id).tolist()  # type: ignore[union-attr]
+        assert features.low_information.tolist() == frames[id].low_information.tolist()  # type: ignore[union-attr]
 
 
 def test_a_damaged_picture_costs_its_video_and_no_other(small: RegionExtractor, packed: Path, tmp_path: Path) -> None:

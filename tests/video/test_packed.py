@@ -68,7 +68,7 @@ def test_frames_come_back_as_jpeg_leaves_them_and_times_exactly(tmp_path: Path, 
         expected = np.stack([jpeg(image) for image in images])
         assert np.array_equal(found, expected)
         assert np.abs(found.astype(int) - images).mean() < 3
-        assert found_times.tobytes() == times.tobytes() == packed.timestamps(id).tobytes()
+        assert found_times.tobytes() == times.tobytes() == packed[id].timestamps.tobytes()
         assert np.array_equal(packed.frame(id, 1), expected[1])
         assert np.array_equal(packed.frame(id, -1), expected[-1])
         assert np.array_equal(loaded[id][0], expected)
@@ -109,8 +109,8 @@ def test_any_id_and_any_times_come_back(id: str, times: set[float], tmp_path_fac
         writer.add(id, images, np.array(sorted(times)))
     packed = PackedFrames.open(folder)
     assert packed.ids == [id]
-    assert packed.timestamps(id).tolist() == sorted(times)
-    assert sorted(path.name for path in folder.iterdir()) == ["frames-00000.json", "frames-00000.tar"]
+    assert packed[id].timestamps.tolist() == sorted(times)
+    assert sorted(path.name for path in folder.iterdir()) == ["frames-00000.json", "frames-00000.tar", "frames.json"]
 
 
 def test_large_frames_are_reduced_and_small_ones_left(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def drawn(number):
     return np.random.default_rng(number).integers(0, 256, (1 + 7 * (number % 9), 12, 16, 3), dtype=np.uint8)
 
 def indices():
-    return sum(name.endswith(".json") for name in os.listdir(folder))
+    return sum(name.endswith(".json") and name != "frames.json" for name in os.listdir(folder))
 
 def write():
     with PackedWriter(folder, shard_mib=0.08, workers=1) as writer:
@@ -252,7 +252,7 @@ assert sorted(map(int, packed)) == list(range(len(packed))), packed.ids
 assert not packed.incomplete
 assert all(len(images) == 1 + 7 * (int(id) % 9) for id, images, _ in packed.load_all())
 names = os.listdir(folder)
-assert len(names) == 2 * len([name for name in names if name.endswith(".json")]), names
+assert len(names) == 2 * indices() + 1, names
 print(len(safe), split)
 """
 
@@ -267,8 +267,8 @@ def test_a_video_begun_by_an_interrupted_writer_is_begun_anew(tmp_path: Path) ->
     images, times = drawn(60)
     with PackedWriter(tmp_path, shard_mib=0.02) as writer:
         writer.add("long", images, times)
-    for path in sorted(tmp_path.iterdir())[-2:]:
-        path.unlink()  # as if it had been killed before the last shard
+    for path in sorted(tmp_path.iterdir())[-3:]:
+        path.unlink()  # as if it had been killed before the last shard, and before it closed the folder
     (tmp_path / "frames-00009.tar").write_bytes(b"without an index")
     (tmp_path / "frames-00009.tar.partial").write_bytes(b"half")
     (tmp_path / ".frames-00009.tar.123-0a1b2c3d.part").write_bytes(b"half")
@@ -380,6 +380,29 @@ def test_an_index_that_is_gone_is_named_if_there_are_later_ones(tmp_path: Path) 
     with pytest.raises(StorageError, match=r"frames-00001\.json' is missing"):  # and its shard is not removed as a rest
         PackedWriter(tmp_path, shard_mib=0.01)
     assert (tmp_path / "frames-00001.tar").exists()
+
+
+@pytest.mark.parametrize("lost", [[".json"], [".json", ".tar"]])
+def test_a_last_index_that_is_gone_is_named(tmp_path: Path, lost: list[str]) -> None:
+    pack(tmp_path, IDS[:3], shard_mib=0.01)
+    last = max(tmp_path.glob("frames-*.json"))
+    for suffix in lost:
+        last.with_suffix(suffix).unlink()
+    count = int(last.stem[-5:]) + 1
+    for open_folder in (PackedFrames.open, PackedWriter):
+        with pytest.raises(StorageError, match=rf"{last.name}' is missing: the folder had {count} shards"):
+            open_folder(tmp_path)
+    assert last.with_suffix(".tar").exists() == (".tar" not in lost)  # not removed as what a killed writer left
+    (tmp_path / "frames.json").unlink()  # as folders of older releases are, and those of killed writers
+    assert set(PackedFrames.open(tmp_path)) < set(IDS[:3])
+
+
+def test_a_damaged_count_of_shards_is_a_typed_error(tmp_path: Path) -> None:
+    pack(tmp_path, IDS[:3])
+    path = tmp_path / "frames.json"
+    path.write_text(path.read_text().replace('"shards": 1', '"shards": 0'))
+    with pytest.raises(StorageError, match=r"frames\.json' is not a readable index of packed frames: its checksum"):
+        PackedFrames.open(tmp_path)
 
 
 def edited(path: Path, **changes: Any) -> None:

@@ -2,7 +2,8 @@
 
 A folder holds pairs of files: `frames-00000.tar`, an ordinary tar of JPEG pictures, and `frames-00000.json`, its index,
 which says for each video where in the tar its frames lie, so that one is read without walking the rest. Ids are kept in
-the index alone and never become a path. A video may continue in the next shard.
+the index alone and never become a path. A video may continue in the next shard. `frames.json`, written when a writer
+closes the folder, says how many shards there were then, so that one which gets lost is missed.
 
 Here they are read: the index strictly, each frame against its checksum, the whole shard if one asks for it. That takes
 Pillow and the standard library, nothing else. `packed_writer.py` writes them.
@@ -18,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +40,7 @@ Item = TypeVar("Item")
 FORMAT, VERSION = "hapvr-frames", 1
 MAX_SIDE = 65_500  # JPEG's
 _COPY = "Copy the folder again from where it came, or pack its videos again."
+COUNT = "frames.json"  # the file that says how many shards there are; folders of older releases have none
 _INDEX = re.compile(r"frames-(\d{5,})\.json")
 _RUN = 16  # frames that a thread decodes at a time
 _AHEAD_BYTES = 256 * 2**20  # of decoded frames that wait for the caller
@@ -143,29 +146,42 @@ class Shard:
 
 
 def read_shards(folder: Path) -> list[Shard]:
-    """Every index of a folder, in order; they are numbered without a gap."""
+    """Every index of a folder, in order; `StorageError` if one is missing."""
     found = ((match, path) for path in folder.iterdir() if (match := _INDEX.fullmatch(path.name)))
     numbered = sorted((int(match[1]), path) for match, path in found)
     for expected, (number, _) in enumerate(numbered):
         if number != expected:
             gone = folder / f"frames-{expected:05d}.json"
             raise StorageError(f"'{gone}' is missing, though there are later ones. {_COPY}")
-    return [_read_shard(path) for _, path in numbered]
+    if (folder / COUNT).exists():
+        count = _read_index(folder / COUNT, ("shards",), lambda index: int(index["shards"]))
+        if count > len(numbered):
+            gone = folder / f"frames-{len(numbered):05d}.json"
+            raise StorageError(f"'{gone}' is missing: the folder had {count} shards. {_COPY}")
+    return [
+        _read_index(path, ("bytes", "sha256", "settings", "videos"), partial(_read_shard, path.with_suffix(".tar")))
+        for _, path in numbered
+    ]
 
 
-def _read_shard(path: Path) -> Shard:
+def _read_index(path: Path, known: tuple[str, ...], make: Callable[[dict[str, Any]], Item]) -> Item:
+    """What `make` makes of the content of an index."""
     try:
-        index = read_document(path, ("format", "version", "bytes", "sha256", "settings", "videos"))
+        index = read_document(path, ("format", "version", *known))
         if index["format"] != FORMAT:
             raise DataError("it is the index of something else.")
         if index["version"] != VERSION:
             raise DataError(f"it is of version {index['version']}; this hapvr reads {VERSION}.")
-        settings, size, tar = dict(index["settings"]), int(index["bytes"]), path.with_suffix(".tar")
-        check_attributes(settings["attributes"])
-        return Shard(tar, size, str(index["sha256"]), settings, [_read_part(one, tar, size) for one in index["videos"]])
+        return make(index)
     except _BROKEN as error:
         what = f"it lacks '{error.args[0]}'." if isinstance(error, KeyError) else to_sentence(error)
         raise StorageError(f"'{path}' is not a readable index of packed frames: {what} {_COPY}") from error
+
+
+def _read_shard(path: Path, index: dict[str, Any]) -> Shard:
+    settings, size = dict(index["settings"]), int(index["bytes"])
+    check_attributes(settings["attributes"])
+    return Shard(path, size, str(index["sha256"]), settings, [_read_part(one, path, size) for one in index["videos"]])
 
 
 def _read_part(part: Mapping[str, Any], path: Path, shard_bytes: int) -> Part:
@@ -288,14 +304,6 @@ class PackedFrames:
                 f"'{self.folder}' has no video '{id}' among its {len(self)} (such as {known or 'none'})."
             )
         return self._videos[id]
-
-    def timestamps(self, id: str) -> Times:
-        """The times of a video's frames, float64 [T] in seconds; no picture is read."""
-        return self[id].timestamps.copy()
-
-    def low_information(self, id: str) -> Flags | None:
-        """Which of a video's frames are flat or repeated, bool [T]; None where that is not known."""
-        return self[id].low_information
 
     def frames(self, id: str, *, size: int | None = None) -> tuple[Picture, Times]:
         """All frames of a video, uint8 [T, H, W, 3], and their times, float64 [T]; `size` as in `load_all`."""

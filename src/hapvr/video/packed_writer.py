@@ -28,11 +28,21 @@ from hapvr.storage import (
     write_bytes,
     write_document,
 )
-from hapvr.video.packed_frames import FORMAT, MAX_SIDE, VERSION, Flags, Times, count_threads, join_parts, read_shards
+from hapvr.video.packed_frames import (
+    COUNT,
+    FORMAT,
+    MAX_SIDE,
+    VERSION,
+    Flags,
+    Times,
+    count_threads,
+    join_parts,
+    read_shards,
+)
 from hapvr.video.pictures import Picture, encode_jpeg, reduced_size
 
 _BLOCK = 512  # bytes of a block of a tar
-_UNFINISHED = re.compile(r"frames-\d{5,}\.(tar|(tar|json)\.partial)|\.frames-\d{5,}\.(tar|json)\..+\.part")
+_UNFINISHED = re.compile(r"frames-\d{5,}\.(tar|(tar|json)\.partial)|\.frames(-\d{5,})?\.(tar|json)\..+\.part")
 
 
 class PackedWriter:
@@ -58,7 +68,7 @@ class PackedWriter:
     ...     writer.add("../cats", np.zeros((3, 4, 6, 3), np.uint8), np.array([0.0, 1.0, 2.5]))
     >>> frames = PackedFrames.open(folder.name)
     >>> frames.ids, frames.lengths, frames.frame("../cats", 1).shape, sorted(os.listdir(folder.name))
-    (['../cats'], {'../cats': 3}, (4, 6, 3), ['frames-00000.json', 'frames-00000.tar'])
+    (['../cats'], {'../cats': 3}, (4, 6, 3), ['frames-00000.json', 'frames-00000.tar', 'frames.json'])
     >>> folder.cleanup()
     """
 
@@ -231,9 +241,12 @@ class PackedWriter:
             self._finish_shard()
 
     def close(self) -> None:
-        """Put the last shard in place and release the folder."""
+        """Put the last shard in place, note how many there are, and release the folder."""
         try:
             self.flush()
+            if self._open and self._number:
+                content = {"format": FORMAT, "version": VERSION, "shards": self._number}
+                write_document(self.folder / COUNT, content, indent=None)
         finally:
             self._open = False
             self._pool.shutdown()
