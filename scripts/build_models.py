@@ -79,7 +79,7 @@ def fit_whitening(extractor: RegionExtractor, video_folder: Path, photo_folder: 
     with Progress() as progress:
         videos = find_videos([video_folder])
         task = progress.add_task("videos", total=len(videos))
-        report = extract_files(extractor, videos, take, progress=lambda n: progress.advance(task, n))
+        report = extract_files(extractor, videos, take, progress=lambda done, _: progress.update(task, completed=done))
         task = progress.add_task("photos", total=len(photos))
         for start in range(0, len(photos), 64):
             pictures = np.stack([centre(path, extractor.sampling) for path in photos[start : start + 64]])

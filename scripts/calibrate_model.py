@@ -74,7 +74,11 @@ def _pairs(model: Model, folder: Path, origins: Mapping[str, str]) -> tuple[NDAr
         task = progress.add_task("videos", total=len(truth.files))
         files = {id: Path(path) for id, path in truth.files.items()}
         report = extract_videos(
-            model.extractor, files, out, model=model.name, progress=lambda count: progress.advance(task, count)
+            model.extractor,
+            files,
+            out,
+            model=model.name,
+            progress=lambda done, _: progress.update(task, completed=done),
         )
     for failure in report.failed:
         print(f"  {failure.path}: {failure.error}")

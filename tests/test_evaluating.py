@@ -12,7 +12,7 @@ import pytest
 
 import hapvr
 from hapvr.cli import main
-from hapvr.errors import ConfigError, DataError
+from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.score_files import Scores, read_scores
 from hapvr.features import FeatureFile
 from hapvr.model import load
@@ -20,6 +20,7 @@ from hapvr.similarity import VideoSimilarity
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from tests.similarity import models
+from tests.video import media
 
 PAIRS = {("q1", "a"): "1", ("q1", "b"): "0", ("q2", "c"): "1"}
 
@@ -291,3 +292,30 @@ def test_extracted_features_go_where_they_are_asked_to(tmp_path: Path) -> None:
     assert worked.source.parent == tmp_path / "work"
     assert worked.scores is not None
     assert by_pair(worked.scores) == by_pair(report.scores)
+
+
+def test_a_damaged_video_is_measured_with_its_warnings_counted_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    for number, name in enumerate(["q", "a", "b"]):
+        film = draw_scene(number, seconds=4, fps=8, size=(96, 128))
+        media.write(videos / f"{name}.mkv", film.images, rate=8, options={"g": "8"})
+    data = (videos / "a.mkv").read_bytes()
+    (videos / "a.mkv").write_bytes(data[: len(data) // 2])
+    (tmp_path / "pairs.csv").write_text("query,target,label\nq,a,1\nq,b,0\n")
+    given = {"videos": videos, "keep_features": tmp_path / "f.h5", "device": "cpu"}
+    report = hapvr.evaluate(tmp_path / "pairs.csv", **given)  # type: ignore[arg-type]
+    assert list(report.warnings) == ["a"]
+    assert "missing at the end" in report.warnings["a"][-1]
+    again = hapvr.evaluate(tmp_path / "pairs.csv", **given)  # type: ignore[arg-type]  # nothing is decoded this time
+    assert again.warnings == report.warnings == again.to_json()["warnings"]
+    options = ["--videos", videos, "--keep-features", tmp_path / "f.h5", "--device", "cpu"]
+    code, out, err = run(capsys, tmp_path / "pairs.csv", *options)
+    assert code in (0, None)
+    assert f"  a: {report.warnings['a'][-1]}" in err
+    assert "1 video was read with warnings." in out
+    (tmp_path / "f.h5.warnings.json").write_text("[]")
+    with pytest.raises(StorageError, match=r"f\.h5\.warnings\.json' cannot be read"):
+        hapvr.evaluate(tmp_path / "pairs.csv", **given)  # type: ignore[arg-type]

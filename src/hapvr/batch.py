@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
 from hapvr.features import FeatureWriter, PackedWriter
-from hapvr.features.video_extraction import ExtractionReport, extract_files, pack_files
+from hapvr.features.video_extraction import ExtractionReport, Progress, extract_files, pack_files
 from hapvr.model import DEFAULT, load
 from hapvr.storage import StrPath, require_outputs
 from hapvr.synthetic import benchmark as synthetic
 from hapvr.synthetic.benchmark import BenchmarkSummary
 from hapvr.video import video_files
 from hapvr.video.sampling import SamplingConfig
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with how many are done, and how many there are."""
 
 
 def extract(
@@ -59,7 +55,7 @@ def extract(
             writer.add,
             done=writer.done_ids(),
             workers=workers,
-            progress=_count(progress, len(files)),
+            progress=progress,
         )
     report.passed_over += passed_over
     return report
@@ -89,7 +85,7 @@ def pack_frames(
     side = short_side or usual.short_side
     sampling = SamplingConfig(fps=fps or usual.fps, short_side=side, crop=min(side, usual.crop))
     with PackedWriter(output, attributes={"fps": sampling.fps}) as writer:
-        report = pack_files(writer, files, sampling, workers=workers, progress=_count(progress, len(files)))
+        report = pack_files(writer, files, sampling, workers=workers, progress=progress)
     report.passed_over += passed_over
     return report
 
@@ -157,16 +153,3 @@ def _read_groups(file: Path, sources: Mapping[str, Path]) -> list[list[Path]]:
         if name not in sources:
             raise ConfigError(f"'{file}' names '{name}', which is not in the folder; {suggest(name, list(sources))}")
     return [[sources[name] for name in group] for group in groups]
-
-
-def _count(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """What turns "so many more" into "so many of so many"."""
-    done = 0
-
-    def advance(more: int) -> None:
-        nonlocal done
-        done += more
-        if progress is not None:
-            progress(done, total)
-
-    return advance

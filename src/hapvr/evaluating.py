@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -41,6 +42,7 @@ class EvaluationReport:
     scoring: Scoring | None = None  # None where scores were read
     segments: Mapping[str, SegmentMetrics] | None = None  # over all queries ("") and by group; None if not measured
     failed: tuple[Failure, ...] = ()  # videos that have no features
+    warnings: Mapping[str, list[str]] = field(default_factory=dict)  # of videos that are damaged, by id
     wall_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -50,7 +52,8 @@ class EvaluationReport:
             return record | {"scores": str(self.source)}
         scoring = self.scoring
         record["features"] = str(self.source)
-        record["failed"] = [{"id": one.id, "path": one.path, "error": one.error} for one in self.failed]
+        record["failed"] = [asdict(one) for one in self.failed]
+        record["warnings"] = dict(self.warnings)
         record["scoring"] = {"pairs": scoring.pairs, "chunks": scoring.chunks, "finished": scoring.finished,
                              "wall_s": self.wall_s, "waited_s": scoring.waited_s,
                              "scored_s": scoring.scored_s}  # fmt: skip
@@ -128,6 +131,7 @@ def evaluate(
     place, dtype = _device(device), _dtype(precision)
     report_progress = progress or (lambda *_: None)
     failed: tuple[Failure, ...] = ()
+    warnings: dict[str, list[str]] = {}
     files = _files(truth, features, videos)
     if files is None:
         assert features is not None
@@ -139,14 +143,10 @@ def evaluate(
         _refuse_together("videos", {"query_features": query_features, "shard": sharded}, extract_first)
         whole = load(model or DEFAULT, device=place)
         source = _choose_file(truth, keep_features, work, f"{whole.name}-{whole.extractor.digest()[:8]}.h5")
-        done = 0
-
-        def count(finished: int) -> None:
-            nonlocal done
-            done += finished
-            report_progress("extracting", done, len(files))
-
-        failed = tuple(extract_videos(whole.extractor, files, source, model=whole.name, progress=count).failed)
+        found = extract_videos(
+            whole.extractor, files, source, model=whole.name, progress=partial(report_progress, "extracting")
+        )
+        failed, warnings = tuple(found.failed), found.warnings
         network = whole.similarity
     scoring = score_benchmark(
         network,
@@ -157,21 +157,21 @@ def evaluate(
         shard=shard,
         dtype=dtype,
         readers=readers,
-        progress=lambda done, total: report_progress("scoring", done, total),
+        progress=partial(report_progress, "scoring"),
     )
-    wall_s = time.perf_counter() - start
+    report = EvaluationReport(
+        None, None, source, scoring, failed=failed, warnings=warnings, wall_s=time.perf_counter() - start
+    )
     if scoring.scores is None:
-        return _write(EvaluationReport(None, None, source, scoring, failed=failed, wall_s=wall_s), output)
+        return _write(report, output)
     if save_scores is not None:
         write_scores(scoring.scores, save_scores)
     segments = None
     if truth.segments is not None and files is not None:
         config = load_segments(model or DEFAULT)
-        segments = localise(
-            network, truth, source, config=config, progress=lambda done, total: report_progress("segments", done, total)
-        )
+        segments = localise(network, truth, source, config=config, progress=partial(report_progress, "segments"))
     evaluation = measure(truth, scoring.scores, missing=missing)
-    return _write(EvaluationReport(evaluation, scoring.scores, source, scoring, segments, failed, wall_s), output)
+    return _write(replace(report, evaluation=evaluation, scores=scoring.scores, segments=segments), output)
 
 
 def _require_files(save_scores: StrPath | None, output: Sequence[StrPath], *, inputs: Iterable[StrPath | None]) -> None:

@@ -57,14 +57,16 @@ def packed(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_file_is_accounted_for_and_described(small: RegionExtractor, videos: Path, tmp_path: Path) -> None:
     files = find_videos([videos])
     assert list(files) == ["a.mp4", "b.mp4", "broken.mp4", "deep/a.mp4"]
-    ticks: list[int] = []
+    ticks: list[tuple[int, int]] = []
     with FeatureWriter(tmp_path / "f.h5", sync=False) as writer:
-        report = extract_files(small, files, writer.add, done=["b.mp4"], workers=2, progress=ticks.append)
+        report = extract_files(
+            small, files, writer.add, done=["b.mp4"], workers=2, progress=lambda *tick: ticks.append(tick)
+        )
     assert sorted(report.done) == ["a.mp4", "deep/a.mp4"]
     assert report.skipped == ["b.mp4"]
     assert [failure.id for failure in report.failed] == ["broken.mp4"]
     assert "broken.mp4" in report.failed[0].error
-    assert sum(ticks) == len(files)
+    assert ticks == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert report.video_s == pytest.approx(6, abs=0.3)
     with FeatureFile.open(tmp_path / "f.h5") as file:
         assert report.frames == sum(file.lengths.values())
@@ -187,12 +189,18 @@ def test_features_of_packed_frames_are_those_of_their_pictures(small: RegionExtr
     frames = PackedFrames.open(packed)
     assert any(len(frames[id].parts) > 1 for id in frames)  # videos that go on in the next shard
     kept: dict[str, Features] = {}
-    ticks: list[int] = []
+    ticks: list[tuple[int, int]] = []
     report = extract_packed(
-        small, frames, kept.__setitem__, done=["b.mp4"], workers=2, dtype=torch.float32, progress=ticks.append
+        small,
+        frames,
+        kept.__setitem__,
+        done=["b.mp4"],
+        workers=2,
+        dtype=torch.float32,
+        progress=lambda *tick: ticks.append(tick),
     )
     assert sorted(report.done) == sorted(kept) == ["a.mp4", "deep/a.mp4"]
-    assert (report.skipped, report.failed, sum(ticks)) == (["b.mp4"], [], 3)
+    assert (report.skipped, report.failed, ticks) == (["b.mp4"], [], [(1, 3), (2, 3), (3, 3)])
     for id, features in kept.items():
         images, times = frames.frames(id)
         torch.testing.assert_close(features.regions, small(images), atol=1e-5, rtol=1e-4)

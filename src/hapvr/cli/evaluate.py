@@ -92,6 +92,9 @@ def evaluate(
         )
     for failure in report.failed:
         typer.echo(printed(f"  {failure.path}: {failure.error}"), err=True)
+    for id, warnings in report.warnings.items():
+        for warning in warnings:
+            typer.echo(printed(f"  {id}: {warning}"), err=True)
     if as_json:
         typer.echo(json.dumps(report.to_json()))
     else:

@@ -30,6 +30,8 @@ def print_report(report: EvaluationReport) -> None:
     console.print(f"{evaluation.coverage}; what has none is {_POLICIES[evaluation.missing]}.")
     if ignored := evaluation.coverage.ignored_targets:
         console.print(f"{ignored:,} scored videos are not of this benchmark.")
+    if warned := len(report.warnings):
+        console.print(f"{warned:,} {'videos were' if warned > 1 else 'video was'} read with warnings.")
     if scoring is not None:
         rate = scoring.pairs / report.wall_s if report.wall_s else 0.0
         console.print(f"{scoring.pairs:,} pairs in {report.wall_s:.1f} s ({rate:,.0f} a second).")

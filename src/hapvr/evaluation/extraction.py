@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
@@ -76,13 +76,14 @@ def extract_videos(
     *,
     model: str,
     workers: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> ExtractionReport:
     """Extract the features of all files into the HDF5 file `out`; what it has is not decoded again.
 
     Beside it lies `NAME.sources.json`, a checksum of each file: features of a video that has changed since, and those
     of another extractor, are refused (`StorageError`), for they would be measured in place of the right ones. A file
-    that cannot be decoded, or is not there, is in the report's `failed`.
+    that cannot be decoded, or is not there, is in the report's `failed`. The warnings of damaged videos are kept in
+    `NAME.warnings.json`, so that the report has those of an earlier call too.
     """
     out = Path(out)
     there = {id: Path(path) for id, path in files.items() if Path(path).is_file()}
@@ -92,10 +93,18 @@ def extract_videos(
         "extractor": extractor.digest()[:16],
     }
     with FeatureWriter(out, attributes=attributes) as writer:
-        sources = _check_sources(out, there, writer.done_ids())
+        done = writer.done_ids()
+        sources = _check_sources(out, there, done)
         write_json(_sources_file(out), sources, indent=None)
+        noted = out.with_name(out.name + ".warnings.json")
+        warnings = {id: texts for id, texts in _read_table(noted, out).items() if id in done}
 
-        report = extract_files(extractor, there, writer.add, done=writer.done_ids(), workers=workers, progress=progress)
+        def warn(id: str, texts: list[str]) -> None:
+            warnings[id] = texts
+            write_json(noted, warnings, indent=None)
+
+        report = extract_files(extractor, there, writer.add, done=done, workers=workers, progress=progress, warn=warn)
+    report.warnings = {id: warnings[id] for id in files if id in warnings}
     report.failed += [
         Failure(id, os.fspath(path), "the file is not there") for id, path in files.items() if id not in there
     ]
@@ -109,14 +118,7 @@ def _sources_file(out: Path) -> Path:
 def _check_sources(out: Path, files: Mapping[str, Path], done: Iterable[str]) -> dict[str, str]:
     """The checksum of every file, those of an earlier call included; `StorageError` if one is not what it was."""
     path = _sources_file(out)
-    try:
-        known = json.loads(path.read_text()) if path.exists() else {}
-        if not isinstance(known, dict):
-            raise ValueError("it is no table")
-    except (OSError, ValueError) as error:
-        raise StorageError(
-            f"'{path}' cannot be read: {error}. Delete it and '{out.name}', and run it again."
-        ) from error
+    known = _read_table(path, out)
     sources = {id: sample_file(file)[:16] for id, file in files.items()}
     for id in done:
         if id in sources and sources[id] != known.get(id):
@@ -125,3 +127,16 @@ def _check_sources(out: Path, files: Mapping[str, Path], done: Iterable[str]) ->
                 f"'{out.name}' and '{path.name}', or give another file, and run it again."
             )
     return {**known, **sources}
+
+
+def _read_table(path: Path, out: Path) -> dict[str, Any]:
+    """A JSON file that lies beside `out`; empty if it is not there."""
+    try:
+        table = json.loads(path.read_text()) if path.exists() else {}
+        if not isinstance(table, dict):
+            raise ValueError("it is no table")
+    except (OSError, ValueError) as error:
+        raise StorageError(
+            f"'{path}' cannot be read: {error}. Delete it and '{out.name}', and run it again."
+        ) from error
+    return table

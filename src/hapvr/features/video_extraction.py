@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -33,7 +34,8 @@ from hapvr.workers.threads import torch_thread_pool
 Result = TypeVar("Result")
 Files = Mapping[str, StrPath]
 Store = Callable[[str, Features], None]
-Progress = Callable[[int], None]
+Progress = Callable[[int, int], None]
+Warn = Callable[[str, list[str]], None]
 
 _BLOCKS = 3  # of each reading process: one being filled, one at work, one on the way
 _GPU_BLOCKS = 8  # a GPU holds those of two batches
@@ -72,34 +74,42 @@ class ExtractionReport:
                 "passed_over": len(self.passed_over), "frames": self.frames, "wall_s": self.wall_s}  # fmt: skip
 
 
-class ReportBuilder:
-    """Gathers the report of one run and tells its progress, in files."""
+class _Run:
+    """The files of one call, less those that are done, and the report of what becomes of them."""
 
-    def __init__(self, ids: Iterable[str], done: Iterable[str], progress: Progress | None) -> None:
+    def __init__(self, files: Files, done: Iterable[str], progress: Progress | None, warn: Warn | None = None) -> None:
         before = set(done)
-        self.report = ExtractionReport(skipped=[id for id in ids if id in before])
-        self._progress = progress or (lambda _: None)
+        self.todo = {id: os.fspath(path) for id, path in files.items() if id not in before}
+        self.report = ExtractionReport(skipped=[id for id in files if id in before])
+        self._total, self._progress, self._warn = len(files), progress, warn
         self._start = time.perf_counter()
-        if self.report.skipped:
-            self._progress(len(self.report.skipped))
+        self._tell()
 
-    def add(self, id: str, path: str, reason: str | None, *, frames: int = 0, end: VideoEnd | None = None) -> None:
-        """One file is finished: done, or failed for a reason."""
-        if reason is not None:
-            self.report.failed.append(Failure(id, path, reason))
+    def end(self, id: str, error: str | None, store: Callable[[], None], *, frames: int, end: VideoEnd | None) -> None:
+        """A video has been read: store it if nothing was wrong, and report it."""
+        report = self.report
+        try:
+            if error is None:
+                store()
+        except HapvrError as refusal:
+            error = str(refusal)
+        if error is not None:
+            report.failed.append(Failure(id, self.todo[id], error))
         else:
-            self.report.done.append(id)
-            self.report.frames += frames
-            if end is not None:
-                self.report.video_s += end.duration_s or 0.0
-                if end.warnings:
-                    self.report.warnings[id] = list(end.warnings)
-        self._progress(1)
+            report.done.append(id)
+            report.frames += frames
+            report.video_s += 0.0 if end is None else end.duration_s or 0.0
+            if end is not None and end.warnings:
+                report.warnings[id] = list(end.warnings)
+                if self._warn is not None:
+                    self._warn(id, report.warnings[id])
+        report.wall_s = time.perf_counter() - self._start
+        self._tell()
 
-    def finish(self) -> ExtractionReport:
-        """The report of the whole run."""
-        self.report.wall_s = time.perf_counter() - self._start
-        return self.report
+    def _tell(self) -> None:
+        finished = len(self.report.skipped) + len(self.report.done) + len(self.report.failed)
+        if self._progress is not None and finished:
+            self._progress(finished, self._total)
 
 
 def extract_files(
@@ -110,6 +120,7 @@ def extract_files(
     done: Iterable[str] = (),
     workers: int | None = None,
     progress: Progress | None = None,
+    warn: Warn | None = None,
 ) -> ExtractionReport:
     """Features of many videos, handed to `store(id, features)` one by one.
 
@@ -123,12 +134,12 @@ def extract_files(
         store: called once for each video that was done, such as `FeatureWriter.add`.
         done: ids to leave out, such as `FeatureWriter.done_ids()`.
         workers: decoding processes; by default as many as cores, four at most.
-        progress: called with the number of files just finished.
+        progress: called with how many files are finished, and how many there are.
+        warn: called with the id and the warnings of a video that was stored, damaged as it is.
     """
-    workers, builder = default_workers(workers), ReportBuilder(files, done, progress)
-    todo = _without(files, builder.report.skipped)
-    tasks = make_tasks(todo, extractor.sampling, workers=workers, crop=extractor.sampling.crop)
-    return _extract(extractor, tasks, todo, store, builder, workers=workers, work=read_video)
+    workers, run = default_workers(workers), _Run(files, done, progress, warn)
+    tasks = make_tasks(run.todo, extractor.sampling, workers=workers, crop=extractor.sampling.crop)
+    return _extract(extractor, tasks, store, run, workers=workers, work=read_video)
 
 
 def extract_packed(
@@ -154,36 +165,24 @@ def extract_packed(
         done: ids to leave out.
         workers: processes that unpack; by default one per core, less one that feeds a GPU.
         dtype: of the features.
-        progress: called with the number of videos just finished.
+        progress: called with how many videos are finished, and how many there are.
     """
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) - (extractor.device.type == "cuda"))
-    builder = ReportBuilder(packed, done, progress)
-    todo = _without(dict.fromkeys(packed, packed.folder), builder.report.skipped)
-    tasks = ((id, PackedTask(packed[id], extractor.sampling.crop)) for id in todo)
-    return _extract(
-        extractor, tasks, todo, store, builder, workers=default_workers(workers), work=read_packed, dtype=dtype
-    )
+    run = _Run(dict.fromkeys(packed, packed.folder), done, progress)
+    tasks = ((id, PackedTask(packed[id], extractor.sampling.crop)) for id in run.todo)
+    return _extract(extractor, tasks, store, run, workers=default_workers(workers), work=read_packed, dtype=dtype)
 
 
 def _extract(
-    extractor: RegionExtractor,
-    tasks: Iterable[tuple[str, Any]],
-    paths: Mapping[str, str],
-    store: Store,
-    builder: ReportBuilder,
-    **settings: Any,
+    extractor: RegionExtractor, tasks: Iterable[tuple[str, Any]], store: Store, run: _Run, **settings: Any
 ) -> ExtractionReport:
     """Store what `extract_stream` gives, and report it; `settings` are those of `extract_stream`."""
     for video in extract_stream(extractor, tasks, **settings):
-        reason, features = video.error, video.features
-        if features is not None:
-            try:
-                store(video.id, features)
-            except HapvrError as error:
-                reason = str(error)
-        builder.add(video.id, paths[video.id], reason, frames=0 if features is None else len(features), end=video.note)
-    return builder.finish()
+        features = video.features
+        save = (lambda: None) if features is None else partial(store, video.id, features)
+        run.end(video.id, video.error, save, frames=0 if features is None else len(features), end=video.note)
+    return run.report
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,14 +314,12 @@ def pack_files(
             ends = np.cumsum(part.sizes or ()).tolist()
             pictures += [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         _, height, width, _ = held[0][0].shape
-        times, low = (
-            np.concatenate([getattr(part, name) for part, _ in held]) for name in ("timestamps", "low_information")
-        )
+        fields = join_fields([part for part, _ in held])
+        times, low = fields["timestamps"], fields["low_information"]
         writer.add_encoded(id, pictures, times, size=(width, height), low_information=low)
 
-    workers, builder = default_workers(workers), ReportBuilder(files, writer.done_ids(), progress)
-    todo = _without(files, builder.report.skipped)
-    tasks = make_tasks(todo, sampling, workers=workers, jpeg=writer.encoding)
+    workers, run = default_workers(workers), _Run(files, writer.done_ids(), progress)
+    tasks = make_tasks(run.todo, sampling, workers=workers, jpeg=writer.encoding)
     size = max(_MIN_JPEG_BLOCK_BYTES, 8 * sampling.short_side**2 * 3)  # the widest picture that a decoder gives
     with (
         WorkerPool(read_video, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as pool,
@@ -330,13 +327,9 @@ def pack_files(
     ):
         for id, end, error in _ends(describe_blocks(pool, copy, executor, threads=1, batch=1, count=_count), take):
             held = parts.pop(id, [])
-            if error is None:
-                try:
-                    write(id, held)
-                except HapvrError as refusal:
-                    error = str(refusal)
-            builder.add(id, todo[id], error, frames=sum(len(part.timestamps) for part, _ in held), end=end)
-    return builder.finish()
+            frames = sum(len(part.timestamps) for part, _ in held)
+            run.end(id, error, partial(write, id, held), frames=frames, end=end)
+    return run.report
 
 
 def default_workers(workers: int | None) -> int:
@@ -353,11 +346,6 @@ def make_tasks(
     threads = max(1, workers // max(1, len(files)))
     for id, path in files.items():
         yield id, VideoTask(path, sampling, threads=threads, **settings)
-
-
-def _without(files: Files, skipped: Iterable[str]) -> dict[str, str]:
-    left_out = set(skipped)
-    return {id: os.fspath(path) for id, path in files.items() if id not in left_out}
 
 
 class _FeatureSpool:
