@@ -17,7 +17,7 @@ from hapvr.training.augment import ViewConfig, make_views
 from hapvr.training.augment.plan import draw_plan
 from hapvr.training.augment.randaugment import OPERATIONS, randaugment, strength
 from hapvr.training.augment.views import blur, carry_out, cut, fill_gaps, lay_over, mix
-from hapvr.training.clips import planar
+from hapvr.training.clips import make_planar
 from measure import forget_peak, machine, peak_gib, seconds
 
 
@@ -45,7 +45,7 @@ def main() -> None:
         # Blocks of one colour: equal neighbours, as in pictures, are what counting values is slowest on.
         blocks = torch.randint(0, 256, shape, dtype=torch.uint8, device=device, generator=generator)
         whole = blocks.repeat_interleave(8, 1).repeat_interleave(8, 2)[:, : arguments.side, :width]
-        clips.append(planar(whole))
+        clips.append(make_planar(whole))
     pictures = 2 * B * config.frames
     print(f"{machine()}; {B} clips of {2 * config.frames} frames, {pictures:,} pictures of {config.size} pixels")
     figures: dict[str, float] = {}

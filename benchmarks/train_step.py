@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 
 import torch
 
@@ -61,7 +62,7 @@ def main() -> None:
         micro_batch=arguments.micro_batch,
         compiled=device.type == "cuda" and not arguments.no_compile,
     )
-    source = ClipSource(clips, encoder, views=config.views, batch=pairs, seed=0)
+    source = ClipSource(clips, encoder, config.data, views=config.views, seed=0)
     trainer = Trainer(new_network(config, None).to(device), config)
     print(f"{machine()}; {pairs} pairs of clips, {frames} frames, {size} x {size}; {videos} videos in memory")
 
@@ -79,8 +80,8 @@ def main() -> None:
     figures |= {f"floor {name} s": value for name, value in floor.items()}
     figures["step / floor"] = figures["step s"] / sum(floor.values())
     if arguments.bank:
-        bank = make_bank(clips, encoder, config=BankConfig(weak=1, strong=1), views=config.views, batch=pairs, seed=0)
-        drawn = BankSource(bank, batch=pairs, seed=0, device=device)
+        bank = make_bank(clips, encoder, replace(config, bank=BankConfig(weak=1, strong=1)))
+        drawn = BankSource(bank, config.data, seed=0, device=device)
         figures["step from a bank s"] = seconds(lambda: trainer.step(drawn), repeats=repeats, warm_up=1)
     for name, value in figures.items():
         print(f"  {name:<28} {value:10.4f}")

@@ -55,7 +55,7 @@ SLOW = [
     "test_compare.py",
     "test_convert.py",
     "test_current_folder.py",
-    "training/test_alike.py",
+    "training/test_look_alikes.py",
     "training/test_cli_train.py",
     "training/test_distributed.py",
     "training/test_trainer.py",

@@ -127,7 +127,7 @@ def test_half_precision_scores_are_raised_to_float32(name: str) -> None:
 
 def test_a_loss_that_multiplies_matrices_is_kept_out_of_autocast() -> None:
     class Product(ScoreLoss):
-        def value(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        def _compute(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
             return (scores @ scores.T * positive.any() * negative.any()).sum()
 
     batch = some_batch(3, 3)

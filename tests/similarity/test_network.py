@@ -243,20 +243,20 @@ def test_a_folder_of_another_shape_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings_", "words"),
     [
-        ({"weighting": "atention"}, "weighting must be one of attention, binary, none"),
-        ({"spatial": "mean"}, "spatial must be one of"),
+        ({"weighting": "atention"}, "weighting cannot be 'atention'; did you mean 'attention'"),
+        ({"spatial": "mean"}, "spatial cannot be 'mean'; known: topk"),
         ({"temporal_keep_rate": 3}, "a share of the targets, not a count"),
-        ({"dims": 0}, "dims must be a positive whole number"),
+        ({"dims": 0}, "dims must be a whole number of at least 1"),
         ({"bits": 64}, "weighting='binary'"),
         ({"weighting": "binary"}, "weighting='binary'"),
         ({"min_frames": 3}, "min_frames must be a whole number of at least 4 .psi pools"),
         ({"min_frames": 9.0}, "min_frames must be a whole number"),
         ({"comparator": False, "min_frames": 0}, "min_frames must be a whole number of at least 1, got 0"),
-        ({"negative_slope": 1.1}, "negative_slope must lie in 0..1, got 1.1"),
+        ({"negative_slope": 1.1}, "negative_slope must be a number from 0 to 1, got 1.1"),
         ({"comparator": False, "negative_slope": 0.0}, "negative_slope is a setting of psi"),
         ({"projection": 1}, "projection must be true or false"),
         ({"comparator": "no"}, "comparator must be true or false"),
-        ({"symmetry": True}, "symmetry must be one of"),
+        ({"symmetry": True}, "symmetry cannot be True"),
     ],
 )
 def test_contradicting_settings_are_refused(settings_: dict[str, Any], words: str) -> None:

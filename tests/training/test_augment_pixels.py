@@ -191,9 +191,9 @@ def test_a_backdrop_shows_the_picture_dark_and_soft_where_bars_would_be() -> Non
 @pytest.mark.parametrize("quarters", [1, 2, 3])
 def test_four_turns_are_none(quarters: int) -> None:
     picture = noise(2, 3, 6, 6)
-    turned = extras.turn(picture, quarters)
+    turned = extras.turn(picture, [quarters, quarters])
     assert not torch.equal(turned, picture)
-    assert torch.equal(extras.turn(turned, 4 - quarters), picture)
+    assert torch.equal(extras.turn(turned, [4 - quarters, 4 - quarters]), picture)
 
 
 def test_a_shrunk_picture_keeps_what_is_coarse_and_loses_what_is_fine() -> None:

@@ -11,9 +11,9 @@ from torch import Tensor
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.training import Bank, BankSource, ViewConfig, make_bank, shared_content
 from hapvr.training.bank import Side
-from hapvr.training.config import BankConfig
+from hapvr.training.config import BankConfig, DataConfig, RunConfig, TrainConfig
 from hapvr.training.encoder import Encoded
-from hapvr.training.sources import drawn_videos
+from hapvr.training.sources import draw_videos
 from hapvr.training.step import NOTHING
 from tests.training.toy import noise_clips, toy_bank
 
@@ -37,13 +37,16 @@ class CountingEncoder:
         return Encoded(regions, regions.mean(2))
 
 
+def settings(bank: BankConfig, views: ViewConfig = VIEWS, seed: int = 0) -> TrainConfig:
+    return TrainConfig(bank=bank, views=views, data=DataConfig(batch=3), run=RunConfig(seed=seed))
+
+
 def made(
     folder: str = "", *, weak: int = 1, strong: int = 2, videos: int = 7, seed: int = 0, views: ViewConfig = VIEWS
 ) -> tuple[Bank, CountingEncoder]:
     encoder = CountingEncoder()
-    config = BankConfig(weak=weak, strong=strong, folder=folder)
-    clips = noise_clips(videos, side=16)
-    return make_bank(clips, encoder, config=config, views=views, batch=3, seed=seed), encoder  # type: ignore[arg-type]
+    config = settings(BankConfig(weak=weak, strong=strong, folder=folder), views, seed)
+    return make_bank(noise_clips(videos, side=16), encoder, config), encoder  # type: ignore[arg-type]
 
 
 def same(one: Bank, two: Bank) -> bool:
@@ -122,10 +125,10 @@ class BrokenEncoder(CountingEncoder):
 )
 def test_vectors_that_are_not_finite_never_reach_a_bank(tmp_path: Path, kept: bool, frames: bool, what: str) -> None:
     folder = str(tmp_path / "bank") if kept else ""
-    config = BankConfig(weak=1, strong=2, folder=folder)
+    config = settings(BankConfig(weak=1, strong=2, folder=folder))
     clips = noise_clips(7, side=16)
     with pytest.raises(DataError, match=f"{what} .* views holds"):
-        make_bank(clips, BrokenEncoder(frames=frames), config=config, views=VIEWS, batch=3, seed=0)  # type: ignore[arg-type]
+        make_bank(clips, BrokenEncoder(frames=frames), config)  # type: ignore[arg-type]
     shards = sorted(tmp_path.rglob("*.safetensors"))
     assert len(shards) == (1 if kept else 0)  # what came before, and nothing of what is broken
     if kept:
@@ -148,8 +151,8 @@ def test_a_bank_of_other_settings_is_refused(tmp_path: Path) -> None:
 
 def test_a_batch_draws_one_view_of_each_kind_for_each_video() -> None:
     bank = toy_bank(8)
-    batch = BankSource(bank, batch=4, seed=3, device=CPU).batch(5)
-    videos = drawn_videos(5, videos=8, batch=4, seed=3)
+    batch = BankSource(bank, DataConfig(batch=4), seed=3, device=CPU).batch(5)
+    videos = draw_videos(5, videos=8, batch=4, seed=3)
     assert batch.contents[:4, 0].tolist() == batch.contents[4:, 0].tolist() == videos.tolist()
     for row, video in enumerate(videos.tolist()):
         assert torch.equal(batch.regions[row], bank.weak.regions[video, 0])
@@ -163,8 +166,8 @@ def test_a_batch_draws_one_view_of_each_kind_for_each_video() -> None:
 
 
 def test_batches_are_a_function_of_seed_and_step_and_go_through_all_videos() -> None:
-    source = BankSource(toy_bank(8), batch=4, seed=0, device=CPU)
-    one, two = source.batch(7), BankSource(toy_bank(8), batch=4, seed=0, device=CPU).batch(7)
+    source = BankSource(toy_bank(8), DataConfig(batch=4), seed=0, device=CPU)
+    one, two = source.batch(7), BankSource(toy_bank(8), DataConfig(batch=4), seed=0, device=CPU).batch(7)
     assert torch.equal(one.regions, two.regions)
     assert torch.equal(one.contents, two.contents)
     seen = torch.cat([source.batch(step).contents[:4, 0] for step in (0, 1)])
@@ -176,7 +179,7 @@ def test_batches_are_a_function_of_seed_and_step_and_go_through_all_videos() -> 
 
 def test_every_view_is_drawn_some_time() -> None:
     bank = toy_bank(4, strong=3)
-    source = BankSource(bank, batch=4, seed=0, device=CPU)
+    source = BankSource(bank, DataConfig(batch=4), seed=0, device=CPU)
     seen = set()
     for step in range(30):
         batch = source.batch(step)
@@ -189,7 +192,7 @@ def test_every_view_is_drawn_some_time() -> None:
 
 def test_too_few_videos_are_refused() -> None:
     with pytest.raises(DataError, match="8 videos, fewer than a batch of 9"):
-        BankSource(toy_bank(8), batch=9, seed=0, device=CPU)
+        BankSource(toy_bank(8), DataConfig(batch=9), seed=0, device=CPU)
     with pytest.raises(DataError, match="at least 2 videos"):
         made(videos=1)
     with pytest.raises(ConfigError, match="how many views"):

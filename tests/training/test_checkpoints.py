@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from hapvr.errors import StorageError
-from hapvr.training.checkpoints import (
+from hapvr.training.run_folder import (
     STATE,
     TENSORS,
     Checkpoint,
-    latest_checkpoint,
+    find_checkpoint,
     pack_state,
     read_checkpoint,
     save_checkpoint,
@@ -25,7 +25,7 @@ def at(step: int) -> Checkpoint:
 
 def latest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     lines: list[str] = []
-    return latest_checkpoint(folder, report=lines.append), lines
+    return find_checkpoint(folder, report=lines.append), lines
 
 
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.features import PackedFrames, PackedWriter
 from hapvr.training import load_clips, load_config
 from hapvr.training.augment import ViewConfig, make_views
-from hapvr.training.clips import Camera, ClipSet, camera_boxes, film, planar
+from hapvr.training.clips import Camera, ClipSet, draw_camera_boxes, film, make_planar
 
 CAMERA = Camera(frames=9, size=24)
 
@@ -50,7 +50,6 @@ def test_packed_videos_come_decoded_and_cut_to_a_square(packed: Path) -> None:
     assert clips.lengths.tolist() == [5, 12, 1]
     assert clips.times[1].tolist() == [0.5 * i for i in range(12)]
     assert clips.skipped == []
-    assert clips.nbytes == 18 * 16 * 16 * 3
     window = clips.window(1, 10, 8)
     assert window.shape == (2, 16, 16, 3)
     assert window.float().mean((1, 2, 3)).tolist() == pytest.approx([120, 130], abs=2)
@@ -104,9 +103,9 @@ def test_clips_that_are_none_are_refused() -> None:
         ClipSet([frames.float()], ["a"])
     with pytest.raises(ShapeError, match="'a'"):
         ClipSet([frames[:0]], ["a"])
-    with pytest.raises(DataError, match="id of its own"):
+    with pytest.raises(DataError, match="its own id"):
         ClipSet([frames, frames], ["a", "a"])
-    with pytest.raises(DataError, match="id of its own"):
+    with pytest.raises(DataError, match="its own id"):
         ClipSet([frames, frames], ["a"])
 
 
@@ -154,8 +153,8 @@ def test_sets_are_joined() -> None:
 
 def test_planar_frames_are_the_same_frames() -> None:
     frames = torch.randint(0, 256, (3, 5, 7, 3), dtype=torch.uint8)
-    assert torch.equal(planar(frames), frames)
-    assert planar(frames).permute(0, 3, 1, 2).is_contiguous()
+    assert torch.equal(make_planar(frames), frames)
+    assert make_planar(frames).permute(0, 3, 1, 2).is_contiguous()
 
 
 # --- photographs ---------------------------------------------------------------------------------------------------
@@ -168,7 +167,7 @@ def test_photographs_become_clips_and_bad_files_are_named(tmp_path: Path) -> Non
     (tmp_path / "cut.jpg").write_bytes((tmp_path / "more" / "b.jpg").read_bytes()[:700])
     (tmp_path / "text.png").write_text("no picture")
     (tmp_path / "notes.txt").write_text("not even the name of one")
-    clips = ClipSet.from_pictures(tmp_path, short_side=64, camera=CAMERA, workers=2)
+    clips = ClipSet.from_pictures(tmp_path, short_side=64, camera=CAMERA)
     assert clips.ids == ("a.png", "more/b.jpg")
     assert [tuple(pixels.shape) for pixels in clips.frames] == [(1, 40, 60, 3), (1, 96, 64, 3)]
     assert [id for id, _ in clips.skipped] == ["cut.jpg", "text.png"]
@@ -214,7 +213,7 @@ def test_the_same_move_gives_the_same_frames_and_another_one_others() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_camera_stays_within_the_photograph_and_the_zoom(seed: int) -> None:
-    boxes = camera_boxes(Camera(frames=30, shake=0.1), (200, 320), (seed,))
+    boxes = draw_camera_boxes(Camera(frames=30, shake=0.1), (200, 320), (seed,))
     top, left, side = boxes.T
     assert (boxes[:, :2] >= 0).all()
     assert (top + side <= 200 + 1e-9).all()

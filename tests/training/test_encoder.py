@@ -11,7 +11,7 @@ from hapvr.errors import ConfigError, DataError, ShapeError, WeightsError
 from hapvr.features import Whitening, extract_regions
 from hapvr.model import Model, load
 from hapvr.training import ClipSource, Encoder, ViewConfig, build_teacher
-from hapvr.training.config import TeacherConfig
+from hapvr.training.config import DataConfig, TeacherConfig
 from hapvr.training.step import NOTHING
 from hapvr.weights import Part, save_parts
 from tests.training.toy import noise_clips
@@ -148,7 +148,7 @@ def test_another_network_is_no_dino(model: Model, tmp_path: Path) -> None:
 def test_clips_become_a_batch(model: Model) -> None:
     views = ViewConfig(frames=4, size=112, mixup=1.0)
     clips = noise_clips(5, frames=2)  # shorter than a view: their frames are repeated
-    source = ClipSource(clips, encoder(model), views=views, batch=3, seed=0)
+    source = ClipSource(clips, encoder(model), DataConfig(batch=3), views=views, seed=0)
     one, two = source.batch(1), source.batch(1)
     assert one.regions.shape == (6, 4, 9, 512)
     assert one.frames is not None
@@ -157,4 +157,4 @@ def test_clips_become_a_batch(model: Model) -> None:
     assert ((one.contents[3:] == one.contents[:3, :1]).any(1)).all()
     assert (one.contents[3:] != NOTHING).sum() > 3  # hosts
     with pytest.raises(DataError, match="5 videos, fewer than a batch of 6"):
-        ClipSource(clips, encoder(model), views=views, batch=6, seed=0)
+        ClipSource(clips, encoder(model), DataConfig(batch=6), views=views, seed=0)

@@ -18,7 +18,7 @@ from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.training.config import LossesConfig, TeacherConfig
 from hapvr.training.distributed import world_size
 from hapvr.training.pseudo_labels import frame_pseudo_labels
-from hapvr.training.step import NOTHING, Batch, contents_of, shared_content, step_losses
+from hapvr.training.step import NOTHING, Batch, list_contents, shared_content, step_losses
 
 RECIPES: dict[str, dict[str, dict[str, float]]] = {
     "paper": {name: {"weight": 1.0} for name in ("frame_ap", "video_ap", "infonce", "sshn", "range")},
@@ -148,7 +148,7 @@ def test_labels_are_those_of_the_content_matrix() -> None:
     content = torch.eye(5, dtype=torch.bool).repeat(2, 1)
     content[7, 0] = content[9, 3] = True
     numbers = torch.tensor([40, 7, 12, 99, 3])
-    contents = contents_of(content, numbers)
+    contents = list_contents(content, numbers)
     product = content.float() @ content.float().T > 0
     assert torch.equal(shared_content(contents, contents), product)
     assert sorted(contents[7].tolist()) == [12, 40]

@@ -30,9 +30,8 @@ from hapvr.training import (
     new_network,
     train_from_bank,
 )
-from hapvr.training.checkpoints import read_checkpoint
-from hapvr.training.config import ValidationConfig
-from hapvr.training.run_folder import RunFolder
+from hapvr.training.config import DataConfig, ValidationConfig
+from hapvr.training.run_folder import RunFolder, read_checkpoint
 from hapvr.training.sources import Timed
 from hapvr.training.trainer import Trainer
 from tests.training.toy import DIMS, toy_bank, toy_config
@@ -45,7 +44,7 @@ def weights(model: VideoSimilarity) -> Tensor:
 
 
 def source(config: TrainConfig) -> BankSource:
-    return BankSource(toy_bank(), batch=config.data.batch, seed=config.run.seed, device=CPU)
+    return BankSource(toy_bank(), config.data, seed=config.run.seed, device=CPU)
 
 
 def benchmark() -> Benchmark:
@@ -228,7 +227,7 @@ def many(process: int, folder: str) -> None:
                     raise KeyboardInterrupt
                 return self.whole.batch(step, timed)
 
-        data = BankSource(toy_bank(strong=1), batch=2, seed=0, device=CPU)
+        data = BankSource(toy_bank(strong=1), DataConfig(batch=2), seed=0, device=CPU)
         model = new_network(config, None)
         try:
             fit(model, Stopping(data, stop), config, run=held, report=lambda _: None)
@@ -244,7 +243,7 @@ def test_two_processes_learn_what_one_learns_from_the_joined_batches(tmp_path: P
     assert torch.equal(both[0], both[1])
     config = toy_config("data.batch=4")
     alone = new_network(config, None)
-    fit(alone, BankSource(toy_bank(strong=1), batch=4, seed=0, device=CPU), config, report=lambda _: None)
+    fit(alone, BankSource(toy_bank(strong=1), DataConfig(batch=4), seed=0, device=CPU), config, report=lambda _: None)
     moved = (weights(alone) - weights(new_network(config, None))).abs().max()
     assert (both[0] - weights(alone)).abs().max() < 0.02 * moved
 

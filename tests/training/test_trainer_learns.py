@@ -39,7 +39,7 @@ def settings(seed: int) -> TrainConfig:
 def bank() -> Bank:
     config = settings(0)
     encoder = build_encoder(config, load(config.model.base), CPU)
-    return make_bank(films(1000), encoder, config=config.bank, views=config.views, batch=8, seed=0)
+    return make_bank(films(1000), encoder, config)
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,8 @@ def unseen() -> Benchmark:
     """Two strong views of each of other films are looked for among the films' weak views."""
     config = settings(0)
     encoder = build_encoder(config, load(config.model.base), CPU)
-    views = replace(config.views, mixup=0.0)
-    held = make_bank(films(5000), encoder, config=BankConfig(weak=1, strong=2), views=views, batch=8, seed=1)
+    config = replace(settings(1), views=replace(config.views, mixup=0.0), bank=BankConfig(weak=1, strong=2))
+    held = make_bank(films(5000), encoder, config)
     queries = [view.float() for film in held.strong.regions for view in film]
     relevant = torch.eye(FILMS, dtype=torch.bool).repeat_interleave(2, 0)
     return Benchmark(queries, [film[0].float() for film in held.weak.regions], relevant)

@@ -22,20 +22,20 @@ from hapvr.model import load
 from hapvr.similarity import VideoSimilarity
 from hapvr.training import Batch, Camera, ClipSet, Encoder, TrainConfig, ViewConfig, fit, load_config, load_stages
 from hapvr.training.augment import draw_plan
-from hapvr.training.config import BackboneConfig
+from hapvr.training.config import BackboneConfig, DataConfig
 from hapvr.training.run_folder import RunFolder
-from hapvr.training.sources import seed_of
+from hapvr.training.sources import derive_seed
 from hapvr.training.step import NOTHING, shared_content
-from hapvr.training.trainer import whole_source
+from hapvr.training.trainer import make_whole_source
 from hapvr.training.whole import (
     WholeSource,
-    average_into,
-    chamfer_both,
-    excuse,
-    instants_of,
-    learning_regions,
-    new_student,
-    stay_loss,
+    compare_both_ways,
+    compute_stay_loss,
+    copy_for_training,
+    find_excused,
+    make_region_extractor,
+    number_instants,
+    update_mean,
 )
 from tests.training.toy import TinyBackbone, noise_clips, packed
 
@@ -58,7 +58,7 @@ def test_instants_by_hand() -> None:
     # Two windows: video 3 from frame 10 on, and a photograph. The second strong view is pasted into the first.
     plan = draw_plan([(4, 112, 112), (4, 112, 112)], replace(STILL, frames=2), seed=0)
     plan = replace(plan, index=np.array([[0, 1], [0, 1], [1, -1], [0, 0]]), host=np.array([-1, 0]))
-    got = instants_of(plan, torch.tensor([10, 0]), torch.tensor([3, 5]), torch.tensor([False, True]), videos=9)
+    got = number_instants(plan, torch.tensor([10, 0]), torch.tensor([3, 5]), torch.tensor([False, True]), videos=9)
     first = got[0, 0, 0]
     assert (got[0, :, 0] - first).tolist() == [0, 1]
     assert got[2, :, 0].tolist() == [first + 1, NOTHING]  # the strong view shows the second frame, then nothing
@@ -95,7 +95,7 @@ def test_excuses_are_those_of_a_loop(seed: int) -> None:
     one_video = torch.eye(N).bool()
     one_video[0, 1] = one_video[1, 0] = True
     loose = torch.tensor([False, False, True])
-    excused, twins = excuse(frames, one_video, loose, same=0.5, twin=0.7)
+    excused, twins = find_excused(frames, one_video, loose, same=0.5, twin=0.7)
 
     def forth(a: Tensor, b: Tensor) -> float:
         return sum(max(float(x @ y) for y in b) for x in a) / len(a)
@@ -117,7 +117,7 @@ def test_excuses_are_those_of_a_loop(seed: int) -> None:
 
 def test_chamfer_of_a_frame_with_itself_is_one() -> None:
     frames = regions(3, 4, 8, seed=5)
-    for matrix in chamfer_both(frames, frames):
+    for matrix in compare_both_ways(frames, frames):
         assert torch.allclose(matrix.diagonal(), torch.ones(3), atol=1e-6)
         assert matrix.max() <= 1 + 1e-6
 
@@ -153,16 +153,15 @@ def learner(
 ) -> tuple[WholeSource, Backbone, Noted]:
     noted = Noted(clips)
     own = {name: settings.pop(name) for name in ("targets", "same", "twin") if name in settings}
-    student = new_student(backbone(), CPU)
+    student = copy_for_training(backbone(), CPU)
     source = WholeSource(
         noted,
-        learning_regions(student, whitening(), torch.float32),
+        make_region_extractor(student, whitening(), torch.float32),
         Encoder(backbone(), whitening(), device=CPU, micro_batch=64),
+        DataConfig(**{"batch": 4, **settings}),
         views=views,
         settings=BackboneConfig(rate=1.0, **own),
-        batch=settings.pop("batch", 4),
         seed=seed,
-        **settings,
     )
     noted.calls.clear()
     return source, student, noted
@@ -172,11 +171,11 @@ def source_plan(source: WholeSource, clips: Noted) -> Any:
     """The plan of the first step, drawn again."""
     drawn = clips.calls[0]
     length = 2 * source.views.frames
-    half = [int(clips.lengths[video]) // source.parts for video, _ in drawn]
+    half = [int(clips.lengths[video]) // source.data.parts for video, _ in drawn]
     shapes = [(min(length, count), 112, 112) for count in half]
-    if source.parts == 2:  # the second half of an odd number is the longer one
+    if source.data.parts == 2:  # the second half of an odd number is the longer one
         shapes = [(min(length, (9 + part) // 2), 112, 112) for part in (0, 1)] * (len(drawn) // 2)
-    return draw_plan(shapes, source.views, seed_of(source.seed, 2, 0))
+    return draw_plan(shapes, source.views, derive_seed(source.seed, 2, 0))
 
 
 def test_gradients_reach_the_first_layer_and_the_master_is_left_alone() -> None:
@@ -270,12 +269,12 @@ def recognised(network: Backbone, model: VideoSimilarity | None, clips: ClipSet)
     """How much more alike a frame is to its noisy self than to the others, on average."""
     pictures = torch.stack([frames[0].permute(2, 0, 1) for frames in clips.frames])
     noise = 90 * torch.randn(pictures.shape, generator=torch.Generator().manual_seed(3))
-    describe = learning_regions(network, whitening(), torch.float32)
+    describe = make_region_extractor(network, whitening(), torch.float32)
     with torch.no_grad():
         both = [describe(each.clamp(0, 255).to(torch.uint8)) for each in (pictures + noise, pictures)]
         if model is not None:
             both = [model.describe(each).as_subclass(Tensor) for each in both]
-        matrix = chamfer_both(*both)[0]
+        matrix = compare_both_ways(*both)[0]
     others = (matrix.sum(1) - matrix.diagonal()) / (len(matrix) - 1)
     return float((matrix.diagonal() - others).mean())
 
@@ -347,14 +346,14 @@ def test_a_running_mean_by_hand() -> None:
     mean, new = torch.nn.Linear(1, 1, bias=False), torch.nn.Linear(1, 1, bias=False)
     for module, value in ((mean, 1.0), (new, 3.0)):
         torch.nn.init.constant_(module.weight, value)
-    average_into(mean, new, keep=0.75)
+    update_mean(mean, new, keep=0.75)
     assert mean.weight.item() == pytest.approx(1.5)
 
 
 def test_staying_needs_what_was() -> None:
     model = VideoSimilarity(settings().similarity)
     with pytest.raises(DataError, match="made of its frames before"):
-        stay_loss(model, Batch(torch.zeros(2, 1, 1, 16), torch.zeros(2, 1).long()))
+        compute_stay_loss(model, Batch(torch.zeros(2, 1, 1, 16), torch.zeros(2, 1).long()))
 
 
 # --- stages ------------------------------------------------------------------------------------------------------
@@ -409,4 +408,4 @@ def test_figures_of_an_old_backbone_are_refused() -> None:
     config = settings("validation.features=x.safetensors")
     base = load("lite-untrained")
     with pytest.raises(ConfigError, match="made by the backbone as it was"):
-        whole_source(config, noise_clips(4), base, new_student(base.extractor.backbone, CPU), CPU)
+        make_whole_source(config, noise_clips(4), base, copy_for_training(base.extractor.backbone, CPU), CPU)

@@ -10,10 +10,9 @@ Shapes: Q queries, N candidates, P positive video pairs, Tq and Tt frames of que
 - A query may have any number of positives. Queries without positives are left out of the mean (only `SSHN`, which has
   no use for positives, counts them). If nothing is left the loss is 0, still part of the graph.
 - Everything is computed in float32 whatever the autocast, and in float64 for float64 scores.
-- `ShapeError` and `DataError` for unusable inputs (NaN is never replaced), `ConfigError` for unusable settings, both
-  from `hapvr.errors`.
+- `ShapeError` and `DataError` for unusable inputs (NaN is never replaced), `ConfigError` for unusable settings.
 
-Of HAP-VR: `QuadLinearAP`, `FrameQuadLinearAP`, `InfoNCE`, `SSHN`, `RangePenalty`. Its rivals: point-wise
+Of HAP-VR: `QuadLinearAP`, `FrameQuadLinearAP`, `InfoNCE`, `SSHN`, `RangePenalty`. Those it is compared with: point-wise
 `MeanAbsolute`, `MeanSquared`; pair-wise `Contrastive`, `Triplet`, `Circle`; list-wise `FastAP`, `DirAP`, `BlackBoxAP`,
 `SmoothAP`. `WeightedLosses` adds terms by a recipe; `hapvr_losses` is the paper's.
 """
@@ -29,7 +28,7 @@ from hapvr.losses.mean_absolute import MeanAbsolute
 from hapvr.losses.mean_squared import MeanSquared
 from hapvr.losses.quad_linear_ap import QuadLinearAP, quad_linear
 from hapvr.losses.range_penalty import RangePenalty
-from hapvr.losses.recipe import HAPVR_WEIGHTS, LossInputs, LossValues, Term, WeightedLosses, hapvr_losses
+from hapvr.losses.recipe import HAPVR_WEIGHTS, TERMS, LossInputs, LossValues, Term, WeightedLosses, hapvr_losses
 from hapvr.losses.smooth_ap import SmoothAP
 from hapvr.losses.sshn import SSHN
 from hapvr.losses.triplet import Triplet
@@ -37,6 +36,7 @@ from hapvr.losses.triplet import Triplet
 __all__ = [
     "HAPVR_WEIGHTS",
     "SSHN",
+    "TERMS",
     "BlackBoxAP",
     "Circle",
     "Contrastive",

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hapvr.losses._base import ScoreLoss
-from hapvr.losses._inputs import non_negative_setting, positive_setting
+from hapvr.losses._base import ScoreLoss, check_number
 
 
 class BlackBoxAP(ScoreLoss):
@@ -28,8 +27,7 @@ class BlackBoxAP(ScoreLoss):
     Equal y: negatives before positives, then by column; so the order of clips does not change the loss, and can change
     the gradient only among equal entries of one kind.
 
-    Scores in [0, 1] (only differences count). Queries without a positive are left out; if none is left the loss is 0.
-    A query without negatives counts with 0. `ConfigError` unless strength > 0 and margin >= 0.
+    Only differences of scores count. A query without negatives counts with 0. strength > 0, margin >= 0.
 
     Example: .6(-) .5(+): the positive is second of two, AP = 1/2. g = 1/4 lifts it to .5 + 4/4, the first rank: its
     gradient is -(2 - 1) / 4, the negative's the opposite.
@@ -44,11 +42,10 @@ class BlackBoxAP(ScoreLoss):
 
     def __init__(self, strength: float = 4.0, margin: float = 0.0) -> None:
         super().__init__()
-        self.strength = positive_setting(strength, "BlackBoxAP: strength")
-        self.margin = non_negative_setting(margin, "BlackBoxAP: margin")
+        self.strength = check_number(strength, "BlackBoxAP: strength", above=0)
+        self.margin = check_number(margin, "BlackBoxAP: margin")
 
-    def value(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """See `ScoreLoss.value`."""
+    def _compute(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         shifted = scores + self.margin / 2 * (negative.to(scores.dtype) - positive.to(scores.dtype))
         risk: Tensor = _RankingRisk.apply(shifted, positive, negative, self.strength)  # type: ignore[no-untyped-call]  # [Q]
         return risk.sum() / positive.any(1).sum().clamp(min=1)

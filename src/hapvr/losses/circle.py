@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from hapvr.losses._base import ScoreLoss
-from hapvr.losses._inputs import non_negative_setting, positive_setting
+from hapvr.losses._base import ScoreLoss, check_number
 
 
 class Circle(ScoreLoss):
@@ -19,8 +18,7 @@ class Circle(ScoreLoss):
     Since the weights are held constant the gradient is not the derivative of the value. Defaults are the paper's first
     setting (margin .25, scale 256).
 
-    Scores in [0, 1]: positives are drawn to 1 and negatives to 0. Queries without a positive are left out; if none is
-    left the loss is 0. A query without negatives counts with 0. `ConfigError` unless margin >= 0 and scale > 0.
+    Positives are drawn to 1 and negatives to 0. A query without negatives counts with 0. margin >= 0, scale > 0.
 
     Example: with margin .25 a positive at .75 and a negative at .25 stand exactly at their borders: log(1 + 1 * 1).
 
@@ -32,11 +30,10 @@ class Circle(ScoreLoss):
 
     def __init__(self, margin: float = 0.25, scale: float = 256.0) -> None:
         super().__init__()
-        self.margin = non_negative_setting(margin, "Circle: margin")
-        self.scale = positive_setting(scale, "Circle: scale")
+        self.margin = check_number(margin, "Circle: margin")
+        self.scale = check_number(scale, "Circle: scale", above=0)
 
-    def value(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """See `ScoreLoss.value`."""
+    def _compute(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         counted = positive.any(1).sum().clamp(min=1)
         both = positive.any(1) & negative.any(1)
         scores, positive, negative = scores[both], positive[both], negative[both]  # [q, N]

@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hapvr.errors import ConfigError
-from hapvr.losses._base import ScoreLoss
-from hapvr.losses._inputs import non_negative_setting
+from hapvr.losses._base import ScoreLoss, check_number
 
 
 class Contrastive(ScoreLoss):
@@ -19,8 +18,7 @@ class Contrastive(ScoreLoss):
     With the distance 1 - s this is the original, twice over, except that positives and negatives are averaged apart:
     one positive among a hundred negatives would not be felt otherwise.
 
-    Scores in [0, 1]. Queries without a positive are left out; if none is left the loss is 0. A query without negatives
-    counts with its first term. `ConfigError` unless 0 <= margin < 1.
+    A query without negatives counts with its first term. 0 <= margin < 1.
 
     Example: positive .9, negatives .7 and .3, margin .5: .1^2 + (.2^2 + 0) / 2.
 
@@ -32,12 +30,11 @@ class Contrastive(ScoreLoss):
 
     def __init__(self, margin: float = 0.5) -> None:
         super().__init__()
-        self.margin = non_negative_setting(margin, "Contrastive: margin")
+        self.margin = check_number(margin, "Contrastive: margin")
         if self.margin >= 1:
             raise ConfigError(f"Contrastive: margin must be below 1, where positives are pulled to; got {margin!r}.")
 
-    def value(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """See `ScoreLoss.value`."""
+    def _compute(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         pull = ((1 - scores).square() * positive).sum(1) / positive.sum(1).clamp(min=1)  # [Q]
         push = (F.relu(scores - self.margin).square() * negative).sum(1) / negative.sum(1).clamp(min=1)
         counted = positive.any(1)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from hapvr.losses._base import ScoreLoss
-from hapvr.losses._histogram import binned_ap_risk
-from hapvr.losses._inputs import count_setting
+from hapvr.losses._base import ScoreLoss, check_count
+from hapvr.losses.fast_ap import compute_binned_ap_loss
 
 
 class DirAP(ScoreLoss):
@@ -21,9 +20,7 @@ class DirAP(ScoreLoss):
     On a score matrix this is the formula of `FastAP`, written as precision times gain in recall: DirAP(b + 1) equals
     FastAP(b). The papers differ in what surrounds it (here very large batches) and in the number of bins.
 
-    Scores in [0, 1]: `DataError` if one is outside by more than .001, clamped within. Queries without a positive are
-    left out; if none is left the loss is 0. A query without negatives counts with 0. A score exactly at a centre has
-    no gradient. `ConfigError` unless bins is a whole number of at least 2.
+    Scores and queries without negatives as in `FastAP`; a score exactly at a centre has no gradient. bins >= 2.
 
     Example: bins=3, centres 1, .5, 0; 1(-) and .75(+). At 1: p = P = .5, A = 1.5. At .5: p = .5, P = 1, A = 2.
     AP = .5 * (1/3) + .5 * (1/2) = 5/12.
@@ -36,8 +33,7 @@ class DirAP(ScoreLoss):
 
     def __init__(self, bins: int = 20) -> None:
         super().__init__()
-        self.bins = count_setting(bins, "DirAP: bins", least=2)
+        self.bins = check_count(bins, "DirAP: bins", min_value=2)
 
-    def value(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """See `ScoreLoss.value`."""
-        return binned_ap_risk(scores, positive, negative, centres=self.bins)
+    def _compute(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        return compute_binned_ap_loss(scores, positive, negative, centres=self.bins)

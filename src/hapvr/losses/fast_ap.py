@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from hapvr.losses._base import ScoreLoss
-from hapvr.losses._histogram import binned_ap_risk
-from hapvr.losses._inputs import count_setting
+from hapvr.losses._base import ScoreLoss, check_count, clamp_to_unit_range
 
 
 class FastAP(ScoreLoss):
@@ -19,9 +19,8 @@ class FastAP(ScoreLoss):
 
     The original bins squared distances d^2 in [0, 4] of unit vectors; with s = 1 - d^2 / 4 it is the same.
 
-    Scores in [0, 1]: `DataError` if one is outside by more than .001, clamped within. Queries without a positive are
-    left out; if none is left the loss is 0. A query without negatives counts with 0. A score exactly at an edge has no
-    gradient. `ConfigError` unless bins is a whole number of at least 1.
+    `DataError` for a score outside [0, 1] by more than .001; a lesser excess is clamped. A query without negatives
+    counts with 0. A score exactly at an edge has no gradient. bins >= 1.
 
     Example: bins=1, edges 1 and 0; .75(+) and .25(-). At 1: p = P = .75, A = 1. At 0: p = .25, P = 1, A = 2.
     AP = .75 * .75 + .25 * .5 = .6875.
@@ -34,8 +33,27 @@ class FastAP(ScoreLoss):
 
     def __init__(self, bins: int = 10) -> None:
         super().__init__()
-        self.bins = count_setting(bins, "FastAP: bins", least=1)
+        self.bins = check_count(bins, "FastAP: bins", min_value=1)
 
-    def value(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """See `ScoreLoss.value`."""
-        return binned_ap_risk(scores, positive, negative, centres=self.bins + 1)
+    def _compute(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        return compute_binned_ap_loss(scores, positive, negative, centres=self.bins + 1)
+
+
+def compute_binned_ap_loss(scores: Tensor, positive: Tensor, negative: Tensor, *, centres: int) -> Tensor:
+    """1 - AP of the ranking by bins, averaged over the queries that have a positive; for `FastAP` and `DirAP`.
+
+    Every score is shared between the two nearest of `centres` points from 1 down to 0, in proportion to nearness. With
+    p_m, a_m the weight of positives and of all entries at centre m and P_m, A_m their running sums from the top,
+    AP = sum_m p_m P_m / A_m / (number of positives).
+    """
+    used = positive | negative
+    place = (1 - clamp_to_unit_range(scores, used)) * (centres - 1)  # [Q, N], 0 at the top centre
+    points = torch.arange(centres, dtype=scores.dtype, device=scores.device)
+    share = F.relu(1 - (place.unsqueeze(2) - points).abs())  # [Q, N, centres]
+    relevant = (share * positive.unsqueeze(2)).sum(1)  # [Q, centres]
+    everything = (share * used.unsqueeze(2)).sum(1)
+    # Where nothing has been met yet both sums are 0, and so is the term.
+    precision = relevant.cumsum(1) / everything.cumsum(1).clamp(min=torch.finfo(scores.dtype).tiny)
+    count = positive.sum(1)  # [Q]
+    ap = (relevant * precision).sum(1) / count.clamp(min=1)
+    return ((1 - ap) * (count > 0)).sum() / (count > 0).sum().clamp(min=1)

@@ -7,15 +7,8 @@ from torch import Tensor
 
 from hapvr.checks import require_finite, require_mask, require_tensor
 from hapvr.errors import DataError
-from hapvr.losses._base import Loss
-from hapvr.losses._inputs import (
-    full_precision,
-    non_negative_setting,
-    positive_setting,
-    require_flags,
-    without_autocast,
-)
-from hapvr.losses.quad_linear_ap import weighted_risk
+from hapvr.losses._base import Loss, check_number, disable_autocast, require_flags, to_full_precision
+from hapvr.losses.quad_linear_ap import sum_weighted_risk
 
 
 class FrameQuadLinearAP(Loss):
@@ -32,7 +25,7 @@ class FrameQuadLinearAP(Loss):
     What counts: query frames that are real and have a positive; pairs that have such a frame and at least 2 real
     target frames. What does not count contributes nothing and is not averaged over; if no pair is left the loss is 0.
     A frame without negatives counts with 0. Labels outside the masks are dropped; padded cells may hold anything.
-    `DataError` if a real cell is both positive and negative. `ConfigError` unless delta > 0 and rho >= 0.
+    `DataError` if a real cell is both positive and negative. delta > 0, rho >= 0.
 
     Example: one pair, one query frame, the row .9(+) .8(-) .7(+) .5(neither): .3, as in `QuadLinearAP`.
 
@@ -46,8 +39,8 @@ class FrameQuadLinearAP(Loss):
 
     def __init__(self, delta: float = 0.05, rho: float = 5.0) -> None:
         super().__init__()
-        self.delta = positive_setting(delta, "FrameQuadLinearAP: delta")
-        self.rho = non_negative_setting(rho, "FrameQuadLinearAP: rho")
+        self.delta = check_number(delta, "FrameQuadLinearAP: delta", above=0)
+        self.rho = check_number(rho, "FrameQuadLinearAP: rho")
 
     def forward(
         self,
@@ -82,15 +75,15 @@ class FrameQuadLinearAP(Loss):
         require_finite(matrices, "frame_matrices")
         # Ranking a single target frame says nothing.
         real = real & (real.any(1).sum(1) >= 2).view(-1, 1, 1)
-        with without_autocast(matrices):
-            return self._value(full_precision(matrices), positive & real, negative & real)
+        with disable_autocast(matrices):
+            return self._compute(to_full_precision(matrices), positive & real, negative & real)
 
-    def _value(self, matrices: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    def _compute(self, matrices: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         count = positive.sum(2)  # [P, Tq]
         frames = (count > 0).sum(1, keepdim=True)  # [P, 1]
         pairs = (frames > 0).sum()
         weight = (count > 0).to(matrices.dtype) / (count * frames * pairs).clamp(min=1)
-        return weighted_risk(
+        return sum_weighted_risk(
             matrices.flatten(0, 1),
             positive.flatten(0, 1),
             negative.flatten(0, 1),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from hapvr.losses._base import ScoreLoss
-from hapvr.losses._inputs import leads, positive_setting, weight_of_positives
+from hapvr.losses._base import ScoreLoss, check_number, compute_leads, weigh_queries
 
 
 class InfoNCE(ScoreLoss):
@@ -17,8 +16,7 @@ class InfoNCE(ScoreLoss):
 
     Each positive meets the negatives alone: other positives are not in its denominator.
 
-    Scores in [0, 1] (only differences count). Queries without a positive are left out; if none is left the loss is 0.
-    A query without negatives counts with 0. `ConfigError` unless temperature > 0.
+    Only differences of scores count. A query without negatives counts with 0. temperature > 0.
 
     Example: a positive and a negative of equal score: log 2.
 
@@ -30,13 +28,12 @@ class InfoNCE(ScoreLoss):
 
     def __init__(self, temperature: float = 0.03) -> None:
         super().__init__()
-        self.temperature = positive_setting(temperature, "InfoNCE: temperature")
+        self.temperature = check_number(temperature, "InfoNCE: temperature", above=0)
 
-    def value(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """See `ScoreLoss.value`."""
+    def _compute(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         query, column = positive.nonzero(as_tuple=True)  # [M]
-        lead = leads(scores, query, column) / self.temperature  # [M, N]
+        lead = compute_leads(scores, query, column) / self.temperature  # [M, N]
         lead = lead.masked_fill(~negative[query], float("-inf"))
         # The added column is the positive itself, log e(s_i) / e(s_i) = 0: no row is ever empty.
         surprise = F.pad(lead, (0, 1)).logsumexp(1)  # [M]
-        return (weight_of_positives(positive, scores.dtype)[query] * surprise).sum()
+        return (weigh_queries(positive, scores.dtype)[query] * surprise).sum()

@@ -11,10 +11,8 @@ class MeanAbsolute(ScoreLoss):
     """The mean of |s - y|, y = 1 for positives and 0 for negatives (MAE in Table 2 of HAP-VR, arXiv:2407.15566).
 
     The mean is over all entries that are not ignored, of the queries that have a positive. Each entry weighs the same,
-    so with one positive among a hundred negatives the negatives make the loss.
-
-    Scores in [0, 1]. Queries without a positive are left out; if none is left the loss is 0. A query without negatives
-    counts with its positives.
+    so with one positive among a hundred negatives the negatives make the loss. A query without negatives counts with
+    its positives.
 
     Example: .9(+) and .3(-): (.1 + .3) / 2.
 
@@ -24,7 +22,6 @@ class MeanAbsolute(ScoreLoss):
         0.2
     """
 
-    def value(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """See `ScoreLoss.value`."""
+    def _compute(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         used = (positive | negative) & positive.any(1, keepdim=True)
         return ((scores - positive.to(scores.dtype)).abs() * used).sum() / used.sum().clamp(min=1)

@@ -6,10 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from hapvr.checks import shape_of
-from hapvr.errors import ShapeError
-from hapvr.losses._base import ScoreLoss
-from hapvr.losses._inputs import full_precision, leads, non_negative_setting, positive_setting, weight_of_positives
+from hapvr.losses._base import ScoreLoss, check_number, compute_leads, require_floats, to_full_precision, weigh_queries
 
 # Differences held at once. Beyond it the rows are computed in parts, and again in the backward pass.
 _CELLS = 2**22
@@ -22,15 +19,14 @@ def quad_linear(x: Tensor, delta: float) -> Tensor:
 
     It bounds the step H(x) = [x > 0] from above, is convex and continuously differentiable, never decreases, and its
     slope is 2/delta on every wrongly ranked pair, however wrong. x of any shape; computed in float32, or in float64
-    if x is. `ConfigError` unless delta > 0. Reference: HAP-VR, arXiv:2407.15566.
+    if x is. delta > 0.
 
         >>> import torch
         >>> quad_linear(torch.tensor([-.2, -.1, -.05, 0., .1]), delta=.1)
         tensor([0.0000, 0.0000, 0.2500, 1.0000, 3.0000])
     """
-    if not isinstance(x, Tensor) or not x.is_floating_point():
-        raise ShapeError(f"x must be a floating-point tensor, got {getattr(x, 'dtype', shape_of(x))}.")
-    height = (full_precision(x) / positive_setting(delta, "delta") + 1).clamp(min=0)
+    require_floats(x, "x")
+    height = (to_full_precision(x) / check_number(delta, "delta", above=0) + 1).clamp(min=0)
     return torch.where(height < 1, height * height, 2 * height - 1)
 
 
@@ -46,9 +42,8 @@ class QuadLinearAP(ScoreLoss):
     rho <= 1 the loss is at least 1 - AP (equal scores counted in the positive's favour); a larger rho divides wrong(i)
     by more than the positives above and the bound is lost.
 
-    Scores in [0, 1] (only differences count). Queries without a positive are left out; if none is left the loss is 0.
-    A query without negatives counts with 0. Give each clip's own score as ignored; the authors' code counts a clip as
-    its own positive: for that, mark it relevant and do not ignore it. `ConfigError` unless delta > 0 and rho >= 0.
+    Only differences of scores count. A query without negatives counts with 0. Ignore each clip's own score. (The
+    authors' code counts a clip as its own positive: for that, mark it relevant.) delta > 0, rho >= 0.
 
     Example: scores .9(+) .8(-) .7(+) with delta=.1, rho=1. The first positive leads by delta: 0 wrong. The second has
     one positive above it and R-(.1) = 3: 3 / (2 + 3). The mean is .3.
@@ -61,22 +56,21 @@ class QuadLinearAP(ScoreLoss):
 
     def __init__(self, delta: float = 0.05, rho: float = 0.10) -> None:
         super().__init__()
-        self.delta = positive_setting(delta, "QuadLinearAP: delta")
-        self.rho = non_negative_setting(rho, "QuadLinearAP: rho")
+        self.delta = check_number(delta, "QuadLinearAP: delta", above=0)
+        self.rho = check_number(rho, "QuadLinearAP: rho")
 
-    def value(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """See `ScoreLoss.value`."""
-        weight = weight_of_positives(positive, scores.dtype)
-        return weighted_risk(scores, positive, negative, weight, delta=self.delta, rho=self.rho)
+    def _compute(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        weight = weigh_queries(positive, scores.dtype)
+        return sum_weighted_risk(scores, positive, negative, weight, delta=self.delta, rho=self.rho)
 
 
-def weighted_risk(
+def sum_weighted_risk(
     scores: Tensor, positive: Tensor, negative: Tensor, weight: Tensor, *, delta: float, rho: float
 ) -> Tensor:
     """The sum over positives of wrong / (above + wrong), each times the weight of its query; weight is [Q]."""
 
     def part(scores: Tensor, query: Tensor, column: Tensor) -> Tensor:
-        lead = leads(scores, query, column)  # [m, N]
+        lead = compute_leads(scores, query, column)  # [m, N]
         above = 1 + rho * ((lead > 0) & positive[query]).sum(1, dtype=lead.dtype)  # [m]
         wrong = (quad_linear(lead, delta) * negative[query]).sum(1)  # [m]
         return (weight[query] * wrong / (above + wrong)).sum()

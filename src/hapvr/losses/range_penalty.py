@@ -8,8 +8,7 @@ from torch import Tensor
 
 from hapvr.checks import require_finite, shape_of
 from hapvr.errors import ShapeError
-from hapvr.losses._base import Loss
-from hapvr.losses._inputs import full_precision, without_autocast
+from hapvr.losses._base import Loss, disable_autocast, require_floats, to_full_precision
 
 
 class RangePenalty(Loss):
@@ -31,20 +30,16 @@ class RangePenalty(Loss):
 
     def forward(self, raw: Tensor, mask: Tensor | None = None) -> Tensor:
         """The penalty, a scalar. raw: any shape; mask: bool, True = real, of raw's shape or broadcast to it."""
-        if not isinstance(raw, Tensor) or not raw.is_floating_point():
-            raise ShapeError(f"raw must be a floating-point tensor, got {getattr(raw, 'dtype', shape_of(raw))}.")
+        require_floats(raw, "raw")
         if mask is not None:
-            _require_fitting(mask, raw)
-            raw = raw.masked_fill(~mask, 0)
+            if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+                kind = getattr(mask, "dtype", shape_of(mask))
+                raise ShapeError(f"mask must be a bool tensor, True = real; got {kind}.")
+            try:
+                raw = raw.masked_fill(~mask.expand(raw.shape), 0)
+            except RuntimeError:
+                raise ShapeError(f"mask {shape_of(mask)} cannot be broadcast to raw's shape {shape_of(raw)}.") from None
         require_finite(raw, "raw")
-        with without_autocast(raw):
-            raw = full_precision(raw)
+        with disable_autocast(raw):
+            raw = to_full_precision(raw)
             return (F.relu(raw - 1) + F.relu(-1 - raw)).sum()
-
-
-def _require_fitting(mask: Tensor, raw: Tensor) -> None:
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        raise ShapeError(f"mask must be a bool tensor, True = real; got {getattr(mask, 'dtype', shape_of(mask))}.")
-    sizes = zip(reversed(mask.shape), reversed(raw.shape), strict=False)
-    if mask.ndim > raw.ndim or any(m not in (1, r) for m, r in sizes):
-        raise ShapeError(f"mask {shape_of(mask)} cannot be broadcast to raw's shape {shape_of(raw)}.")

@@ -2,56 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
-from hapvr.losses._inputs import non_negative_setting
+from hapvr.losses._base import check_number
+from hapvr.losses.black_box_ap import BlackBoxAP
+from hapvr.losses.circle import Circle
+from hapvr.losses.contrastive import Contrastive
+from hapvr.losses.dir_ap import DirAP
+from hapvr.losses.fast_ap import FastAP
 from hapvr.losses.frame_quad_linear_ap import FrameQuadLinearAP
 from hapvr.losses.infonce import InfoNCE
+from hapvr.losses.mean_absolute import MeanAbsolute
+from hapvr.losses.mean_squared import MeanSquared
 from hapvr.losses.quad_linear_ap import QuadLinearAP
 from hapvr.losses.range_penalty import RangePenalty
+from hapvr.losses.smooth_ap import SmoothAP
 from hapvr.losses.sshn import SSHN
+from hapvr.losses.triplet import Triplet
 
 HAPVR_WEIGHTS: Mapping[str, float] = {"frame_ap": 6.0, "video_ap": 4.0, "infonce": 1.0, "sshn": 3.0, "range": 1.0}
 """The weights of the paper's terms (lambda_f, lambda_v, 1, lambda_s, r): their only home."""
 
+TERMS: Mapping[str, tuple[type[nn.Module], str]] = {
+    "frame_ap": (FrameQuadLinearAP, "frame"),
+    "video_ap": (QuadLinearAP, "video"),
+    "infonce": (InfoNCE, "video"),
+    "sshn": (SSHN, "self"),
+    "range": (RangePenalty, "range"),
+    "mae": (MeanAbsolute, "video"),
+    "mse": (MeanSquared, "video"),
+    "contrastive": (Contrastive, "video"),
+    "triplet": (Triplet, "video"),
+    "circle": (Circle, "video"),
+    "fast_ap": (FastAP, "video"),
+    "dir_ap": (DirAP, "video"),
+    "black_box_ap": (BlackBoxAP, "video"),
+    "smooth_ap": (SmoothAP, "video"),
+    "event_ap": (QuadLinearAP, "event"),
+    "instant_ap": (QuadLinearAP, "instant"),
+    "instant_infonce": (InfoNCE, "instant"),
+}
+"""The names that a recipe may give to its terms: the loss and the level it works at."""
+
+# The inputs that the losses of a level take: by place, and by keyword.
+_LEVELS: Mapping[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
+    "video": (("scores", "relevance"), {"ignore": "ignore"}),
+    "self": (("scores", "relevance"), {"self_scores": "self_scores", "ignore": "ignore"}),
+    "frame": (
+        ("frame_matrices", "frame_positive", "frame_negative"),
+        {"query_mask": "frame_query_mask", "target_mask": "frame_target_mask"},
+    ),
+    "range": (("raw", "raw_mask"), {}),
+    "event": (("scores", "event_relevance"), {"ignore": "event_ignore"}),
+    "instant": (("instant_scores", "instant_relevance"), {"ignore": "instant_ignore"}),
+}
+_OPTIONAL = ("ignore", "mask")  # how the inputs end that may be left out
+
 
 @dataclass(frozen=True, eq=False)
 class LossInputs:
-    """All that one training step has to show to its losses. What no term of the recipe reads may be left out.
+    """All that one training step has to show to its losses. What no term of the recipe reads may be left out."""
 
-    scores, relevance, ignore [Q, N]: scores in [0, 1] (float) and labels (bool), for the levels "video" and "self".
-    self_scores [Q]: the score of each query clip with itself, in [0, 1], for the level "self".
-    frame_matrices, frame_positive, frame_negative [P, Tq, Tt]: frame similarities and labels of the P positive pairs,
-    with frame_query_mask [P, Tq] and frame_target_mask [P, Tt] (True = real), for the level "frame".
-    raw, raw_mask: the outputs of psi before they are cut to [-1, 1], and the real ones, for the level "range".
-    event_relevance, event_ignore [Q, N]: a wider relevance of the same scores, footage of one event, for "event".
-    instant_scores, instant_relevance, instant_ignore [F, G]: similarities of single frames of all clips, in [0, 1], and
-    which of them show the same instant, for the level "instant".
-    """
-
-    scores: Tensor | None = None
-    relevance: Tensor | None = None
-    ignore: Tensor | None = None
-    self_scores: Tensor | None = None
-    frame_matrices: Tensor | None = None
-    frame_positive: Tensor | None = None
-    frame_negative: Tensor | None = None
-    frame_query_mask: Tensor | None = None
-    frame_target_mask: Tensor | None = None
-    raw: Tensor | None = None
-    raw_mask: Tensor | None = None
-    event_relevance: Tensor | None = None
-    event_ignore: Tensor | None = None
-    instant_scores: Tensor | None = None
-    instant_relevance: Tensor | None = None
-    instant_ignore: Tensor | None = None
+    # Levels "video" and "self".
+    scores: Tensor | None = None  # [Q, N] in [0, 1]
+    relevance: Tensor | None = None  # bool [Q, N]
+    ignore: Tensor | None = None  # bool [Q, N]; optional, as are all masks
+    self_scores: Tensor | None = None  # [Q], the score of each query clip with itself; "self" alone
+    # Level "frame": the P positive pairs.
+    frame_matrices: Tensor | None = None  # [P, Tq, Tt] frame similarities
+    frame_positive: Tensor | None = None  # bool [P, Tq, Tt]
+    frame_negative: Tensor | None = None  # bool [P, Tq, Tt]
+    frame_query_mask: Tensor | None = None  # bool [P, Tq], True = real
+    frame_target_mask: Tensor | None = None  # bool [P, Tt], True = real
+    # Level "range": psi's outputs before they are cut to [-1, 1].
+    raw: Tensor | None = None  # any shape
+    raw_mask: Tensor | None = None  # bool, True = real
+    # Level "event": a wider relevance of the same scores, footage of one event.
+    event_relevance: Tensor | None = None  # bool [Q, N]
+    event_ignore: Tensor | None = None  # bool [Q, N]
+    # Level "instant": single frames of all clips, and which of them show the same instant.
+    instant_scores: Tensor | None = None  # [F, G] in [0, 1]
+    instant_relevance: Tensor | None = None  # bool [F, G]
+    instant_ignore: Tensor | None = None  # bool [F, G]
 
 
 class LossValues(NamedTuple):
@@ -61,44 +100,13 @@ class LossValues(NamedTuple):
     terms: dict[str, Tensor]
 
 
-class _Level(NamedTuple):
-    """What a level's losses are called with: the inputs that must be there, and the call."""
-
-    needs: tuple[str, ...]
-    call: Callable[[nn.Module, LossInputs], Tensor]
-
-
-def _frame(loss: nn.Module, x: LossInputs) -> Tensor:
-    masks = {"query_mask": x.frame_query_mask, "target_mask": x.frame_target_mask}
-    return cast(Tensor, loss(x.frame_matrices, x.frame_positive, x.frame_negative, **masks))
-
-
-_LEVELS: Mapping[str, _Level] = {
-    "video": _Level(("scores", "relevance"), lambda loss, x: loss(x.scores, x.relevance, ignore=x.ignore)),
-    "self": _Level(
-        ("scores", "relevance", "self_scores"),
-        lambda loss, x: loss(x.scores, x.relevance, self_scores=x.self_scores, ignore=x.ignore),
-    ),
-    "frame": _Level(("frame_matrices", "frame_positive", "frame_negative"), _frame),
-    "range": _Level(("raw",), lambda loss, x: loss(x.raw, x.raw_mask)),
-    "event": _Level(
-        ("scores", "event_relevance"), lambda loss, x: loss(x.scores, x.event_relevance, ignore=x.event_ignore)
-    ),
-    "instant": _Level(
-        ("instant_scores", "instant_relevance"),
-        lambda loss, x: loss(x.instant_scores, x.instant_relevance, ignore=x.instant_ignore),
-    ),
-}
-
-
 @dataclass(frozen=True, eq=False)
 class Term:
-    """One loss of a recipe, its weight, and the level it works at.
+    """One loss of a recipe, its weight (at least 0), and the level it works at.
 
     level: "video" for `loss(scores, relevance, ignore=...)`, "self" for those that also take `self_scores`, "frame"
     for losses of frame matrices, "range" for those of psi's raw outputs, "event" and "instant" for losses called as
-    those of "video", on the wider relevance and on single frames. `ConfigError` for another level, and unless the
-    weight is a finite number of at least 0.
+    those of "video", on the wider relevance and on single frames.
     """
 
     loss: nn.Module
@@ -108,7 +116,7 @@ class Term:
     def __post_init__(self) -> None:
         if not isinstance(self.loss, nn.Module):
             raise ConfigError(f"Term: loss must be a loss module, got {self.loss!r}. Did you pass the class? Call it.")
-        non_negative_setting(self.weight, "Term: weight")
+        check_number(self.weight, "Term: weight")
         if self.level not in _LEVELS:
             raise ConfigError(f"Term has no level {self.level!r}; {suggest(str(self.level), list(_LEVELS))}")
 
@@ -121,8 +129,6 @@ class WeightedLosses(nn.Module):
 
     Example: .9(+) and .3(-) have a mean absolute error of .2 and a squared one of .05: .2 + 2 * .05.
 
-        >>> import torch
-        >>> from hapvr.losses import MeanAbsolute, MeanSquared
         >>> recipe = WeightedLosses({"mae": Term(MeanAbsolute()), "mse": Term(MeanSquared(), weight=2.)})
         >>> inputs = LossInputs(scores=torch.tensor([[.9, .3]]), relevance=torch.tensor([[True, False]]))
         >>> total, terms = recipe(inputs)
@@ -147,34 +153,30 @@ class WeightedLosses(nn.Module):
 
     def forward(self, inputs: LossInputs) -> LossValues:
         """The weighted sum, and the value of each term. All inputs on one device."""
-        self._require_inputs(inputs)
-        values = {name: _LEVELS[term.level].call(term.loss, inputs) for name, term in self.terms.items()}
-        total = torch.stack([self.terms[name].weight * value for name, value in values.items()]).sum()
-        return LossValues(total, {name: value.detach() for name, value in values.items()})
-
-    def _require_inputs(self, inputs: LossInputs) -> None:
+        values: dict[str, Tensor] = {}
         for name, term in self.terms.items():
-            missing = [field for field in _LEVELS[term.level].needs if getattr(inputs, field) is None]
+            places, keywords = _LEVELS[term.level]
+            given = {field: getattr(inputs, field) for field in (*places, *keywords.values())}
+            missing = [field for field, value in given.items() if value is None and not field.endswith(_OPTIONAL)]
             if missing:
                 raise ConfigError(
                     f"the term '{name}' works at the level '{term.level}' and LossInputs lacks {', '.join(missing)}. "
                     "Pass them, or leave the term out of the recipe."
                 )
+            by_keyword = {keyword: given[field] for keyword, field in keywords.items()}
+            values[name] = term.loss(*(given[field] for field in places), **by_keyword)
+        total = torch.stack([self.terms[name].weight * value for name, value in values.items()]).sum()
+        return LossValues(total, {name: value.detach() for name, value in values.items()})
 
 
 def hapvr_losses() -> WeightedLosses:
     """The recipe of HAP-VR (arXiv:2407.15566; the range penalty is the public code's).
 
-    >>> {name: term.weight for name, term in hapvr_losses().terms.items()}
-    {'frame_ap': 6.0, 'video_ap': 4.0, 'infonce': 1.0, 'sshn': 3.0, 'range': 1.0}
+    >>> {name: (term.weight, term.level) for name, term in hapvr_losses().terms.items() if term.weight > 3}
+    {'frame_ap': (6.0, 'frame'), 'video_ap': (4.0, 'video')}
     """
-    losses: dict[str, tuple[nn.Module, str]] = {
-        "frame_ap": (FrameQuadLinearAP(), "frame"),
-        "video_ap": (QuadLinearAP(), "video"),
-        "infonce": (InfoNCE(), "video"),
-        "sshn": (SSHN(), "self"),
-        "range": (RangePenalty(), "range"),
-    }
-    return WeightedLosses(
-        {name: Term(loss, weight=HAPVR_WEIGHTS[name], level=level) for name, (loss, level) in losses.items()}
-    )
+    terms = {}
+    for name, weight in HAPVR_WEIGHTS.items():
+        loss, level = TERMS[name]
+        terms[name] = Term(loss(), weight, level)
+    return WeightedLosses(terms)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hapvr.losses._base import ScoreLoss
-from hapvr.losses._inputs import leads, positive_setting, weight_of_positives
+from hapvr.losses._base import ScoreLoss, check_number, compute_leads, weigh_queries
 
 
 class SmoothAP(ScoreLoss):
@@ -18,8 +17,7 @@ class SmoothAP(ScoreLoss):
 
     The slope of G vanishes on both sides, so also on badly misranked pairs: what `QuadLinearAP` mends.
 
-    Scores in [0, 1] (only differences count). Queries without a positive are left out; if none is left the loss is 0.
-    A query without negatives counts with 0. `ConfigError` unless temperature > 0.
+    Only differences of scores count. A query without negatives counts with 0. temperature > 0.
 
     Example: a positive and a negative of equal score: G(0) = .5, so 1 - 1 / 1.5.
 
@@ -31,13 +29,12 @@ class SmoothAP(ScoreLoss):
 
     def __init__(self, temperature: float = 0.01) -> None:
         super().__init__()
-        self.temperature = positive_setting(temperature, "SmoothAP: temperature")
+        self.temperature = check_number(temperature, "SmoothAP: temperature", above=0)
 
-    def value(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """See `ScoreLoss.value`."""
+    def _compute(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         query, column = positive.nonzero(as_tuple=True)  # [M]
-        step = torch.sigmoid(leads(scores, query, column) / self.temperature)  # [M, N]
+        step = torch.sigmoid(compute_leads(scores, query, column) / self.temperature)  # [M, N]
         others = positive[query].scatter(1, column.unsqueeze(1), False)
         above = 1 + (step * others).sum(1)  # [M]
         wrong = (step * negative[query]).sum(1)  # [M]
-        return (weight_of_positives(positive, scores.dtype)[query] * wrong / (above + wrong)).sum()
+        return (weigh_queries(positive, scores.dtype)[query] * wrong / (above + wrong)).sum()

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from hapvr.checks import require_finite, require_tensor, shape_of
 from hapvr.errors import ConfigError, ShapeError
-from hapvr.losses._base import Loss
-from hapvr.losses._inputs import full_precision, positive_setting, prepare, without_autocast
+from hapvr.losses._base import Loss, check_number, disable_autocast, prepare, to_full_precision
 
 
 class SSHN(Loss):
@@ -18,9 +17,9 @@ class SSHN(Loss):
 
     HAP-VR's appendix prints the maximum of 1 - s_kj, which is the easiest negative; its text and S2VS mean the hardest.
 
-    Scores in [0, 1]. Every query counts, with positives or without: they have no part in this loss. A query without
-    negatives counts with its first term; a batch without queries gives 0. Equally hard negatives share the gradient.
-    A clamped term has no gradient. `ConfigError` unless 0 < clamp < 1.
+    Every query counts, with positives or without: they have no part in this loss. A query without negatives counts with
+    its first term; a batch without queries gives 0. Equally hard negatives share the gradient. A clamped term has no
+    gradient. 0 < clamp < 1.
 
     Example: s_kk = .5, negatives .5 and .2: -log .5 - log(1 - .5) = 2 log 2.
 
@@ -32,7 +31,7 @@ class SSHN(Loss):
 
     def __init__(self, clamp: float = 1e-3) -> None:
         super().__init__()
-        self.clamp = positive_setting(clamp, "SSHN: clamp")
+        self.clamp = check_number(clamp, "SSHN: clamp", above=0)
         if self.clamp >= 1:
             raise ConfigError(f"SSHN: clamp must be below 1, where scores end; got {clamp!r}.")
 
@@ -49,10 +48,10 @@ class SSHN(Loss):
         if self_scores.device != scores.device:
             raise ShapeError(f"self_scores is on {self_scores.device} and the scores are on {scores.device}.")
         require_finite(self_scores, "self_scores")
-        with without_autocast(scores):
-            return self._value(scores, full_precision(self_scores), negative)
+        with disable_autocast(scores):
+            return self._compute(scores, to_full_precision(self_scores), negative)
 
-    def _value(self, scores: Tensor, self_scores: Tensor, negative: Tensor) -> Tensor:
+    def _compute(self, scores: Tensor, self_scores: Tensor, negative: Tensor) -> Tensor:
         # The added column keeps a batch without candidates defined.
         hardest = F.pad(scores.masked_fill(~negative, float("-inf")), (0, 1), value=float("-inf")).amax(1)  # [Q]
         hardest = hardest.masked_fill(~negative.any(1), 0)  # -log(1 - 0) = 0: no term

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from hapvr.losses._base import ScoreLoss
-from hapvr.losses._inputs import leads, non_negative_setting
+from hapvr.losses._base import ScoreLoss, check_number, compute_leads
 
 
 class Triplet(ScoreLoss):
@@ -18,8 +17,8 @@ class Triplet(ScoreLoss):
     satisfied triplets do not thin the gradient; in return the loss can rise when an easy violation is mended. The
     default margin is FaceNet's .2 on squared distances of unit vectors, brought to this scale by s = 1 - d^2 / 4.
 
-    Scores in [0, 1] (only differences count). Queries without a positive, or without negatives, form no triplet; if
-    none is violated the loss is 0. `ConfigError` unless margin >= 0.
+    Only differences of scores count. Queries without a positive, or without negatives, form no triplet; if none is
+    violated the loss is 0. margin >= 0.
 
     Example: positive .5, negatives .48, .6, .1, margin .05: violations .03 and .15.
 
@@ -31,10 +30,9 @@ class Triplet(ScoreLoss):
 
     def __init__(self, margin: float = 0.05) -> None:
         super().__init__()
-        self.margin = non_negative_setting(margin, "Triplet: margin")
+        self.margin = check_number(margin, "Triplet: margin")
 
-    def value(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """See `ScoreLoss.value`."""
+    def _compute(self, scores: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         query, column = positive.nonzero(as_tuple=True)  # [M]
-        violation = F.relu(leads(scores, query, column) + self.margin) * negative[query]  # [M, N]
+        violation = F.relu(compute_leads(scores, query, column) + self.margin) * negative[query]  # [M, N]
         return violation.sum() / (violation > 0).sum().clamp(min=1)

@@ -31,11 +31,11 @@ from hapvr.paper.ablation_tables import FORMATS, MEASURES, AblationLine, Ablatio
 from hapvr.paper.compilations import make_compilations
 from hapvr.paper.studies import NOTES, STUDIES, Row, count_kept, plan_rows, study_tables
 from hapvr.storage import sha256_bytes
-from hapvr.training.bank import Bank
-from hapvr.training.config import LossesConfig, TrainConfig, ValidationConfig, as_table, load_config, recipes
-from hapvr.training.run_folder import Report, versions
-from hapvr.training.sources import drawn_videos
-from hapvr.training.trainer import build_encoder, load_clips, new_network, shared_bank, train_from_bank
+from hapvr.training.bank import Bank, make_bank
+from hapvr.training.config import LossesConfig, TrainConfig, ValidationConfig, list_recipes, load_config, to_table
+from hapvr.training.run_folder import Report, read_versions
+from hapvr.training.sources import draw_videos
+from hapvr.training.trainer import build_encoder, load_clips, new_network, train_from_bank
 from hapvr.training.validation import Benchmark, load_benchmark
 
 LONG = 400  # frames of a compilation, where TopK keeps several columns
@@ -75,7 +75,7 @@ def ablate(
     every = [row for rows in chosen.values() for row in rows]
     if not every:
         raise ConfigError(f"none of the tables of '{study}' has a line {', '.join(map(str, sorted(lines)))}.")
-    drawn_videos(0, videos=len(bank), batch=config.data.batch, seed=0)  # refuses too few
+    draw_videos(0, videos=len(bank), batch=config.data.batch, seed=0)  # refuses too few
     framed = [row.name for row in every if "frame" in row.config.losses.build().levels]
     if framed and (bank.weak.frames is None or bank.strong.frames is None):
         raise ConfigError(f"'{framed[0]}' has the frame loss, and the bank holds no frame vectors of a teacher.")
@@ -118,7 +118,7 @@ class _Work:
         device = config.run.torch_device()
         self.bank = bank if config.bank.device == "cpu" else bank.to(device)
         self.frames = bank.weak.regions.shape[2]
-        self.bank_print, self.versions = _fingerprint_bank(bank), versions(device)
+        self.bank_print, self.versions = _fingerprint_bank(bank), read_versions(device)
         self.prints = {name: _fingerprint_benchmark(benchmark) for name, benchmark in benchmarks.items()}
 
     def complete(self, row: Row, seed: int, donor: Row) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class _Work:
 
     def _settings(self, config: TrainConfig) -> dict[str, Any]:
         """All that a network depends on."""
-        table = as_table(config)
+        table = to_table(config)
         settings = {section: table[section] for section in _TRAINED_BY}
         settings["data"] = {key: value for key, value in settings["data"].items() if key != "device"}
         settings["run"] = {"seed": config.run.seed, "precision": config.run.precision}
@@ -193,7 +193,7 @@ def _find_donors(rows: Sequence[Row], frames: int) -> dict[str, Row]:
     first: dict[str, Row] = {}
     donors = {}
     for row in rows:
-        table = as_table(row.config)
+        table = to_table(row.config)
         similarity = {key: value for key, value in table["similarity"].items() if not key.startswith("temporal")}
         seen = table | {"similarity": similarity, "kept": count_kept(row.config.similarity, frames)}
         donors[row.name] = first.setdefault(json.dumps(seen, sort_keys=True), row)
@@ -344,9 +344,9 @@ def _bank(config: TrainConfig, rows: Sequence[Row], report: Report) -> Bank:
     base = load(config.model.base)
     new_network(config, base)  # what contradicts the base is refused before any work
     clips = load_clips(config, device)
-    drawn_videos(0, videos=len(clips), batch=config.data.batch, seed=config.run.seed)
+    draw_videos(0, videos=len(clips), batch=config.data.batch, seed=config.run.seed)
     report(f"{len(clips)} videos, {len(clips.skipped)} skipped; {device}")
-    return shared_bank(config, clips, build_encoder(config, base, device), report)
+    return make_bank(clips, build_encoder(config, base, device), config, report=report)
 
 
 def _load_named(word: str) -> tuple[str, Benchmark]:
@@ -372,7 +372,7 @@ def _load_validation(config: TrainConfig) -> dict[str, Benchmark]:
 def main(words: Sequence[str]) -> int:
     """Run the study that the words name and print its tables; the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m hapvr.paper.ablations", description=f"Recipes: {', '.join(recipes())}."
+        prog="python -m hapvr.paper.ablations", description=f"Recipes: {', '.join(list_recipes())}."
     )
     parser.add_argument("study", help=f"{', '.join(STUDIES)}.")
     parser.add_argument("settings", help="a TOML file or a recipe")

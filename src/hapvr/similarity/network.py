@@ -6,7 +6,7 @@ import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hapvr import weights
 from hapvr.checks import require_finite, require_mask, shape_of
-from hapvr.config import from_mapping
+from hapvr.config import CheckedConfig, Share, Within, from_mapping
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.similarity import kernels
 from hapvr.similarity.attention import Projection, RegionAttention
@@ -26,63 +26,46 @@ from hapvr.similarity.spatial import frame_similarities
 
 Weighting = Literal["attention", "binary", "none"]
 Symmetry = Literal["none", "average", "levels"]
+KeepRate = Annotated[float, Within(0, 1, "It is a share of the targets, not a count.")]
 
 PART = "similarity"  # the name of this part in a model folder
 _CPU_CELLS, _GPU_CELLS = 1 << 18, 1 << 21  # cells of frame matrices whose psi activations are held at once
 
 
 @dataclass(frozen=True)
-class SimilarityConfig:
+class SimilarityConfig(CheckedConfig):
     """The shape of the similarity network; the defaults are HAP-VR's.
 
     `spatial="chamfer", temporal="chamfer"` is S2VS; with `weighting="none", comparator=False` it is ViSiL_f, where
     nothing is trained; `weighting="binary"` is DnS's binarised student.
     """
 
-    dims: int = 512  # of a region vector
+    dims: Annotated[int, Within(1)] = 512  # of a region vector
     projection: bool = False  # a learnt linear map of region vectors, before all else; not in the paper
     weighting: Weighting = "attention"  # what is done to region vectors before they are compared
     bits: int | None = None  # of a binarised region vector, for weighting="binary"
     spatial: Aggregation = "topk"  # regions -> frames
-    spatial_keep_rate: float = 0.10  # k_s; at 9 regions K = 1
+    spatial_keep_rate: KeepRate = 0.10  # k_s; at 9 regions K = 1
     comparator: bool = True  # psi between the two aggregations
     residual: bool = False  # psi's output is added to the matrix it sees; not in the paper
-    negative_slope: float = 1.0  # of what is below 0 behind psi: how much a frame without a match counts against
+    negative_slope: Share = 1.0  # of what is below 0 behind psi: how much a frame without a match counts against
     temporal: Aggregation = "topk"  # frames -> video
-    temporal_keep_rate: float = 0.03  # k_t; K > 1 from 200 target frames on
+    temporal_keep_rate: KeepRate = 0.03  # k_t; K > 1 from 200 target frames on
     symmetry: Symmetry = "none"  # "average": (f(q,t) + f(t,q)) / 2; "levels": both directions at each aggregation
-    min_frames: int = 8  # a shorter video is doubled until it has as many
+    min_frames: Annotated[int, Within(1)] = 8  # a shorter video is doubled until it has as many
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("weighting", get_args(Weighting)),
-            ("spatial", get_args(Aggregation)),
-            ("temporal", get_args(Aggregation)),
-            ("symmetry", get_args(Symmetry)),
-        ):
-            if (value := getattr(self, name)) not in choices:
-                raise ConfigError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")
-        for name in ("spatial_keep_rate", "temporal_keep_rate"):
-            if not isinstance(value := getattr(self, name), int | float) or not 0.0 <= value <= 1.0:
-                raise ConfigError(f"{name} must lie in 0..1, got {value!r}. It is a share of the targets, not a count.")
-        if not _is_count(self.dims):
-            raise ConfigError(f"dims must be a positive whole number, got {self.dims!r}.")
-        if (self.weighting == "binary") != _is_count(self.bits):
+        super().__post_init__()
+        if (self.weighting == "binary") != (isinstance(self.bits, int) and self.bits > 0):
             raise ConfigError(f"bits is the code length of weighting='binary' and of no other; got {self.bits!r}.")
-        for name in ("projection", "comparator", "residual"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise ConfigError(f"{name} must be true or false, got {value!r}.")
-        if self.residual and not self.comparator:
-            raise ConfigError("residual is a setting of psi, and comparator is false. Leave one of them.")
-        slope = self.negative_slope
-        if isinstance(slope, bool) or not isinstance(slope, int | float) or not 0.0 <= slope <= 1.0:
-            raise ConfigError(f"negative_slope must lie in 0..1, got {slope!r}.")
-        if slope != 1.0 and not self.comparator:
-            raise ConfigError("negative_slope is a setting of psi, and comparator is false. Leave one of them.")
-        least = DOWNSAMPLING if self.comparator else 1
-        if not _is_count(self.min_frames) or self.min_frames < least:
-            why = " (psi pools four frames into one)" if self.comparator else ""
-            raise ConfigError(f"min_frames must be a whole number of at least {least}{why}, got {self.min_frames!r}.")
+        for name, unused in (("residual", False), ("negative_slope", 1.0)):
+            if not self.comparator and getattr(self, name) != unused:
+                raise ConfigError(f"{name} is a setting of psi, and comparator is false. Leave one of them.")
+        if self.comparator and self.min_frames < DOWNSAMPLING:
+            raise ConfigError(
+                f"min_frames must be a whole number of at least {DOWNSAMPLING} (psi pools four frames into one), got "
+                f"{self.min_frames!r}."
+            )
 
 
 class Descriptors(Tensor):
@@ -423,7 +406,3 @@ def _check_batch(regions: Tensor, mask: Tensor | None, name: str) -> None:
         raise DataError(f"{name}_mask leaves a video without a first frame: real frames come first, at least one.")
     if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
         raise DataError(f"{name}_mask has a gap: real frames come first. Take the frames out instead.")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

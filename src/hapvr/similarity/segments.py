@@ -11,43 +11,34 @@ mirrored matrix.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hapvr.errors import ConfigError, DataError, ShapeError
+from hapvr.config import CheckedConfig, Within
+from hapvr.errors import DataError, ShapeError
 
 Matrix = NDArray[np.float64]
+NonNegative = Annotated[float, Within(0)]
 
 # (query frames, target frames) of a step, and how many frames it skips or repeats. The first is the plain diagonal.
 _STEPS = ((1, 1, 0), (1, 2, 1), (1, 3, 2), (2, 1, 1), (3, 1, 2), (1, 0, 1))
 
 
 @dataclass(frozen=True)
-class SegmentConfig:
+class SegmentConfig(CheckedConfig):
     """When a path counts as a match."""
 
     threshold: float = 0.3  # similarity at which a frame pair is as likely to match as not
     rival: float = 0.05  # a frame that has a match gets another only if it is no less similar than by this
-    price: float = 0.03  # of each frame skipped or repeated
-    drop: float = 0.6  # a path ends where it has lost so much since its best: about two or three unlike frames in a row
-    min_gain: float = 1.0  # sum over the path of similarity less threshold and prices
-    min_frames: int = 3  # distinct frames of a match, on either side
-    max_speed: float = 4.0  # how many times faster one side may run: a still scene is like many frames of another
-    max_segments: int = 20  # matches reported for a pair
-
-    def __post_init__(self) -> None:
-        for name, least in (("price", 0), ("drop", 0), ("min_gain", 0), ("max_speed", 1)):
-            if not (value := getattr(self, name)) >= least:
-                raise ConfigError(f"{name} must be a number of at least {least}, got {value!r}.")
-        if not math.isfinite(self.threshold):
-            raise ConfigError(f"threshold must be finite, got {self.threshold!r}.")
-        for name in ("min_frames", "max_segments"):
-            if not isinstance(value := getattr(self, name), int) or value < 1:
-                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}.")
+    price: NonNegative = 0.03  # of each frame skipped or repeated
+    drop: NonNegative = 0.6  # a path ends where it has lost this since its best: two or three unlike frames in a row
+    min_gain: NonNegative = 1.0  # sum over the path of similarity less threshold and prices
+    min_frames: Annotated[int, Within(1)] = 3  # distinct frames of a match, on either side
+    max_speed: Annotated[float, Within(1)] = 4.0  # how many times faster one side may run: a still scene is like many
+    max_segments: Annotated[int, Within(1)] = 20  # matches reported for a pair
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ no decoder: `python -m hapvr.training tiny data.frames=packed` trains on a bare 
 from hapvr.training.augment import ViewConfig, Views, make_views
 from hapvr.training.bank import Bank, BankSource, make_bank
 from hapvr.training.clips import Camera, ClipSet
-from hapvr.training.config import TrainConfig, load_config, load_stages, recipes
+from hapvr.training.config import TrainConfig, list_recipes, load_config, load_stages
 from hapvr.training.distributed import gather, rank, world_size
 from hapvr.training.encoder import Encoder, build_teacher
 from hapvr.training.pseudo_labels import frame_pseudo_labels
@@ -46,6 +46,7 @@ __all__ = [
     "fit",
     "frame_pseudo_labels",
     "gather",
+    "list_recipes",
     "load_benchmark",
     "load_clips",
     "load_config",
@@ -54,7 +55,6 @@ __all__ = [
     "make_views",
     "new_network",
     "rank",
-    "recipes",
     "save_trained",
     "shared_content",
     "step_losses",

@@ -11,14 +11,14 @@ from __future__ import annotations
 import sys
 
 from hapvr.errors import HapvrError
-from hapvr.training.config import load_stages, recipes
+from hapvr.training.config import list_recipes, load_stages
 from hapvr.training.trainer import train_stages
 
 
 def main(words: list[str]) -> int:
     """Run the settings that the words name; the exit code."""
     if not words or words[0] in ("-h", "--help"):
-        print(f"{__doc__}\nRecipes: {', '.join(recipes())}.")
+        print(f"{__doc__}\nRecipes: {', '.join(list_recipes())}.")
         return 0 if words else 2
     try:
         train_stages(load_stages(words[0], words[1:]), report=lambda line: print(line, flush=True))

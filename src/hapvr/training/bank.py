@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -25,19 +26,17 @@ from torch import Tensor
 from hapvr.checks import require_finite
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.storage import sha256_bytes, write_bytes, write_json
-from hapvr.training.alike import LookAlikes, mean_vectors
-from hapvr.training.augment import ViewConfig, make_views
+from hapvr.training.augment import make_views
 from hapvr.training.clips import ClipSet
-from hapvr.training.config import BankConfig
-from hapvr.training.distributed import rank
+from hapvr.training.config import DataConfig, TrainConfig, to_table
+from hapvr.training.distributed import rank, world_size
 from hapvr.training.encoder import Encoder
-from hapvr.training.sources import Timed, drawn_videos, seed_of
-from hapvr.training.step import NOTHING, Batch, contents_of
+from hapvr.training.sources import Timed, compute_mean_vectors, derive_seed, draw_videos, find_look_alikes
+from hapvr.training.step import NOTHING, Batch, list_contents
 
 ABOUT = "bank.json"
 _FORMAT, _VERSION, _PLACES = "hapvr-bank", 1, 2  # a view shows its own video, and its host's
-
-Progress = Callable[[int, int], None]
+_KINDS = ("weak", "strong")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +78,8 @@ class Bank:
     @property
     def gib(self) -> float:
         """How much memory it takes."""
-        tensors = [t for side in (self.weak, self.strong) for t in (side.regions, side.frames) if t is not None]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 2**30
+        sides = (self.weak, self.strong)
+        return sum(t.nbytes for side in sides for t in (side.regions, side.frames) if t is not None) / 2**30
 
     def to(self, device: torch.device | str) -> Bank:
         """The same on another device."""
@@ -88,42 +87,21 @@ class Bank:
 
 
 class BankSource:
-    """Batches that are drawn from a bank.
+    """Batches that are drawn from a bank, on `device`. Look-alikes are found by the weak views."""
 
-    Args:
-        bank: of views.
-        batch: videos a step and process.
-        seed: of all that is drawn.
-        device: where the batches are needed.
-        alike: the share of a batch that is drawn as groups of look-alikes; they are found by the weak views.
-        group: videos of such a group.
-    """
-
-    def __init__(
-        self, bank: Bank, *, batch: int, seed: int, device: torch.device, alike: float = 0.0, group: int = 8
-    ) -> None:
-        drawn_videos(0, videos=len(bank), batch=batch, seed=seed)  # refuses too few
-        self.bank, self.size, self.seed, self.device = bank, batch, seed, device
-        self.alike = LookAlikes.of(
-            lambda: mean_vectors(bank.weak.regions),
-            videos=len(bank),
-            share=alike,
-            group=group,
-            batch=batch,
-            device=device,
-        )
+    def __init__(self, bank: Bank, data: DataConfig, *, seed: int, device: torch.device) -> None:
+        self.bank, self.data, self.seed, self.device = bank, data, seed, device
+        self.alike = find_look_alikes(lambda: compute_mean_vectors(bank.weak.regions), len(bank), data, device=device)
 
     def batch(self, step: int, timed: Timed = lambda _: nullcontext()) -> Batch:
         """See `Source`."""
         with timed("load"):
-            videos = drawn_videos(step, videos=len(self.bank), batch=self.size, seed=self.seed, alike=self.alike)
-            generator = torch.Generator().manual_seed(seed_of(self.seed, 3, step, rank()))
-            sides = [
-                side.take(videos, torch.randint(side.regions.shape[1], (len(videos),), generator=generator)).to(
-                    self.device
-                )
-                for side in (self.bank.weak, self.bank.strong)
-            ]
+            videos = draw_videos(step, videos=len(self.bank), batch=self.data.batch, seed=self.seed, alike=self.alike)
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, 3, step, rank()))
+            sides = []
+            for side in (self.bank.weak, self.bank.strong):
+                views = torch.randint(side.regions.shape[1], (len(videos),), generator=generator)
+                sides.append(side.take(videos, views).to(self.device))
             frames = [side.frames.float() for side in sides if side.frames is not None]
             return Batch(
                 torch.cat([side.regions for side in sides]),
@@ -136,57 +114,57 @@ class BankSource:
 
 
 def make_bank(
-    clips: ClipSet,
-    encoder: Encoder,
-    *,
-    config: BankConfig,
-    views: ViewConfig,
-    batch: int,
-    seed: int,
-    about: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    clips: ClipSet, encoder: Encoder, config: TrainConfig, *, report: Callable[[str], None] | None = None
 ) -> Bank:
-    """Make the views of all videos and describe them; with `config.folder`, resumably.
+    """Make the views of all videos and describe them, `data.batch` videos at a time; with `bank.folder`, resumably.
 
-    Args:
-        clips: the videos.
-        encoder: backbone and teacher.
-        config: how many views of each kind, where they are kept, where they are used.
-        views: how they are made.
-        batch: videos at a time; the hosts of a video-in-video come from the same batch.
-        seed: of all that is drawn.
-        about: what else a bank on disk must agree with: model, teacher.
-        progress: called with the batches that are done, and of all.
+    The hosts of a video-in-video come from the same batch. On disk the first process makes the bank and the others read
+    it. `report` takes a line of progress every `run.log_every` batches.
     """
-    if not config.used:
+    settings, seed = config.bank, config.run.seed
+    if not settings.used:
         raise ConfigError("bank.weak and bank.strong are 0: say how many views of each kind the bank is to hold.")
     if len(clips) < 2:
         raise DataError(f"a bank needs at least 2 videos, got {len(clips)}.")
-    folder = Path(config.folder) if config.folder else None
+    folder = Path(settings.folder) if settings.folder else None
+    shared = folder is not None and world_size() > 1
+    if shared and rank() != 0:
+        dist.barrier()
     if folder is not None:
-        _require_same(folder, _description(clips, config, views, batch, seed, about or {}))
-    device = encoder.device if config.device == "auto" else torch.device(config.device)
-    plan = list(_plan(len(clips), max(config.weak, config.strong), batch, seed))
-    filler = _Filler(len(clips), config, device)
+        _require_same(folder, _describe(clips, config))
+    device = encoder.device if settings.device == "auto" else torch.device(settings.device)
+    counts = {"weak": settings.weak, "strong": settings.strong}
+    plan = list(_plan_batches(len(clips), max(counts.values()), config.data.batch, seed))
+    tensors: dict[str, Tensor] = {}  # memory that is allocated once
     for number, (turn, videos) in enumerate(plan):
         shard = _read_shard(folder, number)
         if shard is None:
-            shard = _make_shard(clips, encoder, views, config, turn, videos, seed_of(seed, 5, number))
+            shard = _make_shard(clips, encoder, config, turn, videos, derive_seed(seed, 5, number))
             if folder is not None:
                 _write_shard(folder, number, shard)
-        filler.add(turn, videos, shard)
-        if progress is not None:
-            progress(number + 1, len(plan))
-    bank = filler.bank()
+        for name, part in shard.items():
+            if name not in tensors:
+                shape = (len(clips), counts[name.partition(".")[0]], *part.shape[1:])
+                tensors[name] = torch.zeros(shape, dtype=part.dtype, device=device)
+            tensors[name][videos.to(device), turn] = part.to(device)
+        if report is not None and ((number + 1) % config.run.log_every == 0 or number + 1 == len(plan)):
+            report(f"bank: {number + 1}/{len(plan)} batches")
     if folder is None:  # nothing has waited for a GPU so far: views are made while those before are described
-        _require_finite(filler.tensors)
-    return bank
+        _require_finite(tensors)
+    if shared and rank() == 0:
+        dist.barrier()
+    return Bank(
+        *(
+            Side(tensors[f"{kind}.regions"], tensors[f"{kind}.contents"], tensors.get(f"{kind}.frames"))
+            for kind in _KINDS
+        )
+    )
 
 
-def _plan(videos: int, turns: int, batch: int, seed: int) -> Iterator[tuple[int, Tensor]]:
+def _plan_batches(videos: int, turns: int, batch: int, seed: int) -> Iterator[tuple[int, Tensor]]:
     """Batches: the number of the view, and the videos it is made of. A last video alone goes with the batch before."""
     for turn in range(turns):
-        order = torch.randperm(videos, generator=torch.Generator().manual_seed(seed_of(seed, 4, turn)))
+        order = torch.randperm(videos, generator=torch.Generator().manual_seed(derive_seed(seed, 4, turn)))
         parts = list(torch.split(order, batch))
         if len(parts) > 1 and len(parts[-1]) == 1:
             parts[-2:] = [torch.cat(parts[-2:])]
@@ -195,25 +173,24 @@ def _plan(videos: int, turns: int, batch: int, seed: int) -> Iterator[tuple[int,
 
 
 def _make_shard(
-    clips: ClipSet, encoder: Encoder, views: ViewConfig, config: BankConfig, turn: int, videos: Tensor, seed: int
+    clips: ClipSet, encoder: Encoder, config: TrainConfig, turn: int, videos: Tensor, seed: int
 ) -> dict[str, Tensor]:
-    windows = clips.draw(videos.tolist(), length=2 * views.frames, seed=seed_of(seed, 0))
-    made = make_views(windows, config=views, seed=seed_of(seed, 1), device=encoder.device)
-    contents = contents_of(torch.from_numpy(made.plan.content), videos)
+    windows = clips.draw(videos.tolist(), length=2 * config.views.frames, seed=derive_seed(seed, 0))
+    made = make_views(windows, config=config.views, seed=derive_seed(seed, 1), device=encoder.device)
+    contents = list_contents(torch.from_numpy(made.plan.content), videos)
     if contents.shape[1] > _PLACES:
         raise ShapeError(f"a view shows {contents.shape[1]} videos, and a bank keeps at most {_PLACES}.")
     contents = torch.nn.functional.pad(contents, (0, _PLACES - contents.shape[1]), value=NOTHING)
     shard = {}
-    halves = {"weak": slice(0, len(videos)), "strong": slice(len(videos), None)}
-    for kind, wanted in (("weak", config.weak), ("strong", config.strong)):
-        if turn >= wanted:
-            continue
-        encoded = encoder(made.pictures[halves[kind]], check=False)
-        shard[f"{kind}.regions"] = encoded.regions.half()
-        shard[f"{kind}.contents"] = contents[halves[kind]]
-        if encoded.frames is not None:
-            # Only directions count, and half precision ends at 65,504.
-            shard[f"{kind}.frames"] = torch.nn.functional.normalize(encoded.frames, dim=-1).half()
+    halves = (slice(0, len(videos)), slice(len(videos), None))
+    for kind, half, wanted in zip(_KINDS, halves, (config.bank.weak, config.bank.strong), strict=True):
+        if turn < wanted:
+            encoded = encoder(made.pictures[half], check=False)
+            shard[f"{kind}.regions"] = encoded.regions.half()
+            shard[f"{kind}.contents"] = contents[half]
+            if encoded.frames is not None:
+                # Only directions count, and half precision ends at 65,504.
+                shard[f"{kind}.frames"] = torch.nn.functional.normalize(encoded.frames, dim=-1).half()
     return shard
 
 
@@ -226,48 +203,23 @@ def _require_finite(tensors: Mapping[str, Tensor]) -> None:
                 require_finite(part, f"{names[what]} of {kind} views")
 
 
-class _Filler:
-    """Puts shards together, in memory that is taken once."""
-
-    def __init__(self, videos: int, config: BankConfig, device: torch.device) -> None:
-        self.counts = {"weak": config.weak, "strong": config.strong}
-        self.videos, self.device = videos, device
-        self.tensors: dict[str, Tensor] = {}
-
-    def add(self, turn: int, videos: Tensor, shard: Mapping[str, Tensor]) -> None:
-        for name, part in shard.items():
-            if name not in self.tensors:
-                shape = (self.videos, self.counts[name.partition(".")[0]], *part.shape[1:])
-                self.tensors[name] = torch.zeros(shape, dtype=part.dtype, device=self.device)
-            self.tensors[name][videos.to(self.device), turn] = part.to(self.device)
-
-    def bank(self) -> Bank:
-        def side(kind: str) -> Side:
-            t = self.tensors
-            return Side(t[f"{kind}.regions"], t[f"{kind}.contents"], t.get(f"{kind}.frames"))
-
-        return Bank(side("weak"), side("strong"))
-
-
 # --- on disk ---------------------------------------------------------------------------------------------------------
 
 
-def _description(
-    clips: ClipSet, config: BankConfig, views: ViewConfig, batch: int, seed: int, about: Mapping[str, Any]
-) -> dict[str, Any]:
-    ids = sha256_bytes("\n".join(clips.ids).encode())
+def _describe(clips: ClipSet, config: TrainConfig) -> dict[str, Any]:
+    """What a bank on disk must agree with."""
     settings = {
         "videos": len(clips),
-        "ids_sha256": ids,
-        "weak": config.weak,
-        "strong": config.strong,
-        "views": vars(views),
-        "batch": batch,
-        "seed": seed,
-        **about,
+        "ids_sha256": sha256_bytes("\n".join(clips.ids).encode()),
+        "weak": config.bank.weak,
+        "strong": config.bank.strong,
+        "views": vars(config.views),
+        "batch": config.data.batch,
+        "seed": config.run.seed,
+        "base": config.model.base,
+        "teacher": to_table(config)["teacher"],
     }
-    described = {"format": _FORMAT, "version": _VERSION, "settings": settings}
-    plain: dict[str, Any] = json.loads(json.dumps(described))
+    plain: dict[str, Any] = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, "settings": settings}))
     return plain
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -16,40 +17,31 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from hapvr.checks import shape_of
+from hapvr.config import CheckedConfig, Range, Share, Within
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
-from hapvr.training.augment.plan import Seed, generator_of
-from hapvr.training.augment.resample import on, placing, to_pixels, working_type
+from hapvr.training.augment.plan import Seed, make_generator
+from hapvr.training.augment.resample import placing, to_pixels, upload, working_type
 from hapvr.video.packed_frames import PackedFrames
 
 Skipped = tuple[str, str]  # id and reason
 
 _SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, MemoryError, Image.DecompressionBombError, Warning)
-_SPARE = 2**30  # bytes of GPU memory that frames leave free at least
+_MIN_FREE = 2**30  # bytes of GPU memory that frames leave free
 
 
 @dataclass(frozen=True)
-class Camera:
+class Camera(CheckedConfig):
     """How a photograph becomes a clip: a square window that glides and zooms over it, with a slight shake.
 
     The window's side, as a share of the photograph's short side, goes from one value of `zoom` to another, its middle
     from any place to any other at which it lies within the photograph.
     """
 
-    frames: int = 56  # of the clip
-    size: int = 256  # pixels of a side of its frames
-    zoom: tuple[float, float] = (0.5, 1.0)
-    shake: float = 0.01  # standard deviation, share of the window's side
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "zoom", tuple(self.zoom))
-        if self.frames < 1 or self.size < 1 or not 0 <= self.shake < 1:
-            raise ConfigError(
-                f"frames and size must be at least 1 and shake from 0 to 1, got {self.frames}, {self.size} and "
-                f"{self.shake}."
-            )
-        if len(self.zoom) != 2 or not 0 < self.zoom[0] <= self.zoom[1] <= 1:
-            raise ConfigError(f"zoom is a range (lowest, highest) within 0 to 1, got {self.zoom}.")
+    frames: Annotated[int, Within(1)] = 56  # of the clip
+    size: Annotated[int, Within(1)] = 256  # pixels of a side of its frames
+    zoom: Annotated[Range, Within(1e-6, 1)] = (0.5, 1.0)
+    shake: Share = 0.01  # standard deviation, share of the window's side
 
 
 class ClipSet:
@@ -83,13 +75,12 @@ class ClipSet:
         self.cameras = tuple(cameras) if cameras is not None else (None,) * len(self.frames)
         self.skipped = list(skipped)
         for id, pixels in zip(self.ids, self.frames, strict=False):
-            if not isinstance(pixels, Tensor) or pixels.dtype != torch.uint8 or pixels.ndim != 4:
-                raise ShapeError(f"the frames of '{id}' must be uint8 [t, H, W, 3], got {shape_of(pixels)}.")
-            if pixels.shape[3] != 3 or 0 in pixels.shape:
+            fits = isinstance(pixels, Tensor) and pixels.dtype == torch.uint8 and pixels.ndim == 4
+            if not fits or pixels.shape[3] != 3 or 0 in pixels.shape:
                 raise ShapeError(f"the frames of '{id}' must be uint8 [t, H, W, 3], got {shape_of(pixels)}.")
         if not len(self.frames) == len(self.ids) == len(self.cameras) or len(set(self.ids)) != len(self.ids):
             raise DataError(
-                f"each of {len(self.frames)} clips needs an id of its own, got {len(self.ids)} ids, "
+                f"each of {len(self.frames)} clips needs its own id, got {len(self.ids)} ids, "
                 f"{len(set(self.ids))} of them different, and {len(self.cameras)} cameras."
             )
         counts = [
@@ -106,11 +97,6 @@ class ClipSet:
     def device(self) -> torch.device:
         """Where the frames lie."""
         return self.frames[0].device if self.frames else torch.device("cpu")
-
-    @property
-    def nbytes(self) -> int:
-        """What the frames take."""
-        return sum(pixels.nbytes for pixels in self.frames)
 
     def __add__(self, other: ClipSet) -> ClipSet:
         return ClipSet(
@@ -133,11 +119,13 @@ class ClipSet:
         camera = self.cameras[video]
         if camera is None:
             return self.frames[video][start : start + length]
-        boxes = camera_boxes(camera, (self.frames[video].shape[1], self.frames[video].shape[2]), (move, video % 2**32))
+        boxes = draw_camera_boxes(
+            camera, (self.frames[video].shape[1], self.frames[video].shape[2]), (move, video % 2**32)
+        )
         return film(self.frames[video][0], boxes[start : start + length], camera.size)
 
     def draw(self, videos: Sequence[int], *, length: int, seed: Seed) -> list[Tensor]:
-        """A window of up to `length` frames of each of these videos, at a random place, of photographs any move."""
+        """A window of up to `length` frames of each of these videos at a random place, or of a random move."""
         return [window for window, _ in self.draw_parts(videos, length=length, seed=seed)]
 
     def draw_parts(self, videos: Sequence[int], *, length: int, seed: Seed, parts: int = 1) -> list[tuple[Tensor, int]]:
@@ -146,7 +134,7 @@ class ClipSet:
         A video is cut into as many stretches of equal length, where it has a frame for each, and a window lies in each
         stretch. Of a photograph every window is of another move.
         """
-        rng = generator_of(seed)
+        rng = make_generator(seed)
         rows = [(video, part) for video in videos for part in range(parts)]
         places, moves = rng.random(len(rows)), rng.integers(2**31, size=len(rows))
         drawn = []
@@ -168,27 +156,18 @@ class ClipSet:
         size: int | None = 256,
         skip: Collection[str] = (),
         stills: Camera | None = None,
-        workers: int | None = None,
     ) -> ClipSet:
-        """All videos of a folder of packed frames, decoded.
+        """All videos of a folder that `hapvr frames` wrote, decoded on a device.
 
         A video that cannot be read is left out and named in `skipped`, with the reason; those in `skip` are left out
-        as asked, and not named.
+        without being named. `DataError` if nothing is left, or if the device has too little memory.
 
         Args:
-            folder: as `hapvr frames` writes it.
-            device: where the frames go.
             size: side of the square that is cut out of the middle of frames brought to this short side: all frames
                 of one size are augmented fastest. None keeps them as they were packed, with what is left and right.
-            skip: ids to leave out.
             stills: packed "videos" of a single frame are photographs, filmed by this camera; None: they are videos.
-            workers: threads that decode; by default one per core.
-
-        Raises:
-            StorageError: the folder holds no packed frames, or its index is damaged.
-            DataError: nothing in it can be used, or the device has too little memory.
         """
-        packed = PackedFrames.open(folder, workers=workers)
+        packed = PackedFrames.open(folder)
         wanted = [id for id in packed if id not in skip]
         if size is not None:
             _require_memory(sum(packed.lengths[id] for id in wanted) * size * size * 3, torch.device(device))
@@ -200,7 +179,7 @@ class ClipSet:
         while position < len(wanted):
             try:
                 for id, images, stamps in packed.load_all(wanted[position:], size=size):
-                    frames.append(planar(torch.from_numpy(images).to(device)))
+                    frames.append(make_planar(torch.from_numpy(images).to(device)))
                     ids.append(id)
                     times.append(stamps)
                     position += 1
@@ -210,11 +189,10 @@ class ClipSet:
         if not frames:
             raise DataError(f"'{folder}' holds no video that can be used: {len(skipped)} of {len(skipped)} failed.")
         cameras = [stills if len(pixels) == 1 else None for pixels in frames]
-        stamps_of = [
-            stamps if camera is None else np.arange(camera.frames, dtype=np.float64)
-            for stamps, camera in zip(times, cameras, strict=True)
-        ]
-        return cls(frames, ids, times=stamps_of, cameras=cameras, skipped=skipped)
+        for number, camera in enumerate(cameras):
+            if camera is not None:
+                times[number] = np.arange(camera.frames, dtype=np.float64)
+        return cls(frames, ids, times=times, cameras=cameras, skipped=skipped)
 
     @classmethod
     def from_pictures(
@@ -226,21 +204,12 @@ class ClipSet:
         camera: Camera = Camera(),  # noqa: B008 - frozen
         skip: Collection[str] = (),
         max_pictures: int | None = None,
-        workers: int | None = None,
     ) -> ClipSet:
         """Photographs as clips: files, or all picture files of a folder and the folders within it.
 
         Ids are paths, relative to the folder if one was given. Files that cannot be read are left out and named in
-        `skipped`.
-
-        Args:
-            pictures: a folder, or paths of files.
-            device: where the pictures go.
-            short_side: larger pictures are reduced to this short side. The camera's zoom needs some to spare.
-            camera: how it moves over them.
-            skip: ids to leave out.
-            max_pictures: the first so many of the others by name; None: all.
-            workers: threads that decode; by default one per core.
+        `skipped`; those in `skip` are left out. Of the others, `max_pictures` takes the first by name. Pictures larger
+        than `short_side` are reduced to it: the camera's zoom needs some pixels to spare.
         """
         if short_side < 1:
             raise ConfigError(f"short_side must be at least 1 pixel, got {short_side}.")
@@ -249,24 +218,26 @@ class ClipSet:
         frames: list[Tensor] = []
         ids: list[str] = []
         skipped: list[Skipped] = []
-        with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-            for id, read in zip(paths, pool.map(lambda path: _read(path, short_side), paths.values()), strict=True):
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            for id, read in zip(
+                paths, pool.map(lambda path: _read_picture(path, short_side), paths.values()), strict=True
+            ):
                 if isinstance(read, str):
                     skipped.append((id, read))
                 else:
-                    frames.append(planar(torch.from_numpy(read)[None].to(device)))
+                    frames.append(make_planar(torch.from_numpy(read)[None].to(device)))
                     ids.append(id)
         if not frames:
             raise DataError(f"no picture could be read: {len(skipped)} of {len(paths)} files failed.")
         return cls(frames, ids, cameras=[camera] * len(frames), skipped=skipped)
 
 
-def planar(frames: Tensor) -> Tensor:
-    """The same frames [t, H, W, 3], in memory one colour after another: so they are augmented fastest."""
+def make_planar(frames: Tensor) -> Tensor:
+    """The same frames [t, H, W, 3], one colour after another in memory, which is fastest to augment."""
     return frames.permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1)
 
 
-def camera_boxes(camera: Camera, size: tuple[int, int], seed: Sequence[int]) -> NDArray[np.float64]:
+def draw_camera_boxes(camera: Camera, size: tuple[int, int], seed: Sequence[int]) -> NDArray[np.float64]:
     """The window of each frame, [frames, 3]: top, left, side in pixels of a photograph of this (height, width)."""
     rng = np.random.default_rng(list(seed))
     short = min(size)
@@ -291,7 +262,7 @@ def film(photograph: Tensor, boxes: NDArray[np.float64], size: int) -> Tensor:
     last = np.ceil((boxes[:, :2] + boxes[:, 2:]).max(0)).astype(int)
     photograph = photograph[first[0] : last[0], first[1] : last[1]]
     height, width = photograph.shape[:2]
-    top, left, side = on(boxes - [*first, 0], device).unbind(1)
+    top, left, side = upload(boxes - [*first, 0], device).unbind(1)
     zero = torch.zeros_like(top)
     rows = placing(height, size, top, side, zero, zero + size).to(dtype)  # [t, S, H]
     columns = placing(width, size, left, side, zero, zero + size).to(dtype)  # [t, S, W]
@@ -312,7 +283,7 @@ def _picture_files(pictures: str | os.PathLike[str] | Sequence[str | os.PathLike
     return {path.relative_to(folder).as_posix(): path for path in found}
 
 
-def _read(path: Path, short_side: int) -> NDArray[np.uint8] | str:
+def _read_picture(path: Path, short_side: int) -> NDArray[np.uint8] | str:
     """A picture, upright and at most this large, or why it cannot be read."""
     try:
         with Image.open(path) as opened:
@@ -331,7 +302,7 @@ def _require_memory(needed: int, device: torch.device) -> None:
     if device.type != "cuda":
         return
     free = torch.cuda.mem_get_info(device)[0]
-    if needed + _SPARE > free:
+    if needed + _MIN_FREE > free:
         raise DataError(
             f"the frames take {needed / 2**30:.1f} GiB and {device} has {free / 2**30:.1f} GiB free. Give a smaller "
             "size, leave videos out, or keep the frames on the CPU."

@@ -5,7 +5,11 @@ Without a process group everything here is the identity, so one code path serves
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,8 +19,11 @@ from torch.autograd.function import once_differentiable
 
 from hapvr.errors import ShapeError
 
+Value = TypeVar("Value")
+
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool)
-_MOST_DIMS = 8
+_MAX_DIMS = 8
+_MAX_WAIT = timedelta(hours=3)  # of one process for another: the first one makes the bank
 
 
 def rank() -> int:
@@ -58,15 +65,48 @@ def gather(tensor: Tensor) -> Tensor:
     >>> gather(torch.tensor([1.0, 2.0]))
     tensor([1., 2.])
     """
-    if not isinstance(tensor, Tensor) or not 1 <= tensor.ndim <= _MOST_DIMS or tensor.dtype not in _DTYPES:
+    if not isinstance(tensor, Tensor) or not 1 <= tensor.ndim <= _MAX_DIMS or tensor.dtype not in _DTYPES:
         what = f"{list(tensor.shape)} of {tensor.dtype}" if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
         raise ShapeError(
-            f"gather takes tensors [N, ...] of 1 to {_MOST_DIMS} dimensions and type "
+            f"gather takes tensors [N, ...] of 1 to {_MAX_DIMS} dimensions and type "
             f"{', '.join(str(known).removeprefix('torch.') for known in _DTYPES)}; got {what}."
         )
     if world_size() == 1:
         return tensor
     return _Gather.apply(tensor, _agreed_lengths(tensor))  # type: ignore[no-untyped-call, no-any-return]
+
+
+def broadcast(value: Value) -> Value:
+    """What the first process has, a plain object, in all of them."""
+    box = [value]
+    if world_size() > 1:
+        dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def average(value: Tensor) -> Tensor:
+    """The mean over processes of a detached scalar."""
+    value = value.detach().clone()
+    if world_size() > 1:
+        dist.all_reduce(value)
+        value /= world_size()
+    return value
+
+
+@contextlib.contextmanager
+def join_processes() -> Iterator[None]:
+    """The process group of `torchrun`, for as long as a run lasts; nothing for one process, or inside a group."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _grouped():
+        yield
+        return
+    gpu = torch.cuda.is_available()
+    if gpu:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if gpu else "gloo", timeout=_MAX_WAIT)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 class _Gather(torch.autograd.Function):
@@ -93,7 +133,7 @@ def _agreed_lengths(tensor: Tensor) -> list[int]:
     """First dimensions of all processes' tensors, after checking that they can be joined."""
     differentiable = tensor.requires_grad and torch.is_grad_enabled()
     header = [tensor.ndim, _DTYPES.index(tensor.dtype), int(differentiable), *tensor.shape]
-    mine = torch.tensor(header + [0] * (_MOST_DIMS - tensor.ndim), device=tensor.device)
+    mine = torch.tensor(header + [0] * (_MAX_DIMS - tensor.ndim), device=tensor.device)
     received = [torch.empty_like(mine) for _ in range(world_size())]
     dist.all_gather(received, mine)
     headers = [row.tolist() for row in received]

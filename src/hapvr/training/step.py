@@ -72,15 +72,15 @@ def shared_content(queries: Tensor, targets: Tensor) -> Tensor:
     return equal.flatten(2).any(2)
 
 
-def contents_of(content: Tensor, videos: Tensor) -> Tensor:
+def list_contents(content: Tensor, videos: Tensor) -> Tensor:
     """The numbers of the videos that clips show, int64 [N, K], of a content matrix bool [N, B] over the videos [B].
 
-    >>> contents_of(torch.tensor([[1, 0], [0, 1], [1, 1]]), torch.tensor([7, 4])).tolist()
+    >>> list_contents(torch.tensor([[1, 0], [0, 1], [1, 1]]), torch.tensor([7, 4])).tolist()
     [[7, -1], [4, -1], [7, 4]]
     """
     shown = content > 0
-    most = int(shown.sum(1).max())
-    order = shown.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :most]  # the shown ones first
+    widest = int(shown.sum(1).max())
+    order = shown.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :widest]  # the shown ones first
     return videos.to(order.device)[order].masked_fill(~shown.gather(1, order), NOTHING)
 
 
@@ -201,8 +201,8 @@ def _widened(contents: Tensor) -> Tensor:
     """Contents of as many places as the widest process has."""
     if world_size() == 1:
         return contents
-    most = int(gather(torch.tensor([contents.shape[1]], device=contents.device)).max())
-    return torch.nn.functional.pad(contents, (0, most - contents.shape[1]), value=NOTHING)
+    widest = int(gather(torch.tensor([contents.shape[1]], device=contents.device)).max())
+    return torch.nn.functional.pad(contents, (0, widest - contents.shape[1]), value=NOTHING)
 
 
 def _first_row(count: int, device: torch.device) -> int:

@@ -6,15 +6,13 @@ on from its last checkpoint as if it had never stopped: on a CPU bit for bit.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,29 +23,27 @@ from torch import Tensor
 from hapvr import weights
 from hapvr.backbones import Backbone
 from hapvr.errors import ConfigError, DataError
+from hapvr.features.whitening import Whitening
 from hapvr.model import Model, base_parts, load, trained_parts
 from hapvr.similarity import VideoSimilarity
 from hapvr.training.augment import Views
 from hapvr.training.bank import Bank, BankSource, make_bank
-from hapvr.training.checkpoints import Checkpoint, latest_checkpoint, pack_state, unpack_state
 from hapvr.training.clips import Camera, ClipSet
 from hapvr.training.clock import Clock
-from hapvr.training.config import TrainConfig, as_table, to_toml
-from hapvr.training.distributed import rank, world_size
+from hapvr.training.config import TrainConfig, to_table, to_toml
+from hapvr.training.distributed import average, broadcast, join_processes, rank, world_size
 from hapvr.training.encoder import Encoder, build_teacher
 from hapvr.training.preview import save_preview
-from hapvr.training.run_folder import Report, RunFolder
-from hapvr.training.sources import ClipSource, Source, drawn_videos, seed_of
+from hapvr.training.run_folder import Checkpoint, Report, RunFolder, find_checkpoint, pack_state, unpack_state
+from hapvr.training.sources import ClipSource, Source, derive_seed, draw_videos
 from hapvr.training.step import StepValues, step_losses
 from hapvr.training.validation import Benchmark, load_benchmark
-from hapvr.training.whole import WholeSource, average_into, learning_regions, new_student, stay_loss
+from hapvr.training.whole import WholeSource, compute_stay_loss, copy_for_training, make_region_extractor, update_mean
 
 _REMEDY = (
     "The last checkpoint is as it was. Lower optimiser.rate, set optimiser.clip, or look at the data of that step."
 )
 _SHOWN = 4  # videos on a sheet of views
-_CPU = torch.device("cpu")
-_LONGEST_WAIT = timedelta(hours=3)  # of one process for another: the first one makes the bank
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,20 +70,21 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
         config: all settings; see `load_config`.
         report: takes lines of progress; called in the first process alone.
     """
-    with _process_group():
-        report = report if rank() == 0 else _silent
+    with join_processes():
+        report = report if rank() == 0 else _ignore
         device = config.run.torch_device()
         base = load(config.model.base)
         model = new_network(config, base).to(device)  # what contradicts the base is refused before any work
-        backbone = new_student(base.extractor.backbone, device) if config.backbone.rate else None
+        backbone = copy_for_training(base.extractor.backbone, device) if config.backbone.rate else None
         benchmark = load_benchmark(config.validation)
         folder = Path(config.run.folder)
         begun = rank() == 0 and (folder / "checkpoints").is_dir()
         run = RunFolder(config, report=report) if begun else None  # refuses other settings before the data is read
+        last = find_checkpoint(run.checkpoints, report=_ignore) if run is not None else None
         source: Source | None = None
-        if not _all_done(run, config):
+        if not broadcast(last is not None and last.step >= config.schedule.steps):  # else no data is needed
             clips = load_clips(config, device)
-            drawn_videos(0, videos=len(clips), batch=config.data.batch, seed=config.run.seed)  # refuses too few
+            draw_videos(0, videos=len(clips), batch=config.data.batch, seed=config.run.seed)  # refuses too few
             if run is None and rank() == 0:
                 run = RunFolder(config, report=report)  # a new run has no folder until its data is there
             if run is not None:
@@ -95,9 +92,9 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
                 run.log_sheet(lambda path: _draw_sheet(clips, config, path, min(_SHOWN, config.data.batch)))
             report(f"{len(clips)} videos, {len(clips.skipped)} skipped; {device}, {world_size()} process(es)")
             if backbone is None:
-                source = _source(config, clips, build_encoder(config, base, device), device, report)
+                source = _make_source(config, clips, build_encoder(config, base, device), report)
             else:
-                source = whole_source(config, clips, base, backbone, device)
+                source = make_whole_source(config, clips, base, backbone, device)
         metrics = fit(model, source, config, run=run, benchmark=benchmark, report=report, backbone=backbone)
         if run is not None:
             save_trained(folder / "model", model, config, backbone=backbone)
@@ -107,10 +104,7 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
 
 
 def train_stages(stages: Mapping[str, TrainConfig], *, report: Report = print) -> Trained:
-    """Train one stage after the other (see `load_stages`); those that are done already take a moment.
-
-    Returns what the last gives.
-    """
+    """Train one stage after the other (see `load_stages`), skipping those that are done; returns the last's result."""
     if not stages:
         raise ConfigError("there is no stage to train.")
     for name, config in stages.items():
@@ -123,16 +117,16 @@ def train_stages(stages: Mapping[str, TrainConfig], *, report: Report = print) -
 def train_from_bank(
     bank: Bank, config: TrainConfig, *, benchmark: Benchmark | None = None, report: Report | None = None
 ) -> VideoSimilarity:
-    """Train a network on views that are there already, in memory alone: nothing is written, nothing is resumed.
+    """Train a network on the views of a bank, in memory alone: nothing is written, nothing is resumed.
 
-    As many runs as one likes may share a bank: settings of losses, network, optimiser, schedule and seed are read from
-    `config`, and the view and bank settings are not.
+    Many runs may share a bank: of `config` the settings of losses, network, optimiser, schedule and seed are read, and
+    those of views and bank are not.
     """
     device = config.run.torch_device()
     base = load(config.model.base) if config.model.start == "base" else None
     model = new_network(config, base).to(device)
-    source = _bank_source(bank, config, device)
-    fit(model, source, config, benchmark=benchmark, report=report or _silent)
+    source = BankSource(bank, config.data, seed=config.run.seed, device=device)
+    fit(model, source, config, benchmark=benchmark, report=report or _ignore)
     return model.eval()
 
 
@@ -163,32 +157,36 @@ def fit(
         raise ConfigError("nothing in this network is trained: similarity needs attention, binarisation or psi.")
     steps = config.schedule.steps
     best, metrics = -math.inf, {}
-    start = _resumed(trainer, run)
+    start = broadcast(run.resume() if run is not None else None)
     if start is not None:
-        best = start.values.get("best", -math.inf) if start.values.get("best") is not None else -math.inf
+        trainer.restore(start)
+        best = -math.inf if start.values.get("best") is None else start.values["best"]
         metrics = dict(start.values.get("metrics", {}))
         report(f"continued after step {start.step}" if start.step < steps else f"all {steps} steps are done already")
     if source is None and trainer.done < steps:
         raise ConfigError(f"{steps - trainer.done} steps are left and there is no source of data for them.")
-    pace = _Pace()
+    seconds: list[float] = []  # of the steps since the last line, without what is between them
     while source is not None and trainer.done < steps:
         trainer.clock.exact = (trainer.done + 1) % config.run.log_every == 0  # waiting costs time: one step in many
         began = time.perf_counter()
         values = trainer.step(source)
-        pace.add(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - began)
         done = trainer.done
         times = trainer.clock.take()
         if done % config.run.log_every == 0 or done == steps:
-            line = {"loss": _mean(values.total).item(), "rate": trainer.rate} | {
-                name: value.item() for name, value in values.terms.items()
-            }
-            line |= {"gradient": trainer.gradient, "step_s": pace.take()}
-            report(_progress(done, steps, line, times))
+            terms = {name: value.item() for name, value in values.terms.items()}
+            line = {"loss": average(values.total).item(), "rate": trainer.rate, **terms}
+            line |= {"gradient": trainer.gradient, "step_s": sum(seconds) / len(seconds)}
+            seconds.clear()
+            report(
+                f"step {done}/{steps} loss {line['loss']:.4f} ({_join(terms)}) rate {line['rate']:.2e} | "
+                f"{line['step_s']:.3f} s a step: {_join(times)}"
+            )
             if run is not None:
-                run.log(done, line | {f"time_{name}_s": seconds for name, seconds in times.items()})
+                run.log(done, line | {f"time_{name}_s": value for name, value in times.items()})
                 run.log_matrix(done, "scores", values.scores)
                 run.log_matrix(done, "relevance", values.relevance)
-                run.log_matrix(done, "frames of positive pairs", _side_by_side(values.matrices))
+                run.log_matrix(done, "frames of positive pairs", join_matrices(values.matrices))
         if benchmark is not None and rank() == 0 and (done % config.validation.every == 0 or done == steps):
             metrics = benchmark.measure(model)
             report(f"step {done}: " + ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
@@ -248,7 +246,7 @@ class Trainer:
             except DataError as error:
                 raise DataError(f"step {self.done + 1}: {error} {_REMEDY}") from error
             if self.mean is not None and self.config.backbone.stay:
-                stay = stay_loss(self.model, batch)
+                stay = compute_stay_loss(self.model, batch)
                 terms = values.terms | {"stay": stay.detach()}
                 values = values._replace(total=values.total + self.config.backbone.stay * stay, terms=terms)
             self._require_finite(values.total, values)
@@ -264,7 +262,7 @@ class Trainer:
             self.scaler.update()
             if self.mean is not None:  # at first over few steps: the mean shall not remember where it began for long
                 keep = min(self.config.backbone.average, (self.done + 1) / (self.done + 10))
-                average_into(self.mean, self.whole, keep=keep)
+                update_mean(self.mean, self.whole, keep=keep)
         self.done += 1
         return values
 
@@ -305,74 +303,22 @@ class Trainer:
             parameter.grad = part.view_as(parameter)
 
     def _require_finite(self, value: Tensor, values: StepValues) -> None:
-        if not torch.isfinite(_mean(value)):  # of all processes: they stop together
+        if not torch.isfinite(average(value)):  # of all processes: they stop together
             terms = ", ".join(f"{name} {term.item():g}" for name, term in values.terms.items())
             raise DataError(f"step {self.done + 1}: the loss or its gradient is {value.item():g} ({terms}). {_REMEDY}")
 
 
-def _all_done(run: RunFolder | None, config: TrainConfig) -> bool:
-    """Whether a run has taken all its steps: then it needs no data. The first process knows, and tells the others."""
-    last = latest_checkpoint(run.checkpoints, report=_silent) if run is not None else None
-    box = [last is not None and last.step >= config.schedule.steps]
-    if world_size() > 1:
-        dist.broadcast_object_list(box, src=0)
-    return box[0]
+def _join(values: Mapping[str, float]) -> str:
+    return " ".join(f"{name} {value:.3f}" for name, value in values.items())
 
 
-def _resumed(trainer: Trainer, run: RunFolder | None) -> Checkpoint | None:
-    """Bring all processes to the last checkpoint of the run; the first one has it."""
-    checkpoint = run.resume() if run is not None else None
-    if world_size() > 1:
-        box = [checkpoint]
-        dist.broadcast_object_list(box, src=0)
-        checkpoint = box[0]
-    if checkpoint is not None:
-        trainer.restore(checkpoint)
-    return checkpoint
-
-
-class _Pace:
-    """Seconds a step, without what is between steps."""
-
-    def __init__(self) -> None:
-        self._steps, self._seconds = 0, 0.0
-
-    def add(self, seconds: float) -> None:
-        self._steps, self._seconds = self._steps + 1, self._seconds + seconds
-
-    def take(self) -> float:
-        """The mean since it was last asked."""
-        mean = self._seconds / max(1, self._steps)
-        self._steps, self._seconds = 0, 0.0
-        return mean
-
-
-def _progress(done: int, steps: int, line: dict[str, float], times: dict[str, float]) -> str:
-    others = ("loss", "rate", "gradient", "step_s")
-    terms = " ".join(f"{name} {value:.3f}" for name, value in line.items() if name not in others)
-    split = " ".join(f"{name} {seconds:.3f}" for name, seconds in times.items())
-    return (
-        f"step {done}/{steps} loss {line['loss']:.4f} ({terms}) rate {line['rate']:.2e} | "
-        f"{line['step_s']:.3f} s a step: {split}"
-    )
-
-
-def _side_by_side(matrices: Tensor) -> Tensor:
+def join_matrices(matrices: Tensor) -> Tensor:
     """Matrices [P, T, T] as one picture [T, P (T + 1)], with a white line after each; below 0 is black.
 
-    >>> _side_by_side(torch.tensor([[[0.5]], [[-1.0]]])).tolist()
+    >>> join_matrices(torch.tensor([[[0.5]], [[-1.0]]])).tolist()
     [[0.5, 1.0, -1.0, 1.0]]
     """
     return torch.nn.functional.pad(matrices.float(), (0, 1), value=1.0).transpose(0, 1).flatten(1)
-
-
-def _mean(value: Tensor) -> Tensor:
-    """The mean over processes of a detached scalar."""
-    value = value.detach().clone()
-    if world_size() > 1:
-        dist.all_reduce(value)
-        value /= world_size()
-    return value
 
 
 # --- the parts of a run ----------------------------------------------------------------------------------------------
@@ -398,7 +344,7 @@ def new_network(config: TrainConfig, base: Model | None) -> VideoSimilarity:
                 f"projection; [similarity] asks for another ({config.similarity})."
             )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(config.run.seed, 6))
+        torch.manual_seed(derive_seed(config.run.seed, 6))
         return VideoSimilarity(config.similarity)
 
 
@@ -416,8 +362,8 @@ def load_clips(config: TrainConfig, device: torch.device) -> ClipSet:
     if data.frames:
         sets.append(ClipSet.from_packed(data.frames, device=device, size=data.size, stills=camera))
     if data.pictures:
-        most = data.max_pictures or None
-        sets.append(ClipSet.from_pictures(data.pictures, device=device, camera=camera, max_pictures=most))
+        limit = data.max_pictures or None
+        sets.append(ClipSet.from_pictures(data.pictures, device=device, camera=camera, max_pictures=limit))
     return sets[0] if len(sets) == 1 else sets[0] + sets[1]
 
 
@@ -426,7 +372,8 @@ def preview_views(config: TrainConfig, path: str | os.PathLike[str], *, clips: i
 
     Returns of how many videos: `clips`, or all where there are fewer.
     """
-    material = load_clips(dataclasses.replace(config, data=dataclasses.replace(config.data, device="cpu")), _CPU)
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, device="cpu"))
+    material = load_clips(config, torch.device("cpu"))
     count = min(clips, len(material))
     _draw_sheet(material, config, path, count)
     return count
@@ -434,51 +381,60 @@ def preview_views(config: TrainConfig, path: str | os.PathLike[str], *, clips: i
 
 def _draw_sheet(clips: ClipSet, config: TrainConfig, path: str | os.PathLike[str], count: int) -> Views:
     seed = config.run.seed
-    videos = torch.randperm(len(clips), generator=torch.Generator().manual_seed(seed_of(seed, 0, 0)))[:count]
-    windows = clips.draw(videos.tolist(), length=2 * config.views.frames, seed=seed_of(seed, 1))
-    return save_preview(path, windows, config.views, seed_of(seed, 2))
+    videos = torch.randperm(len(clips), generator=torch.Generator().manual_seed(derive_seed(seed, 0, 0)))[:count]
+    windows = clips.draw(videos.tolist(), length=2 * config.views.frames, seed=derive_seed(seed, 1))
+    return save_preview(path, windows, config.views, derive_seed(seed, 2))
 
 
 def build_encoder(config: TrainConfig, base: Model, device: torch.device, *, teacher: bool = True) -> Encoder:
     """Backbone, whitening and, if wanted, teacher of the settings, ready to compute."""
-    if base.extractor.whitening is None:
-        raise ConfigError(f"the model '{base.name}' has no whitening.")
-    wanted = config.run.compiled
     return Encoder(
         base.extractor.backbone,
-        base.extractor.whitening,
+        _require_whitening(base),
         build_teacher(config.teacher) if teacher and "frame" in config.losses.build().levels else None,
         device=device,
         dtype=config.run.dtype(device),
         micro_batch=config.run.micro_batch,
-        compiled=wanted == "yes" or (wanted == "auto" and device.type == "cuda"),
+        compiled=_is_compiled(config, device),
     )
 
 
-def whole_source(
+def make_whole_source(
     config: TrainConfig, clips: ClipSet, base: Model, backbone: Backbone, device: torch.device
 ) -> WholeSource:
-    """What steps are taken on where the backbone learns too."""
-    if base.extractor.whitening is None:
-        raise ConfigError(f"the model '{base.name}' has no whitening.")
+    """The batches of a run in which the backbone learns too."""
+    whitening = _require_whitening(base).to(device)
     if world_size() > 1:
         raise ConfigError("a backbone is trained by one process; start it without torchrun, or set backbone.rate=0.")
     if config.validation.features:
         raise ConfigError("validation.features were made by the backbone as it was: they say nothing while it learns.")
-    data, dtype = config.data, config.run.dtype(device)
-    compiled = config.run.compiled == "yes" or (config.run.compiled == "auto" and device.type == "cuda")
-    return WholeSource(
-        clips,
-        learning_regions(backbone, base.extractor.whitening.to(device), dtype, compiled=compiled),
-        build_encoder(config, base, device, teacher=False),
-        views=config.views,
-        settings=config.backbone,
-        batch=data.batch,
-        parts=data.parts,
-        seed=config.run.seed,
-        alike=data.alike,
-        group=data.group,
+    extract = make_region_extractor(
+        backbone, whitening, config.run.dtype(device), compiled=_is_compiled(config, device)
     )
+    master = build_encoder(config, base, device, teacher=False)
+    return WholeSource(
+        clips, extract, master, config.data, views=config.views, settings=config.backbone, seed=config.run.seed
+    )
+
+
+def _make_source(config: TrainConfig, clips: ClipSet, encoder: Encoder, report: Report) -> Source:
+    """The batches of a run with a frozen backbone: from a bank of views, or from the clips themselves."""
+    seed = config.run.seed
+    if not config.bank.used:
+        return ClipSource(clips, encoder, config.data, views=config.views, seed=seed)
+    bank = make_bank(clips, encoder, config, report=report)
+    report(f"the bank holds {config.bank.weak} weak and {config.bank.strong} strong views: {bank.gib:.2f} GiB")
+    return BankSource(bank, config.data, seed=seed, device=encoder.device)
+
+
+def _require_whitening(base: Model) -> Whitening:
+    if base.extractor.whitening is None:
+        raise ConfigError(f"the model '{base.name}' has no whitening.")
+    return base.extractor.whitening
+
+
+def _is_compiled(config: TrainConfig, device: torch.device) -> bool:
+    return config.run.compiled == "yes" or (config.run.compiled == "auto" and device.type == "cuda")
 
 
 def save_trained(
@@ -500,77 +456,11 @@ def save_trained(
         "steps": config.schedule.steps,
         "rate": config.optimiser.rate,
         "batch": config.data.batch,
-        "recipe": to_toml(as_table(config)),
+        "recipe": to_toml(to_table(config)),
     }
     parts["trained"] = weights.Part(trained, {})
     return weights.save_parts(folder, parts)
 
 
-def _source(config: TrainConfig, clips: ClipSet, encoder: Encoder, device: torch.device, report: Report) -> Source:
-    """What steps are taken on: a bank of views, or the clips themselves."""
-    if config.bank.used:
-        bank = shared_bank(config, clips, encoder, report)
-        report(f"the bank holds {config.bank.weak} weak and {config.bank.strong} strong views: {bank.gib:.2f} GiB")
-        return _bank_source(bank, config, device)
-    data, seed = config.data, config.run.seed
-    return ClipSource(
-        clips, encoder, views=config.views, batch=data.batch, seed=seed, alike=data.alike, group=data.group
-    )
-
-
-def _bank_source(bank: Bank, config: TrainConfig, device: torch.device) -> BankSource:
-    data = config.data
-    return BankSource(bank, batch=data.batch, seed=config.run.seed, device=device, alike=data.alike, group=data.group)
-
-
-def shared_bank(config: TrainConfig, clips: ClipSet, encoder: Encoder, report: Report) -> Bank:
-    """The bank of the settings. On disk the first process makes it and the others read it."""
-
-    def make() -> Bank:
-        return make_bank(
-            clips,
-            encoder,
-            config=config.bank,
-            views=config.views,
-            batch=config.data.batch,
-            seed=config.run.seed,
-            about={"base": config.model.base, "teacher": as_table(config)["teacher"]},
-            progress=_every(report, config.run.log_every),
-        )
-
-    if world_size() == 1 or not config.bank.folder:
-        return make()
-    if rank() == 0:
-        bank = make()
-    dist.barrier()
-    if rank() != 0:
-        bank = make()
-    return bank
-
-
-def _every(report: Report, steps: int) -> Callable[[int, int], None]:
-    def progress(done: int, total: int) -> None:
-        if done % steps == 0 or done == total:
-            report(f"bank: {done}/{total} batches")
-
-    return progress
-
-
-@contextlib.contextmanager
-def _process_group() -> Iterator[None]:
-    """The processes of `torchrun`, for as long as a run lasts; nothing where there is one, or where they are joined."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or (dist.is_available() and dist.is_initialized()):
-        yield
-        return
-    gpu = torch.cuda.is_available()
-    if gpu:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if gpu else "gloo", timeout=_LONGEST_WAIT)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
-
-
-def _silent(_: str) -> None:
+def _ignore(_: str) -> None:
     pass

@@ -1,8 +1,8 @@
-"""Learning with the backbone: clips go through it with gradients, and frames know which instant they show.
+"""Training of the backbone: clips go through it with gradients, and each frame knows which instant it shows.
 
-A frozen backbone bounds what any network on top of it can tell apart. Here the losses flow into the backbone too. What
-it was before, the master, is kept for three things: clean frames that were hardly different to it are excused from
-being told apart; weak views shall stay near what it made of them; and it finds the look-alikes.
+A frozen backbone bounds what any network on top of it can tell apart. Here the losses reach the backbone too. The
+backbone as it was before, the master, serves three purposes: frames and clips that it could hardly tell apart are left
+out of the losses; weak views stay near the region vectors that it gave; and it finds the look-alikes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from hapvr.errors import DataError
 from hapvr.features.regions import input_scale, regions_of_maps
 from hapvr.features.whitening import Whitening
 from hapvr.similarity import VideoSimilarity
-from hapvr.training.alike import LookAlikes, mean_vectors
 from hapvr.training.augment import Plan, ViewConfig, make_views
 from hapvr.training.augment.views import cut
 from hapvr.training.clips import ClipSet
-from hapvr.training.config import BackboneConfig
+from hapvr.training.config import BackboneConfig, DataConfig
 from hapvr.training.encoder import Encoder
-from hapvr.training.sources import Timed, drawn_videos, seed_of
-from hapvr.training.step import NOTHING, Batch, contents_of, shared_content
+from hapvr.training.sources import Timed, compute_clip_vectors, derive_seed, draw_videos, find_look_alikes
+from hapvr.training.step import NOTHING, Batch, list_contents, shared_content
 
 _FRAMES = 2**20  # more than any video has: the instants of two videos have different numbers
 
 
-def learning_regions(
+def make_region_extractor(
     backbone: Backbone, whitening: Whitening, dtype: torch.dtype, *, compiled: bool = False
 ) -> Callable[[Tensor], Tensor]:
     """A function of pictures uint8 [N, 3, S, S] that gives region vectors [N, R, D], with gradients to the backbone.
@@ -46,15 +45,15 @@ def learning_regions(
     if compiled:
         stages = torch.compile(stages, dynamic=False)
 
-    def regions_of(pictures: Tensor) -> Tensor:
+    def extract(pictures: Tensor) -> Tensor:
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             maps = stages(prepare(pictures).contiguous(memory_format=torch.channels_last))
         return regions_of_maps(maps, whitening, check=False)
 
-    return regions_of
+    return extract
 
 
-def new_student(backbone: Backbone, device: torch.device) -> Backbone:
+def copy_for_training(backbone: Backbone, device: torch.device) -> Backbone:
     """A copy of a backbone that can be trained: in evaluation mode, its parameters asking for gradients."""
     student: Backbone = copy.deepcopy(backbone).eval().requires_grad_()
     return student.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
@@ -65,66 +64,55 @@ class WholeSource:
 
     Args:
         clips: the videos and photographs.
-        regions_of: see `learning_regions`.
+        extract: see `make_region_extractor`.
         master: the backbone as it was, with everything that was learnt on top of it.
+        data: videos a step, windows of each, look-alikes.
         views: how views are made.
-        settings: which frames are excused.
-        batch: videos a step.
-        parts: windows of each.
+        settings: which frames are left out.
         seed: of all that is drawn.
-        alike: the share of a batch that is drawn as groups of look-alikes.
-        group: videos of such a group.
     """
 
     def __init__(
         self,
         clips: ClipSet,
-        regions_of: Callable[[Tensor], Tensor],
+        extract: Callable[[Tensor], Tensor],
         master: Encoder,
+        data: DataConfig,
         *,
         views: ViewConfig,
         settings: BackboneConfig,
-        batch: int,
-        parts: int = 1,
-        seed: int = 0,
-        alike: float = 0.0,
-        group: int = 8,
+        seed: int,
     ) -> None:
-        drawn_videos(0, videos=len(clips), batch=batch, seed=seed)  # refuses too few
-        self.clips, self.regions_of, self.master = clips, regions_of, master
-        self.views, self.settings, self.size, self.parts, self.seed = views, settings, batch, parts, seed
-        self.alike = LookAlikes.of(
-            self._vectors, videos=len(clips), share=alike, group=group, batch=batch, device=master.device
-        )
+        self.clips, self.extract, self.master, self.data = clips, extract, master, data
+        self.views, self.settings, self.seed = views, settings, seed
+        self.alike = find_look_alikes(self._compute_vectors, len(clips), data, device=master.device)
 
     def batch(self, step: int, timed: Timed = lambda _: nullcontext()) -> Batch:
         """See `Source`."""
         device = self.master.device
         with timed("load"):
-            videos = drawn_videos(step, videos=len(self.clips), batch=self.size, seed=self.seed, alike=self.alike)
-            drawn = self.clips.draw_parts(
-                videos.tolist(), length=2 * self.views.frames, seed=seed_of(self.seed, 1, step), parts=self.parts
-            )
+            videos = draw_videos(step, videos=len(self.clips), batch=self.data.batch, seed=self.seed, alike=self.alike)
+            length, seed = 2 * self.views.frames, derive_seed(self.seed, 1, step)
+            drawn = self.clips.draw_parts(videos.tolist(), length=length, seed=seed, parts=self.data.parts)
             windows = [window for window, _ in drawn]
-            shown = videos.repeat_interleave(self.parts)
+            shown = videos.repeat_interleave(self.data.parts)
         with timed("augment"):
-            views = make_views(windows, config=self.views, seed=seed_of(self.seed, 2, step), device=device)
+            views = make_views(windows, config=self.views, seed=derive_seed(self.seed, 2, step), device=device)
             B = len(windows)
-            clean = cut(_untouched(views.plan, windows), windows, self.views, device)[B:]
+            clean = cut(_plan_clean(views.plan, windows), windows, self.views, device)[B:]
         with timed("master"):
             references = self.master(torch.cat([views.pictures[:B], clean]), check=False).regions  # [2B, T, R, D]
         with timed("extract"):
-            pictures = views.pictures.flatten(0, 1)
-            regions = self.regions_of(pictures)
+            regions = self.extract(views.pictures.flatten(0, 1))
             regions = regions.view(*views.pictures.shape[:2], *regions.shape[1:])
         content = torch.from_numpy(views.plan.content)
-        contents = contents_of(content, torch.arange(B)).to(device)
-        kinds = contents_of(content, shown).to(device)
+        contents = list_contents(content, torch.arange(B)).to(device)
+        kinds = list_contents(content, shown).to(device)
         still = torch.tensor([self.clips.cameras[video] is not None for video in shown.tolist()])
         starts = torch.tensor([start for _, start in drawn])
-        instants = instants_of(views.plan, starts, shown, still, videos=len(self.clips)).to(device)
+        instants = number_instants(views.plan, starts, shown, still, videos=len(self.clips)).to(device)
         loose = torch.cat([still, still | torch.from_numpy(views.plan.host >= 0)]).to(device)
-        excused, twins = excuse(
+        excused, twins = find_excused(
             references, shared_content(kinds, kinds), loose, same=self.settings.same, twin=self.settings.twin
         )
         return Batch(
@@ -139,19 +127,13 @@ class WholeSource:
             targets=references if self.settings.targets == "master" else None,
         )
 
-    def _vectors(self) -> Tensor:
+    def _compute_vectors(self) -> Tensor:
         """The mean vectors [V, D] of the first frames of weak views of each video."""
-        parts = []
-        config = replace(self.views, frames=1)
-        for first in range(0, len(self.clips), self.size):
-            numbers = range(first, min(first + self.size, len(self.clips)))
-            windows = self.clips.draw(numbers, length=1, seed=seed_of(self.seed, 7, first))
-            views = make_views(windows, config=config, seed=seed_of(self.seed, 8, first), device=self.master.device)
-            parts.append(mean_vectors(self.master(views.pictures[: len(numbers)], check=False).regions[:, None]))
-        return torch.cat(parts)
+        views = replace(self.views, frames=1)
+        return compute_clip_vectors(self.clips, self.master, views, length=1, batch=self.data.batch, seed=self.seed)
 
 
-def instants_of(plan: Plan, starts: Tensor, shown: Tensor, still: Tensor, *, videos: int) -> Tensor:
+def number_instants(plan: Plan, starts: Tensor, shown: Tensor, still: Tensor, *, videos: int) -> Tensor:
     """Which instants each frame of the 2B views shows: int64 [2B, T, 2], its own and that of its host, or NOTHING.
 
     Frames of one video share an instant if they are the same frame; of a photograph, if the camera's move is the same
@@ -176,7 +158,9 @@ def instants_of(plan: Plan, starts: Tensor, shown: Tensor, still: Tensor, *, vid
 
 
 @torch.no_grad()
-def excuse(references: Tensor, one_video: Tensor, loose: Tensor, *, same: float, twin: float) -> tuple[Tensor, Tensor]:
+def find_excused(
+    references: Tensor, one_video: Tensor, loose: Tensor, *, same: float, twin: float
+) -> tuple[Tensor, Tensor]:
     """Which frames, and which clips, were so alike to the master that they need not be told apart.
 
     Args:
@@ -189,7 +173,7 @@ def excuse(references: Tensor, one_video: Tensor, loose: Tensor, *, same: float,
     Returns bool [N T, N T] and bool [N, N].
     """
     N, T = references.shape[:2]
-    forth, back = chamfer_both(references.flatten(0, 1), references.flatten(0, 1))
+    forth, back = compare_both_ways(references.flatten(0, 1), references.flatten(0, 1))
     alike = torch.maximum(forth, back).view(N, T, N, T)
     together = one_video[:, None, :, None]
     excused = alike >= torch.where(together, same, twin)
@@ -198,11 +182,11 @@ def excuse(references: Tensor, one_video: Tensor, loose: Tensor, *, same: float,
     return excused.view(N * T, N * T), torch.maximum(videos, videos.T) >= twin
 
 
-def chamfer_both(queries: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def compare_both_ways(queries: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Frame similarities [N, M] of regions [N, R, D] and [M, R, D]: each query region's best, and each target region's.
 
     >>> one, other = torch.eye(2)[None], torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
-    >>> [matrix.item() for matrix in chamfer_both(one, other)]  # half of the first is in the second, all the other way
+    >>> [matrix.item() for matrix in compare_both_ways(one, other)]  # half of one is in the other, all the other way
     [0.5, 1.0]
     """
     N, R, D = queries.shape
@@ -210,7 +194,7 @@ def chamfer_both(queries: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return products.amax(3).mean(1), products.amax(1).mean(2)
 
 
-def stay_loss(model: VideoSimilarity, batch: Batch) -> Tensor:
+def compute_stay_loss(model: VideoSimilarity, batch: Batch) -> Tensor:
     """How far the weak views' region vectors, the first half, went from the master's: the mean of 1 - cosine.
 
     Example: of two clips of one frame and one region, the weak one has turned by a right angle.
@@ -218,7 +202,7 @@ def stay_loss(model: VideoSimilarity, batch: Batch) -> Tensor:
         >>> model = VideoSimilarity(SimilarityConfig(dims=2, weighting="none", comparator=False, min_frames=1))
         >>> regions, taught = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
         >>> batch = Batch(regions.view(2, 1, 1, 2), torch.zeros(2, 1).long(), taught=taught.view(2, 1, 1, 2))
-        >>> stay_loss(model, batch).item()
+        >>> compute_stay_loss(model, batch).item()
         1.0
     """
     if batch.taught is None:
@@ -229,13 +213,13 @@ def stay_loss(model: VideoSimilarity, batch: Batch) -> Tensor:
 
 
 @torch.no_grad()
-def average_into(mean: nn.Module, model: nn.Module, *, keep: float) -> None:
+def update_mean(mean: nn.Module, model: nn.Module, *, keep: float) -> None:
     """Move the parameters of `mean` towards those of `model`: keep * mean + (1 - keep) * model."""
     for own, new in zip(mean.parameters(), model.parameters(), strict=True):
         own.lerp_(new, 1 - keep)
 
 
-def _untouched(plan: Plan, windows: list[Tensor]) -> Plan:
+def _plan_clean(plan: Plan, windows: list[Tensor]) -> Plan:
     """A plan that shows the same frames whole and unflipped."""
     whole = np.array([(0, 0, window.shape[1], window.shape[2]) for window in windows], np.int64)
     return replace(plan, crop=np.tile(whole, (2, 1)), flip=np.zeros_like(plan.flip))

@@ -1,6 +1,6 @@
 """Weak and strong views of clips for self-supervised training, a whole batch at a time, on GPU or CPU.
 
-`plan` draws everything by lot, `views` carries it out with `temporal` (maps of frames), `resample` (crop, resize,
+`plan` draws everything at random, `views` carries it out with `temporal` (maps of frames), `resample` (crop, resize,
 paste, blur as matrix products), `randaugment` (tones and geometry), `sprites` (captions, emoji) and `extras`.
 """
 

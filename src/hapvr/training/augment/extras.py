@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.training.augment.resample import blurring, on, placing, resample, to_pixels, working_type
+from hapvr.training.augment.resample import blurring, placing, resample, to_pixels, upload, working_type
 
 # The example tables of the JPEG standard (ITU-T T.81, annex K): luma and chroma steps, which quality scales.
 _LUMA = (
@@ -41,21 +42,21 @@ def jpeg(pictures: Tensor, quality: Tensor) -> Tensor:
     """
     height, width = pictures.shape[-2:]
     real = F.pad(pictures.float(), (0, -width % 16, 0, -height % 16), mode="replicate")
-    to_ycc = on(np.array(_TO_YCC), pictures.device)
+    to_ycc = upload(np.array(_TO_YCC), pictures.device)
     ycc = torch.einsum("dc,nchw->ndhw", to_ycc, real)
     quality = quality.float()
     scale = torch.where(quality < 50, 5000 / quality, 200 - 2 * quality)
-    luma = _quantised(ycc[:, :1] - 128, _LUMA, scale) + 128
-    chroma = _quantised(F.avg_pool2d(ycc[:, 1:], 2), _CHROMA, scale)
+    luma = _quantise(ycc[:, :1] - 128, _LUMA, scale) + 128
+    chroma = _quantise(F.avg_pool2d(ycc[:, 1:], 2), _CHROMA, scale)
     chroma = F.interpolate(chroma, scale_factor=2, mode="nearest")
-    back = torch.einsum("dc,nchw->ndhw", on(np.linalg.inv(_TO_YCC), pictures.device), torch.cat([luma, chroma], 1))
+    back = torch.einsum("dc,nchw->ndhw", upload(np.linalg.inv(_TO_YCC), pictures.device), torch.cat([luma, chroma], 1))
     return to_pixels(back[..., :height, :width])
 
 
-def _quantised(planes: Tensor, table: tuple[tuple[int, ...], ...], scale: Tensor) -> Tensor:
+def _quantise(planes: Tensor, table: tuple[tuple[int, ...], ...], scale: Tensor) -> Tensor:
     N, C, H, W = planes.shape
     transform = cosines(planes.device)
-    steps = on(np.array(table, np.float64), planes.device)
+    steps = upload(np.array(table, np.float64), planes.device)
     steps = ((steps * scale[:, None, None] + 50) / 100).floor().clamp(1, 255)[:, None, None, None]  # [N, 1, 1, 1, 8, 8]
     blocks = planes.view(N, C, H // 8, 8, W // 8, 8).transpose(3, 4)  # [N, C, rows, columns, 8, 8]
     spectrum = transform @ blocks @ transform.T
@@ -94,9 +95,9 @@ def letterbox(pictures: Tensor, bars: Tensor, backdrop: Tensor | None = None) ->
     return to_pixels(torch.where(bare, behind, squeezed), clamp=False)
 
 
-def turn(pictures: Tensor, quarters: int) -> Tensor:
-    """Squares [..., S, S] turned counter-clockwise by so many quarters."""
-    return pictures.rot90(quarters, (-2, -1)).contiguous()
+def turn(pictures: Tensor, quarters: Sequence[int]) -> Tensor:
+    """Squares [N, ..., S, S] turned counter-clockwise by a number of quarters each."""
+    return torch.stack([square.rot90(count, (-2, -1)) for square, count in zip(pictures, quarters, strict=True)])
 
 
 def shrink(pictures: Tensor, sides: Tensor, quality: Tensor) -> Tensor:
@@ -127,13 +128,11 @@ def film_screen(pictures: Tensor, looks: Tensor) -> Tensor:
 
 
 def perspective(pictures: Tensor, corners: NDArray[np.float64]) -> Tensor:
-    """uint8 [N, C, S, S] seen from aside; black outside.
-
-    corners: [N, 4, 2], how far the corners (upper left, then clockwise) move in, (right or left, down or up), as a
-    share of the side.
+    """uint8 [N, C, S, S] seen from aside, black outside; corners [N, 4, 2] (upper left, then clockwise): how far each
+    moves in, horizontally and vertically, as a share of the side.
     """
     S = pictures.shape[-1]
-    matrices = on(homographies(corners), pictures.device)
+    matrices = upload(homographies(corners), pictures.device)
     place = (torch.arange(S, device=pictures.device) + 0.5) / S
     y, x = torch.meshgrid(place, place, indexing="ij")
     points = torch.stack([x, y, torch.ones_like(x)], -1).view(-1, 3) @ matrices.mT  # [N, S S, 3]

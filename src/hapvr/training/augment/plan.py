@@ -1,7 +1,7 @@
-"""Everything that is drawn by lot for a batch, before any pixel is touched.
+"""Everything random about the views of a batch, drawn before any pixel is touched.
 
 Draws are made on the CPU, so the same seed gives the same plan whatever device carries it out, and each kind of draw
-has a random stream of its own: switching one augmentation off leaves the others as they were.
+has a separate random stream: switching one augmentation off leaves the others as they were.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from hapvr.config import Range
 from hapvr.errors import ConfigError
 from hapvr.training.augment import temporal
-from hapvr.training.augment.config import Range, ViewConfig
+from hapvr.training.augment.config import ViewConfig
 from hapvr.training.augment.randaugment import OPERATIONS, SIGNED, strength
 from hapvr.training.augment.sprites import SpriteBank, captions, emojis
 
@@ -76,46 +77,47 @@ class Plan:
 
 def draw_plan(shapes: Sequence[tuple[int, int, int]], config: ViewConfig, seed: Seed) -> Plan:
     """Draw what happens to clips of these shapes (frames, height, width); `seed` is one number or several."""
-    streams = iter(generator_of(seed).spawn(16))
+    streams = iter(make_generator(seed).spawn(16))
     B, T, S = len(shapes), config.frames, config.size
-    index, kinds, held = _times(next(streams), [shape[0] for shape in shapes], config)
+    index, kinds, held = _draw_times(next(streams), [shape[0] for shape in shapes], config)
     rng = next(streams)
+    scales = (config.weak_scale, config.strong_scale)
     sizes = np.array([shape[1:] for shape in shapes], np.int64).reshape(B, 2)
-    crop = np.concatenate([draw_crops(rng, sizes, scale, config.ratio) for scale in _scales(config)])
+    crop = np.concatenate([draw_crops(rng, sizes, scale, config.ratio) for scale in scales])
     flip = rng.random(2 * B) < config.flip
-    operations, strengths = _operations(next(streams), B, config)
-    text = _overlays(next(streams), B * T, config.text, config.text_size, captions(), config)
-    emoji = _overlays(next(streams), B * T, config.emoji, config.emoji_size, emojis(), config)
+    operations, strengths = _draw_operations(next(streams), B, config)
+    text = _draw_overlays(next(streams), B * T, config.text, config.text_size, captions(), config)
+    emoji = _draw_overlays(next(streams), B * T, config.emoji, config.emoji_size, emojis(), config)
     rng = next(streams)
-    blur = rng.uniform(*config.blur_radius, (B, T)) * _chosen(rng, config.blur, (B, T))
+    blur = rng.uniform(*config.blur_radius, (B, T)) * _choose(rng, config.blur, (B, T))
     rng = next(streams)
     host = draw_hosts(rng, B, config.mixup)
     box = draw_boxes(rng, B, config)
     rng = next(streams)
-    border = np.maximum(1, _whole(rng.uniform(*config.border_width, B) * S))
-    border = border * (_chosen(rng, config.border, (B,)) & (host >= 0))
+    border = np.maximum(1, _round(rng.uniform(*config.border_width, B) * S))
+    border = border * (_choose(rng, config.border, (B,)) & (host >= 0))
     border_colour = rng.integers(0, 256, (B, 3))
     rng = next(streams)
     corners = rng.uniform(0, 1, (B, 4, 2)) * rng.uniform(*config.perspective_part, (B, 1, 1))
-    corners = corners * _chosen(rng, config.perspective, (B, 1, 1))
+    corners = corners * _choose(rng, config.perspective, (B, 1, 1))
     rng = next(streams)
-    bars = _whole(rng.uniform(*config.letterbox_part, (B, 1)) * S) * np.eye(2, dtype=np.int64)[rng.integers(0, 2, B)]
-    bars = bars * _chosen(rng, config.letterbox, (B, 1))
+    bars = _round(rng.uniform(*config.letterbox_part, (B, 1)) * S) * np.eye(2, dtype=np.int64)[rng.integers(0, 2, B)]
+    bars = bars * _choose(rng, config.letterbox, (B, 1))
     rng = next(streams)
-    noise = rng.uniform(*config.noise_strength, B) * _chosen(rng, config.noise, (B,))
+    noise = rng.uniform(*config.noise_strength, B) * _choose(rng, config.noise, (B,))
     noise_seed = int(rng.integers(2**62))
     rng = next(streams)
-    jpeg = _whole(rng.uniform(*config.jpeg_quality, B)) * _chosen(rng, config.jpeg, (B,))
+    jpeg = _round(rng.uniform(*config.jpeg_quality, B)) * _choose(rng, config.jpeg, (B,))
     rng = next(streams)
-    quarters = rng.integers(1, 4, B) * _chosen(rng, config.turned, (B,))
-    backdrop = _chosen(rng, config.backdrop, (B,)) & bars.any(1)
-    stickers = _stickers(next(streams), B, config)
+    quarters = rng.integers(1, 4, B) * _choose(rng, config.turned, (B,))
+    backdrop = _choose(rng, config.backdrop, (B,)) & bars.any(1)
+    stickers = _draw_stickers(next(streams), B, config)
     rng = next(streams)
-    tiny = np.stack([_whole(rng.uniform(*config.tiny_scale, B) * S), _whole(rng.uniform(*config.tiny_quality, B))], 1)
-    tiny = np.maximum(1, tiny) * _chosen(rng, config.tiny, (B, 1))
+    tiny = np.stack([_round(rng.uniform(*config.tiny_scale, B) * S), _round(rng.uniform(*config.tiny_quality, B))], 1)
+    tiny = np.maximum(1, tiny) * _choose(rng, config.tiny, (B, 1))
     rng = next(streams)
     looks = [rng.uniform(*config.screen_strength, B), rng.uniform(0.02, 0.06, B) * S, rng.uniform(-0.6, 0.6, B)]
-    screen = np.stack([*looks, rng.uniform(*config.screen_strength, B)], 1) * _chosen(rng, config.screen, (B, 1))
+    screen = np.stack([*looks, rng.uniform(*config.screen_strength, B)], 1) * _choose(rng, config.screen, (B, 1))
     return Plan(
         index=index, kinds=kinds, held=held, crop=crop, flip=flip, operations=operations, strengths=strengths,
         text=text, emoji=emoji, blur=blur, host=host, box=box, border=border,
@@ -144,20 +146,22 @@ def describe(plan: Plan) -> list[str]:
             words.insert(1, f"held x{plan.held[clip]}")
         for names, values in zip(plan.operations, plan.strengths, strict=True):
             words.append(names[clip] + (f" {values[clip]:.4g}" if values[clip] else ""))
-        words += [f"seen from aside {plan.corners[clip].max():.2f}"] * bool(plan.corners[clip].any())
         look = " of the picture" if plan.backdrop[clip] else ""
-        words += [f"bars{look} {plan.bars[clip].max()} px"] * bool(plan.bars[clip].any())
-        words.append(f"text on {texts[clip]}, emoji on {emoji[clip]}, blur on {(plan.blur[clip] > 0).sum()} of {T}")
-        if plan.host[clip] >= 0:
-            edge = f" with a border of {plan.border[clip]}" if plan.border[clip] else ""
-            words.append(f"in clip {plan.host[clip]}, box {plan.box[clip, 3]} x {plan.box[clip, 2]}{edge}")
+        host, edge = plan.host[clip], f" with a border of {plan.border[clip]}" if plan.border[clip] else ""
         count = sum(int((laid.frame // T == clip).any()) for laid in plan.stickers)
-        words += [f"{count} stickers"] * bool(count)
-        words += [f"turned by {90 * plan.quarters[clip]} degrees"] * bool(plan.quarters[clip])
-        words += [f"from {plan.tiny[clip, 0]} px, JPEG {plan.tiny[clip, 1]}"] * bool(plan.tiny[clip].any())
-        words += [f"from a screen {plan.screen[clip, 0]:.2f}"] * bool(plan.screen[clip].any())
-        words += [f"noise {plan.noise[clip]:.1f}"] * bool(plan.noise[clip])
-        words += [f"JPEG {plan.jpeg[clip]}"] * bool(plan.jpeg[clip])
+        notes = (
+            (plan.corners[clip].any(), f"seen from aside {plan.corners[clip].max():.2f}"),
+            (plan.bars[clip].any(), f"bars{look} {plan.bars[clip].max()} px"),
+            (True, f"text on {texts[clip]}, emoji on {emoji[clip]}, blur on {(plan.blur[clip] > 0).sum()} of {T}"),
+            (host >= 0, f"in clip {host}, box {plan.box[clip, 3]} x {plan.box[clip, 2]}{edge}"),
+            (count, f"{count} stickers"),
+            (plan.quarters[clip], f"turned by {90 * plan.quarters[clip]} degrees"),
+            (plan.tiny[clip].any(), f"from {plan.tiny[clip, 0]} px, JPEG {plan.tiny[clip, 1]}"),
+            (plan.screen[clip].any(), f"from a screen {plan.screen[clip, 0]:.2f}"),
+            (plan.noise[clip], f"noise {plan.noise[clip]:.1f}"),
+            (plan.jpeg[clip], f"JPEG {plan.jpeg[clip]}"),
+        )
+        words += [text for applies, text in notes if applies]
         lines.append(", ".join(words))
     return lines
 
@@ -219,11 +223,7 @@ def draw_boxes(rng: Generator, clips: int, config: ViewConfig) -> Integers:
     return np.concatenate([start, stop - start], 1)
 
 
-def _scales(config: ViewConfig) -> tuple[Range, Range]:
-    return config.weak_scale, config.strong_scale
-
-
-def _times(rng: Generator, lengths: list[int], config: ViewConfig) -> tuple[Integers, tuple[str, ...], Integers]:
+def _draw_times(rng: Generator, lengths: list[int], config: ViewConfig) -> tuple[Integers, tuple[str, ...], Integers]:
     weak = [temporal.crop(rng, np.arange(length), config.frames) for length in lengths]
     strong, kinds, held = [], [], []
     for length in lengths:
@@ -238,7 +238,7 @@ def _times(rng: Generator, lengths: list[int], config: ViewConfig) -> tuple[Inte
     return index, tuple(kinds), np.array(held, np.int64)
 
 
-def _operations(rng: Generator, clips: int, config: ViewConfig) -> tuple[tuple[tuple[str, ...], ...], Floats]:
+def _draw_operations(rng: Generator, clips: int, config: ViewConfig) -> tuple[tuple[tuple[str, ...], ...], Floats]:
     shape = config.randaugment_ops, clips
     drawn = rng.integers(0, len(OPERATIONS), shape)
     sign = np.where(rng.random(shape) < 0.5, -1.0, 1.0)
@@ -251,7 +251,7 @@ def _operations(rng: Generator, clips: int, config: ViewConfig) -> tuple[tuple[t
     return names, np.where(signed[drawn], sign, 1.0) * base[drawn]
 
 
-def _overlays(
+def _draw_overlays(
     rng: Generator, frames: int, chance: float, size: Range, bank: SpriteBank, config: ViewConfig
 ) -> Overlays:
     frame = np.flatnonzero(rng.random(frames) < chance)
@@ -265,11 +265,11 @@ def _overlays(
     return Overlays(frame, sprite, np.concatenate([place, shape], 1), rng.uniform(*config.opacity, count))
 
 
-def _stickers(rng: Generator, clips: int, config: ViewConfig) -> tuple[Overlays, ...]:
+def _draw_stickers(rng: Generator, clips: int, config: ViewConfig) -> tuple[Overlays, ...]:
     """Up to `most_stickers` overlays a clip, in as many rounds: a round lays at most one over a frame."""
     T, S = config.frames, config.size
     bank = emojis()
-    counts = rng.integers(1, config.most_stickers + 1, clips) * _chosen(rng, config.stickers, (clips,))
+    counts = rng.integers(1, config.most_stickers + 1, clips) * _choose(rng, config.stickers, (clips,))
     rounds = []
     for number in range(config.most_stickers):
         sprite = rng.integers(0, len(bank), clips)
@@ -284,15 +284,15 @@ def _stickers(rng: Generator, clips: int, config: ViewConfig) -> tuple[Overlays,
     return tuple(rounds)
 
 
-def _chosen(rng: Generator, chance: float, shape: tuple[int, ...]) -> Bools:
+def _choose(rng: Generator, chance: float, shape: tuple[int, ...]) -> Bools:
     return rng.random(shape) < chance
 
 
-def _whole(values: Floats) -> Integers:
+def _round(values: Floats) -> Integers:
     return np.rint(values).astype(np.int64)
 
 
-def generator_of(seed: Seed) -> Generator:
+def make_generator(seed: Seed) -> Generator:
     """Random numbers from one whole number, or from several."""
     parts = [seed] if isinstance(seed, int) else list(seed)
     if not parts or not all(isinstance(part, int) and part >= 0 for part in parts):

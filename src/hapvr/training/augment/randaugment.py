@@ -1,4 +1,4 @@
-"""RandAugment's fourteen operations on clips, each with its own strength, the same for all frames of a clip.
+"""RandAugment's fourteen operations on clips, each with a strength that is the same for all frames of a clip.
 
 Pictures are uint8 [N, T, 3, H, W]. Values are truncated to whole numbers where an operation mixes pictures, as is
 customary for 8-bit pictures; `tests/training/check_randaugment.py` compares with torchvision where it is installed.
@@ -7,7 +7,7 @@ customary for 8-bit pictures; `tests/training/check_randaugment.py` compares wit
     TranslateX, TranslateY   by whole pixels to the right (down)
     Rotate                   counter-clockwise about the middle, in degrees
     Brightness               mixed with black
-    Color, Contrast          mixed with its grey picture; with the mean of its grey picture
+    Color, Contrast          mixed with its grey picture; with the mean of each frame's grey picture
     Sharpness                mixed with its 3 x 3 mean, in which the pixel itself counts 5 of 13
     Posterize                only the upper bits of each value kept
     Solarize                 values from a threshold on inverted
@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.training.augment.resample import on, put, take
+from hapvr.training.augment.resample import change_some, upload
 
 OPERATIONS = (
     "Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
@@ -35,6 +35,7 @@ OPERATIONS = (
 )  # fmt: skip
 SIGNED = frozenset(OPERATIONS[1:10])  # applied in either direction, as likely
 GEOMETRIC = frozenset(OPERATIONS[1:6])
+_Tone = Callable[[Tensor, Tensor], Tensor]  # pictures and strengths [N, 1, 1, 1, 1] in, pictures out
 _GREY = (0.2989, 0.587, 0.114)
 
 
@@ -63,34 +64,29 @@ def strength(operation: str, *, magnitude: int, bins: int, size: int) -> float:
 
 
 def randaugment(
-    pictures: Tensor, operations: Sequence[str], strengths: NDArray[np.float64] | Sequence[float]
+    pictures: Tensor, operations: Sequence[str], strengths: Sequence[float] | NDArray[np.float64]
 ) -> Tensor:
     """One operation on each clip of uint8 [N, T, 3, H, W], in place: `operations` and `strengths` (signed) of each."""
-    geometric = [number for number, name in enumerate(operations) if name in GEOMETRIC]
-    _change(pictures, geometric, lambda part: move(part, [operations[i] for i in geometric],
-                                                   [float(strengths[i]) for i in geometric]))  # fmt: skip
+    names, values = np.array(operations), np.array(strengths, np.float64)
+    geometric = np.isin(names, list(GEOMETRIC))
+    change_some(pictures, geometric, lambda part, rows: move(part, names[rows].tolist(), values[rows].tolist()))
     for name, operation in _TONES.items():
-        chosen = [number for number, drawn in enumerate(operations) if drawn == name]
-        values = on(np.array([float(strengths[number]) for number in chosen]), pictures.device)[
-            :, None, None, None, None
-        ]
-        _change(pictures, chosen, lambda part, operation=operation, values=values: operation(part, values))  # type: ignore[misc]
+
+        def change_tone(part: Tensor, rows: NDArray[np.int64], operation: _Tone = operation) -> Tensor:
+            return operation(part, upload(values[rows], part.device)[:, None, None, None, None])
+
+        change_some(pictures, names == name, change_tone)
     return pictures
-
-
-def _change(pictures: Tensor, chosen: list[int], operation: Callable[[Tensor], Tensor]) -> None:
-    if chosen:
-        places = on(np.array(chosen), pictures.device)
-        put(pictures, places, operation(take(pictures, places)))
 
 
 def move(pictures: Tensor, operations: Sequence[str], strengths: Sequence[float]) -> Tensor:
     """The geometric operations, a matrix for each clip: where in the source the pixel (x, y) of the result lies."""
     N, T, C, H, W = pictures.shape
     device = pictures.device
-    matrices = on(np.array([_matrix(*pair) for pair in zip(operations, strengths, strict=True)], np.float64), device)
+    pairs = zip(operations, strengths, strict=True)
+    matrices = upload(np.array([_make_matrix(*pair) for pair in pairs], np.float64), device)
     middles = [(W / 2, H / 2) if name == "Rotate" else (0.0, 0.0) for name in operations]
-    middle = on(np.array(middles), device)[:, None]
+    middle = upload(np.array(middles), device)[:, None]
     rows, columns = torch.meshgrid(
         torch.arange(H, device=device) + 0.5, torch.arange(W, device=device) + 0.5, indexing="ij"
     )
@@ -103,7 +99,7 @@ def move(pictures: Tensor, operations: Sequence[str], strengths: Sequence[float]
     return taken.masked_fill_(outside[:, None], 0).view(N, T, C, H, W)
 
 
-def _matrix(operation: str, value: float) -> list[list[float]]:
+def _make_matrix(operation: str, value: float) -> list[list[float]]:
     if operation == "ShearX":
         return [[1, value, 0], [0, 1, 0]]
     if operation == "ShearY":
@@ -126,23 +122,8 @@ def _mix(pictures: Tensor, other: Tensor | float, value: Tensor) -> Tensor:
     return ((1 + value) * pictures.float() - value * other).clamp_(0, 255).to(torch.uint8)
 
 
-def brightness(pictures: Tensor, value: Tensor) -> Tensor:
-    """Lighter (value above 0) or darker, to black at -1."""
-    return _mix(pictures, 0.0, value)
-
-
-def color(pictures: Tensor, value: Tensor) -> Tensor:
-    """Colours stronger (value above 0) or weaker, to grey at -1."""
-    return _mix(pictures, grey(pictures), value)
-
-
-def contrast(pictures: Tensor, value: Tensor) -> Tensor:
-    """Contrast higher (value above 0) or lower, to an even grey at -1; the mean is each frame's own."""
-    return _mix(pictures, grey(pictures).mean((-3, -2, -1), keepdim=True), value)
-
-
 def sharpness(pictures: Tensor, value: Tensor) -> Tensor:
-    """Sharper (value above 0) or smoother; the outermost pixels, which lack neighbours, stay as they are."""
+    """The outermost pixels, which lack neighbours, stay as they are."""
     if min(pictures.shape[-2:]) < 3:
         return pictures
     whole = pictures.short()
@@ -151,17 +132,6 @@ def sharpness(pictures: Tensor, value: Tensor) -> Tensor:
     total = tall[..., :-2] + tall[..., 1:-1] + tall[..., 2:] + 4 * whole[..., 1:-1, 1:-1]
     smooth[..., 1:-1, 1:-1] = (2 * total + 13) // 26  # the nearest whole number to total / 13
     return _mix(pictures, smooth, value)
-
-
-def posterize(pictures: Tensor, value: Tensor) -> Tensor:
-    """Only the upper `value` bits of each of the eight."""
-    step = (2 ** (8 - value)).to(torch.uint8)
-    return pictures // step * step
-
-
-def solarize(pictures: Tensor, value: Tensor) -> Tensor:
-    """Values from `value` on inverted."""
-    return torch.where(pictures >= value, 255 - pictures, pictures)
 
 
 def autocontrast(pictures: Tensor, _: Tensor | None = None) -> Tensor:
@@ -204,13 +174,13 @@ def _histogram(planes: Tensor) -> Tensor:
     return counts.view(P, parts, 256).sum(1)
 
 
-_TONES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "Brightness": brightness,
-    "Color": color,
-    "Contrast": contrast,
+_TONES: dict[str, _Tone] = {
+    "Brightness": lambda pictures, value: _mix(pictures, 0.0, value),
+    "Color": lambda pictures, value: _mix(pictures, grey(pictures), value),
+    "Contrast": lambda pictures, value: _mix(pictures, grey(pictures).mean((-3, -2, -1), keepdim=True), value),
     "Sharpness": sharpness,
-    "Posterize": posterize,
-    "Solarize": solarize,
+    "Posterize": lambda pictures, bits: pictures // (step := (2 ** (8 - bits)).to(torch.uint8)) * step,
+    "Solarize": lambda pictures, threshold: torch.where(pictures >= threshold, 255 - pictures, pictures),
     "AutoContrast": autocontrast,
     "Equalize": equalize,
 }

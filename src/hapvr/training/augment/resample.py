@@ -7,8 +7,10 @@ batches in which every picture has its own parameters, and on a GPU the work is 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -23,11 +25,8 @@ def placing(
     where pictures grow, a weighted mean of all pixels where they shrink. Pixels beyond the interval have no weight
     (it is cut out first), and each row's weights sum to 1; rows that nothing is brought to are zero.
 
-    Args:
-        inside, outside: pixels of the source and of the result.
-        start, extent: float [N], the interval of the source.
-        at, length: float [N], where it goes.
-        flip: bool [N], mirrored within the interval.
+    `inside` and `outside` are the pixels of source and result, `start` to `length` float [N]; where `flip` (bool [N])
+    is True the interval is mirrored.
 
     Example: two pixels from one half to the other, mirrored.
         >>> whole = torch.tensor([4.0])
@@ -93,7 +92,20 @@ def put(pictures: Tensor, numbers: Tensor, changed: Tensor) -> None:
     _words(pictures).index_copy_(0, numbers, _words(changed.contiguous()))
 
 
-def on(values: NDArray[Any], device: torch.device) -> Tensor:
+def change_some(
+    pictures: Tensor, chosen: NDArray[Any], operation: Callable[[Tensor, NDArray[np.int64]], Tensor]
+) -> None:
+    """Replace those of uint8 [N, ...] whose entries in `chosen` [N, ...] are not all 0 by what the operation makes of
+    them: `pictures[rows] = operation(pictures[rows], rows)`.
+    """
+    rows = np.flatnonzero(chosen.any(tuple(range(1, chosen.ndim))))
+    if len(rows):
+        numbers = upload(rows, pictures.device)
+        part = take(pictures, numbers)
+        put(pictures, numbers, operation(part, rows).view_as(part))
+
+
+def upload(values: NDArray[Any], device: torch.device) -> Tensor:
     """An array on a device, without waiting for what the device still works on; floats become float32."""
     tensor = torch.from_numpy(values)
     return (tensor.float() if tensor.is_floating_point() else tensor).to(device, non_blocking=True)

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from hapvr.training.augment.config import ViewConfig
+from hapvr.training.augment.config import EDIT_KINDS, ViewConfig
 
 BLANK, NOISE = -1, -2
-KINDS = ("shuffle_dropout", "fast_forward", "slow_motion", "reverse", "pause", "none")
+KINDS = (*EDIT_KINDS, "none")
 
 Map = NDArray[np.int64]  # [T], frames of the clip
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,10 +18,18 @@ from hapvr.training.augment.config import ViewConfig
 from hapvr.training.augment.extras import add_noise, film_screen, jpeg, letterbox, perspective, shrink, turn
 from hapvr.training.augment.plan import Overlays, Plan, Seed, draw_plan
 from hapvr.training.augment.randaugment import randaugment
-from hapvr.training.augment.resample import blurring, on, placing, put, resample, take, to_pixels, working_type
+from hapvr.training.augment.resample import (
+    blurring,
+    change_some,
+    placing,
+    put,
+    resample,
+    take,
+    to_pixels,
+    upload,
+    working_type,
+)
 from hapvr.training.augment.sprites import on_device
-
-__all__ = ["ViewConfig", "Views", "make_views"]
 
 _CHUNK_BYTES = 2**31  # of frames that are resampled at a time
 
@@ -67,26 +76,21 @@ def make_views(
     device = torch.device(device) if device is not None else clips[0].device if len(clips) else torch.device("cpu")
     plan = draw_plan([(clip.shape[0], clip.shape[1], clip.shape[2]) for clip in clips], config, seed)
     pictures = carry_out(plan, clips, config, device)
-    return Views(pictures, on(plan.content, device), plan)
+    return Views(pictures, upload(plan.content, device), plan)
 
 
 def carry_out(plan: Plan, clips: Sequence[Tensor], config: ViewConfig, device: torch.device) -> Tensor:
     """The views uint8 [2B, T, 3, S, S] that a plan describes."""
-    B = len(clips)
+    load = partial(upload, device=device)
     generator = torch.Generator(device).manual_seed(plan.noise_seed)
     views = cut(plan, clips, config, device)
     fill_gaps(views, plan.index, generator)
-    strong = views[B:]
+    strong = views[len(clips) :]
     for names, strengths in zip(plan.operations, plan.strengths, strict=True):
         randaugment(strong, names, strengths)
-    aside = np.flatnonzero(plan.corners.any((1, 2)))
-    _change(strong, aside, lambda part: perspective(part.flatten(1, 2), plan.corners[aside]))
-    barred = np.flatnonzero(plan.bars.any(1))
-    _change(
-        strong,
-        barred,
-        lambda part: letterbox(part.flatten(1, 2), on(plan.bars[barred], device), on(plan.backdrop[barred], device)),
-    )
+    change_some(strong, plan.corners, lambda part, rows: perspective(part.flatten(1, 2), plan.corners[rows]))
+    bars, backdrop = plan.bars, plan.backdrop
+    change_some(strong, bars, lambda part, rows: letterbox(part.flatten(1, 2), load(bars[rows]), load(backdrop[rows])))
     frames = strong.view(-1, *strong.shape[2:])  # [B T, 3, S, S]
     lay_over(frames, plan.text, "text")
     lay_over(frames, plan.emoji, "emoji")
@@ -94,18 +98,12 @@ def carry_out(plan: Plan, clips: Sequence[Tensor], config: ViewConfig, device: t
         lay_over(frames, stickers, "emoji")
     blur(frames, plan.blur.reshape(-1))
     mix(strong, plan)
-    for quarters in (1, 2, 3):
-        turned = np.flatnonzero(plan.quarters == quarters)
-        _change(strong, turned, lambda part, quarters=quarters: turn(part, quarters))  # type: ignore[misc]
-    filmed = np.flatnonzero(plan.screen.any(1))
-    _change(strong, filmed, lambda part: film_screen(part, on(plan.screen[filmed], device)))
-    small = np.flatnonzero(plan.tiny.any(1))
-    _change(strong, small, lambda part: shrink(part, *on(plan.tiny[small], device).unbind(1)))
-    noisy = np.flatnonzero(plan.noise)
-    _change(strong, noisy, lambda part: add_noise(part, on(plan.noise[noisy], device), generator))
-    packed = np.flatnonzero(plan.jpeg)
-    quality = on(plan.jpeg[packed].repeat(config.frames), device)
-    _change(strong, packed, lambda part: jpeg(part.flatten(0, 1), quality))
+    change_some(strong, plan.quarters, lambda part, rows: turn(part, plan.quarters[rows].tolist()))
+    change_some(strong, plan.screen, lambda part, rows: film_screen(part, load(plan.screen[rows])))
+    change_some(strong, plan.tiny, lambda part, rows: shrink(part, *load(plan.tiny[rows]).unbind(1)))
+    change_some(strong, plan.noise, lambda part, rows: add_noise(part, load(plan.noise[rows]), generator))
+    quality = plan.jpeg
+    change_some(strong, quality, lambda part, rows: jpeg(part.flatten(0, 1), load(quality[rows].repeat(part.shape[1]))))
     return views
 
 
@@ -121,7 +119,7 @@ def cut(plan: Plan, clips: Sequence[Tensor], config: ViewConfig, device: torch.d
         for first in range(0, len(group), at_once):
             numbers = group[first : first + at_once]
             rows = np.array(numbers + [B + number for number in numbers])
-            put(views, on(rows, device), _cut_alike([clips[i] for i in numbers], plan, rows, S, device))
+            put(views, upload(rows, device), _cut_alike([clips[i] for i in numbers], plan, rows, S, device))
     return views
 
 
@@ -132,9 +130,9 @@ def _cut_alike(clips: list[Tensor], plan: Plan, rows: NDArray[np.int64], size: i
     index = np.maximum(plan.index[rows], 0) + np.concatenate([starts, starts])[:, None]  # [n, T]
     height, width = frames.shape[2:]
     n, T = index.shape
-    pictures = take(frames, on(index.reshape(-1), device)).to(working_type(device))
-    top, left, high, wide = on(plan.crop[rows], device).unbind(1)
-    flip = on(plan.flip[rows], device)
+    pictures = take(frames, upload(index.reshape(-1), device)).to(working_type(device))
+    top, left, high, wide = upload(plan.crop[rows], device).unbind(1)
+    flip = upload(plan.flip[rows], device)
     zero, whole = torch.zeros(n, device=device), torch.full((n,), float(size), device=device)
     columns = placing(width, size, left, wide, zero, whole, flip=flip)
     out = resample(pictures.view(n, T * 3, height, width), placing(height, size, top, high, zero, whole), columns)
@@ -144,12 +142,13 @@ def _cut_alike(clips: list[Tensor], plan: Plan, rows: NDArray[np.int64], size: i
 def fill_gaps(views: Tensor, index: NDArray[np.int64], generator: torch.Generator) -> None:
     """Black and noise where a temporal edit left no frame, in place."""
     frames = views.view(-1, *views.shape[2:])
-    _change(frames, np.flatnonzero(index == temporal.BLANK), torch.zeros_like)
-    _change(
-        frames,
-        np.flatnonzero(index == temporal.NOISE),
-        lambda part: torch.randint(0, 256, part.shape, dtype=torch.uint8, device=part.device, generator=generator),
-    )
+    index = index.reshape(-1)
+
+    def draw_noise(part: Tensor, _: NDArray[np.int64]) -> Tensor:
+        return torch.randint(0, 256, part.shape, dtype=torch.uint8, device=part.device, generator=generator)
+
+    change_some(frames, index == temporal.BLANK, lambda part, _: torch.zeros_like(part))
+    change_some(frames, index == temporal.NOISE, draw_noise)
 
 
 def lay_over(frames: Tensor, overlays: Overlays, kind: str) -> None:
@@ -158,22 +157,26 @@ def lay_over(frames: Tensor, overlays: Overlays, kind: str) -> None:
         return
     device, S = frames.device, frames.shape[-1]
     dtype = working_type(device)
-    sprites = on_device(kind, device, dtype)[on(overlays.sprite, device)]  # [n, 4, h, w]
-    top, left, high, wide = on(overlays.box, device).unbind(1)
+    sprites = on_device(kind, device, dtype)[upload(overlays.sprite, device)]  # [n, 4, h, w]
+    top, left, high, wide = upload(overlays.box, device).unbind(1)
     zero = torch.zeros_like(top)
     rows = placing(sprites.shape[2], S, zero, zero + sprites.shape[2], top, high)
     columns = placing(sprites.shape[3], S, zero, zero + sprites.shape[3], left, wide)
-    opacity = on(overlays.opacity, device).to(dtype)[:, None, None, None]
+    opacity = upload(overlays.opacity, device).to(dtype)[:, None, None, None]
     laid = resample(sprites, rows, columns) * opacity  # [n, 4, S, S]
-    _change(frames, overlays.frame, lambda part: to_pixels(part * (1 - laid[:, 3:]) + laid[:, :3], clamp=False))
+    numbers = upload(overlays.frame, device)
+    put(frames, numbers, to_pixels(take(frames, numbers) * (1 - laid[:, 3:]) + laid[:, :3], clamp=False))
 
 
 def blur(frames: Tensor, radius: NDArray[np.float64]) -> None:
     """Gaussian blur of `radius` [F] pixels of frames uint8 [F, 3, S, S], in place; 0 leaves a frame as it is."""
-    blurred = np.flatnonzero(radius)
-    matrices = blurring(frames.shape[-1], on(radius[blurred], frames.device))
     dtype = working_type(frames.device)
-    _change(frames, blurred, lambda part: to_pixels(resample(part.to(dtype), matrices, matrices), clamp=False))
+
+    def blur_some(part: Tensor, rows: NDArray[np.int64]) -> Tensor:
+        matrices = blurring(part.shape[-1], upload(radius[rows], part.device))
+        return to_pixels(resample(part.to(dtype), matrices, matrices), clamp=False)
+
+    change_some(frames, radius, blur_some)
 
 
 def mix(strong: Tensor, plan: Plan) -> None:
@@ -182,14 +185,14 @@ def mix(strong: Tensor, plan: Plan) -> None:
     if not len(guests):
         return
     device, S = strong.device, strong.shape[-1]
-    chosen = on(guests, device)
-    box, border = on(plan.box[guests], device), on(plan.border[guests], device)
+    chosen = upload(guests, device)
+    box, border = upload(plan.box[guests], device), upload(plan.border[guests], device)
     top, left, high, wide = box.unbind(1)
     zero = torch.zeros_like(top)
     rows, columns = placing(S, S, zero, zero + S, top, high), placing(S, S, zero, zero + S, left, wide)
     small = resample(take(strong, chosen).flatten(1, 2).to(working_type(device)), rows, columns)  # [n, T 3, S, S]
-    hosts = take(strong, on(plan.host[guests], device))
-    colour = on(plan.border_colour[guests].astype(np.uint8), device)[:, None, :, None, None]
+    hosts = take(strong, upload(plan.host[guests], device))
+    colour = upload(plan.border_colour[guests].astype(np.uint8), device)[:, None, :, None, None]
     place = torch.arange(S, device=device) + 0.5
 
     def within(margin: Tensor) -> Tensor:  # bool [n, 1, 1, S, S]
@@ -210,11 +213,3 @@ def _check(clips: Sequence[Tensor]) -> None:
             raise ShapeError(f"clip {number} must be uint8 [t, H, W, 3], got {kind}.")
         if 0 in clip.shape:
             raise DataError(f"clip {number} is empty: {list(clip.shape)}. Leave videos without frames out.")
-
-
-def _change(pictures: Tensor, numbers: NDArray[np.int64], operation: Callable[[Tensor], Tensor]) -> None:
-    """Replace the pictures of these numbers by what the operation makes of them."""
-    if len(numbers):
-        chosen = on(numbers, pictures.device)
-        part = take(pictures, chosen)
-        put(pictures, chosen, operation(part).view_as(part))

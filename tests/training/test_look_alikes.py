@@ -25,10 +25,17 @@ from hapvr.training import (
     new_network,
     train_from_bank,
 )
-from hapvr.training.alike import LookAlikes, mean_vectors, nearest
+from hapvr.training.config import DataConfig
 from hapvr.training.encoder import Encoded
 from hapvr.training.run_folder import RunFolder
-from hapvr.training.sources import Timed, drawn_videos, seed_of
+from hapvr.training.sources import (
+    LookAlikes,
+    Timed,
+    compute_mean_vectors,
+    derive_seed,
+    draw_videos,
+    find_neighbours,
+)
 from tests.training.toy import noise_clips, toy_bank, toy_config
 
 CPU = torch.device("cpu")
@@ -50,7 +57,7 @@ def videos_of(source: BankSource, step: int) -> list[int]:
 
 
 def source(bank: Bank, *, batch: int = 16, seed: int = 3, alike: float = 1.0, group: int = 4) -> BankSource:
-    return BankSource(bank, batch=batch, seed=seed, device=CPU, alike=alike, group=group)
+    return BankSource(bank, DataConfig(batch=batch, alike=alike, group=group), seed=seed, device=CPU)
 
 
 def slow_nearest(vectors: Tensor, count: int) -> list[list[int]]:
@@ -85,29 +92,34 @@ def slow_order(
 def test_neighbours_by_hand() -> None:
     # Cosines with (1, 0): .8, 0, -1. The first is most like the second, and the last like nobody but the third.
     vectors = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [-1.0, 0.0]])
-    assert nearest(vectors, 3).tolist() == [[1, 2, 3], [0, 2, 3], [1, 0, 3], [2, 1, 0]]
+    assert find_neighbours(vectors, 3).tolist() == [[1, 2, 3], [0, 2, 3], [1, 0, 3], [2, 1, 0]]
 
 
 def test_neighbours_agree_with_the_loop_also_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = F.normalize(torch.randn(23, 5, generator=torch.Generator().manual_seed(0)), dim=-1)
     expected = slow_nearest(vectors, 7)
-    assert nearest(vectors, 7).tolist() == expected
-    monkeypatch.setattr("hapvr.training.alike._ROWS", 50)
-    assert nearest(vectors, 7).tolist() == expected
+    assert find_neighbours(vectors, 7).tolist() == expected
+    monkeypatch.setattr("hapvr.training.sources._ROWS", 50)
+    assert find_neighbours(vectors, 7).tolist() == expected
 
 
 def test_equal_videos_come_in_the_order_of_their_numbers() -> None:
-    assert nearest(torch.tensor([[1.0, 0.0]]).expand(4, 2), 3).tolist() == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+    assert find_neighbours(torch.tensor([[1.0, 0.0]]).expand(4, 2), 3).tolist() == [
+        [1, 2, 3],
+        [0, 2, 3],
+        [0, 1, 3],
+        [0, 1, 2],
+    ]
 
 
 def test_mean_vectors_agree_with_the_loop_also_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     regions = torch.randn(5, 2, 3, 4, 6).half()
     expected = torch.stack([F.normalize(video.float().reshape(-1, 6).mean(0), dim=0) for video in regions])
-    torch.testing.assert_close(mean_vectors(regions), expected)
-    monkeypatch.setattr("hapvr.training.alike._ROWS", 200)
-    torch.testing.assert_close(mean_vectors(regions), expected)
+    torch.testing.assert_close(compute_mean_vectors(regions), expected)
+    monkeypatch.setattr("hapvr.training.sources._ROWS", 200)
+    torch.testing.assert_close(compute_mean_vectors(regions), expected)
     with pytest.raises(ShapeError, match=r"\[V, W, T, R, D\]"):
-        mean_vectors(regions[0])
+        compute_mean_vectors(regions[0])
 
 
 # --- the order of an epoch -------------------------------------------------------------------------------------------
@@ -117,9 +129,9 @@ def test_mean_vectors_agree_with_the_loop_also_in_parts(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("share", "groups"), [(1.0, 3), (0.6, 2), (0.3, 1)])
 def test_the_order_agrees_with_the_loop(share: float, groups: int, count: int) -> None:
     vectors = F.normalize(torch.randn(23, 5, generator=torch.Generator().manual_seed(1)), dim=-1)
-    alike = LookAlikes(nearest(vectors, count), share=share, group=3)
+    alike = LookAlikes(find_neighbours(vectors, count), share=share, group=3)
     order = torch.randperm(23, generator=torch.Generator().manual_seed(2))
-    got = alike.arranged(order, 10).tolist()
+    got = alike.arrange(order, 10).tolist()
     made, left = slow_order(order.tolist(), slow_nearest(vectors, count), whole=10, groups=groups, group=3)
     alone = 10 - 3 * groups
     expected = []
@@ -129,28 +141,28 @@ def test_the_order_agrees_with_the_loop(share: float, groups: int, count: int) -
         expected += left[number * alone : (number + 1) * alone]
     assert got == [*expected, *left[2 * alone :]]
     assert sorted(got) == list(range(23))
-    assert alike.arranged(order, 10).tolist() == got  # from memory
-    assert alike.arranged(order.flip(0), 10).tolist() != got
+    assert alike.arrange(order, 10).tolist() == got  # from memory
+    assert alike.arrange(order.flip(0), 10).tolist() != got
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_share_of_0_gives_the_batches_by_lot() -> None:
+def test_a_share_of_0_gives_random_batches() -> None:
     bank = toy_bank(11)
-    lot, none = BankSource(bank, batch=4, seed=5, device=CPU), source(bank, batch=4, seed=5, alike=0.0)
+    plain, none = BankSource(bank, DataConfig(batch=4), seed=5, device=CPU), source(bank, batch=4, seed=5, alike=0.0)
     for step in range(6):
-        order = torch.randperm(11, generator=torch.Generator().manual_seed(seed_of(5, 0, step // 2)))
+        order = torch.randperm(11, generator=torch.Generator().manual_seed(derive_seed(5, 0, step // 2)))
         expected = order[step % 2 * 4 :][:4].tolist()
-        assert videos_of(none, step) == expected == drawn_videos(step, videos=11, batch=4, seed=5).tolist()
-        one, two = lot.batch(step), none.batch(step)
+        assert videos_of(none, step) == expected == draw_videos(step, videos=11, batch=4, seed=5).tolist()
+        one, two = plain.batch(step), none.batch(step)
         assert torch.equal(one.regions, two.regions)
         assert torch.equal(one.contents, two.contents)
 
 
 def test_batches_of_look_alikes_are_more_alike() -> None:
     bank = clustered()
-    vectors = mean_vectors(bank.weak.regions)
+    vectors = compute_mean_vectors(bank.weak.regions)
 
     def likeness(share: float) -> float:
         given = source(bank, alike=share)
@@ -207,7 +219,7 @@ def test_an_interrupted_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Pa
     run("parts", stop=3)
     assert torch.equal(run("parts"), whole)
     other = toy_config(f"run.folder={tmp_path / 'parts'}", "data.alike=1", "data.group=2", "run.log_every=1")
-    with pytest.raises(ConfigError, match=r"data\.alike: 0\.5 -> 1\.0"):
+    with pytest.raises(ConfigError, match=r"data\.alike: 0\.5 -> 1"):
         RunFolder(other, report=lambda _: None)
 
 
@@ -266,15 +278,17 @@ def test_clips_are_grouped_by_a_weak_view_of_each() -> None:
     for number, frames in enumerate(clips.frames):
         frames.copy_(torch.tensor([[250, 5, 5], [5, 250, 5], [5, 5, 250]])[number % 3])  # three kinds, four of each
     views = ViewConfig(frames=4, size=16)
-    given = [ClipSource(clips, Colours(), views=views, batch=4, seed=0, alike=1.0, group=4) for _ in range(2)]
+    given = [
+        ClipSource(clips, Colours(), DataConfig(batch=4, alike=1.0, group=4), views=views, seed=0) for _ in range(2)
+    ]
     for step in range(6):
         one, two = (each.batch(step) for each in given)
         assert torch.equal(one.contents, two.contents)
         assert torch.equal(one.regions, two.regions)
         assert len({int(video) % 3 for video in one.contents[:4, 0]}) == 1
-    lot = ClipSource(clips, Colours(), views=views, batch=4, seed=0)
-    assert lot.alike is None
-    assert lot.batch(0).contents[:4, 0].tolist() == drawn_videos(0, videos=12, batch=4, seed=0).tolist()
+    plain = ClipSource(clips, Colours(), DataConfig(batch=4), views=views, seed=0)
+    assert plain.alike is None
+    assert plain.batch(0).contents[:4, 0].tolist() == draw_videos(0, videos=12, batch=4, seed=0).tolist()
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
