@@ -46,6 +46,7 @@ SLOW = [
     "server/test_fuzz.py",
     "server/test_health.py",
     "server/test_running.py",
+    "server/test_schemas.py",
     "server/test_surfaces.py",
     "server/test_workers.py",
     "similarity/test_kernels.py",

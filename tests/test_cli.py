@@ -43,7 +43,7 @@ def test_commands_are_found() -> None:
 def test_serve_says_where_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], out: str, err: str
 ) -> None:
-    monkeypatch.setattr("hapvr.server.running.run", lambda *_, announce, **__: announce("http://here/"))
+    monkeypatch.setattr("hapvr.server.app.run", lambda *_, announce, **__: announce("http://here/"))
     with pytest.raises(SystemExit):
         main(["serve", "library", *options])
     assert tuple(capsys.readouterr()) == (out, err)

@@ -6,6 +6,7 @@
     ├── ConfigError   a setting that does not exist, or that contradicts another
     ├── WeightsError  a weight file that is damaged, of another kind, or lacks tensors
     ├── StorageError  stored features or frames that are damaged, missing, of another kind, or would not mix
+    │   └── BusyError           another process is writing into the library
     └── DecodeError   a file from which no frame could be read
         ├── NoVideoError        it can be opened, but holds no video: audio only, or no frame that can be decoded
         ├── DecodeLimitError    its frames are larger than the limits allow
@@ -39,6 +40,10 @@ class WeightsError(HapvrError):
 
 class StorageError(HapvrError):
     """Stored features or frames are damaged, missing, of another kind, or would not mix with what is to be added."""
+
+
+class BusyError(StorageError):
+    """Another process is writing into the library."""
 
 
 class DecodeError(HapvrError):

@@ -18,13 +18,13 @@ import pytest
 import torch
 
 import hapvr
-from hapvr.errors import ConfigError, DataError, StorageError
+from hapvr.errors import BusyError, ConfigError, DataError, StorageError
 from hapvr.features import Features
 from hapvr.library import Library, adding, store, versions
 from hapvr.library.results import display_path, escape_text
 from hapvr.library.store import Store
 from hapvr.library.tables import encoded, is_intact
-from hapvr.library.writer_lock import BusyError, WriterLock, find_holder
+from hapvr.library.writer_lock import WriterLock, find_holder
 from tests.library import toy
 from tests.library.toy import toys  # noqa: F401
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hapvr.errors import DataError, StorageError
+from hapvr.errors import BusyError, DataError, StorageError
 from hapvr.library import Library
 from hapvr.library.duplicate_report import MARKS, make_pair, read_marks
-from hapvr.library.writer_lock import BusyError, WriterLock
+from hapvr.library.writer_lock import WriterLock
 from tests.library.toy import make, toys, write  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.usefixtures("toys")

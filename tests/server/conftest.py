@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from hapvr.library import Library
 from hapvr.server.app import create_app
@@ -17,7 +16,7 @@ from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 
-from .driving import BASE, Place
+from .driving import BASE, CheckedClient, Place
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +40,7 @@ def place(made: Path) -> Iterator[Place]:
     """A server of the library; tests leave the library as it is."""
     settings = ServerSettings(roots=(made / "films",), max_upload=2 * 2**20, search_slots=1)
     app = create_app(made / "library", settings=settings)
-    with TestClient(app, base_url=BASE) as client:
+    with CheckedClient(app, base_url=BASE) as client:
         yield Place(client, made)
 
 
@@ -57,5 +56,5 @@ def own(made: Path, tmp_path: Path) -> Iterator[Place]:
         moved = [replace(one, path=str(tmp_path / "films" / Path(one.path).name)) for one in records]
         store.put(list(zip(moved, catalog.keys.tolist(), strict=True)), moved=[one.id for one in records])
     settings = ServerSettings(roots=(tmp_path / "films",), search_slots=1, eager=False)
-    with TestClient(create_app(tmp_path / "library", settings=settings), base_url=BASE) as client:
+    with CheckedClient(create_app(tmp_path / "library", settings=settings), base_url=BASE) as client:
         yield Place(client, tmp_path)

@@ -8,19 +8,62 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from httpx2 import Response
+from pydantic import TypeAdapter
+from starlette.routing import Match
 from starlette.testclient import TestClient
 
+from hapvr.server import routes, schemas
 from hapvr.server.state import State
 
 BASE = "http://127.0.0.1:8787"
+RESULTS = {
+    "search": schemas.SearchResult,
+    "compare": schemas.CompareResult,
+    "add": schemas.AddResult,
+    "duplicates": schemas.DuplicatesResult,
+}
+
+
+class CheckedClient(TestClient):
+    """A client that holds every JSON answer of the API against the model of its route: nothing may lack or be extra."""
+
+    def __init__(self, app: FastAPI, **options: Any) -> None:
+        super().__init__(app, **options)
+        self.checked: set[tuple[str, str]] = set()  # method and path of routes
+
+    def request(self, method: str, url: Any, **options: Any) -> Response:
+        answer = super().request(method, url, **options)
+        path = answer.url.path
+        if answer.request.method != "HEAD" and path.startswith("/api/") and path != "/api/openapi.json":
+            self._check(answer)
+        return answer
+
+    def _check(self, answer: Response) -> None:
+        scope = {"type": "http", "method": answer.request.method, "path": answer.url.path}
+        known = [*routes.router.routes, *self.app.routes]  # type: ignore[attr-defined]
+        route = next((one for one in known if isinstance(one, APIRoute) and one.matches(scope)[0] is Match.FULL), None)
+        model = None if route is None else route.response_model
+        if answer.status_code >= 400:
+            health = answer.url.path == "/api/health" and "status" in answer.json()
+            model = schemas.FailedHealth if health else schemas.Error
+        elif route is not None and model is not None:
+            self.checked.add((answer.request.method, route.path))
+        if model is not None:
+            TypeAdapter(model).validate_json(answer.content, strict=True)
+            body = answer.json()
+            job = body.get("job", body) if isinstance(body, dict) else {}
+            if job.get("state") == "done" and (result := job["result"]) is not None:
+                RESULTS[job["kind"]].model_validate_json(json.dumps(result), strict=True)
 
 
 @dataclass(frozen=True)
 class Place:
     """A server, and the folder it was made of."""
 
-    client: TestClient
+    client: CheckedClient
     folder: Path
 
     @property

@@ -8,18 +8,20 @@ from typing import Any
 
 from hapvr.errors import DecodeLimitError
 from hapvr.server.problems import Problem
-from hapvr.server.worker import Call, Task, serve
+from hapvr.server.workers import Call, Task, serve
 
 
-class SlowDesk:
+class SlowTasks:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
 
-    def ready(self) -> dict[str, Any]:
+    def prepare(self) -> None:
         if "die" in self._settings or os.path.exists(self._settings.get("die_by", "")):
             raise SystemExit("there is nothing to work with")
         print("libraries print things")  # must not be taken for an answer
-        return {"pid": os.getpid()}
+
+    def hide_paths(self, text: str, _: dict[str, Any]) -> str:
+        return text.replace("/secret/", "")
 
     def tasks(self) -> dict[str, Task]:
         return {
@@ -46,7 +48,7 @@ class SlowDesk:
         raise Problem(409, "Not now.", hint="Later.")
 
     def fail(self, _: dict[str, Any], __: Call) -> None:
-        raise ZeroDivisionError("oh")
+        raise ZeroDivisionError("oh /secret/a.mp4")
 
     def limit(self, _: dict[str, Any], __: Call) -> None:
         raise DecodeLimitError("too many pixels")
@@ -58,4 +60,4 @@ class SlowDesk:
 
 
 if __name__ == "__main__":
-    serve(SlowDesk)
+    serve(SlowTasks)

@@ -22,8 +22,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from hapvr.server.app import create_app
-from hapvr.server.connections import Connections, Pace, client_of
-from hapvr.server.running import configure
+from hapvr.server.connections import Connections, Pace, client_of, configure
 from hapvr.server.settings import ServerSettings
 
 from .test_uploads import FILE, TYPE, form

@@ -9,24 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from hapvr.server.app import create_app
 from hapvr.server.settings import ServerSettings
-from hapvr.server.workers import Worker
 
-from .driving import BASE, Place
+from .driving import BASE, CheckedClient, Place
 
-
-class Broken(Worker):
-    module = "tests.server.no_such_worker"
+BROKEN = "tests.server.no_such_worker"
 
 
 @pytest.fixture
 def broken(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """A server whose workers cannot be started."""
-    monkeypatch.setattr("hapvr.server.jobs.Worker", Broken)
-    with TestClient(create_app(made / "library", settings=ServerSettings()), base_url=BASE) as client:
+    monkeypatch.setattr("hapvr.server.jobs.MODULE", BROKEN)
+    with CheckedClient(create_app(made / "library", settings=ServerSettings()), base_url=BASE) as client:
         yield Place(client, made)
 
 
@@ -62,7 +58,7 @@ def test_a_worker_that_died_is_told_and_started_again(place: Place) -> None:
 def test_a_job_worker_that_cannot_be_started_degrades_and_searching_goes_on(
     own: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own.state.jobs.adding, "module", Broken.module)
+    monkeypatch.setattr(own.state.jobs.adding, "module", BROKEN)
     own.ended(own.begin("/api/duplicates", {}), "failed")
     health = own.get("/api/health").json()
     assert (health["status"], health["workers"]["add"]["state"]) == ("degraded", "failed")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from hapvr.cli import main
-from hapvr.server.workplace import Workplace
+from hapvr.server.state import PrivateFolder
 
 from .driving import events_of
 from .test_uploads import FILE, TYPE, form
@@ -132,9 +132,9 @@ def test_a_killed_worker_is_replaced(running: Running) -> None:
 
 
 def test_what_a_killed_server_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    hold = "import sys, time; from pathlib import Path; from hapvr.server.workplace import Workplace\n"
-    hold += "place = Workplace(Path(sys.argv[1])); (place.part('uploads') / 'film').touch()\n"
-    hold += "print(place.folder, flush=True); time.sleep(60)"
+    hold = "import sys, time; from pathlib import Path; from hapvr.server.state import PrivateFolder\n"
+    hold += "place = PrivateFolder(Path(sys.argv[1])); (place.make_part('uploads') / 'film').touch()\n"
+    hold += "print(place.path, flush=True); time.sleep(60)"
     servers = [subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE) for _ in range(2)]
     folders = []
     for server in servers:
@@ -145,15 +145,15 @@ def test_what_a_killed_server_left_is_removed_by_the_next(tmp_path: Path) -> Non
     servers[0].kill()
     servers[0].wait()
     try:
-        place = Workplace(tmp_path)
+        place = PrivateFolder(tmp_path)
         assert not folders[0].exists()
         assert (folders[1] / "uploads" / "film").exists()  # its server runs
         assert {path.name for path in tmp_path.iterdir()} == {
-            folders[1].name, place.folder.name, "hapvr-serve-of-somebody", "hapvr-serve-link"
+            folders[1].name, place.path.name, "hapvr-serve-of-somebody", "hapvr-serve-link"
         }  # fmt: skip
-        assert place.folder.stat().st_mode & 0o777 == 0o700
+        assert place.path.stat().st_mode & 0o777 == 0o700
         place.close()
-        assert not place.folder.exists()
+        assert not place.path.exists()
     finally:
         for server in servers:
             server.kill()

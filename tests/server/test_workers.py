@@ -14,22 +14,20 @@ from typing import Any
 import pytest
 
 from hapvr.library.versions import MANIFEST
-from hapvr.server.health import check_health
 from hapvr.server.jobs import Jobs
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem
 from hapvr.server.settings import ServerSettings
+from hapvr.server.state import check_health
 from hapvr.server.workers import Worker, WorkerDied
 
-
-class Slow(Worker):
-    module = "tests.server.slow_worker"
+SLOW = "tests.server.slow_worker"
 
 
 def with_worker(use: Callable[[Worker], Awaitable[None]], **options: Any) -> None:
     async def run() -> None:
         settings = options.pop("settings", {})
-        worker = Slow("slow", settings | {"slots": options.get("slots", 1)}, **options)
+        worker = Worker("slow", SLOW, settings, **options)
         try:
             await asyncio.wait_for(use(worker), 60)
         finally:
@@ -47,7 +45,11 @@ def test_answers_problems_and_progress_come_back() -> None:
         assert [(one["done"], one["total"], one["message"]) for one in seen] == [
             (step, 3, f"step {step}") for step in range(3)
         ]
-        for task, status, text in (("refuse", 409, "Not now."), ("fail", 500, "oh"), ("limit", 413, "pixels")):
+        for task, status, text in (
+            ("refuse", 409, "Not now."),
+            ("fail", 500, "ZeroDivisionError: oh a.mp4"),
+            ("limit", 413, "pixels"),
+        ):
             with pytest.raises(Problem, match=text) as refused:
                 await worker.run(task, {})
             assert refused.value.status == status
@@ -58,12 +60,12 @@ def test_answers_problems_and_progress_come_back() -> None:
     with_worker(use)
 
 
-def test_a_worker_that_dies_fails_its_task_and_is_started_anew() -> None:
+def test_a_worker_that_dies_fails_its_task_and_is_started_again() -> None:
     async def use(worker: Worker) -> None:
         with pytest.raises(WorkerDied, match="ended with code 3"):
             await worker.run("crash", {})
         waiting = asyncio.create_task(worker.run("hang", {}))
-        while worker.pid is None or not worker._doing:
+        while worker.pid is None or not worker._assignments:
             await asyncio.sleep(0.01)
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(WorkerDied, match="ended by SIGKILL"):
@@ -128,35 +130,35 @@ def test_what_takes_too_long_is_ended() -> None:
 
 def test_a_worker_that_is_kept_is_started_again_by_itself_and_says_how_it_is() -> None:
     async def use(worker: Worker) -> None:
-        assert (worker.state, worker.trouble) == ("idle", None)
+        assert (worker.state, worker.last_error) == ("idle", None)
         starting = asyncio.create_task(worker.start())
         while worker.pid is None:
             await asyncio.sleep(0)
-        assert (worker.state, worker.trouble) == ("starting", None)
+        assert (worker.state, worker.last_error) == ("starting", None)
         await starting
-        assert (worker.state, worker.trouble) == ("ready", None)
+        assert (worker.state, worker.last_error) == ("ready", None)
         os.kill(worker.pid, signal.SIGKILL)
-        while worker.trouble is None:
+        while worker.last_error is None:
             await asyncio.sleep(0.001)
-        assert worker.trouble == "the process was ended by SIGKILL"
+        assert worker.last_error == "the process was ended by SIGKILL"
         seen = {worker.state}
         while worker.state != "ready":
             seen.add(worker.state)
             await asyncio.sleep(0.001)
         assert seen <= {"ended", "starting"}
-        assert worker.trouble is None
+        assert worker.last_error is None
         assert worker.started == 2
 
-    with_worker(use, keep=True)
+    with_worker(use, keep_running=True)
 
 
 def test_a_worker_that_is_not_kept_is_started_again_for_the_next_task() -> None:
     async def use(worker: Worker) -> None:
         with pytest.raises(WorkerDied):
             await worker.run("crash", {})
-        assert (worker.state, worker.trouble) == ("ended", "the process ended with code 3")
+        assert (worker.state, worker.last_error) == ("ended", "the process ended with code 3")
         assert await worker.run("echo", {"text": "again"}) == "again"
-        assert (worker.state, worker.trouble, worker.started) == ("ready", None, 2)
+        assert (worker.state, worker.last_error, worker.started) == ("ready", None, 2)
 
     with_worker(use)
 
@@ -170,14 +172,14 @@ def test_a_worker_that_cannot_start_stays_failed_while_it_is_tried_again(tmp_pat
             await asyncio.sleep(0.001)
             seen.add(worker.state)
         assert seen == {"failed"}
-        assert "nothing to work with" in (worker.trouble or "")
+        assert "nothing to work with" in (worker.last_error or "")
         (tmp_path / "die").unlink()  # what was wrong is put right
         while worker.state != "ready":
             await asyncio.sleep(0.01)
-        assert worker.trouble is None
+        assert worker.last_error is None
 
     (tmp_path / "die").touch()
-    with_worker(use, settings={"die_by": str(tmp_path / "die")}, keep=True)
+    with_worker(use, settings={"die_by": str(tmp_path / "die")}, keep_running=True)
 
 
 def test_a_worker_that_is_kept_ends_when_it_is_told_to_also_between_two_attempts() -> None:
@@ -190,7 +192,7 @@ def test_a_worker_that_is_kept_ends_when_it_is_told_to_also_between_two_attempts
         with pytest.raises(Problem, match="stopping"):
             await worker.start()
 
-    with_worker(use, settings={"die": True}, keep=True)
+    with_worker(use, settings={"die": True}, keep_running=True)
 
 
 def test_a_system_without_room_for_processes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +202,7 @@ def test_a_system_without_room_for_processes_is_said(monkeypatch: pytest.MonkeyP
     async def use(worker: Worker) -> None:
         with pytest.raises(Problem, match="could not be started: Resource temporarily unavailable"):
             await worker.run("echo", {"text": ""})
-        assert (worker.state, worker.trouble, worker.busy) == ("failed", "Resource temporarily unavailable", False)
+        assert (worker.state, worker.last_error, worker.busy) == ("failed", "Resource temporarily unavailable", False)
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
     with_worker(use)
@@ -212,8 +214,8 @@ def test_a_system_without_room_for_processes_is_said(monkeypatch: pytest.MonkeyP
 class Stub(Worker):
     """A worker in a state that the test chooses."""
 
-    def __init__(self, kind: str, state: str, trouble: str | None = None, *, keep: bool = True) -> None:
-        self.kind, self.keep, self.trouble, self._chosen = kind, keep, trouble, state
+    def __init__(self, kind: str, state: str, last_error: str | None = None, *, keep_running: bool = True) -> None:
+        self.kind, self.keep_running, self.last_error, self._chosen = kind, keep_running, last_error, state
 
     @property
     def state(self) -> Any:
@@ -224,7 +226,7 @@ class Stub(Worker):
     ("search", "add", "status", "cause"),
     [
         (Stub("search", "ready"), Stub("add", "idle"), "ok", None),
-        (Stub("search", "idle", keep=False), Stub("add", "idle"), "ok", None),
+        (Stub("search", "idle", keep_running=False), Stub("add", "idle"), "ok", None),
         (Stub("search", "idle"), Stub("add", "idle"), "starting", "The search worker is being started."),
         (Stub("search", "starting"), Stub("add", "idle"), "starting", "The search worker is being started."),
         (
@@ -255,7 +257,7 @@ def test_health_is_told_from_the_workers(search: Worker, add: Worker, status: st
 def with_jobs(use: Callable[[Jobs], Awaitable[None]], **settings: Any) -> None:
     async def run(library: Path) -> None:
         jobs = Jobs(library, ServerSettings(**settings), Metrics())
-        jobs.searching = jobs.adding = Slow("slow", {})
+        jobs.searching = jobs.adding = Worker("slow", SLOW, {})
         jobs._worker = lambda kind: jobs.searching  # type: ignore[method-assign] # noqa: ARG005
         try:
             await asyncio.wait_for(use(jobs), 60)

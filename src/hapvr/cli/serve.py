@@ -44,7 +44,7 @@ def serve(
 ) -> None:
     """Serve a page and a REST API for a library: hapvr serve library --root ~/Videos."""
     from hapvr.errors import ConfigError
-    from hapvr.server.running import run
+    from hapvr.server.app import run
     from hapvr.server.settings import ServerSettings
 
     if not 0 < max_upload < 2**40:

@@ -13,10 +13,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hapvr.errors import ConfigError
+from hapvr.errors import BusyError, ConfigError
 from hapvr.library.results import AddOptions, AddReport, display_path
 from hapvr.library.versions import is_library
-from hapvr.library.writer_lock import BusyError
 from hapvr.storage import file_signature
 from hapvr.video.video_files import walk_videos
 

@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hapvr.errors import ConfigError, StorageError
+from hapvr.errors import BusyError, ConfigError, StorageError
 from hapvr.library.results import display_path
 
 if sys.platform == "win32":
@@ -27,10 +27,6 @@ else:
 LOCK = "writer.lock"
 _BUSY = {errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 _OFFSET = 1 << 30  # Windows locks bytes for reading too: one far behind the holder's name
-
-
-class BusyError(StorageError):
-    """Another process is writing into the library."""
 
 
 class WriterLock:

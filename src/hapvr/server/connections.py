@@ -12,6 +12,7 @@ import asyncio
 import ipaddress
 import json
 import logging
+import os
 import socket
 import time
 from collections import Counter
@@ -19,8 +20,11 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 import h11
+import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from hapvr.errors import ConfigError
 from hapvr.server.problems import Problem, busy
 from hapvr.server.settings import ServerSettings
 
@@ -28,6 +32,41 @@ log = logging.getLogger("hapvr.server.connections")
 _CHECK_S = 1.0  # how often a connection is looked at; more often where limits are short
 _LOG_S = 10.0  # refusals are logged no more often than that
 _QUEUED = 128 * 2**10  # bytes that the system may hold unsent
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """The socket of a server."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        if os.name == "posix":
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(1024)  # clients that come before the server is ready wait
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot listen on {settings.host}:{settings.port}: {error.strerror or error}. Choose another --port, or "
+            "--port 0 for a free one."
+        ) from error
+    return listening
+
+
+def configure(app: ASGIApp, connections: Connections) -> uvicorn.Config:
+    """How uvicorn is to serve an application, within the limits of its connections."""
+    return uvicorn.Config(
+        app,
+        http=connections.protocol(),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=5,
+        timeout_keep_alive=connections.settings.keep_alive_s,  # type: ignore[arg-type]  # it takes any number
+        h11_max_incomplete_event_size=64 * 2**10,
+        lifespan="on",
+    )
 
 
 class Pace:

@@ -13,15 +13,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
+from hapvr.server.access import translate_library_error
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem, busy, not_found
 from hapvr.server.settings import ServerSettings
-from hapvr.server.wording import problem_of
-from hapvr.server.workers import Worker, WorkerDied
+from hapvr.server.workers import Worker
 
 log = logging.getLogger("hapvr.server.jobs")
 State = Literal["queued", "running", "done", "failed", "cancelled"]
-_OVER = ("done", "failed", "cancelled")
+MODULE = "hapvr.server.library_tasks"
 _HEARTBEAT_S = 15.0
 
 
@@ -44,11 +44,11 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
-        return self.state in _OVER
+        """Whether it is done, failed or cancelled."""
+        return self.finished is not None
 
     def change(self, **values: Any) -> None:
-        """Set fields, and tell whoever watches."""
+        """Set fields, and wake those who watch it."""
         for name, value in values.items():
             setattr(self, name, value)
         changed, self._changed = self._changed, asyncio.Event()
@@ -60,17 +60,10 @@ class Job:
 
     def to_json(self, *, result: bool = True) -> dict[str, Any]:
         """What clients see; without its result where there are many."""
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "state": self.state,
-            "progress": self.progress,
-            "result": self.result if result else None,
-            "error": self.error,
-            "created": self.created.isoformat(),
-            "started": None if self.started is None else self.started.isoformat(),
-            "finished": None if self.finished is None else self.finished.isoformat(),
-        }
+        plain = {name: getattr(self, name) for name in ("id", "kind", "state", "progress", "error")}
+        times = {"created": self.created, "started": self.started, "finished": self.finished}
+        plain |= {name: None if time is None else time.isoformat() for name, time in times.items()}
+        return plain | {"result": self.result if result else None}
 
 
 class Jobs:
@@ -82,10 +75,9 @@ class Jobs:
         names = ("decode_s", "decode_pixels", "decode_frames", "decode_bytes", "stop_s", "held_bytes")
         common = {name: getattr(settings, name) for name in names}
         common |= {"library": str(library), "roots": settings.root_paths}
-        slots = settings.search_slots
-        keep = settings.eager
-        self.searching = Worker("search", common | {"slots": slots}, slots=slots, keep=keep)
-        self.adding = Worker("add", common, cancel_s=60.0, keep=keep)  # time to write what it has described
+        self.searching = Worker("search", MODULE, common, slots=settings.search_slots, keep_running=settings.eager)
+        # When cancelled, it needs time to write what it has described.
+        self.adding = Worker("add", MODULE, common, cancel_s=60.0, keep_running=settings.eager)
         self.stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.last_duplicates: dict[str, str] | None = None  # the report as "json" and as "csv"
@@ -95,18 +87,15 @@ class Jobs:
         """Jobs that have not begun."""
         return sum(job.state == "queued" for job in self._jobs.values())
 
-    def submit(
-        self,
-        kind: str,
-        arguments: Mapping[str, Any],
-        *,
-        over: Callable[[Job], None] | None = None,
-    ) -> Job:
-        """Begin a job; `Problem` if too many wait."""
+    def _require_room(self, asking: int) -> None:
+        if self.waiting() + asking >= self._settings.queue:
+            raise busy(f"{self._settings.queue} jobs are waiting already.")
+
+    def submit(self, kind: str, arguments: Mapping[str, Any], *, over: Callable[[Job], None] | None = None) -> Job:
+        """Begin a job; `Problem` if too many wait. `over` is called when it is over."""
         if self.stopping.is_set():
             raise busy("The server is stopping.", after_s=10)
-        if self.waiting() >= self._settings.queue:
-            raise busy(f"{self._settings.queue} jobs are waiting already.")
+        self._require_room(0)
         job = Job(kind)
         self._jobs[job.id] = job
         job.task = asyncio.create_task(self._run(job, arguments))
@@ -122,14 +111,10 @@ class Jobs:
 
     async def ask(self, kind: str, arguments: Mapping[str, Any], *, timeout_s: float) -> Any:
         """The answer to a small question, for which no job is kept."""
-        worker = self._worker(kind)
-        if self.waiting() + self._asking >= self._settings.queue:
-            raise busy(f"{self._settings.queue} jobs are waiting already.")
+        self._require_room(self._asking)
         self._asking += 1
         try:
-            return await worker.run(kind, arguments, timeout_s=timeout_s)
-        except (Problem, WorkerDied) as error:
-            raise self._told(error) from None
+            return await self._worker(kind).run(kind, arguments, timeout_s=timeout_s)
         finally:
             self._asking -= 1
 
@@ -140,18 +125,18 @@ class Jobs:
         return self._jobs[id]
 
     def all(self) -> list[Job]:
-        """All jobs that are remembered, newest first."""
+        """All jobs that are remembered, the newest first."""
         return list(reversed(self._jobs.values()))
 
     async def cancel(self, job: Job) -> None:
-        """Give a job up; what it has done is kept."""
+        """Cancel a job; what it has done is kept."""
         if job.task is not None and not job.over:
             job.task.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([job.task], timeout=5.0)
 
     async def wait(self, job: Job, seconds: float) -> None:
-        """Wait for the end of a job, for so long."""
+        """Wait for the end of a job, but no longer than that."""
 
         async def over() -> None:
             while not job.over and not self.stopping.is_set():
@@ -180,32 +165,25 @@ class Jobs:
                 changed.cancel()
 
     def announce_stop(self) -> None:
-        """The server is about to stop: who watches a job may go. Safe within a signal handler."""
-        self._loop.call_soon_threadsafe(self._let_go)
+        """The server is about to stop: end the streams of those who watch a job. Safe within a signal handler."""
+        self._loop.call_soon_threadsafe(self._end_watching)
 
-    def _let_go(self) -> None:
+    def _end_watching(self) -> None:
         self.stopping.set()
         for job in self._jobs.values():
             job.change()
 
     async def close(self) -> None:
-        """Give up all jobs and end the workers."""
-        self._let_go()
-        for job in self._jobs.values():
-            if job.task is not None and not job.over:
-                job.task.cancel()
-        tasks = [job.task for job in self._jobs.values() if job.task is not None]
+        """Cancel all jobs and end the workers."""
+        self._end_watching()
+        tasks = [job.task for job in self._jobs.values() if job.task is not None and not job.over]
+        for task in tasks:
+            task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=5.0)
         await asyncio.gather(*(worker.stop(self._settings.stop_s + 2) for worker in (self.searching, self.adding)))
 
     # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _told(self, error: Problem | WorkerDied) -> Problem:
-        """What a client is told of a task that failed, without where the library lies."""
-        if isinstance(error, WorkerDied):
-            error = Problem(500, f"It could not be done: {error}.", hint="Try again; the worker is started anew.")
-        return problem_of(error, self._library) or error
 
     def _worker(self, kind: str) -> Worker:
         return self.searching if kind in ("search", "compare", "matrix", "forget") else self.adding
@@ -227,11 +205,10 @@ class Jobs:
             )
         except asyncio.CancelledError:
             self._end(job, state="cancelled")
-        except (Problem, WorkerDied) as error:
-            self._end(job, state="failed", error=self._told(error).to_json())
-        except Exception as error:  # a fault of this program: the job must not stay "running" for ever
-            log.exception("job failed", extra={"job": job.id})
-            self._end(job, state="failed", error=Problem(500, f"{type(error).__name__}: {error}").to_json())
+        except Exception as error:
+            if not isinstance(error, Problem):  # a fault of this program: the job must not stay "running" for ever
+                log.exception("job failed", extra={"job": job.id})
+            self._end(job, state="failed", error=translate_library_error(error, self._library).to_json())
         else:
             if job.kind == "duplicates":
                 self.last_duplicates = result.pop("export")  # for downloads; the page has the rest
@@ -242,13 +219,12 @@ class Jobs:
         finished = _now()
         job.change(finished=finished, **values)
         self._metrics.job(job.kind, job.state, (finished - job.created).total_seconds())
-        took = None if job.started is None or job.finished is None else (job.finished - job.started).total_seconds()
-        log.info(
-            "job", extra={"job": job.id, "kind": job.kind, "state": job.state, "seconds": took, "error": job.error}
-        )
-        self._forget_some()
+        seconds = None if job.started is None else (finished - job.started).total_seconds()
+        about = {"job": job.id, "kind": job.kind, "state": job.state, "seconds": seconds, "error": job.error}
+        log.info("job", extra=about)
+        self._forget_old()
 
-    def _forget_some(self) -> None:
+    def _forget_old(self) -> None:
         ended = [job for job in self._jobs.values() if job.over]
         weight = sum(job.weight for job in ended)
         for job in ended[:-1]:

@@ -6,24 +6,24 @@ import asyncio
 import hashlib
 import os
 import re
-import stat
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from hapvr.library.results import VideoRecord
+from hapvr.server.access import open_unchanged
 from hapvr.server.problems import Problem, busy
 from hapvr.server.settings import ServerSettings
 from hapvr.server.uploads import Query
 from hapvr.server.workers import Worker, WorkerDied
 
 _PIECE = 256 * 2**10
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=(\d{0,20})-(\d{0,20})")
 _TYPES = {
     ".mp4": "video/mp4", ".m4v": "video/mp4", ".mov": "video/quicktime", ".webm": "video/webm",
     ".mkv": "video/x-matroska", ".avi": "video/x-msvideo", ".mpg": "video/mpeg", ".mpeg": "video/mpeg",
@@ -31,7 +31,7 @@ _TYPES = {
     ".gif": "image/gif", ".webp": "image/webp", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg",
     ".avif": "image/avif", ".bmp": "image/bmp",
 }  # fmt: skip
-_STALE = "Add it again, so that what is shown is what was described."
+_MODULE = "hapvr.server.picture_tasks"
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,21 @@ class Source:
     path: str
     name: str
     size: int
-    mtime_ns: int
+    mtime_ns: int | None  # None for an upload, which nobody else can change
     duration: float
     tag: str  # names this content
 
+    @classmethod
+    def of_video(cls, record: VideoRecord) -> Source:
+        """The file of a video."""
+        tag = hashlib.blake2b(f"{record.content_hash} {record.mtime_ns}".encode(), digest_size=12).hexdigest()
+        mtime_ns = None if record.mtime_ns == -1 else record.mtime_ns
+        return cls(record.path, os.path.basename(record.path), record.size, mtime_ns, record.duration, tag)
 
-def source_of_video(record: VideoRecord) -> Source:
-    """Where a video lies."""
-    tag = hashlib.blake2b(f"{record.content_hash} {record.mtime_ns}".encode(), digest_size=12).hexdigest()
-    return Source(record.path, os.path.basename(record.path), record.size, record.mtime_ns, record.duration, tag)
-
-
-def source_of_query(query: Query) -> Source:
-    """Where an upload lies."""
-    return Source(str(query.path), query.name, query.size, -1, query.duration, query.id)
+    @classmethod
+    def of_query(cls, query: Query) -> Source:
+        """The file of an upload."""
+        return cls(str(query.path), query.name, query.size, None, query.duration, query.id)
 
 
 class Media:
@@ -64,51 +65,37 @@ class Media:
         self._folder, self._settings = folder, settings
         names = ("decode_pixels", "decode_bytes", "picture_s", "preview_s", "preview_length_s", "stop_s")
         values = {name: getattr(settings, name) for name in names}
-        self.pictures = Worker("pictures", values, keep=settings.eager)
-        self.previews = Worker("previews", values, keep=settings.eager)
+        self.pictures = Worker("pictures", _MODULE, values, keep_running=settings.eager)
+        self.previews = Worker("previews", _MODULE, values, keep_running=settings.eager)
         self._making: dict[str, asyncio.Task[None]] = {}
         self._roots = [root.path for root in settings.named_roots.values()]
 
     # --- files -------------------------------------------------------------------------------------------------------
 
-    def _open(self, source: Source) -> int:
+    async def _open(self, source: Source) -> int:
         """A descriptor of the file, if it is still the one that was indexed."""
-        if any(_is_below(source.path, root) for root in self._roots):
-            real = os.path.realpath(source.path)
-            if not any(_is_below(real, root) for root in self._roots):
-                raise Problem(403, f"'{source.name}' is a link that leads out of the folders this server may read.")
-        try:
-            descriptor = os.open(source.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        except OSError:
-            raise Problem(409, f"The file '{source.name}' is not there any more, or cannot be read.") from None
-        found = os.fstat(descriptor)
-        changed = source.mtime_ns != -1 and source.mtime_ns != found.st_mtime_ns
-        if not stat.S_ISREG(found.st_mode) or found.st_size != source.size or changed:
-            os.close(descriptor)
-            raise Problem(409, f"The file '{source.name}' has changed since it was indexed.", hint=_STALE)
-        return descriptor
+        return await asyncio.get_running_loop().run_in_executor(
+            None,
+            lambda: open_unchanged(
+                source.path, source.name, size=source.size, mtime_ns=source.mtime_ns, roots=self._roots
+            ),
+        )
 
-    async def require_same(self, source: Source) -> None:
-        """Raise `Problem` unless the file is still the one that was indexed."""
-        os.close(await asyncio.get_running_loop().run_in_executor(None, self._open, source))
-
-    async def file(self, source: Source, headers: Mapping[str, str], *, head: bool = False) -> Response:
-        """The file, or the part of it that was asked for; with `head`, only what would be said about it."""
-        descriptor = await asyncio.get_running_loop().run_in_executor(None, self._open, source)
+    async def file(self, source: Source, request: Request) -> Response:
+        """The file, or the part of it that was asked for; to a HEAD request, only what would be said about it."""
         kind = _TYPES.get(os.path.splitext(source.name)[1].lower(), "application/octet-stream")
-        return _ranged(descriptor, source.size, kind, source.tag, headers, head=head)
+        return _answer_range(await self._open(source), source.size, kind, source.tag, request)
 
     async def probe(self, query: Query) -> float:
-        """How long an upload is, in seconds; `Problem` if it is nothing that can be seen."""
-        source = source_of_query(query)
+        """The duration of an upload in seconds; `Problem` if it is nothing that can be seen."""
+        return float(await self._ask(self.pictures, "probe", Source.of_query(query), {}, self._settings.picture_s))
+
+    async def _ask(self, worker: Worker, task: str, source: Source, arguments: dict[str, Any], timeout_s: float) -> Any:
+        arguments |= {"path": source.path, "name": source.name}
         try:
-            found = await self.pictures.run("probe", {"path": source.path}, timeout_s=self._settings.picture_s)
-        except WorkerDied as error:
-            raise Problem(415, f"'{source.name}' cannot be read: {error}.") from None
-        except Problem as problem:
-            message = problem.message.replace(source.path, source.name)
-            raise Problem(problem.status, message, hint=problem.hint) from None
-        return float(found["duration"])
+            return await worker.run(task, arguments, timeout_s=timeout_s)
+        except WorkerDied as error:  # because of this file
+            raise Problem(415, f"'{source.name}' cannot be read: {error.cause}.") from None
 
     # --- pictures ----------------------------------------------------------------------------------------------------
 
@@ -116,21 +103,17 @@ class Media:
         """A thumbnail or strip, made if need be."""
         key = _key(source, kind, options)
         out = self._folder / f"{key}.jpg"
-        if not _touched(out):
-            await self.require_same(source)
-            arguments = options | {"path": source.path, "out": str(out), "duration": source.duration}
+        if not _touch(out):
+            arguments = options | {"out": str(out), "duration": source.duration}
             await self._make(key, self.pictures, kind, arguments, source, self._settings.picture_s)
         return out
 
-    async def preview(self, source: Source, headers: Mapping[str, str], *, head: bool = False) -> Response:
+    async def preview(self, source: Source, request: Request) -> Response:
         """A preview that every browser plays; `Problem` with the advice to come back while it is being made."""
         key = _key(source, "preview", {})
         out = self._folder / f"{key}.mp4"
-        if not _touched(out):
-            await self.require_same(source)
-            making = self._make(
-                key, self.previews, "preview", {"path": source.path, "out": str(out)}, source, self._settings.preview_s
-            )
+        if not _touch(out):
+            making = self._make(key, self.previews, "preview", {"out": str(out)}, source, self._settings.preview_s)
             try:
                 await asyncio.wait_for(making, self._settings.preview_wait_s)
             except asyncio.TimeoutError:
@@ -138,36 +121,31 @@ class Media:
         try:
             descriptor = os.open(out, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError:
-            raise busy("The preview had to make room for others.") from None
-        return _ranged(descriptor, os.fstat(descriptor).st_size, "video/mp4", key, headers, head=head)
+            raise busy("The preview was removed to make room for others.") from None
+        return _answer_range(descriptor, os.fstat(descriptor).st_size, "video/mp4", key, request)
 
     async def _make(
         self, key: str, worker: Worker, task: str, arguments: dict[str, Any], source: Source, seconds: float
     ) -> None:
         """Have a file made, once for all who ask for it at the same time; it goes on if they leave."""
+        os.close(await self._open(source))
         if key not in self._making:
             if len(self._making) > self._settings.queue * 4:
                 raise busy("Too many pictures are being made at the moment.")
 
             async def make() -> None:
                 try:
-                    await worker.run(task, arguments, timeout_s=seconds + 5)
-                except WorkerDied as error:
-                    raise Problem(415, f"'{source.name}' cannot be shown: {error}.") from None
-                except Problem as problem:
-                    message = problem.message.replace(source.path, source.name)
-                    raise Problem(problem.status, message, hint=problem.hint) from None
+                    await self._ask(worker, task, source, arguments, seconds + 5)
                 finally:
                     self._making.pop(key, None)
-                await asyncio.get_running_loop().run_in_executor(None, self._sweep)
+                await asyncio.get_running_loop().run_in_executor(None, self._make_room)
 
-            task_ = asyncio.create_task(make())
-            task_.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._making[key] = task_
+            making = self._making[key] = asyncio.create_task(make())
+            making.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._making[key])
 
-    def _sweep(self) -> None:
-        """Remove what was not used for longest until the rest fits."""
+    def _make_room(self) -> None:
+        """Remove the least recently used files until the rest fits."""
         found = []
         for entry in os.scandir(self._folder):
             with suppress(FileNotFoundError):
@@ -193,23 +171,18 @@ def _key(source: Source, kind: str, options: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _touched(path: Path) -> bool:
-    """Whether a file is there; it then counts as just used."""
+def _touch(path: Path) -> bool:
+    """Whether a file exists; it then counts as just used."""
     try:
-        os.utime(path, (time.time(), time.time()))
+        os.utime(path)
     except OSError:
         return False
     return True
 
 
-def _is_below(path: str, root: Path) -> bool:
-    return os.path.abspath(path).startswith(str(root).rstrip(os.sep) + os.sep)
-
-
-def _ranged(
-    descriptor: int, size: int, kind: str, tag: str, headers: Mapping[str, str], *, head: bool = False
-) -> Response:
-    """A file that is open, or a part of it, or the headers of that alone; it is closed at the end."""
+def _answer_range(descriptor: int, size: int, kind: str, tag: str, request: Request) -> Response:
+    """An open file, or the part of it that was asked for, or the headers of that alone; it is closed at the end."""
+    headers = request.headers
     etag = f'"{tag}"'
     common = {"Accept-Ranges": "bytes", "ETag": etag, "Cache-Control": "private, no-cache"}
     if headers.get("if-none-match") == etag:
@@ -219,7 +192,7 @@ def _ranged(
     asked = headers.get("range")
     if asked is not None and headers.get("if-range", etag) == etag:
         try:
-            part = part_of(asked, size)
+            part = parse_range(asked, size)
         except ValueError:
             os.close(descriptor)
             message = f"There are no bytes '{asked[:60]}' in a file of {size}."
@@ -228,33 +201,29 @@ def _ranged(
             status, first, end = 206, part[0], part[1] + 1
             common["Content-Range"] = f"bytes {first}-{end - 1}/{size}"
     common["Content-Length"] = str(end - first)
-    if head:
+    if request.method == "HEAD":
         os.close(descriptor)
         return Response(None, status, headers=common, media_type=kind)
     return StreamingResponse(_Pieces(descriptor, first, end), status, headers=common, media_type=kind)
 
 
-def part_of(asked: str, size: int) -> tuple[int, int] | None:
+def parse_range(asked: str, size: int) -> tuple[int, int] | None:
     """The first and last byte of a Range header; None if all is to be sent, `ValueError` if there is no such part.
 
-    >>> part_of("bytes=2-", 10), part_of("bytes=-3", 10), part_of("bytes=0-99", 10), part_of("bytes=0-1,4-5", 10)
-    ((2, 9), (7, 9), (0, 9), None)
+    >>> [parse_range(asked, 10) for asked in ("bytes=2-", "bytes=-3", "bytes=0-99", "bytes=0-1,4-5")]
+    [(2, 9), (7, 9), (0, 9), None]
     """
     found = _RANGE.fullmatch(asked.strip())
-    if found is None or len(asked) > 60:
+    first, last = (None, None) if found is None else (int(one) if one else None for one in found.groups())
+    if first is None and last is None:
         return None
-    first, last = found.groups()
-    if not first and not last:
+    if first is None:
+        first, last = max(0, size - (last or 0)), size - 1  # the last so many
+    elif last is not None and last < first:
         return None
-    if not first:
-        if int(last) == 0 or size == 0:
-            raise ValueError
-        return max(0, size - int(last)), size - 1
-    if last and int(last) < int(first):
-        return None
-    if int(first) >= size:
+    if first >= size:
         raise ValueError
-    return int(first), min(int(last), size - 1) if last else size - 1
+    return first, size - 1 if last is None else min(last, size - 1)
 
 
 class _Pieces:

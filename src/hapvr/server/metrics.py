@@ -1,17 +1,22 @@
-"""What the server counts, for Prometheus."""
+"""What the server counts, for Prometheus; and its log, as lines of JSON."""
 
 from __future__ import annotations
 
+import json
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-__all__ = ["CONTENT_TYPE", "Metrics", "resident_bytes"]
+__all__ = ["CONTENT_TYPE", "Metrics", "log_to_stderr", "resident_bytes"]
 
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # seconds
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a gauge beside each counter that says when it began
 
@@ -58,13 +63,12 @@ class Metrics:
 
 
 class _Now(Collector):
-    """What is known without counting."""
+    """Values that are known without counting."""
 
     def __init__(self, gauges: list[tuple[str, str, float]], closed: Mapping[str, int]) -> None:
         self._gauges, self._closed = gauges, closed
 
     def collect(self) -> Iterator[Metric]:
-        """All of it."""
         connections = CounterMetricFamily(
             "hapvr_connections_closed", "Connections that were closed for a reason.", labels=["reason"]
         )
@@ -75,8 +79,28 @@ class _Now(Collector):
             yield GaugeMetricFamily(name, text, value)
 
 
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {"time": when, "level": record.levelname.lower(), "event": record.getMessage()}
+        line |= {name: value for name, value in vars(record).items() if name not in _PLAIN}
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def log_to_stderr() -> None:
+    """Write what the server logs as lines of JSON to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLines())
+    for name, level in (("hapvr.server", logging.INFO), ("uvicorn", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level)
+
+
 def resident_bytes(pid: int | None) -> float | None:
-    """The memory of a process, where the system tells."""
+    """The memory of a process, on Linux."""
     if pid is None or sys.platform != "linux":
         return None
     try:

@@ -1,61 +1,54 @@
-"""What goes wrong, as a client is told: one shape of JSON, a type, a sentence, and what to do."""
+"""What goes wrong, as clients see it: an HTTP status and one shape of JSON.
+
+Other errors are translated in two places, both by `translate_error`: at the edge of a worker process (`workers.serve`)
+and at the edge of the server (its exception handler, and the end of a job; see `access.translate_library_error`).
+"""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from hapvr.errors import (
-    ConfigError,
-    DataError,
-    DecodeError,
-    DecodeLimitError,
-    DecodeTimeoutError,
-    HapvrError,
-    ShapeError,
-)
+from hapvr.errors import BusyError, ConfigError, DataError, DecodeError, DecodeLimitError, HapvrError, ShapeError
 
 Kind = Literal["NotFound", "BadInput", "TooLarge", "Busy", "Forbidden", "Conflict", "Internal"]
 _KINDS: dict[int, Kind] = {
-    401: "Forbidden", 403: "Forbidden", 404: "NotFound", 405: "BadInput", 408: "BadInput", 409: "Conflict",
-    411: "BadInput", 413: "TooLarge", 414: "TooLarge", 415: "BadInput", 416: "BadInput", 421: "Forbidden",
-    422: "BadInput", 429: "Busy", 431: "TooLarge", 503: "Busy", 507: "Busy",
+    401: "Forbidden", 403: "Forbidden", 404: "NotFound", 409: "Conflict", 413: "TooLarge", 414: "TooLarge",
+    421: "Forbidden", 429: "Busy", 431: "TooLarge", 503: "Busy", 507: "Busy",
 }  # fmt: skip
+_STATUSES: tuple[tuple[type[HapvrError], int], ...] = (
+    (DecodeLimitError, 413), (DecodeError, 415), (DataError, 400), (ConfigError, 400), (ShapeError, 400),
+    (BusyError, 409), (HapvrError, 500),
+)  # fmt: skip
 
 
-class Problem(Exception):  # noqa: N818 - what a client is told
-    """Something that a client is told: an HTTP status, a sentence, and what to do."""
+class Problem(Exception):  # noqa: N818 - an answer, not always an error of the server
+    """What a client is told instead of an answer: an HTTP status, a sentence, and what to do."""
 
     def __init__(
         self, status: int, message: str, *, hint: str | None = None, headers: dict[str, str] | None = None
     ) -> None:
         super().__init__(message)
-        self.status, self.message, self.hint = status, message, hint
-        self.headers = headers or {}
-
-    @property
-    def kind(self) -> Kind:
-        """The type of the error."""
-        return kind_of(self.status)
+        self.status, self.message, self.hint, self.headers = status, message, hint, headers or {}
 
     def to_json(self) -> dict[str, Any]:
         """The error itself; the body of an answer is `{"error": ...}`."""
-        return {"type": self.kind, "message": self.message, "hint": self.hint}
+        kind = _KINDS.get(self.status, "BadInput" if self.status < 500 else "Internal")
+        return {"type": kind, "message": self.message, "hint": self.hint}
 
 
-def kind_of(status: int) -> Kind:
-    """The type of error that a status stands for."""
-    return _KINDS.get(status, "BadInput" if 400 <= status < 500 else "Internal")
+def translate_error(error: BaseException) -> Problem:
+    """What a client is told of an error: the client's input is wrong (4xx), or something is wrong here (500).
 
-
-def status_of(error: HapvrError) -> int:
-    """The status of an error of the library: what the client gave is wrong, or it is not its fault."""
-    if isinstance(error, DecodeLimitError):
-        return 413
-    if isinstance(error, DecodeError | DecodeTimeoutError):
-        return 415
-    if isinstance(error, DataError | ConfigError | ShapeError):
-        return 400
-    return 409 if type(error).__name__ == "BusyError" else 500
+    >>> translate_error(DecodeError("'a.mp4' holds no video.")).status
+    415
+    """
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, HapvrError):
+        return Problem(next(status for kind, status in _STATUSES if isinstance(error, kind)), str(error))
+    if isinstance(error, MemoryError):
+        return Problem(413, "It takes more memory than is allowed.")
+    return Problem(500, f"{type(error).__name__}: {error}"[:1000])
 
 
 def not_found(what: str, id: str) -> Problem:
@@ -63,16 +56,6 @@ def not_found(what: str, id: str) -> Problem:
     return Problem(404, f"There is no {what} '{id[:80]}'.")
 
 
-def library_gone() -> Problem:
-    """The library is not where it was when the server was started."""
-    return Problem(
-        503,
-        "The library is not there: its folder was removed or moved, or is not mounted.",
-        hint="Put it back where it was; the server need not be started anew.",
-        headers={"Retry-After": "10"},
-    )
-
-
-def busy(message: str, *, after_s: int = 2) -> Problem:
-    """Try again later."""
-    return Problem(503, message, hint="Try again in a moment.", headers={"Retry-After": str(after_s)})
+def busy(message: str, *, after_s: int = 2, hint: str = "Try again in a moment.") -> Problem:
+    """The client may try again later."""
+    return Problem(503, message, hint=hint, headers={"Retry-After": str(after_s)})

@@ -33,7 +33,7 @@ COOKIE = "hapvr_session"
 SESSION_S = 7 * 24 * 3600
 _BODY = 64 * 2**10
 _SAFE = ("GET", "HEAD", "OPTIONS")
-_OPEN = ("/login", "/static/")  # without a token
+_PUBLIC = ("/login", "/static/")  # without a token
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?")
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
@@ -194,7 +194,7 @@ class Guard:
 
     def _token_refusal(self, scope: Scope, headers: Headers) -> Response | None:
         sessions, path = self._sessions, scope["path"]
-        if sessions is None or path == _OPEN[0] or path.startswith(_OPEN[1]):
+        if sessions is None or path == _PUBLIC[0] or path.startswith(_PUBLIC[1]):
             return None
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and sessions.is_token(given.strip()):

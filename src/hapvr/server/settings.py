@@ -6,19 +6,13 @@ import hashlib
 import ipaddress
 import math
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from hapvr.errors import ConfigError
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_LEAST_TOKEN = 16
-_POSITIVE = (
-    "connections", "connections_per_client", "head_s", "stall_s", "min_rate", "line_rate", "linger_s", "keep_alive_s",
-    "max_upload", "uploads_bytes", "uploads_at_once", "keep_uploads_s", "queue", "search_slots", "held_bytes",
-    "job_s", "keep_jobs", "keep_results", "picture_s", "preview_s", "preview_length_s", "preview_wait_s", "cache_bytes",
-    "decode_s", "decode_pixels", "decode_frames", "decode_bytes", "stop_s",
-)  # fmt: skip
+_MIN_TOKEN = 16  # characters
 
 
 @dataclass(frozen=True)
@@ -32,96 +26,63 @@ class Root:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How a server listens, whom it answers, and what work may cost.
+    """How a server listens, whom it answers, and what work may cost."""
 
-    Attributes:
-        host: address to listen on.
-        port: likewise; 0 takes a free one.
-        token: what clients must show; needed for any other host than this machine.
-        roots: folders that may be added.
-        allowed_hosts: further names that the Host header may have, such as that of a proxy.
-        secure_cookie: the login cookie is for HTTPS only.
-        connections: that may be open at a time; each takes a file descriptor, or two.
-        connections_per_client: of one address (one network of /64 for IPv6); this machine is not limited, for it may be
-            a proxy for many.
-        head_s: seconds that the head of a request may take.
-        stall_s: seconds that a client may pause while it sends a body or reads an answer.
-        min_rate: bytes a second that make up for the time they take: a client that is slower for long is cut off.
-        line_rate: bytes a second of a line on which the largest body still arrives in time.
-        linger_s: seconds that a body may still come after the request has been answered.
-        keep_alive_s: seconds that a connection is kept for another request.
-        max_upload: bytes of one upload.
-        uploads_bytes: bytes of all uploads that are kept.
-        uploads_at_once: uploads that are stored at a time; those of which little has come do not count.
-        keep_uploads_s: seconds that an upload is kept after it was last used.
-        queue: jobs that may wait for a worker.
-        search_slots: searches and comparisons that are worked on at a time.
-        held_bytes: memory of the searching worker for videos that it has compared.
-        job_s: seconds that a search or comparison may take.
-        keep_jobs: finished jobs that are remembered.
-        keep_results: characters of JSON that their results may have together.
-        picture_s: seconds that a thumbnail or strip may take.
-        preview_s: seconds that a preview may take.
-        preview_length_s: seconds of a video that a preview shows at most.
-        preview_wait_s: seconds that a request waits for a preview.
-        cache_bytes: bytes of thumbnails, strips and previews that are kept.
-        decode_s: seconds that decoding a part of an upload may take.
-        decode_pixels: pixels of a frame of an upload.
-        decode_frames: frames of an upload that are described.
-        decode_bytes: memory of the process that decodes an upload.
-        stop_s: seconds that workers have to end when the server stops.
-        eager: start the workers that a search needs at once, so that the first one need not wait for them, and any that
-            ends again.
-        folder: where uploads and pictures are kept; a private temporary folder if None.
-    """
+    host: str = "127.0.0.1"  # the address to listen on
+    port: int = 8787  # 0 takes a free one
+    token: str | None = field(default=None, repr=False)  # what clients must show; needed to serve other machines
+    roots: tuple[Path, ...] = ()  # folders whose videos may be added, and whose paths may be shown
+    allowed_hosts: tuple[str, ...] = ()  # further names that the Host header may have, such as that of a proxy
+    secure_cookie: bool = False  # the login cookie is for HTTPS only
 
-    host: str = "127.0.0.1"
-    port: int = 8787
-    token: str | None = field(default=None, repr=False)
-    roots: tuple[Path, ...] = ()
-    allowed_hosts: tuple[str, ...] = ()
-    secure_cookie: bool = False
-    connections: int = 256
-    connections_per_client: int = 64
-    head_s: float = 10.0
-    stall_s: float = 30.0
-    min_rate: float = 4_000.0
-    line_rate: float = 100_000.0
-    linger_s: float = 5.0
-    keep_alive_s: float = 30.0
-    max_upload: int = 2 * 2**30
-    uploads_bytes: int = 8 * 2**30
-    uploads_at_once: int = 32
-    keep_uploads_s: float = 3600.0
-    queue: int = 64
-    search_slots: int = 2
-    held_bytes: int = 512 * 2**20
-    job_s: float = 900.0
-    keep_jobs: int = 200
-    keep_results: int = 64 * 2**20
-    picture_s: float = 20.0
-    preview_s: float = 180.0
-    preview_length_s: float = 3600.0
-    preview_wait_s: float = 60.0
-    cache_bytes: int = 512 * 2**20
-    decode_s: float = 120.0
-    decode_pixels: int = 2**25
-    decode_frames: int = 14_400
-    decode_bytes: int = 4 * 2**30
-    stop_s: float = 10.0
-    eager: bool = True
-    folder: Path | None = None
+    connections: int = 256  # open at a time; each takes a file descriptor, or two
+    connections_per_client: int = (
+        64  # of one address (IPv6: one /64 network); this machine, maybe a proxy, has no limit
+    )
+    head_s: float = 10.0  # seconds that the head of a request may take
+    stall_s: float = 30.0  # seconds that a client may pause while it sends a body or reads an answer
+    min_rate: float = 4_000.0  # bytes a second; a client that is slower for long is cut off
+    line_rate: float = 100_000.0  # bytes a second of a line on which the largest body still arrives in time
+    linger_s: float = 5.0  # seconds that a body may still come after the request has been answered
+    keep_alive_s: float = 30.0  # seconds that a connection is kept for another request
+
+    max_upload: int = 2 * 2**30  # bytes of one upload
+    uploads_bytes: int = 8 * 2**30  # bytes of all uploads that are kept
+    uploads_at_once: int = 32  # uploads that are stored at a time; those of which little has come do not count
+    keep_uploads_s: float = 3600.0  # seconds that an upload is kept after it was last used
+
+    queue: int = 64  # jobs that may wait for a worker
+    search_slots: int = 2  # searches and comparisons that are worked on at a time
+    held_bytes: int = 512 * 2**20  # memory of the search worker for videos that it has compared
+    job_s: float = 900.0  # seconds that a search or comparison may take
+    keep_jobs: int = 200  # finished jobs that are remembered
+    keep_results: int = 64 * 2**20  # characters of JSON that their results may have together
+
+    picture_s: float = 20.0  # seconds that a thumbnail or strip may take
+    preview_s: float = 180.0  # seconds that a preview may take
+    preview_length_s: float = 3600.0  # seconds of a video that a preview shows at most
+    preview_wait_s: float = 60.0  # seconds that a request waits for a preview
+    cache_bytes: int = 512 * 2**20  # bytes of thumbnails, strips and previews that are kept
+
+    decode_s: float = 120.0  # seconds that decoding a part of an upload may take
+    decode_pixels: int = 2**25  # pixels of a frame of an upload
+    decode_frames: int = 14_400  # frames of an upload that are described
+    decode_bytes: int = 4 * 2**30  # memory of the process that decodes an upload
+
+    stop_s: float = 10.0  # seconds that workers have to end when the server stops
+    eager: bool = True  # start the workers that a search needs at once, and any that has died; else for the next task
+    folder: Path | None = None  # where uploads and pictures are kept; a private temporary folder if None
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if not 0 < value < math.inf:
-                raise ConfigError(f"{name} must be a positive number, got {value!r}.")
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.type in ("int", "float") and one.name != "port" and not 0 < value < math.inf:
+                raise ConfigError(f"{one.name} must be a positive number, got {value!r}.")
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port must be 0 to 65535, got {self.port}.")
-        if self.token is not None and (len(self.token) < _LEAST_TOKEN or not self.token.isascii()):
+        if self.token is not None and (len(self.token) < _MIN_TOKEN or not self.token.isascii()):
             raise ConfigError(
-                f"A token has at least {_LEAST_TOKEN} characters, all of them ASCII; the one given has "
+                f"A token has at least {_MIN_TOKEN} characters, all of them ASCII; the one given has "
                 f"{len(self.token)}. Make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
         if self.token is None and not self.is_local:
@@ -143,13 +104,13 @@ class ServerSettings:
         except ValueError:  # a name
             return False
 
-    def body_s(self, most: int) -> float:
-        """Seconds that a body of at most so many bytes may take.
+    def body_s(self, max_bytes: int) -> float:
+        """Seconds that a body of at most `max_bytes` may take.
 
         >>> round(ServerSettings().body_s(2 * 2**30) / 3600, 1)
         6.0
         """
-        return self.stall_s + most / self.line_rate
+        return self.stall_s + max_bytes / self.line_rate
 
     @property
     def root_paths(self) -> tuple[str, ...]:
@@ -158,7 +119,7 @@ class ServerSettings:
 
     @property
     def named_roots(self) -> dict[str, Root]:
-        """The roots by id; the id is of the path, so that it stays when the server starts anew."""
+        """The roots by id; the id is derived from the path, so that it outlives a restart."""
         found = {}
         for path in self.roots:
             real = Path(os.path.realpath(path))

@@ -1,85 +1,85 @@
-"""What all requests share."""
+"""What all requests share: the library as the server reads it, the jobs, the uploads, the pictures and their folder."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Literal, TypeVar
 
-from fastapi import Depends, Request
-
+from hapvr.errors import HapvrError, StorageError
+from hapvr.library import Library, LibraryInfo, VideoRecord, library_calibration
+from hapvr.library.versions import is_library
+from hapvr.library.writer_lock import LOCK, WriterLock, find_holder
+from hapvr.model import is_calibrated
+from hapvr.server.access import hide_path, translate_library_error
 from hapvr.server.jobs import Jobs
-from hapvr.server.media import Media, Source, source_of_query, source_of_video
+from hapvr.server.media import Media, Source
 from hapvr.server.metrics import Metrics
-from hapvr.server.models import Error
-from hapvr.server.problems import Problem
+from hapvr.server.problems import Problem, not_found
 from hapvr.server.settings import ServerSettings
-from hapvr.server.shelf import Shelf
 from hapvr.server.uploads import Uploads
 from hapvr.server.workers import Worker
-from hapvr.server.workplace import Workplace
 
-_SWEEP_S = 30.0
+log = logging.getLogger("hapvr.server.state")
+Result = TypeVar("Result")
+_EXPIRE_S = 30.0  # how often old uploads are looked for
+_INFO_S = 2.0  # how old counts may be: they take a look at every file of the library
+_PREFIX = "hapvr-serve-"
 
 
 class State:
-    """The library, the jobs, the uploads and the pictures of a server that runs."""
+    """What a server that runs consists of."""
 
     def __init__(self, library: Path, settings: ServerSettings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
-        self.shelf = Shelf(library)
-        self._workplace = Workplace(settings.folder)
-        self.jobs = Jobs(self.shelf.path, settings, metrics)
-        self.media = Media(self._workplace.part("cache"), settings)
-        self.uploads = Uploads(self._workplace.part("uploads"), settings, forgotten=self._forget)
+        self.library = LibraryReader(library)
+        self._folder = PrivateFolder(settings.folder)
+        self.folder = self._folder.path
+        self.jobs = Jobs(self.library.path, settings, metrics)
+        self.media = Media(self._folder.make_part("cache"), settings)
+        self.uploads = Uploads(self._folder.make_part("uploads"), settings, forgotten=self._forget)
+        self.workers = (self.jobs.searching, self.jobs.adding, self.media.pictures, self.media.previews)
         self._tasks: set[asyncio.Task[Any]] = set()
-
-    @property
-    def folder(self) -> Path:
-        """Where uploads and pictures are kept."""
-        return self._workplace.folder
 
     def begin(self) -> None:
         """Start what runs all the time."""
-        self.follow(self._sweep())
-        if self.settings.eager:
-            # What looks at uploads is ready in no time; the other two take more, and wait until they are needed.
+        self.follow(self._expire_uploads())
+        if self.settings.eager:  # an upload and a search need these two; the others are started when they are needed
             for worker in (self.jobs.searching, self.media.pictures):
-                self.follow(self._warm_up(worker))
+                self.follow(worker.start())
 
     def follow(self, work: Any) -> None:
-        """Let something run until it ends or the server stops."""
+        """Let something run until it ends or the server stops; nobody is told if it ends in a `Problem`."""
+
+        def end(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, Problem):
+                log.error("task failed", exc_info=error)
+
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(end)
 
-    async def _sweep(self) -> None:
+    async def _expire_uploads(self) -> None:
         while True:
-            await asyncio.sleep(min(_SWEEP_S, self.settings.keep_uploads_s / 2))
+            await asyncio.sleep(min(_EXPIRE_S, self.settings.keep_uploads_s / 2))
             self.uploads.expire()
-
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        """The processes that decode and compute."""
-        return self.jobs.searching, self.jobs.adding, self.media.pictures, self.media.previews
-
-    @staticmethod
-    async def _warm_up(worker: Worker) -> None:
-        with suppress(Problem):  # the worker remembers it
-            await worker.start()
 
     def _forget(self, id: str) -> None:
         """An upload is gone: the worker need not remember it."""
-        if self.jobs.searching.pid is None or self.jobs.stopping.is_set():
-            return
-
-        async def tell() -> None:
-            with suppress(Problem):
-                await self.jobs.ask("forget", {"id": id}, timeout_s=600)
-
-        self.follow(tell())
+        if self.jobs.searching.pid is not None and not self.jobs.stopping.is_set():
+            self.follow(self.jobs.ask("forget", {"id": id}, timeout_s=600))
 
     async def close(self) -> None:
         """End everything; nothing is left of uploads and pictures."""
@@ -88,65 +88,186 @@ class State:
                 task.cancel()
             await asyncio.gather(self.jobs.close(), self.media.close())
         finally:
-            self.shelf.close()
-            self._workplace.close()
-
-    async def source(self, id: str) -> Source:
-        """The file of a video or of an upload."""
-        return source_of_query(self.uploads.get(id)) if id in self.uploads else await self.video_source(id)
+            self.library.close()
+            self._folder.close()
 
     async def video_source(self, id: str) -> Source:
         """The file of a video; `Problem` if there is nothing to see."""
-        record = await self.shelf.get(id)
-        if record.state == "failed":
-            raise Problem(409, "This video could not be read when it was indexed: there is nothing to show.")
-        return source_of_video(record)
+        return Source.of_video(await self._readable(id, "show"))
 
     async def side(self, id: str) -> dict[str, Any]:
-        """What a worker is told about a video or an upload."""
+        """How a worker is told of a video or an upload, see `LibraryTasks`."""
         if id in self.uploads:
             query = self.uploads.get(id)
             start, end = query.part
             return {"id": id, "upload": str(query.path), "name": query.name, "from": start, "to": end}
-        record = await self.shelf.get(id)
+        return {"id": (await self._readable(id, "compare")).id}
+
+    async def _readable(self, id: str, purpose: str) -> VideoRecord:
+        record = await self.library.get(id)
         if record.state == "failed":
-            raise Problem(409, "This video could not be read when it was indexed: there is nothing to compare.")
-        return {"id": record.id}
+            raise Problem(409, f"This video could not be read when it was indexed: there is nothing to {purpose}.")
+        return record
 
 
-async def _state(request: Request) -> State:
-    state: State = request.app.state.server
-    return state
+class LibraryReader:
+    """A library that the server itself reads: records and counts, in threads, never on the event loop."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = Library.open(path)
+        self.path = self._library.path
+        self._pool = ThreadPoolExecutor(2, "library")
+        self._info: tuple[float, LibraryInfo] | None = None
+        self._lock = threading.Lock()
+
+    async def _run(self, read: Callable[[], Result]) -> Result:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, read)
+        except Exception as error:
+            if is_library(self.path):
+                raise
+            raise translate_library_error(error, self.path) from error
+
+    async def info(self) -> LibraryInfo:
+        """Counts, no older than a few seconds."""
+
+        def read() -> LibraryInfo:
+            with self._lock:
+                if self._info is None or time.monotonic() - self._info[0] > _INFO_S:
+                    self._info = (time.monotonic(), self._library.info())
+                return self._info[1]
+
+        return await self._run(read)
+
+    async def calibration(self) -> Literal["library", "model"] | None:
+        """What probabilities are based on; a model's description tells, for a model takes long to load."""
+
+        def read() -> Literal["library", "model"] | None:
+            store = self._library.store
+            if (store.folder / library_calibration.CALIBRATION).is_file():  # fitted on its own videos
+                return "library"
+            try:
+                return "model" if is_calibrated(store.settings.model) else None
+            except (HapvrError, OSError, ValueError, KeyError):  # the first search will say what is wrong with it
+                return None
+
+        return await self._run(read)
+
+    async def get(self, id: str) -> VideoRecord:
+        """A record; `Problem` if there is none."""
+
+        def read() -> VideoRecord:
+            catalog = self._library.store.catalog()
+            if id not in catalog:
+                raise not_found("video", id)
+            return catalog.record(catalog.row(id))
+
+        return await self._run(read)
+
+    async def page(
+        self, *, state: str | None, text: str = "", offset: int = 0, limit: int, warned: bool = False
+    ) -> tuple[int, list[VideoRecord]]:
+        """How many records have a text in their file names, and some of them."""
+
+        def read() -> tuple[int, list[VideoRecord]]:
+            catalog = self._library.store.catalog()
+            rows = [row for row in catalog.rows(state) if not warned or catalog.warned[row]]
+            if text:
+                wanted, paths = text.casefold(), catalog.paths
+                rows = [row for row in rows if wanted in os.path.basename(os.fsdecode(paths[row])).casefold()]
+            return len(rows), catalog.records(rows[offset : offset + limit])
+
+        return await self._run(read)
+
+    async def refresh(self) -> None:
+        """Read what has just been written."""
+
+        def read() -> None:
+            with self._lock:
+                self._library.refresh()
+                self._info = None
+
+        await self._run(read)
+
+    def close(self) -> None:
+        """Close it."""
+        self._pool.shutdown()
+        self._library.close()
 
 
-Server = Annotated[State, Depends(_state)]
+class PrivateFolder:
+    """A new folder that only this user can read, in `parent` or where temporary files go, locked while it is used.
+
+    A server that was killed leaves its folder; the next one removes it.
+    """
+
+    def __init__(self, parent: Path | None) -> None:
+        inside = Path(tempfile.gettempdir()) if parent is None else parent
+        _remove_left(inside)
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=inside))
+        self._lock = WriterLock(self.path)
+        with suppress(StorageError):  # a file system without locks: then no other server removes it either
+            self._lock.acquire("hapvr serve", wait_s=5.0)
+
+    def make_part(self, name: str) -> Path:
+        """A new folder in it."""
+        part = self.path / name
+        part.mkdir()
+        return part
+
+    def close(self) -> None:
+        """Remove it and all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.release(clean=True)
+        shutil.rmtree(self.path, ignore_errors=True)  # Windows cannot remove a lock that is held
 
 
-_REASONS = {
-    400: "It cannot be done as asked.",
-    401: "A token is needed.",
-    403: "It is not allowed.",
-    404: "There is no such thing.",
-    408: "It took too long to send.",
-    409: "It does not go with what is there.",
-    413: "It is too large.",
-    415: "It is not of a kind that can be read.",
-    416: "There is no such part.",
-    421: "This server does not answer to that name.",
-    422: "A value is missing, or out of range.",
-    500: "A fault of the server.",
-    503: "The server is busy, or stopping.",
-    507: "The server has no room.",
-}
-_ALWAYS = (401, 403, 408, 413, 421, 422, 500, 503)
+def _remove_left(parent: Path) -> None:
+    """Remove the folders of this user's servers that were killed."""
+    with suppress(OSError):
+        for entry in list(os.scandir(parent)):
+            with suppress(OSError, StorageError):
+                # No link to a folder, nor another user's: anybody may put things where temporary files go.
+                own = os.name != "posix" or entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+                if entry.name.startswith(_PREFIX) and own and entry.is_dir(follow_symlinks=False):
+                    folder = Path(entry.path)
+                    # A lock that is free but not empty: its holder was killed.
+                    if (folder / LOCK).stat().st_size > 0 and find_holder(folder) is None:
+                        shutil.rmtree(folder, ignore_errors=True)
 
 
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors that an operation declares, beside those that any may have."""
-    return {status: {"model": Error, "description": _REASONS[status]} for status in sorted({*_ALWAYS, *statuses})}
+@dataclass(frozen=True)
+class HealthReport:
+    """What a health check says.
+
+    Attributes:
+        status: ok; starting (searches wait a moment); degraded (searching works, but something else does not, or a
+            process has just died); failed (searching does not work).
+        cause: why it is not ok, in a sentence.
+        workers: state and cause of each worker, by name.
+    """
+
+    status: Literal["ok", "starting", "degraded", "failed"]
+    cause: str | None
+    workers: dict[str, dict[str, Any]]
 
 
-def picture(*kinds: str, description: str) -> Mapping[int | str, dict[str, Any]]:
-    """The answer of an operation that gives a file."""
-    content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}
-    return {200: {"description": description, "content": content}}
+def check_health(workers: Sequence[Worker], *, library: Path) -> HealthReport:
+    """Whether a server works, from the states of its workers, the search worker first."""
+    states: dict[str, dict[str, Any]] = {}
+    sentences: list[str] = []
+    for worker in workers:
+        state, error = worker.state, worker.last_error
+        cause = None if error is None or state == "ready" else hide_path(error, str(library))
+        states[worker.kind] = {"state": state, "cause": cause}
+        if cause is not None:
+            how = "could not be started" if state == "failed" else "has ended and is started again"
+            sentences.append(f"The {worker.kind} worker {how}: {cause.rstrip('.')}.")
+    searching = workers[0]
+    status: Literal["ok", "starting", "degraded", "failed"] = "degraded" if sentences else "ok"
+    if searching.state == "failed":
+        status = "failed"
+    elif searching.state == "starting" or (searching.state == "idle" and searching.keep_running):
+        status = "starting"
+        sentences = sentences or [f"The {searching.kind} worker is being started."]
+    return HealthReport(status, " ".join(sentences) or None, states)

@@ -1,9 +1,9 @@
-"""Processes that do what the event loop must not: decode and compute.
+"""Worker processes do what the event loop must not: decode and compute. Both sides of their protocol are here.
 
-A worker is a process of its own (`hapvr.server.worker_process`) that takes tasks and gives answers as lines of JSON on
-its standard input and output: nothing that could run code is read back. It does a fixed number of tasks at a time. A
-worker that dies fails the tasks it was at, with a sentence that says how it died, and is started again: for the next
-task, or at once.
+A worker takes tasks and gives answers as lines of JSON on its standard input and output: nothing that could run code is
+read from it. The first line holds its settings; tasks, and cancellations of tasks, follow. It ends when its input ends,
+so that workers do not outlive a server that was killed. A worker that dies fails the tasks it was working on, with a
+sentence that says how it died, and is started again: for the next task, or at once.
 """
 
 from __future__ import annotations
@@ -13,34 +13,46 @@ import itertools
 import json
 import logging
 import os
+import queue
 import signal
+import sys
+import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import IO, Any, Literal, Protocol
 
-from hapvr.server.problems import Problem
+from hapvr.errors import HapvrError
+from hapvr.server.problems import Problem, translate_error
 from hapvr.workers.processes import child_environment, how_ended, python_command
 
 log = logging.getLogger("hapvr.server.workers")
-_LINE = 256 * 2**20  # bytes of one answer
+_MAX_LINE = 256 * 2**20  # bytes of one answer
 _START_S = 120.0
-_SAID = 20  # lines of stderr that are remembered
+_LOG_LINES = 20  # lines of stderr that are remembered
 _MAX_PAUSE_S = 30.0  # between attempts to start a process that keeps ending
 WorkerState = Literal["idle", "starting", "ready", "ended", "failed"]
 
 
-class WorkerDied(Exception):  # noqa: N818 - as it reads
-    """The process ended while it was at a task."""
+# --- the server's side -----------------------------------------------------------------------------------------------
 
 
-class _Again(Exception):  # noqa: N818 - no error
-    """The process was ended because of another task: this one is to be done by the next."""
+class WorkerDied(Problem):
+    """The process ended while it was working on a task; `cause` says how."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(500, f"It could not be done: {cause}.", hint="Try again; the worker is started again.")
+        self.cause = cause
+
+
+class _Retry(Exception):  # noqa: N818 - no error
+    """The process was killed because of another task: the next process does this one."""
 
 
 @dataclass(eq=False)
-class _Doing:
+class _Assignment:
     answer: asyncio.Future[Any]
     progress: Callable[[dict[str, Any]], None] | None
     abandoned: bool = False
@@ -49,47 +61,46 @@ class _Doing:
 class Worker:
     """One process, started when it is first needed and again when it has died.
 
-    `state` says how it is: idle (not started yet), starting, ready, ended (it died; it is started again), or failed
-    (it could not be started the last time). Until it is ready, `trouble` says why it last ended or did not start.
+    `state` is idle (not started yet), starting, ready, ended (it died; it is started again), or failed (it could not be
+    started the last time). Until it is ready, `last_error` says why it last ended or did not start.
 
     Args:
-        kind: what it does, see `hapvr.server.worker_process`.
-        settings: what it is told first.
+        kind: what it is called.
+        module: the program it runs, which calls `serve`.
+        settings: the first line it is sent.
         slots: tasks that it does at a time.
-        cancel_s: seconds after which it is killed if it does not give up a task.
-        keep: start it again by itself when it has ended, at once and then at growing intervals; else for the next task.
+        cancel_s: seconds after which it is killed if it does not stop working on a cancelled task.
+        keep_running: restart it when it has ended, at once and then at growing intervals; else for the next task.
     """
-
-    module = "hapvr.server.worker_process"
 
     def __init__(
         self,
         kind: str,
+        module: str,
         settings: Mapping[str, Any],
         *,
         slots: int = 1,
         cancel_s: float = 5.0,
-        keep: bool = False,
+        keep_running: bool = False,
     ) -> None:
-        self.kind, self.slots, self.keep, self._cancel_s = kind, slots, keep, cancel_s
-        self._settings = dict(settings)
+        self.kind, self.module, self.keep_running = kind, module, keep_running
+        self._settings, self._cancel_s = {**settings, "slots": slots}, cancel_s
         self._process: asyncio.subprocess.Process | None = None
-        self._ready: asyncio.Future[dict[str, Any]] | None = None
+        self._ready: asyncio.Future[None] | None = None
         self._free = asyncio.Semaphore(slots)
         self._starting = asyncio.Lock()
-        self._doing: dict[int, _Doing] = {}
+        self._assignments: dict[int, _Assignment] = {}
         self._numbers = itertools.count(1)
-        self._cause: int | None = None  # the task for which it was killed
-        self._said: deque[str] = deque(maxlen=_SAID)
-        self._followers: set[asyncio.Task[None]] = set()
+        self._killed_for: int | None = None  # the task for which it was killed
+        self._log_lines: deque[str] = deque(maxlen=_LOG_LINES)
+        self._readers: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._restarting: asyncio.Task[None] | None = None
-        self._ends = 0  # how often it has ended since it last did a task
+        self._ends = 0  # how often it has ended since it last finished a task
         self._failed = False  # the last attempt to start it
-        self._reason: str | None = None  # why it is being killed, where its end will not tell
-        self.trouble: str | None = None
+        self._reason: str | None = None  # why it is being killed, where its exit code will not tell
+        self.last_error: str | None = None
         self.started = 0  # how often
-        self.info: dict[str, Any] = {}  # what it said when it was ready
 
     @property
     def pid(self) -> int | None:
@@ -98,14 +109,14 @@ class Worker:
 
     @property
     def state(self) -> WorkerState:
-        """How it is."""
+        """See the class."""
         if self._ready is not None and self._ready.done():
             return "ready"
-        if self._failed:  # also while the next attempt is made, which may end as the last one did
+        if self._failed:  # also during the next attempt, which may fail as the last one did
             return "failed"
         if self._process is not None:
             return "starting"
-        return "idle" if self.trouble is None else "ended"
+        return "idle" if self.last_error is None else "ended"
 
     @property
     def busy(self) -> bool:
@@ -121,21 +132,21 @@ class Worker:
         progress: Callable[[dict[str, Any]], None] | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Have a task done, after those before it; cancelling this gives the task up.
+        """The answer to a task, when its turn has come; cancelling this cancels the task.
 
         Raises:
             Problem: the task was refused or failed, or took too long.
-            WorkerDied: the process ended while it was at it.
+            WorkerDied: the process ended while it was working on it.
         """
         while True:
             await self._free.acquire()
             number = next(self._numbers)
-            doing = _Doing(asyncio.get_running_loop().create_future(), progress)
+            assignment = _Assignment(asyncio.get_running_loop().create_future(), progress)
             try:
                 process = await self.start()
                 if self._process is not process:
                     raise WorkerDied("the process ended as soon as it was ready")
-                self._doing[number] = doing
+                self._assignments[number] = assignment
             except BaseException:
                 self._free.release()
                 raise
@@ -143,42 +154,42 @@ class Worker:
                 started()
             try:
                 self._send(process, {"number": number, "task": task, "arguments": dict(arguments)})
-                return await asyncio.wait_for(asyncio.shield(doing.answer), timeout_s)
-            except _Again:
+                return await asyncio.wait_for(asyncio.shield(assignment.answer), timeout_s)
+            except _Retry:
                 continue
             except asyncio.TimeoutError:
-                self._abandon(number, at_once=True)
+                self._abandon(number, after_s=0.0)
                 raise Problem(503, f"It was given up after {timeout_s:g} s.", hint="Try a shorter part.") from None
             except asyncio.CancelledError:
-                self._abandon(number)
+                self._abandon(number, after_s=self._cancel_s)
                 raise
 
     async def start(self) -> asyncio.subprocess.Process:
-        """The process, ready to work."""
+        """The process, ready to work; `Problem` if it cannot be started."""
         async with self._starting:
             if self._stopping:
                 raise Problem(503, "The server is stopping.")
-            if self._process is None:
-                try:
-                    await self._spawn()
-                except OSError as error:  # the system has no room for another process
-                    self._note_end(f"{error.strerror or error}", failed=True)
-                    raise Problem(500, f"The {self.kind} worker could not be started: {self.trouble}") from None
-            process, ready = self._process, self._ready
-            assert process is not None
-            assert ready is not None
             try:
-                self.info = await asyncio.wait_for(asyncio.shield(ready), _START_S)
+                if self._process is None:
+                    await self._spawn()
+                process, ready = self._process, self._ready
+                assert process is not None
+                assert ready is not None
+                await asyncio.wait_for(asyncio.shield(ready), _START_S)
+                return process
+            except OSError as error:  # the system has no room for another process
+                cause = error.strerror or str(error)
+                self._note_end(cause, failed=True)
             except asyncio.TimeoutError:
-                self._reason = f"it was not ready after {_START_S:g} s"
+                cause = self._reason = f"it was not ready after {_START_S:g} s"
+                assert process is not None
                 self._kill(process)
-                raise Problem(500, f"The {self.kind} worker could not be started: {self._reason}") from None
             except WorkerDied as error:
-                raise Problem(500, f"The {self.kind} worker could not be started: {error}") from None
-            return process
+                cause = error.cause
+            raise Problem(500, f"The {self.kind} worker could not be started: {cause}")
 
     async def stop(self, grace_s: float) -> None:
-        """End it: what it is at is given up, kept as far as it is done."""
+        """End it; a task that it is working on is cancelled, and what it has done so far is kept."""
         self._stopping = True
         if self._restarting is not None:
             self._restarting.cancel()
@@ -186,7 +197,7 @@ class Worker:
         process = self._process
         if process is None:
             return
-        if not self._doing:  # it has nothing to keep
+        if not self._assignments:  # nothing would be lost
             self._kill(process)
         with suppress(OSError, RuntimeError):
             assert process.stdin is not None
@@ -197,9 +208,7 @@ class Worker:
             log.warning("worker killed", extra={"worker": self.kind, "pid": process.pid})
             self._kill(process)
             await process.wait()
-        await asyncio.gather(*self._followers, return_exceptions=True)
-
-    # --- inside ------------------------------------------------------------------------------------------------------
+        await asyncio.gather(*self._readers, return_exceptions=True)
 
     async def _spawn(self) -> None:
         process = await asyncio.create_subprocess_exec(
@@ -208,110 +217,110 @@ class Worker:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=child_environment(),
-            limit=_LINE,
-            start_new_session=os.name == "posix",  # Ctrl-C is for the server to decide; its children end with it
+            limit=_MAX_LINE,
+            start_new_session=os.name == "posix",  # Ctrl-C is for the server to handle; workers end with it
         )
         self._process = process
         self._ready = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(lambda future: future.cancelled() or future.exception())
-        self._cause = self._reason = None
-        self._said.clear()
+        self._killed_for = self._reason = None
+        self._log_lines.clear()
         self.started += 1
         self._send(process, self._settings)
-        for follower in (self._listen(process, self._ready), self._overhear(process)):
-            task = asyncio.create_task(follower)
-            self._followers.add(task)
-            task.add_done_callback(self._followers.discard)
+        for reader in (self._read_answers(process, self._ready), self._read_log(process)):
+            task = asyncio.create_task(reader)
+            self._readers.add(task)
+            task.add_done_callback(self._readers.discard)
         log.info("worker started", extra={"worker": self.kind, "pid": process.pid})
 
     @staticmethod
     def _send(process: asyncio.subprocess.Process, message: Mapping[str, Any]) -> None:
         assert process.stdin is not None
-        with suppress(OSError, RuntimeError):  # it has just died: whoever listens to it will say so
+        with suppress(OSError, RuntimeError):  # it has just died, which the reader of its answers will see
             process.stdin.write(json.dumps(message).encode() + b"\n")
 
-    async def _listen(self, process: asyncio.subprocess.Process, ready: asyncio.Future[dict[str, Any]]) -> None:
+    async def _read_answers(self, process: asyncio.subprocess.Process, ready: asyncio.Future[None]) -> None:
         assert process.stdout is not None
         with suppress(ValueError, OSError):  # a line that is too long, or no JSON
             while line := await process.stdout.readline():
-                self._hear(json.loads(line), ready)
+                self._handle(json.loads(line), ready)
         if process.returncode is None and not self._stopping:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(process.wait(), 1.0)
             self._kill(process)
         await process.wait()
-        self._bury(process, ready)
+        self._reap(process, ready)
 
-    def _hear(self, message: dict[str, Any], ready: asyncio.Future[dict[str, Any]]) -> None:
+    def _handle(self, message: dict[str, Any], ready: asyncio.Future[None]) -> None:
         if "ready" in message:
             if not ready.done():
-                ready.set_result(message["ready"])
-                self._failed, self.trouble = False, None
+                ready.set_result(None)
+                self._failed, self.last_error = False, None
             return
-        doing = self._doing.get(message["number"])
-        if doing is None:
+        assignment = self._assignments.get(message["number"])
+        if assignment is None:
             return
         if "progress" in message:
-            if doing.progress is not None and not doing.abandoned:
-                doing.progress(message["progress"])
+            if assignment.progress is not None and not assignment.abandoned:
+                assignment.progress(message["progress"])
             return
-        del self._doing[message["number"]]
+        del self._assignments[message["number"]]
         self._ends = 0
         self._free.release()
-        if doing.answer.done():
+        if assignment.answer.done():
             return
         if "error" in message:
-            error = message["error"]
-            doing.answer.set_exception(Problem(error["status"], error["message"], hint=error.get("hint")))
-            if doing.abandoned:
-                doing.answer.exception()
+            self._fail(assignment, Problem(**message["error"]))
         else:
-            doing.answer.set_result(message["result"])
+            assignment.answer.set_result(message["result"])
 
-    async def _overhear(self, process: asyncio.subprocess.Process) -> None:
+    @staticmethod
+    def _fail(assignment: _Assignment, error: Exception) -> None:
+        assignment.answer.set_exception(error)
+        if assignment.abandoned:
+            assignment.answer.exception()  # nobody else will ask for it, and asyncio would complain
+
+    async def _read_log(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
         while True:
             try:
                 line = await process.stderr.readline()
-            except ValueError:
+            except ValueError:  # too long
                 continue
             if not line:
                 return
             text = line.decode(errors="replace").rstrip()
-            self._said.append(text)
+            self._log_lines.append(text)
             log.warning("worker said", extra={"worker": self.kind, "pid": process.pid, "text": text[:2000]})
 
-    def _bury(self, process: asyncio.subprocess.Process, ready: asyncio.Future[dict[str, Any]]) -> None:
+    def _reap(self, process: asyncio.subprocess.Process, ready: asyncio.Future[None]) -> None:
         _kill_group(process.pid)  # decoders that it had started
         code = process.returncode or 0
-        last = f": {self._said[-1]}" if self._said and code > 0 else ""
-        error = self._reason or f"the process {how_ended(code)}{last}"
+        last = f": {self._log_lines[-1]}" if self._log_lines and code > 0 else ""
+        cause = self._reason or f"the process {how_ended(code)}{last}"
         log.info("worker ended", extra={"worker": self.kind, "pid": process.pid, "code": code})
         was_ready = ready.done()
         if not was_ready:
-            ready.set_exception(WorkerDied(error))
+            ready.set_exception(WorkerDied(cause))
         if self._process is process:
             self._process = self._ready = None
-            # Killed for a task that did not give up, it has done nothing wrong.
-            self._note_end(None if self._cause is not None else error, failed=not was_ready)
-        cause, doing = self._cause, self._doing
-        self._doing = {}
-        for number, one in doing.items():
+            # Killed because of a task, it has done nothing wrong itself.
+            self._note_end(None if self._killed_for is not None else cause, failed=not was_ready)
+        killed_for, assignments, self._assignments = self._killed_for, self._assignments, {}
+        for number, one in assignments.items():
             self._free.release()
             if not one.answer.done():
-                again = cause is not None and number != cause and not self._stopping
-                one.answer.set_exception(_Again() if again else WorkerDied(error))
-                if one.abandoned:
-                    one.answer.exception()
+                again = killed_for not in (None, number) and not self._stopping
+                self._fail(one, _Retry() if again else WorkerDied(cause))
 
-    def _note_end(self, trouble: str | None, *, failed: bool) -> None:
-        """It has ended or could not be started: remember why, and see to it that it is started again."""
+    def _note_end(self, error: str | None, *, failed: bool) -> None:
+        """It has ended or could not be started: remember why, and start it again if it is to keep running."""
         if self._stopping:
             return
-        if trouble is not None:
-            self.trouble, self._failed = trouble, failed
+        if error is not None:
+            self.last_error, self._failed = error, failed
             self._ends += 1
-        if self.keep and (self._restarting is None or self._restarting.done()):
+        if self.keep_running and (self._restarting is None or self._restarting.done()):
             self._restarting = asyncio.create_task(self._restart())
 
     async def _restart(self) -> None:
@@ -320,20 +329,23 @@ class Worker:
             with suppress(Problem):  # remembered
                 await self.start()
 
-    def _abandon(self, number: int, *, at_once: bool = False) -> None:
-        doing, process = self._doing.get(number), self._process
-        if doing is None or process is None:
+    def _abandon(self, number: int, *, after_s: float) -> None:
+        """Cancel a task, and kill the process if it still works on it after so many seconds."""
+        assignment, process = self._assignments.get(number), self._process
+        if assignment is None or process is None:
             return
-        doing.abandoned = True
+
+        def kill() -> None:
+            if number in self._assignments and self._process is process:
+                self._killed_for = number
+                self._kill(process)
+
+        assignment.abandoned = True
         self._send(process, {"cancel": number})
-        asyncio.get_running_loop().call_later(0.0 if at_once else self._cancel_s, self._end_for, process, number)
+        asyncio.get_running_loop().call_later(after_s, kill)
 
-    def _end_for(self, process: asyncio.subprocess.Process, number: int) -> None:
-        if number in self._doing and self._process is process:
-            self._cause = number
-            self._kill(process)
-
-    def _kill(self, process: asyncio.subprocess.Process) -> None:
+    @staticmethod
+    def _kill(process: asyncio.subprocess.Process) -> None:
         _kill_group(process.pid)
         with suppress(ProcessLookupError):
             process.kill()
@@ -343,3 +355,135 @@ def _kill_group(pid: int) -> None:
     if os.name == "posix":
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
+
+
+# --- the process's side ----------------------------------------------------------------------------------------------
+
+
+class Cancelled(BaseException):
+    """Nobody waits for the answer any more. No `Exception`, so that nothing on the way handles it as a failure."""
+
+
+class Call:
+    """What a task is given: whether it was cancelled, and a way to report progress."""
+
+    def __init__(self, number: int, send: Callable[[dict[str, Any]], None]) -> None:
+        self.number, self._send = number, send
+        self._cancelled = threading.Event()
+        self.cancel, self.is_cancelled = self._cancelled.set, self._cancelled.is_set
+
+    def check(self) -> None:
+        """Raise `Cancelled` if it was cancelled."""
+        if self.is_cancelled():
+            raise Cancelled
+
+    def progress(
+        self,
+        done: float = 0,
+        total: float | None = None,
+        message: str | None = None,
+        *,
+        rate: float | None = None,
+        eta_s: float | None = None,
+    ) -> None:
+        """Report how far it is."""
+        self.check()
+        values = {"done": done, "total": total, "message": message, "rate": rate, "eta_s": eta_s}
+        self._send({"number": self.number, "progress": values})
+
+
+Task = Callable[[dict[str, Any], Call], Any]
+
+
+class TaskSet(Protocol):
+    """What a kind of worker can do."""
+
+    def prepare(self) -> None:
+        """Load what tasks need, before the first one comes."""
+
+    def tasks(self) -> dict[str, Task]:
+        """The tasks by name."""
+
+    def hide_paths(self, text: str, arguments: dict[str, Any]) -> str:
+        """An error message of a task without the paths that clients must not see."""
+
+
+class _TaskRunner:
+    """Does tasks in as many threads as there are slots, and sends their answers."""
+
+    def __init__(self, tasks: TaskSet, out: IO[bytes], slots: int) -> None:
+        self._tasks, self._hide_paths, self._out = tasks.tasks(), tasks.hide_paths, out
+        self._lock = threading.Lock()
+        self._calls: dict[int, Call] = {}
+        self._waiting: queue.SimpleQueue[tuple[Call, dict[str, Any]] | None] = queue.SimpleQueue()
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(slots)]
+        for thread in self._threads:
+            thread.start()
+
+    def take(self, message: dict[str, Any]) -> None:
+        if "cancel" in message:
+            if (call := self._calls.get(message["cancel"])) is not None:
+                call.cancel()
+            return
+        call = self._calls[message["number"]] = Call(message["number"], self.send)
+        self._waiting.put((call, message))
+
+    def close(self, grace_s: float) -> None:
+        """Cancel all tasks, and wait for them to end."""
+        for call in list(self._calls.values()):
+            call.cancel()
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join(grace_s)
+
+    def send(self, message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode() + b"\n"
+        with self._lock, suppress(OSError, ValueError):
+            self._out.write(data)
+            self._out.flush()
+
+    def _work(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            call, message = item
+            arguments = message["arguments"]
+            try:
+                call.check()
+                answer = {"result": self._tasks[message["task"]](arguments, call)}
+            except Cancelled:
+                answer = {"error": {"status": 409, "message": "It was cancelled."}}
+            except Exception as error:
+                problem = translate_error(error)
+                if not isinstance(error, Problem | HapvrError | MemoryError):  # a fault of this program
+                    traceback.print_exc()
+                text = self._hide_paths(problem.message, arguments)
+                answer = {"error": {"status": problem.status, "message": text, "hint": problem.hint}}
+            self._calls.pop(call.number, None)
+            self.send({"number": call.number} | answer)
+
+
+def serve(make: Callable[[dict[str, Any]], TaskSet]) -> None:
+    """Run a worker process to its end; `make` is given the settings."""
+    # Answers go where standard output was; whatever a library prints goes to stderr.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    source = sys.stdin.buffer
+    settings = json.loads(source.readline())
+    tasks = make(settings)
+    tasks.prepare()
+    runner = _TaskRunner(tasks, out, settings["slots"])
+    runner.send({"ready": True})
+    for line in source:
+        runner.take(json.loads(line))
+    runner.close(float(settings.get("stop_s", 10.0)))
+    os._exit(0)  # threads of libraries are not waited for
+
+
+def lower_priority(by: int) -> None:
+    """Let other processes go first, where the system can."""
+    if sys.platform != "win32":
+        with suppress(OSError):
+            os.nice(by)
+        # Linux may divide processor time among sessions first, and each worker has its own session.
+        with suppress(OSError), open("/proc/self/autogroup", "w") as group:
+            group.write(str(by))

@@ -1,7 +1,7 @@
-"""What the worker for pictures does: thumbnails, strips of frames, and previews that every browser plays.
+"""The program of the picture and preview workers: thumbnails, strips of frames, previews that every browser plays.
 
-It reads files of strangers, so its memory is limited, and it imports no more than a decoder. What it makes it writes
-into a file, whole or not at all.
+They read files of strangers, so their memory is limited, and they import no more than a decoder. What they make is
+written into a file, whole or not at all.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from hapvr.errors import NoVideoError
-from hapvr.server.limiting import be_nice
-from hapvr.server.worker import Call, Task
+from hapvr.server.workers import Call, Task, lower_priority, serve
 from hapvr.storage import replace_file
 from hapvr.video.decode import decode, decode_chunks, probe
 from hapvr.video.limits import DecodeLimits, limit_memory
@@ -24,37 +22,42 @@ from hapvr.video.limits import DecodeLimits, limit_memory
 _GRID = 4.0  # instants a second at which thumbnails are taken
 _PREVIEW_FPS, _PREVIEW_SIDE = 10.0, 270
 _TIME_BASE = Fraction(1, 12_800)
+_FAST_START = {"movflags": "+faststart"}
+_QUICK = {"preset": "veryfast", "crf": "28", "g": "20", "threads": "1"}
 
 
 class PictureTasks:
-    """What the worker for pictures can do."""
+    """What these workers can do; each task is given the `path` and `name` of a file."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
-        be_nice(5)
+        lower_priority(5)
         limit_memory(settings["decode_bytes"])
 
-    def ready(self) -> dict[str, Any]:
-        """Nothing to prepare."""
-        return {}
+    def prepare(self) -> None:
+        """There is nothing to load."""
 
     def tasks(self) -> dict[str, Task]:
-        """What can be asked for."""
+        """The tasks by name."""
         return {"thumbnail": self.thumbnail, "strip": self.strip, "preview": self.preview, "probe": self.probe}
+
+    def hide_paths(self, text: str, arguments: dict[str, Any]) -> str:
+        """A message with the name of the file in place of its path."""
+        path: str = arguments["path"]
+        return text.replace(path, arguments["name"])
 
     def _limits(self, seconds: float) -> DecodeLimits:
         return DecodeLimits(self._settings["decode_pixels"], 1_000_000, seconds)
 
-    def probe(self, arguments: dict[str, Any], _: Call) -> dict[str, float]:
-        """Whether there is anything to see, and how long it is."""
-        found = probe(arguments["path"], limits=self._limits(self._settings["picture_s"]))
-        return {"duration": found.duration_s or 0.0}
+    def probe(self, arguments: dict[str, Any], _: Call) -> float:
+        """The duration in seconds of a file that can be decoded; 0 if it is not known."""
+        return probe(arguments["path"], limits=self._limits(self._settings["picture_s"])).duration_s or 0.0
 
     def thumbnail(self, arguments: dict[str, Any], _: Call) -> None:
         """One frame as JPEG, `width` pixels wide."""
         width = arguments["width"]
-        image = self._frame(arguments["path"], arguments["t"], width)
-        _save(_sized(image, width=width), arguments["out"])
+        picture = self._frame(arguments["path"], arguments["t"], width)
+        _save(_resize(picture, width / picture.width), arguments["out"])
 
     def strip(self, arguments: dict[str, Any], call: Call) -> None:
         """Frames spread over the video, side by side as one JPEG, `height` pixels high."""
@@ -63,7 +66,8 @@ class PictureTasks:
         pictures: list[Image.Image] = []
         for time_s in times:
             call.check()
-            pictures.append(_sized(self._frame(arguments["path"], time_s, height), height=height))
+            picture = self._frame(arguments["path"], time_s, height)
+            pictures.append(_resize(picture, height / picture.height))
         whole = Image.new("RGB", (sum(one.width for one in pictures), height))
         left = 0
         for picture in pictures:
@@ -71,10 +75,9 @@ class PictureTasks:
             left += picture.width
         _save(whole, arguments["out"])
 
-    def _frame(self, path: str, time_s: float, side: int) -> NDArray[np.uint8]:
+    def _frame(self, path: str, time_s: float, side: int) -> Image.Image:
         """The frame at a time, or the last before it, upright."""
         limits = self._limits(self._settings["picture_s"])
-        options: dict[str, Any] = {"fps": _GRID, "short_side": max(16, side), "at_least": 0, "crop_bars": False}
         first = np.floor(max(0.0, time_s) * _GRID) / _GRID
         for back in (0.0, 0.5, 2.0, 10.0, np.inf):
             start = max(0.0, float(first) - back)
@@ -82,17 +85,19 @@ class PictureTasks:
                 frames = decode(
                     path,
                     start_s=start,
-                    end_s=start + 1 / _GRID + (min(back, 10.0)),
+                    end_s=start + 1 / _GRID + min(back, 10.0),
+                    fps=_GRID,
+                    short_side=max(16, side),
+                    at_least=0,
+                    crop_bars=False,
                     threads=1,
                     limits=limits,
-                    **options,
                 )
             except NoVideoError:
                 if start == 0:
                     raise
                 continue
-            image: NDArray[np.uint8] = frames.images[-1 if back else 0]
-            return image
+            return Image.fromarray(frames.images[-1 if back else 0])
         raise AssertionError  # the last start is 0
 
     def preview(self, arguments: dict[str, Any], call: Call) -> None:
@@ -100,7 +105,7 @@ class PictureTasks:
         import av
 
         end = time.monotonic() + self._settings["preview_s"] * 0.9
-        longest = self._settings["preview_length_s"]
+        max_length_s = self._settings["preview_length_s"]
         with (
             replace_file(arguments["out"], sync=False) as temporary,
             av.open(str(temporary), "w", format="mp4", options=_FAST_START) as container,
@@ -128,25 +133,20 @@ class PictureTasks:
                     frame.pts = last = max(last + 1, round(time_s / _TIME_BASE))
                     frame.time_base = _TIME_BASE
                     container.mux(stream.encode(frame))
-                if frames.timestamps[-1] >= longest or time.monotonic() > end:
+                if frames.timestamps[-1] >= max_length_s or time.monotonic() > end:
                     break
             container.mux(stream.encode(None))
 
 
-_FAST_START = {"movflags": "+faststart"}
-_QUICK = {"preset": "veryfast", "crf": "28", "g": "20", "threads": "1"}
-
-
-def _sized(image: NDArray[np.uint8], *, width: int | None = None, height: int | None = None) -> Image.Image:
-    picture = Image.fromarray(image)
-    if width is not None:
-        height = max(1, round(picture.height * width / picture.width))
-    else:
-        assert height is not None
-        width = max(1, round(picture.width * height / picture.height))
-    return picture.resize((width, height), Image.Resampling.BILINEAR)
+def _resize(picture: Image.Image, scale: float) -> Image.Image:
+    size = tuple(max(1, round(side * scale)) for side in picture.size)
+    return picture.resize((size[0], size[1]), Image.Resampling.BILINEAR)
 
 
 def _save(picture: Image.Image, out: str) -> None:
     with replace_file(out, sync=False) as temporary:
         picture.save(temporary, "JPEG", quality=80)
+
+
+if __name__ == "__main__":
+    serve(PictureTasks)

@@ -1,0 +1,331 @@
+"""The program of the search and add workers: search, compare, add, find duplicates, remove."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import json
+import os
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hapvr.features import Features
+from hapvr.library import AddProgress, Library
+from hapvr.library.duplicate_report import DuplicateProgress, format_csv
+from hapvr.library.results import escape_text
+from hapvr.library.stored_scores import RegionCache
+from hapvr.matching import Match
+from hapvr.plotting import RAMP
+from hapvr.records import Frames
+from hapvr.server.access import file_name, hide_path, visible_path, visible_record
+from hapvr.server.schemas import link_json, video_json
+from hapvr.server.workers import Call, Task, lower_priority, serve
+from hapvr.similarity.comparator import DOWNSAMPLING
+from hapvr.video.isolated import decode_sampled_isolated
+from hapvr.video.limits import DecodeLimits
+
+_UPLOAD_CACHE = 256 * 2**20  # bytes of described uploads
+_MAX_CELLS = 640  # rows and columns of a matrix that is sent
+_LOWEST, _HIGHEST = -0.1, 1.0  # similarities at the ends of the scale 0..255
+
+
+@dataclass(frozen=True, eq=False)
+class _Upload:
+    """An upload, described."""
+
+    features: Features
+    duration: float  # seconds; 0 for a picture
+    warnings: tuple[str, ...]  # what was wrong with its file
+
+
+class LibraryTasks:
+    """What a worker with a library can do: the kind "search" reads it, the kind "add" writes it.
+
+    A side of a comparison, or a query, is `{"id": ...}` for a video of the library; an upload also has its path
+    ("upload"), its "name", and the part that was last searched ("from", "to" in seconds, or None).
+    """
+
+    def __init__(self, kind: str, settings: dict[str, Any]) -> None:
+        self._kind, self._settings = kind, settings
+        self._roots: list[str] = settings["roots"]  # folders whose paths may be shown
+        if kind == "add":
+            lower_priority(10)  # people wait for searches, not for adding
+        elif settings["slots"] > 1:
+            # Small tasks side by side are done sooner by one thread each than one after the other by all threads.
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings["slots"]))
+        self._library = Library.open(Path(settings["library"]), wait_s=2.0)
+        self._cache = RegionCache(settings["held_bytes"] if kind == "search" else 0)
+        self._uploads: OrderedDict[tuple[str, float | None, float | None], _Upload] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def prepare(self) -> None:
+        """Load the model, if this worker searches."""
+        if self._kind == "search":
+            _ = self._library.model
+
+    def tasks(self) -> dict[str, Task]:
+        """The tasks by name."""
+        reading: list[Task] = [self.search, self.compare, self.matrix, self.forget]
+        writing: list[Task] = [self.add, self.duplicates, self.remove, self.distinct, self.not_distinct]
+        return {task.__name__: task for task in (writing if self._kind == "add" else reading)}
+
+    def hide_paths(self, text: str, arguments: dict[str, Any]) -> str:
+        """A message without the paths of the library, of uploads and of folders that are added."""
+        for side in (arguments.get(name, {}) for name in ("query", "a", "b")):
+            if "upload" in side:
+                text = hide_path(text, side["upload"], side["name"] or "the upload")
+        for path in (*arguments.get("paths", ()), self._settings["library"]):
+            text = hide_path(text, path)
+        return text
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def search(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """The videos that show what the query shows."""
+        query, start, end = arguments["query"], arguments["from"], arguments["to"]
+        options = {name: arguments[name] for name in ("k", "min_probability", "exact")}
+        if "upload" in query:
+            began = time.perf_counter()
+            upload = self._describe_upload(query, start, end, call)
+            about = {"id": query["id"], "name": query["name"], "duration": upload.duration}
+            reading = time.perf_counter() - began
+            result = self._library.search(upload.features, cache=self._cache, **options)
+            seconds, warnings = result.seconds | {"decode": reading}, (*upload.warnings, *result.warnings)
+            result = dataclasses.replace(result, seconds=seconds, warnings=warnings)
+        else:
+            record = self._library.get(query["id"])
+            about = {"id": record.id, "name": file_name(record.path), "duration": record.duration}
+            result = self._library.search(record.id, start=start, end=end, cache=self._cache, **options)
+        catalog = self._library.store.catalog()
+        rows = [catalog.row(hit.id) for hit in result.hits if hit.id in catalog]
+        durations = {record.id: record.duration for record in catalog.records(rows)}
+        hits = [
+            hit.to_json()
+            | {
+                "name": file_name(hit.path),
+                "path": visible_path(hit.path, self._roots),
+                "duration": durations.get(hit.id, 0.0),
+                "warnings": [hide_path(text, hit.path) for text in hit.warnings],
+            }
+            for hit in result.hits
+        ]
+        warnings = tuple(escape_text(text) for text in result.warnings)
+        return dataclasses.replace(result, hits=(), warnings=warnings).to_json() | {"query": about, "hits": hits}
+
+    def _describe_upload(self, query: dict[str, Any], start: float | None, end: float | None, call: Call) -> _Upload:
+        """An upload, or a part of it; the last ones are remembered."""
+        key = (query["id"], start, end)
+        with self._lock:
+            if key in self._uploads:
+                self._uploads.move_to_end(key)
+                return self._uploads[key]
+        model, settings = self._library.model, self._settings
+        stream = decode_sampled_isolated(
+            query["upload"],
+            model.sampling,
+            start_s=start,
+            end_s=end,
+            limits=DecodeLimits(settings["decode_pixels"], settings["decode_frames"], settings["decode_s"]),
+            memory_bytes=settings["decode_bytes"],
+            check=call.check,
+        )
+
+        def parts() -> Iterator[Frames]:
+            count = 0
+            for frames in stream:
+                yield frames
+                duration, count = frames.duration_s or 0.0, count + len(frames)
+                expected = max(float(count), min(duration, end or duration) * model.sampling.fps) if duration else None
+                call.progress(count, expected, "reading the video")
+                del frames  # it would stay in memory while the next part is decoded
+
+        call.progress(message="reading the video")
+        name = query["name"] or "the upload"
+        read = model.extractor.describe_parts(parts(), start_s=start, end_s=end, name=f"'{name}'")
+        upload = _Upload(read.features, read.duration_s or 0.0, read.warnings)
+        with self._lock:
+            self._uploads[key] = upload
+            while len(self._uploads) > 1 and self._uploads_bytes() > _UPLOAD_CACHE:
+                self._uploads.popitem(last=False)
+        call.progress(message="searching")  # without numbers: how far a search is cannot be said
+        return upload
+
+    def _uploads_bytes(self) -> int:
+        return sum(one.features.regions.nbytes for one in self._uploads.values())
+
+    def forget(self, arguments: dict[str, Any], _: Call) -> None:
+        """Forget an upload."""
+        with self._lock:
+            for key in [key for key in self._uploads if key[0] == arguments["id"]]:
+                del self._uploads[key]
+
+    def _compare(self, arguments: dict[str, Any], call: Call) -> tuple[Match, list[_Upload | None]]:
+        """The comparison of sides "a" and "b"; and each side that is an upload."""
+        sides: list[str | Features] = []
+        uploads: list[_Upload | None] = []
+        for side in (arguments["a"], arguments["b"]):
+            upload = self._describe_upload(side, side["from"], side["to"], call) if "upload" in side else None
+            sides.append(self._library.get(side["id"]).id if upload is None else upload.features)
+            uploads.append(upload)
+        call.check()
+        return self._library.compare(*sides), uploads
+
+    def compare(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Two videos in full: the score, where they match, and the matrix of their frames."""
+        found, uploads = self._compare(arguments, call)
+        warnings = {}
+        for name, side, upload in zip(("query", "target"), (found.query, found.target), uploads, strict=True):
+            texts = (*(() if upload is None else upload.warnings), *side.warnings)
+            warnings[name] = [hide_path(text, side.path) for text in texts]
+        small, rows, columns = _pool(found.matrix)
+        refined = small if found.psi is None else _pool(_enlarge(found.psi, found.matrix.shape))[0]
+        matrix = {
+            "rows": len(rows),
+            "columns": len(columns),
+            "query_times": found.query.times[rows].round(3).tolist(),
+            "target_times": found.target.times[columns].round(3).tolist(),
+            "lowest": _LOWEST,
+            "highest": _HIGHEST,
+            "before": _encode(small),
+            "values": _encode(refined),
+        }
+        target, upload = arguments["b"], uploads[1]
+        answer = found.to_json() | {"id": target["id"], "warnings": warnings, "matrix": matrix}
+        del answer["query"], answer["target"]  # their paths
+        if upload is not None:
+            return answer | {"name": file_name(target["name"]), "duration": upload.duration}
+        return answer | {
+            "name": file_name(found.target.path), "duration": self._library.get(target["id"]).duration
+        }  # fmt: skip
+
+    def matrix(self, arguments: dict[str, Any], call: Call) -> str:
+        """The matrix of two videos as a PNG, base64."""
+        from PIL import Image
+
+        found, _ = self._compare(arguments, call)
+        values = _pool(found.matrix if arguments["stage"] == "before" or found.psi is None else found.psi)[0]
+        picture = Image.fromarray(_colour(values))
+        scale = max(1, 480 // max(picture.size))
+        picture = picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
+        stream = io.BytesIO()
+        picture.save(stream, "PNG")
+        return base64.b64encode(stream.getvalue()).decode()
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def add(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Bring the library in step with a folder."""
+
+        def report_progress(now: AddProgress) -> None:
+            if call.is_cancelled():  # `add` ends by itself, and keeps what is done
+                return
+            rate = now.frames / now.seconds if now.seconds > 0 else None
+            pace = now.seconds / max(1, now.done - now.unchanged)
+            message = None if now.current is None else file_name(now.current)
+            call.progress(now.done, now.total, message, rate=rate, eta_s=pace * (now.total - now.done))
+
+        call.progress(message="looking for videos")
+        report = self._library.add(
+            [Path(path) for path in arguments["paths"]],
+            prune=arguments["prune"],
+            retry=arguments["retry"],
+            progress=report_progress,
+            stop=call.is_cancelled,
+        )
+        return dataclasses.asdict(report) | {
+            "failed": [{"name": file_name(path), "error": hide_path(why, path)} for path, why in report.failed],
+            "warnings": [{"name": file_name(path), "warning": hide_path(why, path)} for path, why in report.warnings],
+        }
+
+    def remove(self, arguments: dict[str, Any], _: Call) -> int:
+        """Remove videos from the library."""
+        return self._library.remove(arguments["ids"])
+
+    def duplicates(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Groups of videos that show the same."""
+
+        def report_progress(now: DuplicateProgress) -> None:
+            message = "looking for candidates" if now.stage == "candidates" else "comparing videos"
+            call.progress(now.done, now.total, message, eta_s=now.left_s)
+
+        since = None if arguments["since"] is None else datetime.fromisoformat(arguments["since"])
+        report = self._library.duplicates(threshold=arguments["threshold"], since=since, progress=report_progress)
+        visible = report.with_records(lambda record: visible_record(record, self._roots))
+        ids = {id for link in report.beside for id in (link.a, link.b)}
+        return {
+            "groups": [
+                {
+                    "videos": [
+                        video_json(one, self._roots)
+                        | {"keep": one is group.keep, "why": group.reason if one is group.keep else None}
+                        for one in group.videos
+                    ],
+                    "reason": group.reason,
+                    "links": [link_json(link) for link in group.links],
+                }
+                for group in report.groups
+            ],
+            "links": [link_json(link) for link in report.beside],
+            "videos": {id: video_json(report.records[id], self._roots) for id in ids},
+            **{name: getattr(report, name) for name in ("scored", "pairs", "marked", "threshold", "prior", "seconds")},
+            "export": {"json": json.dumps(visible.to_json(), indent=2) + "\n", "csv": format_csv(visible)},
+        }
+
+    def distinct(self, arguments: dict[str, Any], _: Call) -> None:
+        """Mark two videos as no duplicates."""
+        self._library.mark_distinct(arguments["a"], arguments["b"])
+
+    def not_distinct(self, arguments: dict[str, Any], _: Call) -> None:
+        """Remove that mark."""
+        self._library.forget_mark(arguments["a"], arguments["b"])
+
+
+def _pool(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.intp], NDArray[np.intp]]:
+    """A matrix that is not too large to send, each cell the largest of those it stands for; and the frames it shows."""
+    starts = []
+    for axis, length in enumerate(matrix.shape):
+        first = np.unique(np.linspace(0, length, min(length, _MAX_CELLS), endpoint=False).astype(np.intp))
+        matrix = np.maximum.reduceat(matrix, first, axis=axis)
+        starts.append(first)
+    return matrix, starts[0], starts[1]
+
+
+def _enlarge(matrix: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Each cell in the place of those it was made of: psi's output is a quarter as long either way."""
+    rows, columns = (np.minimum(np.arange(n) // DOWNSAMPLING, m - 1) for n, m in zip(shape, matrix.shape, strict=True))
+    enlarged: NDArray[np.float32] = matrix[rows][:, columns]
+    return enlarged
+
+
+def _scale(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
+    scaled: NDArray[np.float32] = np.clip((matrix - _LOWEST) / (_HIGHEST - _LOWEST), 0, 1)
+    return scaled
+
+
+def _encode(matrix: NDArray[np.float32]) -> str:
+    return base64.b64encode((_scale(matrix) * 255).round().astype(np.uint8).tobytes()).decode()
+
+
+def _colour(matrix: NDArray[np.float32]) -> NDArray[np.uint8]:
+    place = _scale(matrix) * (len(RAMP) - 1)
+    low = np.minimum(place.astype(int), len(RAMP) - 2)
+    share = (place - low)[..., None]
+    colours: NDArray[np.uint8] = (RAMP[low] * (1 - share) + RAMP[low + 1] * share).round().astype(np.uint8)
+    return colours
+
+
+if __name__ == "__main__":
+    serve(partial(LibraryTasks, sys.argv[1]))

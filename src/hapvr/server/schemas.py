@@ -1,0 +1,469 @@
+"""The shapes of requests and answers, as the OpenAPI document shows them; and what fills those of videos and links.
+
+Nothing else may be in a request, nor in an answer: tests hold every answer of every route against its model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hapvr.library.duplicate_report import Link as DuplicateLink
+from hapvr.library.results import VideoRecord
+from hapvr.server.access import file_name, visible_path, visible_record
+from hapvr.server.problems import Kind
+
+VIDEO_ID, QUERY_ID, JOB_ID = "3f2a91c07be4", "q1f0c8a94be1d2e3f40516273", "j9d1e0c7b6a5f4e3d"
+_LINK_WORDS = {
+    "identical": "the same bytes",
+    "duplicate": "a copy",
+    "contained": "a part of the other",
+    "shared": "a part of both is the same",
+}
+_SEGMENT = {"query": [0.0, 12.5], "target": [31.0, 43.5], "score": 0.81, "backwards": False}
+_HIT = {
+    "id": VIDEO_ID, "name": "holiday.mp4", "path": "/videos/2026/holiday.mp4", "score": 0.83, "match": True,
+    "probability": 0.985, "prior": 0.5, "false_per_million": 57.4, "words": "very likely the same", "duration": 61.2,
+    "segments": [_SEGMENT], "best": {"query": 4.0, "target": 35.0, "similarity": 0.91}, "warnings": [],
+}  # fmt: skip
+_VIDEO = {
+    "id": VIDEO_ID, "name": "holiday.mp4", "path": "/videos/2026/holiday.mp4", "duration": 61.2, "frames": 62,
+    "width": 1920, "height": 1080, "bitrate": 4_200_000.0, "size": 32_130_000, "state": "ready", "error": None,
+    "added": "2026-03-01T12:00:00+00:00",
+    "warnings": ["The file holds 61.20 s of the 90.00 s it declares: 28.80 s (32%) are missing at the end."],
+}  # fmt: skip
+_SEARCH = {
+    "query": {"id": QUERY_ID, "name": "clip.mp4", "duration": 12.5}, "database": 1000, "scored": 50,
+    "seconds": {"decode": 0.9, "candidates": 0.01, "score": 0.05, "segments": 0.02}, "note": None, "prior": 0.5,
+    "warnings": [], "hits": [_HIT],
+}  # fmt: skip
+_JOB = {
+    "id": JOB_ID, "kind": "search", "state": "done", "result": _SEARCH, "error": None,
+    "progress": {"done": 62, "total": 62, "message": "searching", "rate": None, "eta_s": None},
+    "created": "2026-03-01T12:00:00+00:00", "started": "2026-03-01T12:00:00+00:00",
+    "finished": "2026-03-01T12:00:01+00:00",
+}  # fmt: skip
+_HEALTH = {
+    "status": "ok", "cause": None, "version": "0.1.0", "library": {"videos": 1000, "failed": 2}, "model": "lite",
+    "workers": {"search": {"state": "ready", "cause": None}, "add": {"state": "idle", "cause": None}},
+}  # fmt: skip
+
+
+class Strict(BaseModel):
+    """A request or an answer: keys that are not named here are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+def _example(value: Any) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [value]})
+
+
+Id = Field(min_length=1, max_length=64)
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+class SearchOptions(Strict):
+    """What may be said of a search; the fields of a form beside its file."""
+
+    start: float | None = Field(None, alias="from", ge=0, le=1e7, description="Seconds where the query starts.")
+    end: float | None = Field(None, alias="to", gt=0, le=1e7, description="Seconds where the query ends.")
+    k: int = Field(10, ge=1, le=200, description="Number of hits at most.")
+    min_probability: float | None = Field(None, ge=0, le=1, description="Leave out hits with a lower probability.")
+    exact: bool = Field(False, description="Compare with every video.")
+
+
+class SearchRequest(SearchOptions):
+    """Search by a video of the library, or by an upload that is still kept."""
+
+    model_config = _example({"id": VIDEO_ID, "k": 10})
+    id: str = Id
+
+
+class Pair(Strict):
+    """Two videos of the library."""
+
+    model_config = _example({"a": VIDEO_ID, "b": "77aa0c1d2e3f"})
+    a: str = Id
+    b: str = Id
+
+
+class CompareRequest(Pair):
+    """Compare two videos: `a` is what is looked for, a video or an upload."""
+
+    model_config = _example({"a": QUERY_ID, "b": VIDEO_ID})
+
+
+class AddRequest(Strict):
+    """Add the videos of a root, or of a folder in it."""
+
+    model_config = _example({"root": "9f86d081884c", "path": "2026/march"})
+    root: str = Field(min_length=1, max_length=64, description="The id of a root, see /api/library.")
+    path: str = Field("", max_length=1000, description="A folder in it; empty for all of it.")
+    prune: bool = Field(False, description="Forget videos whose files are gone.")
+    retry: bool = Field(False, description="Try again those that failed before.")
+
+
+class DuplicatesRequest(Strict):
+    """Look for duplicates in the whole library."""
+
+    model_config = _example({"threshold": None, "since": None})
+    threshold: float | None = Field(None, ge=-1, le=1, description="Strength of a link, above 0 and at most 1.")
+    since: str | None = Field(None, max_length=40, description="Only pairs with a video added since: ISO 8601.")
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+class ErrorDetail(Strict):
+    """What went wrong."""
+
+    type: Kind
+    message: str = Field(description="A sentence.")
+    hint: str | None = Field(description="What to do.")
+
+
+class Error(Strict):
+    """The body of every answer that is no success."""
+
+    model_config = _example(
+        {"error": {"type": "NotFound", "message": f"There is no video '{VIDEO_ID}'.", "hint": None}}
+    )
+    error: ErrorDetail
+
+
+class LibraryCounts(Strict):
+    """How many videos there are."""
+
+    videos: int
+    failed: int
+
+
+class WorkerHealth(Strict):
+    """The state of a worker process."""
+
+    state: Literal["idle", "starting", "ready", "ended", "failed"] = Field(
+        description="idle: not needed yet. ended: it died, and is started again. failed: it could not be started."
+    )
+    cause: str | None = Field(description="Why it ended or could not be started.")
+
+
+class Health(Strict):
+    """Whether the server works, and what it serves."""
+
+    model_config = _example(_HEALTH)
+    status: Literal["ok", "starting", "degraded", "failed"] = Field(
+        description="starting: searches wait a moment. degraded: searching works, something else does not. "
+        "failed: searching does not work; the status of the answer is 503, and it also has an error."
+    )
+    cause: str | None = Field(description="Why it is not ok.")
+    version: str
+    library: LibraryCounts
+    model: str
+    workers: dict[str, WorkerHealth] = Field(description="By name: search, add, pictures, previews.")
+
+
+class FailedHealth(Health):
+    """The health of a server that cannot search."""
+
+    error: ErrorDetail
+
+
+class RootInfo(Strict):
+    """A folder whose videos may be added."""
+
+    id: str
+    name: str
+
+
+class LibraryDescription(Strict):
+    """What the library holds."""
+
+    path: str = Field(description="The name of its folder.")
+    videos: int = Field(description="Those that a search looks through.")
+    failed: int
+    missing: int
+    warned: int = Field(description="Those that were added though something was wrong with their files.")
+    duration_s: float
+    bytes: int
+    model: str
+    codec: str
+    rate: float
+    calibration: Literal["library", "model"] | None = Field(
+        description="What the probabilities of hits are based on: this library's own videos, or the model's."
+    )
+    roots: list[RootInfo]
+    max_upload: int = Field(description="Bytes of an upload at most.")
+
+
+class Video(Strict):
+    """A video of the library."""
+
+    model_config = _example(_VIDEO)
+    id: str
+    name: str = Field(description="The name of its file.")
+    path: str | None = Field(description="The path of its file, if that is in one of the server's roots.")
+    duration: float
+    frames: int
+    width: int
+    height: int
+    bitrate: float
+    size: int
+    state: Literal["ready", "failed", "missing"]
+    error: str | None
+    added: str
+    warnings: list[str] = Field(description="What was wrong with its file though it could be read, in sentences.")
+
+
+class VideoPage(Strict):
+    """Some of the videos, and how many there are."""
+
+    total: int
+    videos: list[Video]
+
+
+class Failure(Strict):
+    """A video that could not be indexed."""
+
+    id: str
+    name: str
+    error: str
+
+
+class Removed(Strict):
+    """How many were removed."""
+
+    removed: int
+
+
+class Marked(Strict):
+    """Whether two videos are marked as no duplicates."""
+
+    distinct: bool
+
+
+class Segment(Strict):
+    """A stretch of the query and the stretch of the target that shows the same, in seconds."""
+
+    query: tuple[float, float]
+    target: tuple[float, float]
+    score: float
+    backwards: bool
+
+
+class Instant(Strict):
+    """The most similar frames, in seconds."""
+
+    query: float
+    target: float
+    similarity: float
+
+
+class Verdict(Strict):
+    """How well a query and a target match."""
+
+    id: str = Field(description="Of the target.")
+    name: str
+    score: float
+    match: bool
+    probability: float | None
+    prior: float | None
+    false_per_million: float | None
+    words: str
+    duration: float
+    segments: list[Segment]
+    best: Instant
+
+
+class Hit(Verdict):
+    """A video that was found."""
+
+    path: str | None
+    warnings: list[str]
+
+
+class QueryInfo(Strict):
+    """What was searched for."""
+
+    id: str
+    name: str
+    duration: float
+
+
+class SearchResult(Strict):
+    """What a search found, best first."""
+
+    query: QueryInfo
+    database: int
+    scored: int
+    seconds: dict[str, float]
+    note: str | None = Field(description="Why there are no hits, if the reason is the query.")
+    prior: float | None
+    warnings: list[str]
+    hits: list[Hit]
+
+
+class Matrix(Strict):
+    """The similarities of all frames; `values` and `before` are base64 of one byte a cell, row by row."""
+
+    rows: int
+    columns: int
+    query_times: list[float]
+    target_times: list[float]
+    lowest: float = Field(description="The similarity of byte 0.")
+    highest: float = Field(description="The similarity of byte 255.")
+    before: str = Field(description="Before the network.")
+    values: str = Field(description="After the network; of a model without one, as before.")
+
+
+class CompareWarnings(Strict):
+    """What was wrong with the files."""
+
+    query: list[str]
+    target: list[str]
+
+
+class CompareResult(Verdict):
+    """Two videos compared in full."""
+
+    warnings: CompareWarnings
+    matrix: Matrix
+
+
+class AddFailure(Strict):
+    """A file that could not be added."""
+
+    name: str
+    error: str
+
+
+class AddWarning(Strict):
+    """A file that was added though something was wrong with it."""
+
+    name: str
+    warning: str
+
+
+class AddResult(Strict):
+    """What became of the files of a folder."""
+
+    added: int
+    updated: int
+    moved: int
+    unchanged: int
+    forgotten: int
+    missing: int
+    failed: list[AddFailure]
+    skipped: int
+    linked: int
+    still_failed: int
+    warnings: list[AddWarning]
+    stopped: bool
+    seconds: float
+    frames: int
+
+
+class Link(Strict):
+    """Two videos that show the same; of segments, the query is `a` and the target is `b`."""
+
+    a: str
+    b: str
+    kind: Literal["identical", "duplicate", "contained", "shared"]
+    strength: float
+    score: float
+    scores: tuple[float, float]
+    probability: float | None
+    agreement: float
+    coverage: tuple[float, float]
+    intervals: tuple[tuple[float, float], tuple[float, float]]
+    speed: float
+    segments: list[Segment]
+    evidence: str
+    words: str
+
+
+class GroupVideo(Video):
+    """A video of a group of duplicates."""
+
+    keep: bool
+    why: str | None
+
+
+class Group(Strict):
+    """Copies of one video, the one to keep first."""
+
+    videos: list[GroupVideo]
+    reason: str
+    links: list[Link]
+
+
+class DuplicatesResult(Strict):
+    """Groups of copies; links between other videos, and those videos by their ids."""
+
+    groups: list[Group]
+    links: list[Link]
+    videos: dict[str, Video]
+    scored: int
+    pairs: int
+    marked: int
+    threshold: float
+    prior: float | None
+    seconds: float
+
+
+class Progress(Strict):
+    """How far a job is."""
+
+    done: float
+    total: float | None
+    message: str | None
+    rate: float | None = Field(description="Frames a second.")
+    eta_s: float | None
+
+
+class Job(Strict):
+    """Long work: queued, running, then done, failed or cancelled. `result` depends on the kind."""
+
+    model_config = _example(_JOB)
+    id: str
+    kind: Literal["search", "compare", "add", "duplicates"]
+    state: Literal["queued", "running", "done", "failed", "cancelled"]
+    progress: Progress
+    result: SearchResult | CompareResult | AddResult | DuplicatesResult | None
+    error: ErrorDetail | None
+    created: str
+    started: str | None
+    finished: str | None
+
+
+class Begun(Strict):
+    """A job that was begun."""
+
+    job: Job
+
+
+class SearchBegun(Begun):
+    """A search that was begun."""
+
+    query: str = Field(description="What is looked for: the id of an upload or of a video.", examples=[QUERY_ID])
+
+
+def video_json(record: VideoRecord, roots: Sequence[str]) -> dict[str, Any]:
+    """A `Video`."""
+    plain = dataclasses.asdict(visible_record(record, roots))
+    del plain["mtime_ns"], plain["content_hash"]
+    return plain | {
+        "name": file_name(record.path),
+        "path": visible_path(record.path, roots),
+        "added": record.added.isoformat(),
+    }
+
+
+def link_json(link: DuplicateLink) -> dict[str, Any]:
+    """A `Link`."""
+    return link.to_json() | {"words": _LINK_WORDS[link.kind]}

@@ -1,0 +1,64 @@
+"""Every JSON answer of every route has the shape that the OpenAPI document gives it: nothing lacks, nothing is extra."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from hapvr.server import routes, schemas
+from hapvr.server.security import JSON
+
+from .driving import CheckedClient, Place
+
+
+def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place) -> None:
+    client, ids = own.client, own.ids()
+    (own.folder / "films" / "copy.mp4").write_bytes((own.folder / "films" / "film 0.mp4").read_bytes())
+    root = own.get("/api/library").json()["roots"][0]["id"]
+    own.ended(own.begin("/api/jobs/add", {"root": root}))
+    begun = own.upload((own.folder / "clip.mp4").read_bytes())
+    assert own.ended(begun)["result"]["hits"][0]["segments"]
+    for b in (ids["film 1.mp4"], begun["query"]):
+        assert own.ended(own.begin("/api/compare", {"a": begun["query"], "b": b}))["result"]["matrix"]["rows"]
+    assert own.ended(own.begin("/api/duplicates", {}))["result"]["groups"]
+    for path in ("health", "failures", "jobs", "videos", f"videos/{ids['film 1.mp4']}"):
+        own.get(f"/api/{path}")
+    pair = {"a": ids["film 1.mp4"], "b": ids["film 2.mp4"]}
+    own.begin("/api/duplicates/distinct", pair, 200)
+    client.request("DELETE", "/api/duplicates/distinct", json=pair)
+    for path in (f"videos/{ids['film 2.mp4']}", f"queries/{begun['query']}", f"jobs/{begun['job']['id']}"):
+        assert client.delete(f"/api/{path}").status_code == 200
+    modelled = {
+        (method, route.path)
+        for route in routes.router.routes
+        if isinstance(route, APIRoute) and route.response_model is not None
+        for method in route.methods
+    }
+    assert client.checked == modelled
+
+
+@pytest.mark.parametrize("answer", [{"removed": 1, "more": 2}, {}, {"removed": "1"}])
+def test_an_answer_of_another_shape_would_be_noticed(answer: dict[str, Any]) -> None:
+    app = FastAPI()
+
+    @app.get("/api/wrong", response_model=schemas.Removed)
+    def wrong() -> Response:
+        return JSON(answer)
+
+    with pytest.raises(ValidationError):
+        CheckedClient(app).get("/api/wrong")
+
+
+def test_a_form_takes_what_a_request_takes_beside_the_id(place: Place) -> None:
+    document = place.get("/api/openapi.json").json()
+    content = document["paths"]["/api/searches"]["post"]["requestBody"]["content"]
+    form = content["multipart/form-data"]["schema"]["properties"]
+    request = document["components"]["schemas"]["SearchRequest"]["properties"]
+    assert form.keys() - {"file"} == request.keys() - {"id"}
+    for name in form.keys() - {"file"}:
+        assert form[name].items() >= request[name].items()  # FastAPI leaves out defaults that are null
