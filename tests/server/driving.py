@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from httpx2 import Response
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from starlette.routing import Match
 from starlette.testclient import TestClient
 
@@ -19,7 +19,7 @@ from hapvr.server import routes, schemas
 from hapvr.server.state import State
 
 BASE = "http://127.0.0.1:8787"
-RESULTS = {
+RESULTS: dict[str, type[BaseModel]] = {
     "search": schemas.SearchResult,
     "compare": schemas.CompareResult,
     "add": schemas.AddResult,

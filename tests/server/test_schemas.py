@@ -1,4 +1,4 @@
-"""Every JSON answer of every route has the shape that the OpenAPI document gives it: nothing lacks, nothing is extra."""
+"""Every JSON answer of every route has the shape that the OpenAPI document gives it, and nothing extra."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place) ->
         (method, route.path)
         for route in routes.router.routes
         if isinstance(route, APIRoute) and route.response_model is not None
-        for method in route.methods
+        for method in route.methods or ()
     }
     assert client.checked == modelled
 
@@ -61,4 +61,4 @@ def test_a_form_takes_what_a_request_takes_beside_the_id(place: Place) -> None:
     request = document["components"]["schemas"]["SearchRequest"]["properties"]
     assert form.keys() - {"file"} == request.keys() - {"id"}
     for name in form.keys() - {"file"}:
-        assert form[name].items() >= request[name].items()  # FastAPI leaves out defaults that are null
+        assert form[name] == {key: value for key, value in request[name].items() if value is not None}
