@@ -125,13 +125,13 @@ def test_frames_are_skipped_only_while_that_costs_no_precision(tmp_path: Path, m
     path = tmp_path / "a.ts"
     path.write_bytes(first.read_bytes() + second.read_bytes())
     strayed: list[bool] = []
-    honest = decoding._strayed
+    honest = decoding._Reading.has_strayed
 
     def noted(*given: Any) -> bool:
         strayed.append(honest(*given))
         return strayed[-1]
 
-    monkeypatch.setattr(decoding, "_strayed", noted)
+    monkeypatch.setattr(decoding._Reading, "has_strayed", noted)
     parts = list(decode_chunks(path, chunk=8, fps=2.0, at_least=0, short_side=48))
     times = joined(parts, "timestamps")
     assert (np.diff(times) > 0).all()

@@ -9,12 +9,13 @@ bounded memory: it is planned by its beginning and then decoded once, straight o
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import os
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,11 @@ from hapvr.video.sampling import Instants, SamplingConfig, Times, rate_for
 from hapvr.video.sources import OpenFile, Source
 from hapvr.video.webp import WebPSource, is_webp
 
-_MOST_PASSES = 4
-_LEAST_PLANNED = 64  # frames by which a long video is planned: fewer may be all dark, and show no bars
-_WIDEST = 8  # a frame wider than this, relative to its short side, is squeezed: it would be all memory and no picture
+_MAX_PASSES = 4
+_MIN_PLANNED = 64  # frames by which a long video is planned: fewer may be all dark, and show no bars
+_MAX_RATIO = (
+    8  # a frame wider than this, relative to its short side, is squeezed: it would be all memory and no picture
+)
 # Frames that no other frame needs are skipped where the video has at least this many for each one that is taken, and
 # taken back if a frame then lies further than this part of a step from the one that was wanted.
 _SKIP_FROM, _SKIP_ERROR = 8, 1 / 4
@@ -79,12 +82,11 @@ def decode(
         DecodeError: no frame can be read; `NoVideoError`, `DecodeLimitError`, `DecodeTimeoutError` say why.
         ConfigError: a setting is out of range.
     """
-    wish = _Wish(fps, short_side, at_least, crop_bars, start_s or 0.0, math.inf if end_s is None else end_s, threads)
-    with (
-        OpenFile(path, Deadline(limits, os.fspath(path))) as file,
-        closing(_planned(file, wish, most=limits.frames + 1)) as reading,
-    ):
-        return _record(reading, len(reading.taken.images))
+    (frames,) = decode_chunks(
+        path, chunk=limits.frames, fps=fps, short_side=short_side, at_least=at_least, crop_bars=crop_bars,
+        start_s=start_s, end_s=end_s, threads=threads, limits=limits,
+    )  # fmt: skip
+    return frames
 
 
 def decode_chunks(
@@ -116,19 +118,18 @@ def decode_chunks(
     deadline = Deadline(limits, os.fspath(path))
     with OpenFile(path, deadline) as file:
         # One frame more than is given out: whether a chunk is the last must be known when it goes.
-        reading = _planned(file, wish, most=max(chunk, 2 * at_least, _LEAST_PLANNED) + 1)
+        reading = _read_by_plan(file, wish, most=max(chunk, 2 * at_least, _MIN_PLANNED) + 1)
         try:
             while True:
-                ready = reading.taken.images
-                while len(ready) > chunk:
-                    yield _record(reading, chunk)
+                while len(reading.images) > chunk:
+                    yield reading.give(chunk)
                 if reading.over:
-                    yield _record(reading, len(ready))
+                    yield reading.give(len(reading.images))
                     return
                 deadline.restart()
-                reading = _continued(file, wish, reading, most=chunk + 1)
+                reading = _read_on(reading, most=chunk + 1)
         finally:
-            reading.close()
+            reading.source.close()
 
 
 def decode_sampled(
@@ -191,10 +192,10 @@ def probe(path: str | os.PathLike[str], *, limits: DecodeLimits = DecodeLimits()
 
     Raises `DecodeError` as `decode` does.
     """
-    with OpenFile(path, Deadline(limits, os.fspath(path))) as file, closing(_source(file, threads=1)) as source:
+    with OpenFile(path, Deadline(limits, os.fspath(path))) as file, closing(_open_source(file, threads=1)) as source:
         for _, _, frame in source.frames(0.0):
             return replace(source.info, size=source.size(frame), rotation=rotation_of(frame))
-        raise _nothing(file, source)
+        raise _no_frame(file, source)
 
 
 @dataclass(frozen=True)
@@ -234,33 +235,7 @@ class _Plan:
     box: Box | None = None
 
 
-@dataclass
-class _Taken:
-    """What one pass found."""
-
-    images: list[NDArray[np.uint8]] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    low_information: list[bool] = field(default_factory=list)
-    decoded: array[float] = field(default_factory=lambda: array("d"))  # times of all frames decoded
-    source_size: Size = (0, 0)  # until the first frame
-    box: Box | None = None  # the picture without its bars
-    coded: Times = field(default_factory=lambda: np.zeros(0))  # times of all frames, decoded or not
-    end_s: float = 0.0  # when the last frame ends
-    full: bool = False  # stopped: as many frames as the limits allow
-    outgrown: bool = False  # stopped: far more frames than a short video can give
-    to_the_end: bool = False
-    paused_s: float = math.inf  # paused: enough frames for now, the last of them at this time
-    info: VideoInfo | None = None
-    declares_video: bool = True
-    still: bool = False
-    warnings: list[str] = field(default_factory=list)
-
-    def source_times(self) -> Times:
-        """Times of all frames of the source as far as it was read, sorted."""
-        return self.coded if len(self.coded) >= len(self.decoded) else np.array(self.decoded)
-
-
-def _source(file: OpenFile, threads: int) -> Source:
+def _open_source(file: OpenFile, threads: int) -> Source:
     """A new reading of the file; which decoder reads it is told by its first bytes, not by its name."""
     file.deadline.check()
     return WebPSource(file) if is_webp(file.head()) else FFmpegSource(file, threads)
@@ -272,169 +247,228 @@ def _first_plan(wish: _Wish, info: VideoInfo) -> _Plan:
     if info.duration_s is not None and (asked := wish.within(info.duration_s)) > 0:
         rate = max(rate, wish.at_least / asked)
     box = None if isinstance(wish.crop_bars, bool) else wish.crop_bars
-    return _Plan(rate, skip=_may_skip(info, rate), seek=wish.start_s > 0, box=box)
-
-
-def _may_skip(info: VideoInfo, rate: float) -> bool:
-    return info.fps is not None and info.fps >= _SKIP_FROM * rate
+    return _Plan(rate, skip=info.fps is not None and info.fps >= _SKIP_FROM * rate, seek=wish.start_s > 0, box=box)
 
 
 class _Reading:
-    """One pass over the file, which may be paused and gone on with. Frames after `after_s` only."""
+    """One pass over the file, which may be paused and gone on with, and what it found. Frames after `after_s` only."""
 
     def __init__(
         self, file: OpenFile, wish: _Wish, plan: _Plan | None, *, after_s: float = -math.inf, given: int = 0
     ) -> None:
-        self.file, self.wish, self.given = file, wish, given
-        self.source = source = _source(file, wish.threads)
+        self.file, self.wish, self.given, self._after_s = file, wish, given, after_s
+        self.source = source = _open_source(file, wish.threads)
         self.plan = plan = plan or _first_plan(wish, source.info)
         if plan.skip:
             source.skip_unneeded()
-        self.taken = taken = _Taken(info=source.info, declares_video=source.declares_video, still=source.still)
+        self.images: list[NDArray[np.uint8]] = []  # of frames taken and not given out yet, as the next two
+        self.times: list[float] = []
+        self.low_information: list[bool] = []
+        self.decoded: array[float] = array("d")  # times of all frames decoded
+        self.coded: Times = np.zeros(0)  # times of all frames, decoded or not
+        self.source_size: Size = (0, 0)  # until the first frame
+        self.end_s = 0.0  # when the last frame ends
+        self.paused_s = math.inf  # paused: enough frames for now, the last of them at this time
         self.over = False  # nothing will follow
-        self.flat = True  # so far
+        self.to_the_end = False
+        self.full = False  # stopped: as many frames as the limits allow
+        self.outgrown = False  # stopped: far more frames than a short video can give
+        self.flat = True  # every frame so far
         self.seen, self._bars = LowInformation(), BarFinder()
-        self._after_s = after_s
-        shown = _watched(source.frames(wish.start_s if plan.seek else 0.0), taken, wish)
+        shown = self._watch(source.frames(wish.start_s if plan.seek else 0.0))
         self._chosen = Instants(plan.rate, wish.start_s, wish.end_s).nearest(shown)
 
+    def _watch(self, frames: Iterator[tuple[float, float, object]]) -> Iterator[tuple[float, float, object]]:
+        """The same frames until one lies past what was asked for; notes their times on the way."""
+        for time_s, shown_s, frame in frames:
+            self.decoded.append(time_s)
+            self.end_s = time_s + shown_s
+            yield time_s, shown_s, frame
+            if time_s >= self.wish.end_s:
+                return
+        self.to_the_end = True
+
     def fill(self, most: int) -> None:
-        """Take frames until there are so many, or no more; then say what is known."""
-        taken, wish = self.taken, self.wish
-        self.over = True
-        taken.paused_s = math.inf
+        """Take frames until there are so many, or no more."""
+        wish = self.wish
+        self.over, self.paused_s = True, math.inf
         for time_s, frame in self._chosen:
             if time_s <= self._after_s:
                 continue
-            if self.given + len(taken.images) == self.file.deadline.limits.frames:
-                taken.full = True
-                break
-            if self.plan.rate > wish.fps and self.given + len(taken.images) >= max(2 * wish.at_least, 64):
-                taken.outgrown = True
+            count = self.given + len(self.images)
+            self.full = count == self.file.deadline.limits.frames
+            self.outgrown = not self.full and self.plan.rate > wish.fps and count >= max(2 * wish.at_least, 64)
+            if self.full or self.outgrown:
                 break
             self._take(time_s, frame)
-            if len(taken.images) >= most and not taken.full:
-                self.over = False
-                taken.paused_s = time_s
+            if len(self.images) >= most:
+                self.over, self.paused_s = False, time_s
                 break
-        if not taken.decoded:
-            raise _nothing(self.file, self.source)
+        if not self.decoded:
+            raise _no_frame(self.file, self.source)
         if self.over or self.plan.skip:
-            taken.coded = self.source.coded_times()
-        taken.warnings = self.source.warnings
-        if not taken.images and not self.given:
+            self.coded = self.source.coded_times()
+        if not self.images and not self.given:
             until = "its end" if math.isinf(wish.end_s) else f"{wish.end_s:g} s"
             raise NoVideoError(
-                f"'{self.file.path}' has no frame between {wish.start_s:g} s and {until}; it ends at {taken.end_s:g} s."
+                f"'{self.file.path}' has no frame between {wish.start_s:g} s and {until}; it ends at {self.end_s:g} s."
             )
-        taken.box = self._bars.box(taken.source_size)
 
     def _take(self, time_s: float, frame: object) -> None:
-        taken, box = self.taken, self.plan.box
-        if taken.source_size == (0, 0):
-            taken.source_size = self.source.size(frame)
-            _require_inside(box, taken.source_size)
-        image = _picture(self.source, frame, taken.source_size, box, self.wish.short_side)
-        taken.images.append(image)
-        taken.times.append(time_s)
+        box = self.plan.box
+        if self.source_size == (0, 0):
+            self.source_size = width, height = self.source.size(frame)
+            left, top, right, bottom = box or (0, 0, width, height)
+            if not (0 <= left < right <= width and 0 <= top < bottom <= height):
+                raise ConfigError(f"crop_bars={box} does not lie within frames of {width}x{height} pixels.")
+        image = _render(self.source, frame, self.source_size, box, self.wish.short_side)
         luma = luma_of(image)
-        lacking = self.seen.lacking(luma)
-        taken.low_information.append(lacking is not None)
-        self.flat = self.flat and lacking is not None
-        if self.wish.crop_bars and box is None and lacking is None and not self.given:
+        lacking = self.seen.lacking(luma) is not None
+        self.images.append(image)
+        self.times.append(time_s)
+        self.low_information.append(lacking)
+        self.flat = self.flat and lacking
+        if self.wish.crop_bars and box is None and not lacking and not self.given:
             self._bars.add(luma)
 
-    def close(self) -> None:
-        """Let go of the decoder."""
-        self.source.close()
+    def better_plan(self) -> _Plan:
+        """The plan for the next pass, now that the file is known better; the same plan if this pass was right."""
+        plan, wish = self.plan, self.wish
+        if self.outgrown:
+            return replace(plan, rate=wish.fps, skip=False)
+        if plan.seek and self.decoded[0] > wish.start_s:
+            return replace(plan, seek=False)
+        if plan.skip and len(self.coded) < len(self.decoded):
+            return replace(plan, skip=False)  # frames without times are counted, so none may be skipped
+        times = self._source_times()
+        times = times[(times >= wish.start_s) & (times < wish.end_s) & (times <= self.paused_s)]
+        rate, skip = plan.rate, plan.skip
+        if not self.full and len(self.images) < min(wish.at_least, len(times)) and not math.isinf(rate):
+            asked = wish.within(self.end_s if self.to_the_end else wish.end_s)
+            rate = max(rate, rate_for(times, duration_s=asked, fps=wish.fps, at_least=wish.at_least))
+        if skip and (rate != plan.rate or self._skipped_too_much(Instants(plan.rate), times)):
+            skip = False
+        return replace(plan, rate=rate, skip=skip, box=plan.box or self._bars.box(self.source_size))
+
+    def has_strayed(self, since_s: float) -> bool:
+        """Whether frames taken after this time lie too far from those that were wanted."""
+        if len(self.coded) < len(self.decoded):
+            return True
+        until_s = self.times[-1]
+        times = self.coded[(self.coded >= since_s) & (self.coded <= until_s)]
+        return self._skipped_too_much(Instants(self.plan.rate, since_s, until_s), times)
+
+    def _skipped_too_much(self, instants: Instants, times: Times) -> bool:
+        """Whether a frame that was wanted lies too far from every frame that was decoded."""
+        gaps = zip(times.tolist(), np.append(np.diff(times), 0.0).tolist(), times.tolist(), strict=True)
+        wanted = np.array([time_s for time_s, _ in instants.nearest(gaps)])
+        decoded = np.array(self.decoded)
+        after = np.searchsorted(decoded, wanted).clip(1, max(len(decoded) - 1, 1))
+        near = np.abs(wanted - decoded[after - 1])
+        if len(decoded) > 1:
+            near = np.minimum(near, np.abs(wanted - decoded[after]))
+        return bool(len(near) and near.max() > _SKIP_ERROR / instants.rate)
+
+    def _source_times(self) -> Times:
+        """Times of all frames of the source as far as it was read, sorted."""
+        return self.coded if len(self.coded) >= len(self.decoded) else np.array(self.decoded)
+
+    def give(self, count: int) -> Frames:
+        """The first `count` frames, which are not kept here; what was wrong with the file, with the last."""
+        source, times = self.source, self._source_times()
+        declared = source.info.duration_s
+        duration = self.end_s if self.to_the_end or declared is None else declared
+        native_fps = (len(times) - 1) / max(times[-1] - times[0], 1e-3) if len(times) > 1 else self.wish.fps
+        images = np.empty((count, *self.images[0].shape), np.uint8)
+        for index in range(count):
+            images[index] = self.images[index]
+            self.images[index] = self.images[index][:0].copy()  # not kept: two copies of a long video are too many
+        frames = Frames(
+            images,
+            np.array(self.times[:count]),
+            np.array(self.low_information[:count]),
+            duration_s=None if source.still and len(self.decoded) == 1 else duration,
+            fps=float(min(self.plan.rate, native_fps)),
+            source_size=self.source_size,
+            crop=self.plan.box,
+            warnings=tuple(self._warnings()) if self.over and count == len(self.images) else (),
+        )
+        self.given += count
+        del self.images[:count], self.times[:count], self.low_information[:count]
+        return frames
+
+    def _warnings(self) -> Iterator[str]:
+        yield from self.source.warnings
+        info = self.source.info
+        declared, frame_s = info.duration_s, 1 / info.fps if info.fps else 0.0
+        missing = 0.0 if declared is None else declared - self.end_s
+        tolerance = max(_MISSING_S if self.source.declares_video else _MISSING_BESIDE_SOUND_S, 1.5 * frame_s)
+        if self.full:
+            left_out = "." if declared is None else f"; {missing:.2f} s of {declared:.2f} s are left out."
+            count = self.given + len(self.images)
+            yield f"Stopped at {count} frames, {self.times[-1]:.2f} s, as DecodeLimits.frames says{left_out}"
+        elif declared is not None and self.to_the_end and missing > tolerance:
+            yield (
+                f"The file holds {self.end_s:.2f} s of the {declared:.2f} s it declares: {missing:.2f} s "
+                f"({missing / declared:.0%}) are missing at the end."
+            )
+        if self.flat:
+            yield "Every frame is flat (black or of one colour)."
+        width, height = self.source_size
+        if max(width, height) > _MAX_RATIO * min(width, height):
+            yield f"Frames of {width}x{height} were squeezed to {_MAX_RATIO}:1."
 
 
-def _planned(file: OpenFile, wish: _Wish, *, most: int) -> _Reading:
+def _read_by_plan(file: OpenFile, wish: _Wish, *, most: int) -> _Reading:
     """A reading that has taken up to `most` frames by a plan that fits them."""
     plan: _Plan | None = None
-    passes = 0
-    while True:
+    for passes in itertools.count(1):
         reading = _Reading(file, wish, plan)
         try:
             reading.fill(most)
-            plan = _better(reading.plan, reading.taken, wish)
+            plan = reading.better_plan()
         except BaseException:
-            reading.close()
+            reading.source.close()
             raise
-        passes += 1
         # A video that has outgrown its plan is always read again, at the rate that was asked for.
-        if plan == reading.plan or (passes >= _MOST_PASSES and not reading.taken.outgrown):
-            return reading
-        reading.close()
+        if plan == reading.plan or (passes >= _MAX_PASSES and not reading.outgrown):
+            break
+        reading.source.close()
+    return reading
 
 
-def _continued(file: OpenFile, wish: _Wish, reading: _Reading, *, most: int) -> _Reading:
-    """The reading with more frames; begun anew from here if skipping frames, right so far, now costs too much."""
-    taken, there = reading.taken, len(reading.taken.images)
-    seen, last_s = copy.copy(reading.seen), taken.times[-1]
+def _read_on(reading: _Reading, *, most: int) -> _Reading:
+    """The reading with more frames; begun again from here if skipping frames, right so far, now costs too much."""
+    there, seen, last_s = len(reading.images), copy.copy(reading.seen), reading.times[-1]
     reading.fill(most)
-    if not reading.plan.skip or not _strayed(reading, last_s):
+    if not reading.plan.skip or not reading.has_strayed(last_s):
         return reading
-    reading.close()
+    reading.source.close()
     next_s = (math.floor(last_s * reading.plan.rate + 0.5) + 1) / reading.plan.rate
     for seek in (True, False):
-        anew = _Reading(
-            file,
-            replace(wish, start_s=next_s),
-            replace(reading.plan, skip=False, seek=seek),
-            after_s=last_s,
-            given=reading.given + there,
-        )
+        plan = replace(reading.plan, skip=False, seek=seek)
+        wish = replace(reading.wish, start_s=next_s)
+        again = _Reading(reading.file, wish, plan, after_s=last_s, given=reading.given + there)
         try:
-            anew.seen, anew.flat = copy.copy(seen), reading.flat
-            anew.taken.source_size = taken.source_size
-            anew.fill(most - there)
+            again.seen, again.flat, again.source_size = copy.copy(seen), reading.flat, reading.source_size
+            again.fill(most - there)
         except BaseException:
-            anew.close()
+            again.source.close()
             raise
-        if not seek or anew.taken.decoded[0] <= next_s:
+        if not seek or again.decoded[0] <= next_s:
             break
-        anew.close()
-    anew.given = reading.given
+        again.source.close()
+    again.wish, again.given = reading.wish, reading.given
     for name in ("images", "times", "low_information"):
-        setattr(anew.taken, name, getattr(taken, name)[:there] + getattr(anew.taken, name))
-    return anew
+        setattr(again, name, getattr(reading, name)[:there] + getattr(again, name))
+    return again
 
 
-def _strayed(reading: _Reading, since_s: float) -> bool:
-    """Whether frames taken after this time lie too far from those that were wanted."""
-    taken = reading.taken
-    if len(taken.coded) < len(taken.decoded):
-        return True
-    until_s = taken.times[-1]
-    times = taken.coded[(taken.coded >= since_s) & (taken.coded <= until_s)]
-    return _skipped_too_much(Instants(reading.plan.rate, since_s, until_s), taken, times)
-
-
-def _watched(
-    frames: Iterator[tuple[float, float, object]], taken: _Taken, wish: _Wish
-) -> Iterator[tuple[float, float, object]]:
-    """The same frames until one lies past what was asked for; notes their times on the way."""
-    for time_s, shown_s, frame in frames:
-        taken.decoded.append(time_s)
-        taken.end_s = time_s + shown_s
-        yield time_s, shown_s, frame
-        if time_s >= wish.end_s:
-            return
-    taken.to_the_end = True
-
-
-def _require_inside(box: Box | None, size: Size) -> None:
-    left, top, right, bottom = box or (0, 0, *size)
-    if not (0 <= left < right <= size[0] and 0 <= top < bottom <= size[1]):
-        raise ConfigError(f"crop_bars={box} does not lie within frames of {size[0]}x{size[1]} pixels.")
-
-
-def _picture(source: Source, frame: object, size: Size, box: Box | None, short_side: int) -> NDArray[np.uint8]:
+def _render(source: Source, frame: object, size: Size, box: Box | None, short_side: int) -> NDArray[np.uint8]:
     """The part of a frame within the box, its short side resized to `short_side`."""
     left, top, right, bottom = box or (0, 0, *size)
     sides = (right - left, bottom - top)
-    width, height = (min(round(side * short_side / min(sides)), _WIDEST * short_side) for side in sides)
+    width, height = (min(round(side * short_side / min(sides)), _MAX_RATIO * short_side) for side in sides)
     across, down = width / sides[0], height / sides[1]
     # Cutting after resizing needs no copy of the frame at full size.
     whole = max(round(size[0] * across), width), max(round(size[1] * down), height)
@@ -443,98 +477,7 @@ def _picture(source: Source, frame: object, size: Size, box: Box | None, short_s
     return image if box is None else image.copy()
 
 
-def _better(plan: _Plan, taken: _Taken, wish: _Wish) -> _Plan:
-    """The plan for the next pass, now that the file is known better; the same plan if this pass was right."""
-    if taken.outgrown:
-        return replace(plan, rate=wish.fps, skip=False)
-    if plan.seek and taken.decoded[0] > wish.start_s:
-        return replace(plan, seek=False)
-    if plan.skip and len(taken.coded) < len(taken.decoded):
-        return replace(plan, skip=False)  # frames without times are counted, so none may be skipped
-    times = taken.source_times()
-    times = times[(times >= wish.start_s) & (times < wish.end_s) & (times <= taken.paused_s)]
-    rate, skip = plan.rate, plan.skip
-    if not taken.full and len(taken.images) < min(wish.at_least, len(times)) and not math.isinf(rate):
-        asked = wish.within(taken.end_s if taken.to_the_end else wish.end_s)
-        rate = max(rate, rate_for(times, duration_s=asked, fps=wish.fps, at_least=wish.at_least))
-    if skip and (rate != plan.rate or _skipped_too_much(Instants(plan.rate), taken, times)):
-        skip = False
-    return replace(plan, rate=rate, skip=skip, box=plan.box or taken.box)
-
-
-def _skipped_too_much(instants: Instants, taken: _Taken, times: Times) -> bool:
-    """Whether a frame that was wanted lies too far from every frame that was decoded."""
-    gaps = zip(times.tolist(), np.append(np.diff(times), 0.0).tolist(), times.tolist(), strict=True)
-    wanted = np.array([time_s for time_s, _ in instants.nearest(gaps)])
-    decoded = np.array(taken.decoded)
-    after = np.searchsorted(decoded, wanted).clip(1, max(len(decoded) - 1, 1))
-    near = np.abs(wanted - decoded[after - 1])
-    if len(decoded) > 1:
-        near = np.minimum(near, np.abs(wanted - decoded[after]))
-    return bool(len(near) and near.max() > _SKIP_ERROR / instants.rate)
-
-
-def _record(reading: _Reading, count: int) -> Frames:
-    """The first `count` frames of a reading, which lets go of them; what was wrong with the file, with the last."""
-    taken, wish, info = reading.taken, reading.wish, reading.taken.info
-    last = reading.over and count == len(taken.images)
-    declared = None if info is None else info.duration_s
-    duration = taken.end_s if taken.to_the_end or declared is None else declared
-    images = np.empty((count, *taken.images[0].shape), np.uint8)
-    for index in range(count):
-        images[index] = taken.images[index]
-        taken.images[index] = taken.images[index][:0].copy()  # let go of it: two copies of a long video are too many
-    frames = Frames(
-        images,
-        np.array(taken.times[:count]),
-        np.array(taken.low_information[:count]),
-        duration_s=None if taken.still and len(taken.decoded) == 1 else duration,
-        fps=min(reading.plan.rate, _native_fps(taken, wish)),
-        source_size=taken.source_size,
-        crop=reading.plan.box,
-        warnings=tuple(_warnings(reading)) if last else (),
-    )
-    reading.given += count
-    del taken.images[:count], taken.times[:count], taken.low_information[:count]
-    return frames
-
-
-def _warnings(reading: _Reading) -> list[str]:
-    taken = reading.taken
-    warnings = list(taken.warnings)
-    declared = None if taken.info is None else taken.info.duration_s
-    missing = 0.0 if declared is None else declared - taken.end_s
-    if taken.full:
-        warnings.append(
-            f"Stopped at {reading.given + len(taken.images)} frames, {taken.times[-1]:.2f} s, as DecodeLimits.frames "
-            "says" + (f"; {missing:.2f} s of {declared:.2f} s are left out." if declared is not None else ".")
-        )
-    elif declared is not None and taken.to_the_end and missing > _tolerance(taken):
-        warnings.append(
-            f"The file holds {taken.end_s:.2f} s of the {declared:.2f} s it declares: {missing:.2f} s "
-            f"({missing / declared:.0%}) are missing at the end."
-        )
-    if reading.flat:
-        warnings.append("Every frame is flat (black or of one colour).")
-    width, height = taken.source_size
-    if max(width, height) > _WIDEST * min(width, height):
-        warnings.append(f"Frames of {width}x{height} were squeezed to {_WIDEST}:1.")
-    return warnings
-
-
-def _native_fps(taken: _Taken, wish: _Wish) -> float:
-    """Frames per second of the source, as met; of a single frame, the rate asked for."""
-    times = taken.source_times()
-    return float((len(times) - 1) / max(times[-1] - times[0], 1e-3)) if len(times) > 1 else wish.fps
-
-
-def _tolerance(taken: _Taken) -> float:
-    """Seconds at the end that may be missing without a warning."""
-    frame_s = 1 / taken.info.fps if taken.info is not None and taken.info.fps else 0.0
-    return max(_MISSING_S if taken.declares_video else _MISSING_BESIDE_SOUND_S, 1.5 * frame_s)
-
-
-def _nothing(file: OpenFile, source: Source) -> NoVideoError:
+def _no_frame(file: OpenFile, source: Source) -> NoVideoError:
     reasons = f" {' '.join(source.warnings)}" if source.warnings else ""
     return NoVideoError(
         f"'{file.path}' ({source.info.container}, {source.info.codec}) has no frame that can be decoded.{reasons} It "
