@@ -86,7 +86,7 @@ def test_a_folder_of_bad_files_is_gone_through_to_the_end(
         (folder / "vanishing.mp4").unlink()
         return found
 
-    monkeypatch.setattr(video_files, "find_videos", find_and_lose)
+    monkeypatch.setattr("hapvr.batch.find_videos", find_and_lose)
     everything = set(find_and_lose([folder]))
     assert (
         len(everything & {str(path.relative_to(folder)) for path in made.values() if path.is_relative_to(folder)}) > 100
@@ -171,7 +171,7 @@ def test_an_interrupt_is_one_line(
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(video_files, "find_videos", interrupt)
+    monkeypatch.setattr("hapvr.batch.find_videos", interrupt)
     monkeypatch.setattr("hapvr.demo.run_demo", interrupt)
     arguments: dict[str, list[object]] = {
         "frames": [tmp_path, "-o", tmp_path / "x"],

@@ -16,7 +16,6 @@ LAYERS = [
     "errors",
     "storage",
     "checks",
-    "interrupts",
     "config",
     "weights",
     "records",

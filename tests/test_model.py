@@ -203,7 +203,7 @@ def test_a_file_is_taken_if_it_holds_the_same_tensors(place: Place) -> None:
 def test_another_backbone_is_refused_and_not_kept(place: Place) -> None:
     other = place.root / "other.tgz"
     other.write_bytes(published(torch.randn(8, 3, 3, 3)))
-    with pytest.raises(WeightsError, match=r"other\.tgz' is another backbone.* needs a whitening of its own"):
+    with pytest.raises(WeightsError, match=r"other\.tgz' is another backbone.* needs its own whitening"):
         get_model(place.model, file=other)
     with pytest.raises(WeightsError, match=r"nowhere\.tgz' cannot be read"):
         get_model(place.model, file=place.root / "nowhere.tgz")

@@ -7,7 +7,6 @@ goes on with what an earlier call has done, and reports what became of every fil
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +14,13 @@ from pathlib import Path
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
 from hapvr.features import FeatureWriter, PackedWriter
-from hapvr.features.video_extraction import ExtractionReport, Progress, extract_files, pack_files
+from hapvr.features.video_extraction import ExtractionReport, Progress, default_workers, extract_files, pack_files
 from hapvr.model import DEFAULT, load
 from hapvr.storage import StrPath, require_outputs
 from hapvr.synthetic import benchmark as synthetic
 from hapvr.synthetic.benchmark import BenchmarkSummary
-from hapvr.video import video_files
 from hapvr.video.sampling import SamplingConfig
+from hapvr.video.video_files import find_videos
 
 
 def extract(
@@ -36,28 +35,22 @@ def extract(
     """Write the region vectors of videos into one HDF5 file; videos that are in it are left as they are.
 
     Args:
-        videos: files, and folders of them; a video is called by its path below its folder.
+        videos: files, and folders of them; a video's id is its path below its folder.
         output: the HDF5 file to write, or to go on with.
         model: a model's name or folder; the shipped one if None.
         half: store float16 instead of float32.
         workers: decoding processes; by default as many as cores, four at most.
-        progress: called while it works.
+        progress: called with how many are done, and how many there are.
     """
-    passed_over: list[Path] = []
-    files = video_files.find_videos(videos, others=passed_over)
+    others: list[Path] = []
+    files = find_videos(videos, others=others)
     require_outputs([output], inputs=files.values())
     chosen = load(model or DEFAULT)
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps}
     with FeatureWriter(output, dtype="float16" if half else "float32", attributes=settings) as writer:
-        report = extract_files(
-            chosen.extractor,
-            files,
-            writer.add,
-            done=writer.done_ids(),
-            workers=workers,
-            progress=progress,
-        )
-    report.passed_over += passed_over
+        done = writer.done_ids()
+        report = extract_files(chosen.extractor, files, writer.add, done=done, workers=workers, progress=progress)
+    report.passed_over += others
     return report
 
 
@@ -77,16 +70,15 @@ def pack_frames(
         output: the folder of shards to write, or to go on with.
         fps: frames a second; as models sample if None.
         short_side: pixels of the shorter side; as models sample if None.
-        workers: decoding processes; by default as many as cores, four at most.
-        progress: called while it works.
+        workers, progress: see `extract`.
     """
-    passed_over: list[Path] = []
-    usual, files = SamplingConfig(), video_files.find_videos(videos, others=passed_over)
+    others: list[Path] = []
+    usual, files = SamplingConfig(), find_videos(videos, others=others)
     side = short_side or usual.short_side
     sampling = SamplingConfig(fps=fps or usual.fps, short_side=side, crop=min(side, usual.crop))
     with PackedWriter(output, attributes={"fps": sampling.fps}) as writer:
         report = pack_files(writer, files, sampling, workers=workers, progress=progress)
-    report.passed_over += passed_over
+    report.passed_over += others
     return report
 
 
@@ -114,16 +106,13 @@ def make_benchmark(
         kinds: kinds of edited copy; all if there are none.
         seed: the same seed makes the same benchmark.
         queries: edited copies of each video.
-        workers: processes; one a core if None, four at most.
-        progress: called while it works.
+        workers, progress: see `extract`.
     """
     given = map(Path, (videos, *distractors, *hosts))
     synthetic.require_apart(Path(output), folders=[path for path in given if path.is_dir()])
-    passed_over: list[Path] = []
-    sources = video_files.find_videos([videos], others=passed_over)
-    fillers, mixed = (
-        list(video_files.find_videos(paths, others=passed_over).values()) for paths in (distractors, hosts)
-    )
+    others: list[Path] = []
+    sources = find_videos([videos], others=others)
+    fillers, mixed = (list(find_videos(paths, others=others).values()) for paths in (distractors, hosts))
     summary = synthetic.make_benchmark(
         list(sources.values()),
         Path(output),
@@ -133,10 +122,10 @@ def make_benchmark(
         distractors=fillers,
         hosts=mixed,
         duplicates=[] if duplicates is None else _read_groups(Path(duplicates), sources),
-        workers=min(4, os.cpu_count() or 1) if workers is None else workers,
+        workers=default_workers(workers),
         progress=progress,
     )
-    return replace(summary, passed_over=len(set(passed_over)))
+    return replace(summary, passed_over=len(set(others)))
 
 
 def _read_groups(file: Path, sources: Mapping[str, Path]) -> list[list[Path]]:

@@ -118,7 +118,7 @@ def _is_placed(row: dict[str, Any]) -> bool:
 
 def summarise(rows: list[dict[str, Any]]) -> str:
     """How many rows are right, in a sentence."""
-    copies, others = ([row for row in rows if (row["film"] is None) is alone] for alone in (False, True))
+    copies, others = ([row for row in rows if (row["film"] is None) is unrelated] for unrelated in (False, True))
     right = [row for row in copies if row["right"]]
     placed, false = sum(_is_placed(row) for row in right), sum(bool(row["match"]) for row in others)
     return (

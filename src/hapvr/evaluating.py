@@ -51,9 +51,8 @@ class EvaluationReport:
         if self.scoring is None:
             return record | {"scores": str(self.source)}
         scoring = self.scoring
-        record["features"] = str(self.source)
+        record |= {"features": str(self.source), "warnings": dict(self.warnings)}
         record["failed"] = [asdict(one) for one in self.failed]
-        record["warnings"] = dict(self.warnings)
         record["scoring"] = {"pairs": scoring.pairs, "chunks": scoring.chunks, "finished": scoring.finished,
                              "wall_s": self.wall_s, "waited_s": scoring.waited_s,
                              "scored_s": scoring.scored_s}  # fmt: skip

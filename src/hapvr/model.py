@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from hapvr.features.whitening import Whitening
 from hapvr.fetching import TIMEOUT_S, Fetched, Origin, fetch, halve, read_cached
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration
-from hapvr.storage import sha256_tensors
+from hapvr.storage import StrPath
 from hapvr.video.sampling import SamplingConfig
 
 SHIPPED = Path(__file__).parent / "models"  # package data
@@ -52,9 +53,7 @@ class Model:
         """How videos become pictures."""
         return self.extractor.sampling
 
-    def features(
-        self, path: str | os.PathLike[str], *, start_s: float | None = None, end_s: float | None = None
-    ) -> Features:
+    def features(self, path: StrPath, *, start_s: float | None = None, end_s: float | None = None) -> Features:
         """The region vectors of a video file, or of the part in [start_s, end_s), with the times of its frames."""
         return self.extractor.describe_file(path, start_s=start_s, end_s=end_s).features
 
@@ -76,42 +75,37 @@ def shipped_models() -> list[str]:
     return sorted(path.name for path in SHIPPED.iterdir() if (path / weights.CONFIG).is_file())
 
 
-def is_shipped(name_or_folder: str | os.PathLike[str]) -> bool:
+def is_shipped(name_or_folder: StrPath) -> bool:
     """Whether it is the name of a model that is shipped, trained or untrained, and no folder."""
     return os.fspath(name_or_folder).removesuffix(UNTRAINED) in shipped_models()
 
 
-def is_calibrated(name_or_folder: str | os.PathLike[str]) -> bool:
+def is_calibrated(name_or_folder: StrPath) -> bool:
     """Whether a model's scores come with probabilities, read from its description, without loading it."""
     folder, trained = _named(name_or_folder)
     return trained and CALIBRATION in weights.part_names(folder)
 
 
-def model_info(name_or_folder: str | os.PathLike[str] = DEFAULT) -> ModelInfo:
+def model_info(name_or_folder: StrPath = DEFAULT) -> ModelInfo:
     """Whether a model is complete and what it takes; a damaged backbone in the cache counts as missing."""
     folder = model_folder(name_or_folder)
     origin = _origin(_whole_parts(folder))
-    size = (folder / weights.TENSORS).stat().st_size
-    complete = True
-    if origin is not None:
-        try:
-            complete = read_cached(origin) is not None
-        except WeightsError:
-            complete = False
-        size += origin.cached.stat().st_size if complete else 0
+    size, complete = (folder / weights.TENSORS).stat().st_size, origin is None
+    with contextlib.suppress(WeightsError):
+        if origin is not None and read_cached(origin) is not None:
+            size, complete = size + origin.cached.stat().st_size, True
     return ModelInfo(folder.name, folder, folder == SHIPPED / DEFAULT, complete, size, origin)
 
 
 def get_model(
-    name_or_folder: str | os.PathLike[str],
+    name_or_folder: StrPath,
     *,
-    file: str | os.PathLike[str] | None = None,
+    file: StrPath | None = None,
     timeout_s: float = TIMEOUT_S,
     say: Callable[[str], None] | None = None,
 ) -> Fetched | None:
     """Fetch what a model does not carry, once; None where it carries everything. See `hapvr.fetching.fetch`."""
-    folder = model_folder(name_or_folder)
-    origin = _origin(_whole_parts(folder))
+    origin = _origin(_whole_parts(model_folder(name_or_folder)))
     if origin is not None:
         return fetch(origin, file=file, timeout_s=timeout_s, say=say or (lambda _: None))
     if file is not None:
@@ -119,7 +113,7 @@ def get_model(
     return None
 
 
-def load(name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torch.device = "cpu") -> Model:
+def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu") -> Model:
     """A model by name, or from a folder that `save_model` wrote; checksums verified, nothing unpickled.
 
     `load("lite-untrained")` is what "lite" was before it was trained. A projection that was learnt becomes part of the
@@ -129,10 +123,7 @@ def load(name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torc
     Traceback (most recent call last):
     hapvr.errors.WeightsError: There is no model 'light' here; did you mean 'lite'?
     """
-    folder, trained = _named(name_or_folder)
-    parts = _whole_parts(folder)
-    if not trained:
-        parts = _before_training(parts, folder)
+    folder, trained, parts = _read_parts(name_or_folder)
     backbone = empty_backbone(str(parts["backbone"].config["name"]))
     tensors, source = _backbone_tensors(parts, name_or_folder)
     weights.load_strict(backbone, tensors, source=source or f"'{folder}'")
@@ -150,9 +141,7 @@ def load(name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torc
     return Model(name, extractor, similarity.to(device).eval(), segments, calibration)
 
 
-def load_network(
-    name_or_folder: str | os.PathLike[str] = DEFAULT, *, device: str | torch.device = "cpu"
-) -> VideoSimilarity:
+def load_network(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu") -> VideoSimilarity:
     """The similarity network alone, for features that the model made; the folder may hold nothing else."""
     folder, trained = _named(name_or_folder)
     if trained:
@@ -164,18 +153,22 @@ def load_network(
     return network.to(device).eval()
 
 
-def load_segments(name_or_folder: str | os.PathLike[str] = DEFAULT) -> SegmentConfig:
+def load_segments(name_or_folder: StrPath = DEFAULT) -> SegmentConfig:
     """How a model finds matching stretches."""
+    return _segment_config(_read_parts(name_or_folder)[2]["segments"])
+
+
+def _read_parts(name_or_folder: StrPath) -> tuple[Path, bool, dict[str, weights.Part]]:
+    """The folder of a model, whether it is meant as it was trained, and its parts as they are meant."""
     folder, trained = _named(name_or_folder)
     parts = _whole_parts(folder)
-    return _segment_config((parts if trained else _before_training(parts, folder))["segments"])
+    return folder, trained, parts if trained else _before_training(parts, folder)
 
 
 def _segment_config(part: weights.Part) -> SegmentConfig:
-    """The settings of segments, also as models saved before they had their present names have them."""
-    return from_mapping(
-        SegmentConfig, {_OLD_SEGMENT_KEYS.get(name, name): value for name, value in part.config.items()}
-    )
+    """The settings of segments, also by the names that they had in models of an earlier version."""
+    named = {_OLD_SEGMENT_KEYS.get(name, name): value for name, value in part.config.items()}
+    return from_mapping(SegmentConfig, named)
 
 
 def _network(part: weights.Part, folder: Path) -> VideoSimilarity:
@@ -194,7 +187,7 @@ def _before_training(parts: Mapping[str, weights.Part], folder: Path) -> dict[st
     return kept | {name: weights.Part(dict(before.config[name]), {}) for name in ("similarity", "segments")}
 
 
-def base_parts(name_or_folder: str | os.PathLike[str]) -> dict[str, weights.Part]:
+def base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
     """What a model that is trained on this one takes over: all but its network and its calibration.
 
     A projection that the base has learnt is within its whitening then, and there is no untrained form any more.
@@ -205,8 +198,7 @@ def base_parts(name_or_folder: str | os.PathLike[str]) -> dict[str, weights.Part
     if not trained:
         parts = _before_training(parts, folder) | {BEFORE: weights.Part(parts[BEFORE].config, {})}
     elif not own.tensors:
-        both = {name: dict(parts[name].config) for name in ("similarity", "segments")}
-        parts[BEFORE] = weights.Part(both, {})
+        parts[BEFORE] = _untrained_form(parts)
     elif _network(own, folder).projection is not None:
         whitening = load(name_or_folder).extractor.whitening
         assert whitening is not None  # a whole model has one
@@ -216,7 +208,7 @@ def base_parts(name_or_folder: str | os.PathLike[str]) -> dict[str, weights.Part
 
 
 def trained_parts(
-    name_or_folder: str | os.PathLike[str], similarity: VideoSimilarity, *, backbone: Backbone | None = None
+    name_or_folder: StrPath, similarity: VideoSimilarity, *, backbone: Backbone | None = None
 ) -> dict[str, weights.Part]:
     """The parts of a model that was trained on from what `load` gives of it: network, and backbone if one is given.
 
@@ -226,11 +218,10 @@ def trained_parts(
     source, trained = _named(name_or_folder)
     parts = _whole_parts(source)
     if not trained:
-        before = weights.Part(parts[BEFORE].config, {}) if BEFORE in parts else None
-        parts = _before_training(parts, source) | ({BEFORE: before} if before is not None else {})
+        parts = _before_training(parts, source) | {BEFORE: weights.Part(parts[BEFORE].config, {})}
     own = parts["similarity"]
     if BEFORE not in parts and not own.tensors:
-        parts[BEFORE] = weights.Part({name: dict(parts[name].config) for name in ("similarity", "segments")}, {})
+        parts[BEFORE] = _untrained_form(parts)
     if backbone is not None:
         if _origin(parts) is not None:
             raise WeightsError(f"'{name_or_folder}' does not carry its backbone: it cannot carry another.")
@@ -247,6 +238,11 @@ def trained_parts(
     return {name: part for name, part in parts.items() if name != CALIBRATION}
 
 
+def _untrained_form(parts: Mapping[str, weights.Part]) -> weights.Part:
+    """What is kept of a model whose network has learnt nothing, for the models that are trained on it."""
+    return weights.Part({name: dict(parts[name].config) for name in ("similarity", "segments")}, {})
+
+
 def _exchange_backbone(parts: dict[str, weights.Part], backbone: Backbone) -> None:
     """Put another backbone into the parts; what the untrained form needs of the old one goes with that."""
     old = parts["backbone"]
@@ -259,17 +255,17 @@ def _exchange_backbone(parts: dict[str, weights.Part], backbone: Backbone) -> No
         parts[BEFORE] = weights.Part(parts[BEFORE].config, changed | dict(parts[BEFORE].tensors))
 
 
-def save_calibration(folder: str | os.PathLike[str], calibration: Calibration) -> Path:
+def save_calibration(folder: StrPath, calibration: Calibration) -> Path:
     """Put a calibration into a model folder, in place of the one it may have; the other parts stay as they are."""
     return weights.save_parts(folder, _whole_parts(Path(folder)) | {CALIBRATION: calibration.to_part()})
 
 
-def model_folder(name_or_folder: str | os.PathLike[str]) -> Path:
+def model_folder(name_or_folder: StrPath) -> Path:
     """Where a model lies: by its name, if it is a shipped one, or the folder itself."""
     return _named(name_or_folder)[0]
 
 
-def _named(name_or_folder: str | os.PathLike[str]) -> tuple[Path, bool]:
+def _named(name_or_folder: StrPath) -> tuple[Path, bool]:
     """The folder of a model, and whether it is meant as it was trained."""
     name = os.fspath(name_or_folder)
     for known, trained in ((name, True), (name.removesuffix(UNTRAINED), False)):
@@ -297,9 +293,7 @@ def _origin(parts: Mapping[str, weights.Part]) -> Origin | None:
     return from_mapping(Origin, blank | named if isinstance(named, dict) else named)
 
 
-def _backbone_tensors(
-    parts: Mapping[str, weights.Part], name: str | os.PathLike[str]
-) -> tuple[Mapping[str, Tensor], str | None]:
+def _backbone_tensors(parts: Mapping[str, weights.Part], name: StrPath) -> tuple[Mapping[str, Tensor], str | None]:
     """The backbone's tensors, and where they came from if not from the model's folder."""
     origin = _origin(parts)
     if origin is None:
@@ -318,7 +312,7 @@ def _backbone_tensors(
 
 
 def save_model(
-    folder: str | os.PathLike[str],
+    folder: StrPath,
     *,
     backbone: Backbone,
     whitening: Whitening,
@@ -335,16 +329,12 @@ def save_model(
     be that very backbone, or `WeightsError`. A calibration belongs to the model whose scores it was fitted on, to the
     sampling and weights as they were: leave it out when anything has changed.
     """
-    if origin is not None and (found := sha256_tensors(halve(backbone.state_dict()))) != origin.tensors_sha256:
-        raise WeightsError(
-            f"This backbone is not {origin.package} {origin.version}: the sha256 of its tensors begins {found[:12]}, "
-            f"not {origin.tensors_sha256[:12]}. Save it with the model (origin=None)."
-        )
-    named: dict[str, object] = {"name": backbone.name}
+    if origin is not None:
+        problem = f"This backbone is not {origin.package} {origin.version}"
+        origin.require(halve(backbone.state_dict()), problem, "Save it with the model (origin=None).")
+    config = {"name": backbone.name} | ({} if origin is None else {"origin": dataclasses.asdict(origin)})
     parts: dict[str, weights.Part] = {
-        "backbone": weights.Part(named, backbone.state_dict())
-        if origin is None
-        else weights.Part(named | {"origin": dataclasses.asdict(origin)}, {}),
+        "backbone": weights.Part(config, backbone.state_dict() if origin is None else {}),
         "whitening": whitening.to_part(),
         "similarity": weights.Part(dataclasses.asdict(similarity.config), similarity.state_dict()),
         "sampling": weights.Part(dataclasses.asdict(sampling), {}),

@@ -5,7 +5,6 @@ The paper's own figures are in `hapvr.paper.figures`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from hapvr.errors import ConfigError
 from hapvr.matching import Match
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.segments import frame_edges
-from hapvr.storage import replace_file, require_outputs
+from hapvr.storage import StrPath, replace_file, require_outputs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +40,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def save_figure(figure: Figure, *paths: str | os.PathLike[str], dpi: int = 200) -> list[Path]:
+def save_figure(figure: Figure, *paths: StrPath, dpi: int = 200) -> list[Path]:
     """Write a figure to each path, as its suffix says: PNG, SVG or PDF. The same figure gives the same file."""
     files = require_pictures(paths)
     with figure_style():
@@ -53,7 +52,7 @@ def save_figure(figure: Figure, *paths: str | os.PathLike[str], dpi: int = 200) 
     return files
 
 
-def require_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+def require_pictures(paths: Iterable[StrPath]) -> list[Path]:
     """The paths, if figures can be written there.
 
     Raises `ConfigError` if a suffix is not known, for what `require_outputs` refuses, and without matplotlib.

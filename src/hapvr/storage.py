@@ -1,4 +1,4 @@
-"""Files on disk: written whole or not at all, told apart by digests, and checked for being writable before any work.
+"""Files on disk: written whole or not at all, identified by digests, and checked for being writable before any work.
 
 Every package writes through `replace_file` or a function built on it, so that after a crash or a power failure a path
 holds the old content or the new one, never a part. (HDF5 feature files grow in place; they have a journal of their own,
@@ -13,9 +13,11 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import stat
 import sys
 import tempfile
+import threading
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -200,20 +202,19 @@ def sha256_bytes(data: bytes) -> str:
 
 def sha256_file(path: StrPath) -> str:
     """The sha256 of a file's bytes, read in pieces."""
-    total = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
-    with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            total.update(block)
-    return total.hexdigest()
+    return _hash_file(path, hashlib.sha256())
 
 
 def blake2b_file(path: StrPath) -> str:
     """The blake2b hash of a file's bytes, in `HASH_BYTES` bytes: what a library knows contents by."""
-    total = hashlib.blake2b(digest_size=HASH_BYTES)
-    with open(path, "rb", buffering=0) as file:
+    return _hash_file(path, hashlib.blake2b(digest_size=HASH_BYTES))
+
+
+def _hash_file(path: StrPath, total: Any) -> str:
+    with open(path, "rb", buffering=0) as file:  # hashlib.file_digest needs Python 3.11
         while block := file.read(_BLOCK):
             total.update(block)
-    return total.hexdigest()
+    return str(total.hexdigest())
 
 
 def sha256_names(names: Iterable[str]) -> str:
@@ -280,7 +281,7 @@ def is_regular_file(path: StrPath) -> bool:
         return False
 
 
-# --- locks ---------------------------------------------------------------------------------------------------------
+# --- locks and interrupts ----------------------------------------------------------------------------------------
 
 
 def lock_file(descriptor: int, path: Path) -> None:
@@ -312,6 +313,32 @@ def lock_folder(folder: Path) -> contextlib.ExitStack:
             held.close()
             raise
     return held
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until the block is over; whatever they were to do, they do then.
+
+    A library stays whole without it, but hours may have gone into what is being written; an exception that is raised
+    where HDF5 calls back is dropped, and with it what was to be written. In other threads than the main one there is
+    nothing to hold back.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Left alone: signals that are ignored, and handlers that Python did not set and could not set again.
+    held = {number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)}
+    for number in held:
+        signal.signal(number, lambda which, _: came.append(which))
+    try:
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+        for which in dict.fromkeys(came):
+            signal.raise_signal(which)
 
 
 # --- attributes ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ names. Settings may be edited by hand if their checksum is taken out; tensors ma
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from hapvr.errors import WeightsError
-from hapvr.storage import crc32_json, sha256_bytes, sha256_file, write_bytes, write_json
+from hapvr.storage import StrPath, crc32_json, sha256_bytes, sha256_file, write_bytes, write_json
 
 VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
@@ -35,7 +34,7 @@ class Part:
     tensors: Mapping[str, Tensor]
 
 
-def save_parts(folder: str | os.PathLike[str], parts: Mapping[str, Part]) -> Path:
+def save_parts(folder: StrPath, parts: Mapping[str, Part]) -> Path:
     """Write the parts into `folder` (made if need be). The config, with the checksum, is put in place last.
 
     A model of the same parts is replaced; one that has others is not, for they would be lost.
@@ -62,7 +61,7 @@ def save_parts(folder: str | os.PathLike[str], parts: Mapping[str, Part]) -> Pat
     return folder
 
 
-def load_parts(folder: str | os.PathLike[str]) -> dict[str, Part]:
+def load_parts(folder: StrPath) -> dict[str, Part]:
     """Read every part of a folder that `save_parts` wrote, after checking format, version and checksum."""
     folder = Path(folder)
     config = _read_config(folder)
@@ -87,12 +86,12 @@ def load_parts(folder: str | os.PathLike[str]) -> dict[str, Part]:
     return {part: Part(settings, tensors[part]) for part, settings in config["parts"].items()}
 
 
-def part_names(folder: str | os.PathLike[str]) -> list[str]:
-    """What a folder holds, told from its description alone."""
+def part_names(folder: StrPath) -> list[str]:
+    """What a folder holds, read from its description alone."""
     return list(_read_config(Path(folder))["parts"])
 
 
-def load_part(folder: str | os.PathLike[str], name: str) -> Part:
+def load_part(folder: StrPath, name: str) -> Part:
     """Read one part of a folder; the error says which parts it has instead."""
     parts = load_parts(folder)
     if name not in parts:
@@ -103,19 +102,16 @@ def load_part(folder: str | os.PathLike[str], name: str) -> Part:
 def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> None:
     """Load tensors into `module`; missing, surplus or misshapen ones are an error that lists them all."""
     expected = module.state_dict()
-    missing = [name for name in expected if name not in tensors]
-    surplus = [name for name in tensors if name not in expected]
-    misshapen = [
-        f"{name} {list(tensors[name].shape)} instead of {list(tensor.shape)}"
-        for name, tensor in expected.items()
-        if name in tensors and tensors[name].shape != tensor.shape
-    ]
-    troubles = [
-        f"{verb} {len(names)} tensors ({_few(names)})"
-        for verb, names in (("lacks", missing), ("has in surplus", surplus), ("misshapes", misshapen))
-        if names
-    ]
-    if troubles:
+    found = {
+        "lacks": [name for name in expected if name not in tensors],
+        "has in surplus": [name for name in tensors if name not in expected],
+        "misshapes": [
+            f"{name} {list(tensors[name].shape)} instead of {list(tensor.shape)}"
+            for name, tensor in expected.items()
+            if name in tensors and tensors[name].shape != tensor.shape
+        ],
+    }
+    if troubles := [f"{verb} {len(names)} tensors ({_few(names)})" for verb, names in found.items() if names]:
         raise WeightsError(
             f"{source} does not fit {type(module).__name__}: it {'; it '.join(troubles)}. "
             "Was it made for another model or another configuration?"

@@ -18,10 +18,9 @@ import torch
 from hapvr.errors import ConfigError, DataError, DecodeError, StorageError
 from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
-from hapvr.interrupts import uninterrupted
 from hapvr.library import AddProgress, Library, adding, engine, run_vectors, store
 from hapvr.library.store import NewVideo, Store
-from hapvr.storage import blake2b_file
+from hapvr.storage import blake2b_file, uninterrupted
 from hapvr.video import frame_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
 from tests.library import toy

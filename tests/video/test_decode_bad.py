@@ -17,7 +17,7 @@ from av.video.reformatter import VideoReformatter
 
 from hapvr.errors import DecodeError, DecodeLimitError, DecodeTimeoutError, NoVideoError
 from hapvr.video import ffmpeg, isolated, limits
-from hapvr.video.decode import decode, probe
+from hapvr.video.decode import decode, decode_chunks, probe
 from hapvr.video.ffmpeg import FFmpegSource
 from hapvr.video.isolated import decode_isolated
 from hapvr.video.limits import DecodeLimits
@@ -74,14 +74,15 @@ def test_probe_takes_every_bad_file(bad: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("name", ["cut_50_fast.mp4", "pipe.mp4", "sound.m4a", "noise.mp4", "huge_12000.png"])
 def test_a_bad_file_is_the_same_in_a_process_of_its_own(bad: dict[str, Path], name: str) -> None:
-    def outcome(function: Any) -> Any:
+    def outcome(function: Any, *settings: Any, **more: Any) -> Any:
         try:
-            frames = function(bad[name], short_side=32, limits=QUICK)
+            (frames,) = function(bad[name], *settings, limits=QUICK, **more)
         except DecodeError as error:
             return type(error), str(error)
         return frames.timestamps.tolist(), frames.warnings, frames.images.tobytes()
 
-    assert outcome(decode_isolated) == outcome(decode)
+    sampling = SamplingConfig(fps=1.0, short_side=32, crop=32)
+    assert outcome(decode_isolated, sampling) == outcome(decode_chunks, fps=1.0, short_side=32)
 
 
 @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may read everything")
@@ -197,8 +198,9 @@ def test_a_process_that_crashes_or_lies_is_a_decode_error(program: str, told: st
 def test_a_process_of_its_own_gives_the_same_frames(tmp_path: Path) -> None:
     pictures = [np.pad(picture, ((40, 40), (0, 0), (0, 0))) for picture in media.moving(40)]
     path = media.write(tmp_path / "a \udcff.mp4", pictures)
-    settings: dict[str, Any] = {"fps": 2.0, "short_side": 60, "at_least": 12, "start_s": 0.1, "end_s": 1.0}
-    here, there = decode(path, **settings), decode_isolated(path, **settings)
+    settings: dict[str, Any] = {"fps": 2.0, "short_side": 60, "at_least": 12}
+    here = decode(path, **settings, start_s=0.1, end_s=1.0)
+    (there,) = decode_isolated(path, SamplingConfig(**settings, crop=48), start_s=0.1, end_s=1.0)
     assert here.crop is not None
     for name in ("duration_s", "fps", "source_size", "crop", "warnings"):
         assert getattr(here, name) == getattr(there, name)
@@ -210,7 +212,7 @@ def test_parts_come_one_by_one_from_a_process_of_its_own(tmp_path: Path) -> None
     path = media.write(tmp_path / "a.mp4", [media.barcode(index) for index in range(400)], rate=25)
     sampling = SamplingConfig(fps=20.0, at_least=0, short_side=48, crop=48)
     asked: list[int] = []
-    parts = isolated.decode_sampled_isolated(path, sampling, start_s=2.0, end_s=15.0, check=lambda: asked.append(1))
+    parts = decode_isolated(path, sampling, start_s=2.0, end_s=15.0, check=lambda: asked.append(1))
     found = list(parts)
     assert [len(part) for part in found] == [128, 128, 4]
     assert len(asked) == 4  # before each part, and before the end
@@ -223,7 +225,7 @@ def test_a_process_that_takes_too_much_memory_is_refused(tmp_path: Path) -> None
     path = media.write(tmp_path / "a.mp4", media.moving(30, (640, 480)))
     sampling = SamplingConfig(fps=30.0, at_least=0, short_side=2000, crop=48)
     with pytest.raises(DecodeLimitError, match="takes more memory than 700 MB"):
-        list(isolated.decode_sampled_isolated(path, sampling, memory_bytes=700 * 2**20))
+        list(decode_isolated(path, sampling, memory_bytes=700 * 2**20))
 
 
 class _WithoutMemory:

@@ -21,7 +21,7 @@ from hapvr.features.folding import fold_batch_norms
 from hapvr.features.regions import MIN_SIDE, input_scale, regions_of_maps
 from hapvr.features.whitening import Whitening
 from hapvr.records import Box, Frames
-from hapvr.storage import sha256_bytes, sha256_tensors
+from hapvr.storage import StrPath, sha256_bytes, sha256_tensors
 from hapvr.video.pictures import crop_centre, enlarged_size
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.threads import map_threads
@@ -117,7 +117,7 @@ class RegionExtractor:
         return Features(self(frames.images), frames.timestamps, frames.low_information)
 
     def describe_file(
-        self, path: str | os.PathLike[str], *, start_s: float | None = None, end_s: float | None = None
+        self, path: StrPath, *, start_s: float | None = None, end_s: float | None = None
     ) -> DescribedVideo:
         """Features of a video file, or of the part of it in [start_s, end_s)."""
         from hapvr.video.decode import decode_sampled

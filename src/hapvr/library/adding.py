@@ -17,12 +17,11 @@ from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import ExtractedVideo, default_workers, extract_stream, make_tasks
-from hapvr.interrupts import uninterrupted
 from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecord, escape_text
 from hapvr.library.scan import Found, is_below, is_gone
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
-from hapvr.storage import HASH_BYTES, file_signature, is_regular_file
+from hapvr.storage import HASH_BYTES, file_signature, is_regular_file, uninterrupted
 from hapvr.video.frame_tasks import FileEnd, FileTask, read_file
 
 ID_DIGITS = 12  # of the content hash

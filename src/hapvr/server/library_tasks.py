@@ -34,7 +34,7 @@ from hapvr.server.access import file_name, hide_path, visible_path, visible_reco
 from hapvr.server.schemas import link_json, video_json
 from hapvr.server.workers import Call, Task, lower_priority, serve
 from hapvr.similarity.comparator import DOWNSAMPLING
-from hapvr.video.isolated import decode_sampled_isolated
+from hapvr.video.isolated import decode_isolated
 from hapvr.video.limits import DecodeLimits
 
 _UPLOAD_CACHE = 256 * 2**20  # bytes of described uploads
@@ -133,7 +133,7 @@ class LibraryTasks:
                 self._uploads.move_to_end(key)
                 return self._uploads[key]
         model, settings = self._library.model, self._settings
-        stream = decode_sampled_isolated(
+        stream = decode_isolated(
             query["upload"],
             model.sampling,
             start_s=start,

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, NoVideoError
 from hapvr.records import Box, Frames, Size, VideoInfo
+from hapvr.storage import StrPath
 from hapvr.video.ffmpeg import FFmpegSource, rotation_of
 from hapvr.video.limits import CHUNK_FRAMES, MAX_FRAMES, Deadline, DecodeLimits
 from hapvr.video.quality import BarFinder, LowInformation, luma_of
@@ -44,7 +45,7 @@ _MISSING_BESIDE_SOUND_S = 1.0  # and this, where the declared duration may be th
 
 
 def decode(
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     fps: float = 1.0,
     short_side: int = 256,
@@ -90,7 +91,7 @@ def decode(
 
 
 def decode_chunks(
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     chunk: int = CHUNK_FRAMES,
     fps: float = 1.0,
@@ -133,7 +134,7 @@ def decode_chunks(
 
 
 def decode_sampled(
-    path: str | os.PathLike[str],
+    path: StrPath,
     sampling: SamplingConfig,
     *,
     start_s: float | None = None,
@@ -145,7 +146,7 @@ def decode_sampled(
 
 
 def decode_at(
-    path: str | os.PathLike[str], times: Sequence[float], sampling: SamplingConfig, *, crop: Box | None = None
+    path: StrPath, times: Sequence[float], sampling: SamplingConfig, *, crop: Box | None = None
 ) -> list[NDArray[np.uint8]]:
     """The pictures [H, W, 3] that `decode_sampled` gave at these times, read again by seeking in the file.
 
@@ -187,7 +188,7 @@ def _options(sampling: SamplingConfig) -> dict[str, Any]:
     return {**chosen, "limits": limits}
 
 
-def probe(path: str | os.PathLike[str], *, limits: DecodeLimits = DecodeLimits()) -> VideoInfo:  # noqa: B008 - frozen
+def probe(path: StrPath, *, limits: DecodeLimits = DecodeLimits()) -> VideoInfo:  # noqa: B008 - frozen
     """What a file declares about its video; decodes one frame, which tells how it is turned.
 
     Raises `DecodeError` as `decode` does.

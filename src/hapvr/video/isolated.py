@@ -18,13 +18,13 @@ import numpy as np
 
 from hapvr import errors
 from hapvr.errors import DecodeError
-from hapvr.records import Box, Frames
+from hapvr.records import Frames
+from hapvr.storage import StrPath
 from hapvr.video.decode import decode_chunks
 from hapvr.video.limits import Deadline, DecodeLimits, limit_memory, memory_error
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.processes import ChildProcess, python_command
 
-_CHUNK = 128  # frames of a part
 _GRACE_S = 1.0  # for the process to give up by itself, which it says better than its death does
 _MAX_HEADER_BYTES = 1 << 20
 _MAX_FRAME_BYTES = 1 << 30
@@ -34,65 +34,35 @@ _FIELDS = ("duration_s", "fps", "source_size", "crop", "warnings")
 
 
 def decode_isolated(
-    path: str | os.PathLike[str],
-    *,
-    fps: float = 1.0,
-    short_side: int = 256,
-    at_least: int = 28,
-    crop_bars: bool | Box = True,
-    start_s: float | None = None,
-    end_s: float | None = None,
-    threads: int = 0,
-    limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
-) -> Frames:
-    """`decode` in a process of its own, which is killed if it hangs beyond `limits.seconds`.
-
-    Arguments, result and errors are those of `decode`; a crash of the decoder is a `DecodeError` as well. Starting the
-    process takes about a quarter of a second.
-    """
-    settings = {"fps": fps, "short_side": short_side, "at_least": at_least, "crop_bars": crop_bars, "threads": threads}
-    command = _command(path, settings, start_s, end_s, limits, chunk=limits.frames)
-    (frames,) = _run(command, os.fspath(path), limits)
-    return frames
-
-
-def decode_sampled_isolated(
-    path: str | os.PathLike[str],
+    path: StrPath,
     sampling: SamplingConfig,
     *,
+    chunk: int = 128,
     start_s: float | None = None,
     end_s: float | None = None,
     limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
     memory_bytes: int | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[Frames]:
-    """The frames of `decode_sampled`, some at a time, decoded in a process of its own.
+    """The frames of `decode_sampled`, some at a time, decoded in another process, which is killed if it hangs.
+
+    A crash of the decoder is a `DecodeError`; the other errors are those of `decode_chunks`. Starting the process takes
+    about a quarter of a second.
 
     Args:
         path: a file.
         sampling: which frames to take.
+        chunk: how many of them are a part.
         start_s, end_s: the part of the video to read.
         limits: what it may cost; `seconds` for each part.
         memory_bytes: that the process may take; then `DecodeLimitError`.
         check: called before each part; may raise.
     """
-    settings = {"fps": sampling.fps, "short_side": sampling.short_side, "at_least": sampling.at_least}
-    command = _command(path, settings, start_s, end_s, limits, chunk=_CHUNK, memory_bytes=memory_bytes)
+    sampled = {"fps": sampling.fps, "short_side": sampling.short_side, "at_least": sampling.at_least}
+    span = {"start_s": start_s, "end_s": end_s}
+    request = {"path": os.fspath(path), "chunk": chunk, "limits": asdict(limits), "memory_bytes": memory_bytes}
+    command = python_command(__name__, json.dumps({**sampled, **span, **request}))
     return _run(command, os.fspath(path), limits, check=check)
-
-
-def _command(
-    path: str | os.PathLike[str],
-    settings: dict[str, Any],
-    start_s: float | None,
-    end_s: float | None,
-    limits: DecodeLimits,
-    *,
-    chunk: int,
-    memory_bytes: int | None = None,
-) -> list[str]:
-    request = {"path": os.fspath(path), "start_s": start_s, "end_s": end_s, "limits": asdict(limits), "chunk": chunk}
-    return python_command(__name__, json.dumps(request | settings | {"memory_bytes": memory_bytes}))
 
 
 def _run(
@@ -183,8 +153,6 @@ def _main(request: dict[str, Any], stream: IO[bytes]) -> None:
     if memory_bytes is not None:
         limit_memory(memory_bytes)
     request["limits"] = DecodeLimits(**request["limits"])
-    if isinstance(request.get("crop_bars"), list):
-        request["crop_bars"] = tuple(request["crop_bars"])
     try:
         for frames in decode_chunks(path, **request):
             write_frames(stream, frames)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from hapvr.errors import ConfigError
+from hapvr.storage import StrPath
 
 # Suffixes of files that lie among videos and are none. Short on purpose: what is not known is tried.
 _NO_VIDEOS = (
@@ -17,7 +18,7 @@ _NO_VIDEOS = (
 )
 
 
-def find_videos(paths: Iterable[str | os.PathLike[str]], *, others: list[Path] | None = None) -> dict[str, Path]:
+def find_videos(paths: Iterable[StrPath], *, others: list[Path] | None = None) -> dict[str, Path]:
     """The files named, and those below the folders named: id -> path. An id is the path below its folder.
 
     In folders, hidden files are skipped, and those whose suffix says that they are no videos: texts, subtitles, sound,

@@ -9,7 +9,10 @@ Neither torch nor a decoder is imported here: a worker loads what it uses, and n
 
 from __future__ import annotations
 
+import mmap
+import os
 import signal
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -18,15 +21,67 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hapvr.errors import HapvrError
 from hapvr.workers.processes import how_ended, spawn_context
-from hapvr.workers.shared_memory import Bytes, SharedMemory, open_shared
 
+Bytes = NDArray[np.uint8]
 Task = tuple[Hashable, Any]  # its key, and what `work` takes
 
 _TASKS_EACH = 2  # of a worker: the one it works on and the next
 _CHECK_S = 1.0  # how often to look for workers that hang
 _GONE = (EOFError, OSError)  # what a pipe raises whose other end is dead
+
+
+class SharedMemory:
+    """Bytes that other processes open by `path` (see `open_shared`); `close` gives them back.
+
+    Not multiprocessing.shared_memory: its /dev/shm is often too small in containers, and overrunning it kills.
+    """
+
+    def __init__(self, size: int, *, pin: bool = False) -> None:
+        if hasattr(os, "memfd_create"):
+            self._descriptor = os.memfd_create("hapvr")
+            self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
+        else:
+            self._descriptor, self.path = tempfile.mkstemp(prefix="hapvr-")
+        os.truncate(self._descriptor, max(1, size))
+        self.data = _map(self._descriptor, size)
+        self._pinned = False
+        if pin:
+            self._pin()
+
+    def _pin(self) -> None:
+        """Let the GPU read this memory itself; where CUDA will not, copies are slower, not wrong."""
+        import torch
+
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        self._pinned = int(runtime.cudaHostRegister(self.data.ctypes.data, self.data.nbytes, 0)) == 0
+        if not self._pinned:
+            with suppress(RuntimeError):  # the next launch would report that refusal as its own failure
+                torch.zeros(1, device="cuda")
+
+    def close(self) -> None:
+        """Give the memory back as soon as nobody looks at it any more."""
+        if self._pinned:
+            import torch
+
+            torch.cuda.cudart().cudaHostUnregister(self.data.ctypes.data)  # type: ignore[no-untyped-call]
+        os.close(self._descriptor)
+        if not self.path.startswith("/proc/"):
+            os.unlink(self.path)
+
+
+def open_shared(path: str, size: int) -> Bytes:
+    """The bytes of another process's `SharedMemory`."""
+    with open(path, "r+b") as file:
+        return _map(file.fileno(), size)
+
+
+def _map(descriptor: int, size: int) -> Bytes:
+    return np.frombuffer(mmap.mmap(descriptor, max(1, size)), np.uint8)[:size]
 
 
 class _ParentGoneError(BaseException):
@@ -215,10 +270,8 @@ class WorkerPool:
     def _start(self, task: Task) -> None:
         """Start a worker with its first task."""
         size = self._blocks * self._block_bytes
-        memory = SharedMemory(size)
+        memory = SharedMemory(size, pin=self._pin)
         self._memories.append(memory)
-        if self._pin:
-            memory.pin()
         context = spawn_context()
         here, there = context.Pipe()
         arguments = (self._work, there, memory.path, size, self._blocks)
