@@ -125,7 +125,7 @@ def make_benchmark(
         workers=default_workers(workers),
         progress=progress,
     )
-    return replace(summary, passed_over=len(set(others)))
+    return replace(summary, skipped=len(set(others)))
 
 
 def _read_groups(file: Path, sources: Mapping[str, Path]) -> list[list[Path]]:

@@ -14,7 +14,7 @@ from PIL import Image
 from hapvr.errors import DecodeError, NoVideoError, StorageError
 from hapvr.synthetic import clip_files as files
 from hapvr.synthetic.clip import Clip
-from hapvr.synthetic.clip_files import read_clip, recompressed, write_clip
+from hapvr.synthetic.clip_files import read_clip, recompress, write_clip
 from hapvr.synthetic.films import draw_scene
 from tests.synthetic.barcodes import barcodes, read
 from tests.video import media
@@ -34,7 +34,7 @@ def test_a_clip_comes_back_from_its_file(fps: float, tmp_path: Path) -> None:
 def test_every_frame_comes_back_at_its_place(tmp_path: Path) -> None:
     write_clip(barcodes(200, fps=12.5), tmp_path / "clip.mp4")
     assert [read(image) for image in read_clip(tmp_path / "clip.mp4").images] == list(range(200))
-    assert [read(image) for image in recompressed(barcodes(60, fps=5), crf=40).images] == list(range(60))
+    assert [read(image) for image in recompress(barcodes(60, fps=5), crf=40).images] == list(range(60))
 
 
 def test_the_same_clip_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -50,12 +50,12 @@ def test_odd_sides_gain_a_pixel_in_the_file_and_none_in_memory(tmp_path: Path) -
     clip = draw_scene(0, seconds=1, fps=5, size=(31, 45))
     write_clip(clip, tmp_path / "clip.mp4")
     assert read_clip(tmp_path / "clip.mp4").size == (32, 46)
-    assert recompressed(clip, crf=30).size == (31, 45)
+    assert recompress(clip, crf=30).size == (31, 45)
 
 
 def test_higher_crf_is_a_worse_picture() -> None:
     clip = draw_scene(5, seconds=1, fps=5, size=(72, 96))
-    good, bad = (np.abs(recompressed(clip, crf=crf).images.astype(int) - clip.images).mean() for crf in (20, 44))
+    good, bad = (np.abs(recompress(clip, crf=crf).images.astype(int) - clip.images).mean() for crf in (20, 44))
     assert bad > 2 * good
 
 
@@ -137,8 +137,8 @@ def test_an_error_on_the_way_keeps_the_frames_before_it(tmp_path: Path, monkeypa
         return shown(FailsAfter(arguments[0], frames), *arguments[1:])  # type: ignore[arg-type]
 
     write_clip(barcodes(20, fps=5), tmp_path / "clip.mp4")
-    shown, frames = files._shown, 8
-    monkeypatch.setattr(files, "_shown", break_off)
+    shown, frames = files._time_frames, 8
+    monkeypatch.setattr(files, "_time_frames", break_off)
     assert [read(image) for image in read_clip(tmp_path / "clip.mp4").images] == list(range(8))
     frames = 0
     with pytest.raises(DecodeError, match="cannot read"):

@@ -92,7 +92,7 @@ def make_benchmark(
         )
     typer.echo(json.dumps(summary.to_json()) if as_json else str(summary))
     if not as_json:
-        _print_passed_over(summary.passed_over)
+        _print_passed_over(summary.skipped)
     raise typer.Exit(1 if summary.failed else 0)
 
 

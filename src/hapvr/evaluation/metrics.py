@@ -211,15 +211,9 @@ def _as_float32(scores: _Scores) -> npt.NDArray[np.float32] | None:
 
 def _one_query(scores: Queries, relevant: Queries, ids: Queries | None) -> tuple[_Scores, _Bools]:
     """Scores and relevance of one query as checked [1, N] arrays in the order of the ids."""
-    numbers, labels = check_scores(scores), _labels(relevant, "relevant")
-    if numbers.ndim != 1:
-        raise ShapeError(
-            f"scores must be [N], those of one query, got {list(numbers.shape)}. For several queries use "
-            "mean_average_precision or micro_average_precision."
-        )
-    _check_shapes(numbers, labels, "scores and relevant")
-    if ids is not None and (order := _order(ids, len(numbers), "ids")) is not None:
-        numbers, labels = numbers[order], labels[order]
+    expected = "[N], those of one query"
+    instead = "For several queries use mean_average_precision or micro_average_precision."
+    numbers, labels = _check_arrays(scores, relevant, ids, 1, expected, instead)
     return numbers[None], labels[None]
 
 
@@ -229,17 +223,31 @@ def _blocks(
     """Several queries as checked [Q, N] arrays in the order of the ids: blocks of an array, or one of each list's."""
     if isinstance(scores, (list, tuple)):
         return list(_each(scores, relevant, ids))
-    numbers, labels = check_scores(scores), _labels(relevant, "relevant")
-    if numbers.ndim != 2:
-        raise ShapeError(
-            f"scores must be [Q, N] or a list of one array per query, got {list(numbers.shape)}. For one query use "
-            "average_precision."
-        )
-    _check_shapes(numbers, labels, "scores and relevant")
-    if ids is not None and (order := _order(ids, numbers.shape[1], "ids")) is not None:
-        numbers, labels = numbers[:, order], labels[:, order]
+    expected = "[Q, N] or a list of one array per query"
+    numbers, labels = _check_arrays(scores, relevant, ids, 2, expected, "For one query use average_precision.")
     step = len(numbers) if block is None else max(1, block // numbers.shape[1])
     return [(numbers[at : at + step], labels[at : at + step]) for at in range(0, len(numbers), step)]
+
+
+def _check_arrays(
+    scores: Any, relevant: Any, ids: Any, ndim: int, expected: str, instead: str
+) -> tuple[_Scores, _Bools]:
+    """Scores and relevance as arrays of `ndim` dimensions, targets in the order of their ids."""
+    numbers, labels = check_scores(scores), _to_numpy(relevant, "relevant")
+    if labels.dtype != np.bool_:
+        if not np.issubdtype(labels.dtype, np.number) or not bool(np.all((labels == 0) | (labels == 1))):
+            raise DataError(
+                f"relevant must be bool, or numbers that are all 0 or 1; got other values of {labels.dtype}."
+            )
+        labels = labels.astype(np.bool_)
+    if numbers.ndim != ndim:
+        raise ShapeError(f"scores must be {expected}, got {list(numbers.shape)}. {instead}")
+    if numbers.shape != labels.shape:
+        shapes = f"{list(numbers.shape)} and {list(labels.shape)}"
+        raise ShapeError(f"scores and relevant must have one shape, got {shapes}.")
+    if ids is not None and (order := _order(ids, numbers.shape[-1])) is not None:
+        numbers, labels = numbers[..., order], labels[..., order]
+    return numbers, labels
 
 
 def _each(scores: Sequence[Any], relevant: Any, ids: Any) -> Iterator[tuple[_Scores, _Bools]]:
@@ -312,41 +320,27 @@ def check_ranking(scores: Array, relevant: Array) -> tuple[_Scores, _Bools]:
     return numbers[0], labels[0]
 
 
-def check_scores(value: Any, name: str = "scores") -> _Scores:
+def check_scores(value: Any) -> _Scores:
     """Scores as an array of float32 or float64; `ShapeError` or `DataError` if they are no numbers, or NaN."""
-    array = _to_numpy(value, name)
+    array = _to_numpy(value, "scores")
     if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
-        raise ShapeError(f"{name} must be numbers, got {array.dtype}.")
+        raise ShapeError(f"scores must be numbers, got {array.dtype}.")
     if array.size == 0:
-        raise DataError(f"{name} is empty, of shape {list(array.shape)}: there is nothing to rank.")
+        raise DataError(f"scores is empty, of shape {list(array.shape)}: there is nothing to rank.")
     array = array.astype(np.float32 if array.dtype in (np.float16, np.float32) else np.float64, copy=False)
     if bad := int(np.count_nonzero(np.isnan(array))):
-        raise DataError(f"{name} holds {bad} NaN of {array.size} values, which have no rank. Find what made them.")
+        raise DataError(f"scores holds {bad} NaN of {array.size} values, which have no rank. Find what made them.")
     return array
 
 
-def _labels(value: Any, name: str) -> _Bools:
-    array = _to_numpy(value, name)
-    if array.dtype == np.bool_:
-        return array
-    if not np.issubdtype(array.dtype, np.number) or not bool(np.all((array == 0) | (array == 1))):
-        raise DataError(f"{name} must be bool, or numbers that are all 0 or 1; got other values of {array.dtype}.")
-    return array.astype(np.bool_)
-
-
-def _order(ids: Any, targets: int, name: str) -> _Ints | None:
+def _order(ids: Any, targets: int) -> _Ints | None:
     """The order that sorts the ids, or None if they are sorted."""
-    array = _to_numpy(ids, name)
+    array = _to_numpy(ids, "ids")
     if array.shape != (targets,):
-        raise ShapeError(f"{name} must be {targets}, one per target, got shape {list(array.shape)}.")
+        raise ShapeError(f"ids must be {targets}, one per target, got shape {list(array.shape)}.")
     order = np.argsort(array, kind="stable")
     array = array[order]
     same = np.flatnonzero(array[1:] == array[:-1])
     if len(same):
-        raise DataError(f"{name} holds {array[same[0]]!r} more than once: a ranking holds each target once.")
+        raise DataError(f"ids holds {array[same[0]]!r} more than once: a ranking holds each target once.")
     return None if np.array_equal(order, np.arange(targets)) else order
-
-
-def _check_shapes(scores: _Scores, relevant: _Bools, names: str) -> None:
-    if scores.shape != relevant.shape:
-        raise ShapeError(f"{names} must have one shape, got {list(scores.shape)} and {list(relevant.shape)}.")

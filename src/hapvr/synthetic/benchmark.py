@@ -30,7 +30,16 @@ import numpy as np
 
 from hapvr.errors import ConfigError, DataError, DecodeError, HapvrError, StorageError
 from hapvr.storage import replace_file, write_json
-from hapvr.synthetic.benchmark_plan import KINDS, SAME_EVENT, Job, Query, checked_kinds, plan, positives_of, unique_ids
+from hapvr.synthetic.benchmark_plan import (
+    KINDS,
+    SAME_EVENT,
+    Job,
+    Query,
+    check_kinds,
+    choose_ids,
+    group_positives,
+    plan_queries,
+)
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import read_clip, write_clip
 from hapvr.synthetic.edits import find_edit
@@ -61,13 +70,13 @@ class BenchmarkSummary:
     database: int
     kinds: dict[str, int]  # queries of each kind
     failed: tuple[Failure, ...]
-    passed_over: int = 0  # files beside the videos that are none by their names
+    skipped: int = 0  # files beside the videos that are none by their names
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr make-benchmark --json` prints."""
         failed = [{"path": failure.file, "error": failure.reason} for failure in self.failed]
         return {"folder": str(self.folder), "queries": self.queries, "database": self.database, "failed": failed,
-                "passed_over": self.passed_over}  # fmt: skip
+                "passed_over": self.skipped}  # fmt: skip
 
     def __str__(self) -> str:
         text = f"{self.folder}: {self.queries} queries ({self.made} made now), {self.database} database videos"
@@ -109,26 +118,26 @@ def make_benchmark(
         workers: processes. Above 1, a script that calls this needs its `if __name__ == "__main__":`.
         progress: called with the number of queries finished so far, and of all.
     """
-    chosen = checked_kinds(KINDS if kinds is None else tuple(kinds))
-    for name, value, least in (("queries_per_video", queries_per_video, 1), ("workers", workers, 1), ("seed", seed, 0)):
-        if value < least:
-            raise ConfigError(f"{name} must be at least {least}, got {value}.")
+    chosen = check_kinds(KINDS if kinds is None else tuple(kinds))
+    for name, value, low in (("queries_per_video", queries_per_video, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        if value < low:
+            raise ConfigError(f"{name} must be at least {low}, got {value}.")
     require_apart(out, files=[*videos, *distractors, *hosts])
-    _require_own(out)
+    _require_benchmark(out)
     failed: list[Failure] = []
     names: dict[Path, Path] = {}
-    originals = _once(videos, names)
-    sources = dict(_readable(originals, failed))
-    fillers = dict(_readable((path for path in _once(distractors, names) if path not in originals), failed))
-    guests = [path for path, _ in _readable(_once(hosts, names), failed)]
+    originals = _name_once(videos, names)
+    sources = dict(_probe_videos(originals, failed))
+    fillers = dict(_probe_videos((path for path in _name_once(distractors, names) if path not in originals), failed))
+    guests = [path for path, _ in _probe_videos(_name_once(hosts, names), failed)]
     for path in guests:
         if path in sources or path in fillers:
             raise ConfigError(f"'{path}' is a host and in the database: its queries would have matches no one notes.")
     if not sources:
         raise DataError(f"none of the {len(videos)} videos can be read" + (f": {failed[0].reason}" if failed else "."))
-    ids = unique_ids([*sources, *fillers])
-    groups = positives_of([_once(group, names) for group in duplicates], ids)
-    jobs = plan(
+    ids = choose_ids([*sources, *fillers])
+    groups = group_positives([_name_once(group, names) for group in duplicates], ids)
+    jobs = plan_queries(
         sources, ids, kinds=chosen, queries_per_video=queries_per_video, hosts=guests, grouped=groups, seed=seed
     )
 
@@ -136,9 +145,17 @@ def make_benchmark(
         (out / folder).mkdir(parents=True, exist_ok=True)
     (out / "ground_truth.json").unlink(missing_ok=True)
     apart = {job.source for job in jobs if job.queries[0].kind == SAME_EVENT}
-    database = dict(_linked((path for path in ids if path not in apart), out, ids, failed))
+    database = dict(_fill_database((path for path in ids if path not in apart), out, ids, failed))
     jobs = [job for job in jobs if job.source in apart or job.target_id in database]
-    done = _carried_out(jobs, out, workers, failed, progress)
+    done: list[_Done] = []
+    finished, total = 0, sum(len(job.queries) for job in jobs)
+    for job, (queries, reason) in _run_jobs(jobs, out, workers):
+        done += queries
+        if reason:
+            failed.append(Failure(str(job.source), reason))
+        finished += len(job.queries)
+        if progress is not None:
+            progress(finished, total)
     if not done:
         raise DataError(
             f"no query could be made of {len(sources)} videos" + (f": {failed[0].reason}" if failed else ".")
@@ -165,21 +182,21 @@ def require_apart(out: Path, *, folders: Iterable[Path] = (), files: Iterable[Pa
     It may lie in none of the folders, hold none of them and be none of them, and it may hold none of the files. Links
     count as where they lie and as where they lead.
     """
-    own = _places(out)
+    own = _find_places(out)
     for folder in folders:
-        if any(a.is_relative_to(b) or b.is_relative_to(a) for a in own for b in _places(folder)):
+        if any(a.is_relative_to(b) or b.is_relative_to(a) for a in own for b in _find_places(folder)):
             raise ConfigError(
                 f"the benchmark folder '{out}' and the folder of videos '{folder}' overlap: copies would lie among the "
                 "originals. Give a benchmark folder outside it."
             )
     for file in files:
-        if any(a.is_relative_to(b) for a in _places(file) for b in own):
+        if any(a.is_relative_to(b) for a in _find_places(file) for b in own):
             raise ConfigError(
                 f"'{file}' lies in the benchmark folder '{out}', which is for what is made. Give another folder."
             )
 
 
-def _places(path: Path) -> set[Path]:
+def _find_places(path: Path) -> set[Path]:
     path = Path(path)
     try:
         return {Path(os.path.abspath(path)), path.resolve()}
@@ -187,8 +204,8 @@ def _places(path: Path) -> set[Path]:
         return {Path(os.path.abspath(path))}
 
 
-def _require_own(out: Path) -> None:
-    """Refuse a folder that holds what is no benchmark: nothing of it would be told from what is made."""
+def _require_benchmark(out: Path) -> None:
+    """Refuse a folder that holds something else: its files could not be told from those that are made."""
     if not os.path.lexists(out):
         return
     try:
@@ -197,13 +214,13 @@ def _require_own(out: Path) -> None:
         raise ConfigError(f"'{out}' cannot be used as a folder: {error.strerror or error}.") from error
     truth = out / "ground_truth.json"
     if os.path.lexists(truth):
-        if not _is_own(truth):
+        if not _is_ground_truth(truth):
             raise ConfigError(f"'{truth}' was not written by make-benchmark and would be lost. Give another folder.")
     elif filled and not (out / ".made").is_dir():
         raise ConfigError(f"'{out}' holds files and is no benchmark. Give a new or an empty folder.")
 
 
-def _is_own(truth: Path) -> bool:
+def _is_ground_truth(truth: Path) -> bool:
     try:
         content = json.loads(truth.read_text(encoding="utf-8"))
         return content.keys() == {"queries", "database"} and all(
@@ -227,41 +244,26 @@ class _Done:
     rest: str  # of same-event: the database file with the other part
     made: bool
 
-    @property
-    def file(self) -> str:
-        """The query's file, relative to the folder."""
-        return f"queries/{self.id}.mp4"
-
     def truth(self, ids: dict[Path, str], groups: dict[Path, tuple[str, ...]]) -> dict[str, Any]:
         """The query as ground_truth.json has it."""
         target = ids[self.source]
         segments = [[q_start, q_end, target, t_start, t_end] for q_start, q_end, t_start, t_end in self.segments]
         positives = list(groups.get(self.source, (target,)))
-        return {"file": self.file, "kind": self.kind, "positives": positives, "segments": segments}
+        return {"file": _name_file(self.id), "kind": self.kind, "positives": positives, "segments": segments}
 
 
-def _carried_out(
-    jobs: list[Job], out: Path, workers: int, failed: list[Failure], progress: Callable[[int, int], None] | None
-) -> list[_Done]:
-    total, finished = sum(len(job.queries) for job in jobs), 0
-    done: list[_Done] = []
-    for job, (made, reason) in _results(jobs, out, workers):
-        done += made
-        if reason:
-            failed.append(Failure(str(job.source), reason))
-        finished += len(job.queries)
-        if progress is not None:
-            progress(finished, total)
-    return done
+def _name_file(query: str) -> str:
+    """The file of a query, relative to the folder."""
+    return f"queries/{query}.mp4"
 
 
-def _results(jobs: list[Job], out: Path, workers: int) -> Iterator[tuple[Job, tuple[list[_Done], str]]]:
+def _run_jobs(jobs: list[Job], out: Path, workers: int) -> Iterator[tuple[Job, tuple[list[_Done], str]]]:
     if workers == 1 or len(jobs) < 2:
         for job in jobs:
             yield job, _make_queries(job, out)
         return
     count = min(workers, len(jobs))
-    with ProcessPoolExecutor(count, mp_context=spawn_context(), initializer=_heed_interrupts) as pool:
+    with ProcessPoolExecutor(count, mp_context=spawn_context(), initializer=_note_interrupts) as pool:
         running = {pool.submit(_make_queries, job, out): job for job in jobs}
         try:
             for future in as_completed(running):
@@ -273,7 +275,7 @@ def _results(jobs: list[Job], out: Path, workers: int) -> Iterator[tuple[Job, tu
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _heed_interrupts() -> None:
+def _note_interrupts() -> None:
     signal.signal(signal.SIGINT, _interrupt)
 
 
@@ -290,11 +292,11 @@ def _make_queries(job: Job, out: Path) -> tuple[list[_Done], str]:
     clip = host = None
     try:
         for query in job.queries:
-            finished = _finished(job, query, out)
+            finished = _find_finished(job, query, out)
             if finished is None:
                 clip = _read(job.source) if clip is None else clip
                 host = _read(job.host) if host is None and job.host is not None else host
-                finished = _make(job, query, clip, host, out)
+                finished = _make_query(job, query, clip, host, out)
             done.append(finished)
     except (HapvrError, OSError) as error:
         return done, str(error)
@@ -305,31 +307,31 @@ def _read(path: Path) -> Clip:
     return read_clip(path, max_seconds=_MAX_SECONDS, max_fps=_MAX_FPS, max_short_side=_MAX_SHORT_SIDE)
 
 
-def _make(job: Job, query: Query, clip: Clip, host: Clip | None, out: Path) -> _Done:
+def _make_query(job: Job, query: Query, clip: Clip, host: Clip | None, out: Path) -> _Done:
     rng = np.random.default_rng([job.seed, zlib.crc32(query.id.encode())])
-    target, segments, rest = out / "queries" / f"{query.id}.mp4", [], ""
+    file, segments, rest = _name_file(query.id), [], ""
     if query.kind == SAME_EVENT:
         ends = [clip.images[: max(1, int(0.42 * len(clip)))], clip.images[-max(1, int(0.42 * len(clip))) :]]
         if rng.random() < 0.5:
             ends.reverse()
         rest = f"database/{job.target_id}.mp4"
-        write_clip(Clip(ends[0], clip.fps), target)
+        write_clip(Clip(ends[0], clip.fps), out / file)
         write_clip(Clip(ends[1], clip.fps), out / rest)
     else:
         edited = find_edit(query.kind).apply(clip, rng, host=host)
         segments = [[round(second, 4) for second in part.interval()] for part in edited.segments]
-        write_clip(edited.clip, target)
-    sizes = {file: (out / file).stat().st_size for file in (f"queries/{query.id}.mp4", rest) if file}
-    note = {"recipe": _recipe(job, query), "sizes": sizes, "segments": segments, "rest": rest}
+        write_clip(edited.clip, out / file)
+    sizes = {file: (out / file).stat().st_size for file in (file, rest) if file}
+    note = {"recipe": _describe_recipe(job, query), "sizes": sizes, "segments": segments, "rest": rest}
     write_json(out / ".made" / f"{query.id}.json", note)
     return _Done(query.id, query.kind, job.source, segments, rest, made=True)
 
 
-def _finished(job: Job, query: Query, out: Path) -> _Done | None:
+def _find_finished(job: Job, query: Query, out: Path) -> _Done | None:
     """The query if an earlier call made it from the same things, whole."""
     try:
         note = json.loads((out / ".made" / f"{query.id}.json").read_text())
-        same = note["recipe"] == _recipe(job, query)
+        same = note["recipe"] == _describe_recipe(job, query)
         whole = all((out / file).stat().st_size == size for file, size in note["sizes"].items())
         done = _Done(query.id, query.kind, job.source, note["segments"], note["rest"], made=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -337,7 +339,7 @@ def _finished(job: Job, query: Query, out: Path) -> _Done | None:
     return done if same and whole else None
 
 
-def _recipe(job: Job, query: Query) -> dict[str, Any]:
+def _describe_recipe(job: Job, query: Query) -> dict[str, Any]:
     """What decides how a query looks."""
     files = {}
     for name, path in (("source", job.source), ("host", job.host)):
@@ -345,12 +347,12 @@ def _recipe(job: Job, query: Query) -> dict[str, Any]:
     return {"version": _RECIPE, "seed": job.seed, **asdict(query), **files}
 
 
-def _once(paths: Iterable[Path], names: dict[Path, Path]) -> list[Path]:
+def _name_once(paths: Iterable[Path], names: dict[Path, Path]) -> list[Path]:
     """Each file once, by the name it was first given; `names` remembers them from call to call."""
     return list(dict.fromkeys(names.setdefault(Path(path).resolve(), Path(path).absolute()) for path in paths))
 
 
-def _readable(paths: Iterable[Path], failed: list[Failure]) -> Iterator[tuple[Path, float]]:
+def _probe_videos(paths: Iterable[Path], failed: list[Failure]) -> Iterator[tuple[Path, float]]:
     for path in paths:
         try:
             yield path, probe(path).duration_s or 0.0
@@ -358,7 +360,9 @@ def _readable(paths: Iterable[Path], failed: list[Failure]) -> Iterator[tuple[Pa
             failed.append(Failure(str(path), str(error)))
 
 
-def _linked(paths: Iterable[Path], out: Path, ids: dict[Path, str], failed: list[Failure]) -> Iterator[tuple[str, str]]:
+def _fill_database(
+    paths: Iterable[Path], out: Path, ids: dict[Path, str], failed: list[Failure]
+) -> Iterator[tuple[str, str]]:
     """Put files into the database; yields their ids and their names there."""
     for path in paths:
         file = f"database/{ids[path]}{path.suffix}"

@@ -16,7 +16,7 @@ from hapvr.synthetic.edits import EDITS, find_edit
 SAME_EVENT = "same-event"
 """Query and target are disjoint parts of one video: relevant, without a segment in common."""
 KINDS = (*EDITS, SAME_EVENT)
-"""The kinds of query that `make_benchmark` makes if it is not told which."""
+"""The kinds of query that `make_benchmark` makes by default."""
 
 _SAME_EVENT_S = 8.0  # the shortest video whose two ends are different footage
 
@@ -40,7 +40,7 @@ class Job:
     seed: int
 
 
-def plan(
+def plan_queries(
     sources: dict[Path, float],
     ids: dict[Path, str],
     *,
@@ -50,7 +50,7 @@ def plan(
     grouped: Container[Path],
     seed: int,
 ) -> list[Job]:
-    """Which queries each video gives: of the kinds that were given least so far, by lot where equal.
+    """Which queries each video gives: of the kinds that have the fewest so far, drawn at random among equals.
 
     sources: the videos with their length in seconds; grouped: those that have duplicates among them. A video chosen for
     "same-event" gives only that.
@@ -66,8 +66,8 @@ def plan(
     given = Counter[str]()
     jobs = []
     for path in sources:
-        lots = dict(zip(edits, rng.random(len(edits)).tolist(), strict=True))
-        order = sorted(edits, key=lambda kind: (given[kind], lots[kind]))
+        draws = dict(zip(edits, rng.random(len(edits)).tolist(), strict=True))
+        order = sorted(edits, key=lambda kind: (given[kind], draws[kind]))
         host = hosts[int(rng.integers(len(hosts)))] if hosts else None
         if path in apart:
             names = [SAME_EVENT]
@@ -84,7 +84,7 @@ def plan(
     return jobs
 
 
-def checked_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
+def check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
     """Each kind once; `ConfigError` with a suggestion if one does not exist."""
     if not kinds:
         raise ConfigError(f"kinds is empty; {suggest('', list(KINDS))}")
@@ -96,10 +96,10 @@ def checked_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kinds))
 
 
-def unique_ids(paths: Sequence[Path]) -> dict[Path, str]:
+def choose_ids(paths: Sequence[Path]) -> dict[Path, str]:
     """The stem of each file; from the second of a stem on with a number.
 
-    >>> list(unique_ids([Path("a/x.mp4"), Path("b/x.mp4"), Path("y.gif")]).values())
+    >>> list(choose_ids([Path("a/x.mp4"), Path("b/x.mp4"), Path("y.gif")]).values())
     ['x', 'x-2', 'y']
     """
     ids: dict[Path, str] = {}
@@ -114,8 +114,8 @@ def unique_ids(paths: Sequence[Path]) -> dict[Path, str]:
     return ids
 
 
-def positives_of(duplicates: Sequence[Sequence[Path]], ids: dict[Path, str]) -> dict[Path, tuple[str, ...]]:
-    """For each file of a group of duplicates the ids of the group. Files without an id are left out."""
+def group_positives(duplicates: Sequence[Sequence[Path]], ids: dict[Path, str]) -> dict[Path, tuple[str, ...]]:
+    """The ids of the group of each file that has duplicates. Files without an id are left out."""
     groups: dict[Path, tuple[str, ...]] = {}
     for group in duplicates:
         members = [path for path in group if path in ids]

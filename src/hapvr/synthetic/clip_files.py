@@ -18,8 +18,8 @@ from hapvr.errors import DecodeError, NoVideoError
 from hapvr.storage import replace_file
 from hapvr.synthetic.clip import Clip, Images
 
-_USUAL_RATE = Fraction(25)  # where a file does not say how fast its frames follow each other
-_FASTEST = 120.0  # frames a second; files with ill time stamps name rates in the thousands
+_DEFAULT_RATE = Fraction(25)  # where a file does not say how fast its frames follow each other
+_MAX_FPS = 120.0  # frames a second; files with ill time stamps name rates in the thousands
 
 
 def read_clip(
@@ -56,7 +56,7 @@ def write_clip(clip: Clip, path: str | Path, *, crf: int = 20) -> None:
         _write(clip, file, crf)
 
 
-def recompressed(clip: Clip, *, crf: int) -> Clip:
+def recompress(clip: Clip, *, crf: int) -> Clip:
     """What is left of a clip after it was encoded and decoded: as many frames, of the same size."""
     file = io.BytesIO()
     _write(clip, file, crf)
@@ -74,28 +74,28 @@ def _read(
         raise NoVideoError(f"'{name}' has no video stream.")
     stream = container.streams.video[0]
     stream.thread_type = "AUTO"
-    rate = float(stream.average_rate or stream.guessed_rate or _USUAL_RATE)
-    fps = min(rate, _FASTEST if max_fps is None else max_fps)
+    rate = float(stream.average_rate or stream.guessed_rate or _DEFAULT_RATE)
+    fps = min(rate, _MAX_FPS if max_fps is None else max_fps)
     longest = float("inf") if max_seconds is None else max(1, round(max_seconds * fps))
     images: list[Images] = []
     size = None  # some files change theirs on the way: the first one holds
-    for frame, end_s in _shown(container, stream, rate):
-        size = size or _scaled(frame, max_short_side)
+    for frame, end_s in _time_frames(container, stream, rate):
+        size = size or _choose_size(frame, max_short_side)
         image = None
         # A frame is taken for every tick of the clip whose middle it is shown at; most often that is one.
         while (len(images) + 0.5) / fps < end_s and len(images) < longest:
-            image = _upright(frame, size) if image is None else image
+            image = _turn_upright(frame, size) if image is None else image
             images.append(image)
         if len(images) >= longest:
             break
     if size is not None and not images:
-        images.append(_upright(frame, size))  # shorter than half a tick, as a still picture may be
+        images.append(_turn_upright(frame, size))  # shorter than half a tick, as a still picture may be
     if not images:
         raise NoVideoError(f"no frame of '{name}' can be decoded.")
     return Clip(np.stack(images), fps)
 
 
-def _shown(container: InputContainer, stream: VideoStream, rate: float) -> Iterator[tuple[av.VideoFrame, float]]:
+def _time_frames(container: InputContainer, stream: VideoStream, rate: float) -> Iterator[tuple[av.VideoFrame, float]]:
     """Each frame with the time until which it is shown, in seconds since the first one."""
     last, start, begin_s = None, 0.0, 0.0
     try:
@@ -114,13 +114,13 @@ def _shown(container: InputContainer, stream: VideoStream, rate: float) -> Itera
         yield last, begin_s + 1 / rate
 
 
-def _scaled(frame: av.VideoFrame, max_short_side: int | None) -> tuple[int, int]:
+def _choose_size(frame: av.VideoFrame, max_short_side: int | None) -> tuple[int, int]:
     short = min(frame.width, frame.height)
     scale = 1.0 if max_short_side is None else min(1.0, max_short_side / short)
     return max(1, round(frame.width * scale)), max(1, round(frame.height * scale))
 
 
-def _upright(frame: av.VideoFrame, size: tuple[int, int]) -> Images:
+def _turn_upright(frame: av.VideoFrame, size: tuple[int, int]) -> Images:
     image = np.asarray(frame.to_ndarray(format="rgb24", width=size[0], height=size[1]), np.uint8)
     return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))
 

@@ -21,16 +21,16 @@ from numpy.random import Generator
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError
 from hapvr.synthetic import edit_pixels as pixels
-from hapvr.synthetic import edit_steps as steps
+from hapvr.synthetic import edit_sprites as sprites
 from hapvr.synthetic.clip import Clip, Images
-from hapvr.synthetic.clip_files import recompressed
+from hapvr.synthetic.clip_files import recompress
 from hapvr.synthetic.edit_sprites import pick
 from hapvr.synthetic.film_numbers import between
 from hapvr.synthetic.films import draw_scene
 from hapvr.synthetic.time_map import Segment, TimeMap
 
 _DRAWS = 50
-_FEWEST_FRAMES = 8  # a trimmed copy keeps as many, if the clip has them
+_MIN_FRAMES = 8  # a trimmed copy keeps as many, if the clip has them
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,12 @@ class Edited:
 
 # (clip, rng, host) -> Edited. The host is another video, for edits that mix two; None: one is drawn.
 Step = Callable[[Clip, Generator, Clip | None], Edited]
+PictureStep = Callable[[Images, Generator], Images]  # uint8 [T, H, W, 3] -> [T, H', W', 3]
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A named way to edit; its settings are drawn anew from the generator at each use."""
+    """A named way to edit; its settings are drawn from the generator at each use."""
 
     name: str
     summary: str
@@ -87,34 +88,34 @@ def find_edit(name: str) -> Edit:
     for part in parts:
         if part not in EDITS:
             raise ConfigError(f"there is no edit '{part}'; {suggest(part, list(EDITS))}")
-    return Edit(name, ", then ".join(EDITS[part].summary for part in parts), _chained(parts))
+    return Edit(name, ", then ".join(EDITS[part].summary for part in parts), _chain(parts))
 
 
-def _chained(names: list[str]) -> Step:
+def _chain(names: list[str]) -> Step:
+    """Edits one after the other. Each is drawn again until a second, or half of what there was, is left to find.
+
+    A trim may otherwise hit only what an insert has put around the original.
+    """
+
     def step(clip: Clip, rng: Generator, host: Clip | None) -> Edited:
-        edited = Edited(clip, TimeMap.identity(clip.seconds))
+        time = TimeMap.identity(clip.seconds)
         for name in names:
-            edited = _next_of_chain(EDITS[name], edited, rng, host)
-        return edited
+            for _ in range(_DRAWS):
+                made = EDITS[name].apply(clip, rng, host=host)
+                after = made.time.after(time)
+                if after.shown_s >= min(1.0, time.shown_s / 2):
+                    break
+            else:
+                raise DataError(f"'{name}' left nothing of the original, {_DRAWS} times. Put it earlier in the chain.")
+            clip, time = made.clip, after
+        return Edited(clip, time)
 
     return step
 
 
-def _next_of_chain(edit: Edit, edited: Edited, rng: Generator, host: Clip | None) -> Edited:
-    """Edit a copy once more; drawn again until a second, or half of what there was, is left to find.
-
-    A trim may otherwise hit only what an insert has put around the original.
-    """
-    for _ in range(_DRAWS):
-        made = edit.apply(edited.clip, rng, host=host)
-        time = made.time.after(edited.time)
-        shown, before = (sum(part.q_end - part.q_start for part in each.segments) for each in (time, edited.time))
-        if shown >= min(1.0, before / 2):
-            return Edited(made.clip, time)
-    raise DataError(f"'{edit.name}' left nothing of the original, {_DRAWS} times. Put it earlier in the chain.")
-
-
 def _edit(name: str, summary: str) -> Callable[[Step], Step]:
+    """Enter a step into `EDITS`."""
+
     def register(step: Step) -> Step:
         EDITS[name] = Edit(name, summary, step)
         return step
@@ -122,46 +123,181 @@ def _edit(name: str, summary: str) -> Callable[[Step], Step]:
     return register
 
 
-# name: (what it does to a video, how). These leave the number and the rate of the frames alone.
-_OF_THE_PICTURE: dict[str, tuple[str, Callable[[Images, Generator], Images]]] = {
-    "downscale": ("made smaller", steps.downscale),
-    "blur": ("out of focus or smeared by motion", steps.blur),
-    "noise": ("noisy", steps.noise),
-    "colour": ("brightness, contrast, gamma, saturation and hue changed", steps.colour),
-    "greyscale": ("without colour", steps.greyscale),
-    "crop": ("a part of the picture", steps.crop),
-    "flip": ("mirrored left to right", steps.flip),
-    "rotate": ("tilted by a few degrees", steps.rotate),
-    "rotate-90": ("on its side", steps.rotate_90),
-    "perspective": ("seen from aside", steps.perspective),
-    "camcorder": ("filmed from a screen: askew, shaking, striped, flickering, soft and noisy", steps.camcorder),
-    "letterbox": ("between bars, black, coloured or blurred, in another format", steps.letterbox),
-    "caption": ("with words over it", steps.caption),
-    "emoji": ("with emoji over it, some of them moving", steps.emoji),
-    "logo": ("with a logo in a corner", steps.logo),
-}
+def _picture_edit(name: str, summary: str) -> Callable[[PictureStep], PictureStep]:
+    """Enter into `EDITS` a step that leaves the number and the rate of the frames alone."""
+
+    def register(change: PictureStep) -> PictureStep:
+        def step(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
+            return Edited(Clip(change(clip.images, rng), clip.fps), TimeMap.identity(clip.seconds))
+
+        EDITS[name] = Edit(name, summary, step)
+        return change
+
+    return register
 
 
-def _of_the_picture(change: Callable[[Images, Generator], Images]) -> Step:
-    def step(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
-        return Edited(Clip(change(clip.images, rng), clip.fps), TimeMap.identity(clip.seconds))
-
-    return step
+# --- quality --------------------------------------------------------------------------------------------------------
 
 
-for _name, (_summary, _change) in _OF_THE_PICTURE.items():
-    EDITS[_name] = Edit(_name, _summary, _of_the_picture(_change))
+@_picture_edit("downscale", "made smaller")
+def _downscale(images: Images, rng: Generator) -> Images:
+    scale = between(rng, 0.3, 0.6)
+    height, width = (max(2, round(side * scale / 2) * 2) for side in images.shape[1:3])
+    return pixels.resize(images, (height, width))
+
+
+@_picture_edit("blur", "out of focus or smeared by motion")
+def _blur(images: Images, rng: Generator) -> Images:
+    side = min(images.shape[1:3])
+    if rng.random() < 0.3:
+        return pixels.smear(images, max(3, round(side * between(rng, 0.03, 0.07))))
+    return pixels.blur(images, side * between(rng, 0.01, 0.025))
+
+
+@_picture_edit("noise", "noisy")
+def _noise(images: Images, rng: Generator) -> Images:
+    return pixels.noise(images, between(rng, 12, 36), rng)
+
+
+# --- colour ---------------------------------------------------------------------------------------------------------
+
+
+@_picture_edit("colour", "brightness, contrast, gamma, saturation and hue changed")
+def _colour(images: Images, rng: Generator) -> Images:
+    toned = pixels.tones(
+        images, brightness=between(rng, -45, 45), contrast=between(rng, 0.6, 1.5), gamma=between(rng, 0.65, 1.5)
+    )
+    return pixels.hues(toned, saturation=between(rng, 0.3, 1.9), turn=between(rng, -0.12, 0.12))
+
+
+@_picture_edit("greyscale", "without colour")
+def _greyscale(images: Images, _: Generator) -> Images:
+    return pixels.hues(images, saturation=0.0)
+
+
+# --- geometry -------------------------------------------------------------------------------------------------------
+
+
+@_picture_edit("crop", "a part of the picture")
+def _crop(images: Images, rng: Generator) -> Images:
+    height, width = (max(1, round(side * between(rng, 0.55, 0.85))) for side in images.shape[1:3])
+    top, left = (
+        round((side - kept) * rng.random()) for side, kept in zip(images.shape[1:3], (height, width), strict=True)
+    )
+    return np.ascontiguousarray(images[:, top : top + height, left : left + width])
+
+
+@_picture_edit("flip", "mirrored left to right")
+def _flip(images: Images, _: Generator) -> Images:
+    return np.ascontiguousarray(images[:, :, ::-1])
+
+
+@_picture_edit("rotate", "tilted by a few degrees")
+def _rotate(images: Images, rng: Generator) -> Images:
+    return pixels.rotate(images, between(rng, 4, 15) * (1 if rng.random() < 0.5 else -1))
+
+
+@_picture_edit("rotate-90", "on its side")
+def _rotate_90(images: Images, rng: Generator) -> Images:
+    return np.ascontiguousarray(np.rot90(images, pick(rng, [1, 3]), axes=(1, 2)))
+
+
+@_picture_edit("perspective", "seen from aside")
+def _perspective(images: Images, rng: Generator) -> Images:
+    return pixels.perspective(images, [_draw_corners(rng, 0.18)])
+
+
+@_picture_edit("camcorder", "filmed from a screen: askew, shaking, striped, flickering, soft and noisy")
+def _camcorder(images: Images, rng: Generator) -> Images:
+    still = _draw_corners(rng, 0.12)
+    shake = [(between(rng, -0.006, 0.006), between(rng, -0.006, 0.006)) for _ in images]
+    seen = pixels.perspective(images, [[(x + dx, y + dy) for x, y in still] for dx, dy in shake])
+    seen = pixels.blur(seen, between(rng, 0.5, 1.2))
+    side = min(images.shape[1:3])
+    seen = pixels.moire(
+        seen, period=side * between(rng, 0.02, 0.06), tilt=between(rng, -0.6, 0.6), strength=between(rng, 0.06, 0.16)
+    )
+    gains = [between(rng, 0.85, 1.1) for _ in images]
+    seen = pixels.tones(seen, contrast=between(rng, 0.7, 0.95), brightness=between(rng, -5, 25), gains=gains)
+    return pixels.noise(seen, between(rng, 6, 16), rng)
+
+
+def _draw_corners(rng: Generator, reach: float) -> list[tuple[float, float]]:
+    """Where the four corners of the picture go: inwards by up to `reach`, at times a little outwards."""
+    moves = [(between(rng, -0.04, reach), between(rng, -0.04, reach)) for _ in range(4)]
+    signs = [(1, 1), (-1, 1), (-1, -1), (1, -1)]
+    square = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
+    return [(x + sx * dx, y + sy * dy) for (x, y), (sx, sy), (dx, dy) in zip(square, signs, moves, strict=True)]
+
+
+@_picture_edit("letterbox", "between bars, black, coloured or blurred, in another format")
+def _letterbox(images: Images, rng: Generator) -> Images:
+    height, width = images.shape[1:3]
+    formats = [shape for shape in (9 / 16, 1.0, 16 / 9, 2.35) if abs(shape * height / width - 1) > 0.15]
+    shape = pick(rng, formats)
+    inside = (max(height, round(width / shape)), max(width, round(height * shape)))
+    # As large as the picture was: what the bars take, the picture loses.
+    scale = ((height * width) / (inside[0] * inside[1])) ** 0.5
+    size = max(2, round(inside[0] * scale)), max(2, round(inside[1] * scale))
+    small = pixels.resize(images, (min(size[0], round(height * scale)), min(size[1], round(width * scale))))
+    bars = np.zeros((len(images), *size, 3), np.uint8)
+    if rng.random() < 0.4:
+        bars = pixels.tones(pixels.blur(pixels.cover(images, size), min(size) * 0.06), contrast=0.7, brightness=-25)
+    elif rng.random() < 0.3:
+        bars[:] = rng.integers(0, 256, 3)
+    return pixels.place_in(small, bars, (size[0] - small.shape[1]) // 2, (size[1] - small.shape[2]) // 2)
+
+
+# --- things laid over -----------------------------------------------------------------------------------------------
+
+
+@_picture_edit("caption", "with words over it")
+def _caption(images: Images, rng: Generator) -> Images:
+    height, width = images.shape[1:3]
+    texts = int(rng.integers(1, 4))
+    parts = []
+    for part in np.array_split(images, min(texts, len(images))):
+        words = sprites.caption(rng, width, height)
+        down = pick(rng, [0.04, 0.5, 0.96, 0.96])
+        place = round((height - words.shape[0]) * down), round((width - words.shape[1]) / 2)
+        parts.append(pixels.lay_over(part, words, [place]))
+    return np.concatenate(parts)
+
+
+@_picture_edit("emoji", "with emoji over it, some of them moving")
+def _emoji(images: Images, rng: Generator) -> Images:
+    height, width = images.shape[1:3]
+    for _ in range(int(rng.integers(2, 6))):
+        sprite = sprites.emoji(rng, max(6, round(min(height, width) * between(rng, 0.12, 0.32))))
+        start = between(rng, -0.05, 0.9) * height, between(rng, -0.05, 0.9) * width
+        move = (0.0, 0.0) if rng.random() < 0.5 else (between(rng, -0.6, 0.6) * height, between(rng, -0.6, 0.6) * width)
+        shares = np.linspace(0, 1, len(images))
+        places = [(round(start[0] + move[0] * share), round(start[1] + move[1] * share)) for share in shares]
+        images = pixels.lay_over(images, sprite, places)
+    return images
+
+
+@_picture_edit("logo", "with a logo in a corner")
+def _logo(images: Images, rng: Generator) -> Images:
+    height, width = images.shape[1:3]
+    mark = sprites.logo(rng, max(8, round(min(height, width) * between(rng, 0.1, 0.2))))
+    room, margin = (height - mark.shape[0], width - mark.shape[1]), round(0.03 * height)
+    place = pick(rng, [margin, room[0] - margin]), pick(rng, [margin, room[1] - margin])
+    return pixels.lay_over(images, mark, [place], opacity=between(rng, 0.6, 1.0))
+
+
+# --- codecs and windows ----------------------------------------------------------------------------------------------
 
 
 @_edit("recompress", "encoded again at a low rate")
 def _recompress(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
-    return Edited(recompressed(clip, crf=int(rng.integers(36, 47))), TimeMap.identity(clip.seconds))
+    return Edited(recompress(clip, crf=int(rng.integers(36, 47))), TimeMap.identity(clip.seconds))
 
 
 @_edit("picture-in-picture", "a window in another video")
 def _picture_in_picture(clip: Clip, rng: Generator, host: Clip | None) -> Edited:
     height, width = clip.size
-    ground = _host_frames(host, clip, len(clip), rng)
+    ground = _take_host_frames(host, clip, len(clip), rng)
     scale = between(rng, 0.35, 0.6)
     window = pixels.resize(clip.images, (max(2, round(height * scale)), max(2, round(width * scale))))
     frame = max(1, round(0.012 * height)) if rng.random() < 0.5 else 0
@@ -180,13 +316,13 @@ def _picture_in_picture(clip: Clip, rng: Generator, host: Clip | None) -> Edited
 
 @_edit("frame-rate", "fewer frames a second")
 def _frame_rate(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
-    return _at_rate(clip, _file_rate(clip.fps * between(rng, 0.35, 0.7)))
+    return _change_rate(clip, _round_rate(clip.fps * between(rng, 0.35, 0.7)))
 
 
 @_edit("speed", "slower or faster")
 def _speed(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
     factor = pick(rng, [slow / 20 for slow in range(10, 17)] + [fast / 20 for fast in range(25, 41, 2)])
-    played = Clip(clip.images, _file_rate(clip.fps * factor))
+    played = Clip(clip.images, _round_rate(clip.fps * factor))
     return Edited(played, TimeMap.of(Segment(0.0, played.seconds, 0.0, clip.seconds)))
 
 
@@ -198,7 +334,7 @@ def _reverse(clip: Clip, _: Generator, __: Clip | None) -> Edited:
 
 @_edit("trim", "a part of the time")
 def _trim(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
-    kept = max(round(len(clip) * between(rng, 0.3, 0.7)), min(len(clip), _FEWEST_FRAMES))
+    kept = max(round(len(clip) * between(rng, 0.3, 0.7)), min(len(clip), _MIN_FRAMES))
     first = int(rng.integers(0, len(clip) - kept + 1))
     part = Clip(clip.images[first : first + kept], clip.fps)
     return Edited(part, TimeMap.of(Segment(0.0, part.seconds, first / clip.fps, (first + kept) / clip.fps)))
@@ -206,21 +342,21 @@ def _trim(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
 
 @_edit("insert", "a part of it inside another video")
 def _insert(clip: Clip, rng: Generator, host: Clip | None) -> Edited:
-    kept = max(round(len(clip) * between(rng, 0.4, 0.8)), min(len(clip), _FEWEST_FRAMES))
+    kept = max(round(len(clip) * between(rng, 0.4, 0.8)), min(len(clip), _MIN_FRAMES))
     first = int(rng.integers(0, len(clip) - kept + 1))
     before, after = (max(1, round(len(clip) * between(rng, 0.25, 0.8))) for _ in range(2))
-    other = _host_frames(host, clip, before + after, rng)
+    other = _take_host_frames(host, clip, before + after, rng)
     whole = Clip(np.concatenate([other[:before], clip.images[first : first + kept], other[before:]]), clip.fps)
     places = np.array([before, before + kept, first, first + kept]) / clip.fps
     return Edited(whole, TimeMap.of(Segment(*places.tolist())))
 
 
-def _file_rate(fps: float) -> float:
+def _round_rate(fps: float) -> float:
     """A rate in thousandths, which video files hold exactly."""
     return max(1, round(fps * 1000)) / 1000
 
 
-def _at_rate(clip: Clip, fps: float) -> Edited:
+def _change_rate(clip: Clip, fps: float) -> Edited:
     """The frames shown in the middle of each frame of another rate; the map stays the identity."""
     count = max(1, round(clip.seconds * fps))
     shown = np.minimum(((np.arange(count) + 0.5) * clip.fps / fps).astype(np.intp), len(clip) - 1)
@@ -228,11 +364,11 @@ def _at_rate(clip: Clip, fps: float) -> Edited:
     return Edited(made, TimeMap.identity(min(made.seconds, clip.seconds)))
 
 
-def _host_frames(host: Clip | None, clip: Clip, count: int, rng: Generator) -> Images:
+def _take_host_frames(host: Clip | None, clip: Clip, count: int, rng: Generator) -> Images:
     """`count` frames of the host at the rate and size of the clip, from a random place on; it starts over if short."""
     if host is None:
         host = draw_scene(int(rng.integers(2**31)), seconds=count / clip.fps, fps=clip.fps)
-    frames = _at_rate(host, clip.fps).clip.images
+    frames = _change_rate(host, clip.fps).clip.images
     first = int(rng.integers(0, max(1, len(frames) - count + 1)))
     return pixels.cover(frames[(first + np.arange(count)) % len(frames)], clip.size)
 
@@ -244,31 +380,26 @@ _OF_SHAPE = ["crop", "flip", "rotate", "letterbox", "perspective", "picture-in-p
 _OF_LOOKS = ["colour", "greyscale", "blur", "noise", "recompress", "downscale", "caption", "emoji", "logo"]
 
 
-def _drawn_chain(*pools: list[str]) -> Step:
+def _draw_chain(*pools: list[str]) -> Step:
     """One edit of each pool, in random order."""
 
     def step(clip: Clip, rng: Generator, host: Clip | None) -> Edited:
         names = [pick(rng, pool) for pool in pools]
         order = sorted(names, key=lambda _: float(rng.random()))
-        return _chained(order)(clip, rng, host)
+        return _chain(order)(clip, rng, host)
 
     return step
 
 
+@_edit("low-rate-blur-noise", "2 to 4 frames a second, blurred and noisy")
 def _low_rate_blur_noise(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
-    made = _at_rate(clip, min(clip.fps, _file_rate(between(rng, 2.0, 4.0))))
+    made = _change_rate(clip, min(clip.fps, _round_rate(between(rng, 2.0, 4.0))))
     images = pixels.blur(made.clip.images, min(clip.size) * between(rng, 0.015, 0.03))
     return Edited(Clip(pixels.noise(images, between(rng, 20, 40), rng), made.clip.fps), made.time)
 
 
-for _name, _summary, _step in [
-    ("low-rate-blur-noise", "2 to 4 frames a second, blurred and noisy", _low_rate_blur_noise),
-    ("letterbox-caption", "between bars, with words over it", _chained(["letterbox", "caption"])),
-    ("chain-2", "two edits: one of the shape, one of the looks", _drawn_chain(_OF_SHAPE, _OF_LOOKS)),
-    (
-        "chain-3",
-        "three edits: one of time, one of the shape, one of the looks",
-        _drawn_chain(_OF_TIME, _OF_SHAPE, _OF_LOOKS),
-    ),
-]:
-    EDITS[_name] = Edit(_name, _summary, _step)
+_edit("letterbox-caption", "between bars, with words over it")(_chain(["letterbox", "caption"]))
+_edit("chain-2", "two edits: one of the shape, one of the looks")(_draw_chain(_OF_SHAPE, _OF_LOOKS))
+_edit("chain-3", "three edits: one of time, one of the shape, one of the looks")(
+    _draw_chain(_OF_TIME, _OF_SHAPE, _OF_LOOKS)
+)

@@ -11,43 +11,15 @@ from numpy.random import Generator
 from hapvr.synthetic.film_numbers import Colour, Plane, between, colour_of, cos_sin
 
 
-def _disc(u: Plane, v: Plane) -> Plane:
-    outside: Plane = np.sqrt(u * u + v * v) - 1
-    return outside
-
-
-def _box(u: Plane, v: Plane) -> Plane:
-    outside: Plane = np.maximum(np.abs(u), np.abs(v)) - np.float32(0.8)
-    return outside
-
-
-def _diamond(u: Plane, v: Plane) -> Plane:
-    outside: Plane = (np.abs(u) + np.abs(v) * np.float32(0.6)) - np.float32(0.6)
-    return outside
-
-
-def _ring(u: Plane, v: Plane) -> Plane:
-    outside: Plane = np.abs(np.sqrt(u * u + v * v) - np.float32(0.72)) - np.float32(0.24)
-    return outside
-
-
-def _triangle(u: Plane, v: Plane) -> Plane:
-    outside: Plane = np.maximum(
-        u - np.float32(0.5), np.abs(v) * np.float32(0.87) - u * np.float32(0.5) - np.float32(0.5)
-    )
-    return outside
+def _length(u: Plane, v: Plane) -> Plane:
+    distance: Plane = np.sqrt(u * u + v * v)
+    return distance
 
 
 def _cross(u: Plane, v: Plane) -> Plane:
     across, along = np.abs(u), np.abs(v)
     arms = np.minimum(np.maximum(across - 1, along - np.float32(0.3)), np.maximum(across - np.float32(0.3), along - 1))
     outside: Plane = arms + np.float32(0.05)
-    return outside
-
-
-def _moon(u: Plane, v: Plane) -> Plane:
-    bite = u - np.float32(0.45)
-    outside: Plane = np.maximum(np.sqrt(u * u + v * v) - 1, np.float32(0.85) - np.sqrt(bite * bite + v * v))
     return outside
 
 
@@ -58,7 +30,19 @@ def _house(u: Plane, v: Plane) -> Plane:
     return outside
 
 
-_SHAPES: list[Callable[[Plane, Plane], Plane]] = [_disc, _box, _diamond, _ring, _triangle, _cross, _moon, _house]
+# How far a point (down, right) lies outside the shape, in radii; negative inside.
+_SHAPES: list[Callable[[Plane, Plane], Plane]] = [
+    lambda u, v: _length(u, v) - 1,  # a disc
+    lambda u, v: np.maximum(np.abs(u), np.abs(v)) - np.float32(0.8),  # a box
+    lambda u, v: np.abs(u) + np.abs(v) * np.float32(0.6) - np.float32(0.6),  # a diamond
+    lambda u, v: np.abs(_length(u, v) - np.float32(0.72)) - np.float32(0.24),  # a ring
+    lambda u, v: np.maximum(  # a triangle
+        u - np.float32(0.5), np.abs(v) * np.float32(0.87) - u * np.float32(0.5) - np.float32(0.5)
+    ),
+    _cross,
+    lambda u, v: np.maximum(_length(u, v) - 1, np.float32(0.85) - _length(u - np.float32(0.45), v)),  # a moon
+    _house,
+]
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,11 @@ class TimeMap:
         """The copy shows the original, moment for moment."""
         return cls((Segment(0.0, seconds, 0.0, seconds),))
 
+    @property
+    def shown_s(self) -> float:
+        """Seconds of the copy that show the original."""
+        return sum(segment.q_end - segment.q_start for segment in self.segments)
+
     def __call__(self, q: float) -> float | None:
         """The moment of the original shown at `q`; None where the copy shows something else.
 
@@ -100,11 +105,11 @@ class TimeMap:
                     first, last = (low, high) if outer.speed > 0 else (high, low)
                     start, end = (outer.q_start + (moment - outer.t_start) / outer.speed for moment in (first, last))
                     pieces.append(Segment(start, end, inner.at(first), inner.at(last)))
-        return TimeMap(tuple(_joined(sorted(pieces, key=lambda piece: piece.q_start))))
+        return TimeMap(tuple(_join_pieces(sorted(pieces, key=lambda piece: piece.q_start))))
 
 
-def _joined(pieces: Iterable[Segment]) -> list[Segment]:
-    """Neighbours that continue each other at the same speed become one."""
+def _join_pieces(pieces: Iterable[Segment]) -> list[Segment]:
+    """The pieces, where neighbours that continue each other at the same speed have become one."""
     joined: list[Segment] = []
     for piece in pieces:
         last = joined[-1] if joined else None
