@@ -15,12 +15,11 @@ from hapvr.config import suggest
 from hapvr.errors import ConfigError
 from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
 from hapvr.evaluation.extraction import extract_videos, match_videos
-from hapvr.evaluation.localisation import localise
 from hapvr.evaluation.protocol import Evaluation, Missing, require_policy
 from hapvr.evaluation.protocol import evaluate as measure
 from hapvr.evaluation.score_files import Scores, read_scores, require_kind, write_scores
 from hapvr.evaluation.scoring import Scoring, score_benchmark
-from hapvr.evaluation.segment_metrics import SegmentMetrics
+from hapvr.evaluation.segment_metrics import SegmentMetrics, localise
 from hapvr.features.video_extraction import Failure
 from hapvr.model import DEFAULT, load, load_network, load_segments
 from hapvr.storage import StrPath, require_outputs, write_json, write_text

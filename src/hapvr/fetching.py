@@ -22,8 +22,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from hapvr.conversion import KINDS
+from hapvr.conversion.convert import recognise
 from hapvr.conversion.files import read_contents
-from hapvr.conversion.kinds import recognise
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.storage import StrPath, replace_file, sha256_file, sha256_tensors
 from hapvr.workers.processes import child_environment, find_program

@@ -96,5 +96,5 @@ def test_a_box_that_is_none_is_refused(box: Box) -> None:
 
 
 def test_a_pair_that_was_not_looked_at_is_refused() -> None:
-    with pytest.raises(DataError, match="not looked at"):
+    with pytest.raises(DataError, match="not compared"):
         measure_segments({}, {"x": [((0, 1), (0, 1))]})

@@ -12,17 +12,17 @@ from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks import Benchmark, Task
 from hapvr.evaluation.protocol import evaluate
 from hapvr.evaluation.score_files import Scores
-from hapvr.paper.table_formats import render
 from hapvr.paper.tables import (
     Column,
     Line,
     PaperTable,
     Result,
-    differences,
+    compute_differences,
     join_results,
     paper_table,
     paper_tables,
     read_result,
+    render,
     to_json,
 )
 
@@ -139,14 +139,14 @@ def test_the_papers_own_lines() -> None:
 def test_best_marks_are_the_papers(number: int, column: str, best: float, second: float) -> None:
     table = paper_table(number)
     at = place(table, column)
-    for line, places in zip(table.lines, table.places(), strict=True):
+    for line, places in zip(table.lines, table.rank_figures(), strict=True):
         assert places[at] == {best: 1, second: 2}.get(line.figures[at] or 0.0)
 
 
 @pytest.mark.parametrize("table", ALL, ids=lambda table: table.name)
 def test_best_marks_agree_with_a_loop(table: PaperTable) -> None:
     for column in range(len(table.columns)):
-        for line, places in zip(table.lines, table.places(), strict=True):
+        for line, places in zip(table.lines, table.rank_figures(), strict=True):
             value = line.figures[column]
             higher = {other.figures[column] for other in table.lines if (other.figures[column] or 0) > (value or 100)}
             expected = None if value is None or not table.marks or len(higher) > 1 else len(higher) + 1
@@ -157,7 +157,7 @@ def test_best_marks_agree_with_a_loop(table: PaperTable) -> None:
 def test_gains_over_the_baseline_are_those_printed(line: int) -> None:
     table = paper_table("modules")
     assert table.baseline == 0
-    assert list(differences(table.lines[line - 1], table.lines[0])) == GAINS[line]
+    assert list(compute_differences(table.lines[line - 1], table.lines[0])) == GAINS[line]
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_a_line_is_found_by_keys_or_number_and_never_guessed() -> None:
 
 def test_differences_are_antisymmetric_and_none_where_a_figure_is_missing() -> None:
     one, other = Line(("a",), (70.0, None, 1.5)), Line(("b",), (69.15, 2.0, 3.0))
-    assert differences(one, other) == (0.85, None, -1.5)
-    assert differences(other, one) == (-0.85, None, 1.5)
+    assert compute_differences(one, other) == (0.85, None, -1.5)
+    assert compute_differences(other, one) == (-0.85, None, 1.5)
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_a_benchmark_with_one_task_a_measure_meets_the_columns_without_a_task(tm
     tasks = (Task("mAP", ("ND",), "EVVE mAP"), Task("uAP", ("ND",), "uAP"), Task("mAP labelled", ("ND",), "mAP"))
     result = read_result(evaluation_file(tmp_path, "EVVE", tasks))
     assert result.label == "EVVE"
-    line = result.in_columns_of(paper_table("methods"))
+    line = result.to_line(paper_table("methods"))
     assert [figure is not None for figure in line.figures] == [True, *[False] * 4, True, *[False] * 4]
     assert line.figures[0] == pytest.approx(100 * (1 + (0 + 1 / 2) / 2) / 2)  # the trapezoids of EVVE
 

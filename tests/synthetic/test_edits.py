@@ -174,9 +174,13 @@ def test_an_unknown_name_is_refused_with_the_nearest(name: str, hint: str) -> No
 
 def test_no_saturation_is_luma_and_half_a_turn_of_hue_swaps_warm_and_cold() -> None:
     image = np.full((1, 2, 2, 3), (200, 100, 40), np.uint8)
-    assert pixels.hues(image, saturation=0.0)[0, 0, 0].tolist() == [123, 123, 123]  # .299*200 + .587*100 + .114*40
-    assert (pixels.hues(image) == image).all()
-    red, _, blue = pixels.hues(image, turn=0.5)[0, 0, 0].tolist()
+    assert pixels.change_hues(image, saturation=0.0)[0, 0, 0].tolist() == [
+        123,
+        123,
+        123,
+    ]  # .299*200 + .587*100 + .114*40
+    assert (pixels.change_hues(image) == image).all()
+    red, _, blue = pixels.change_hues(image, turn=0.5)[0, 0, 0].tolist()
     assert red < blue
 
 
@@ -205,7 +209,7 @@ def test_smearing_averages_neighbours() -> None:
 
 def test_flicker_multiplies_each_frame_by_its_gain() -> None:
     flat = np.full((2, 1, 1, 3), 100, np.uint8)
-    assert pixels.tones(flat, gains=[1.0, 0.5])[:, 0, 0, 0].tolist() == [100, 50]
+    assert pixels.change_tones(flat, gains=[1.0, 0.5])[:, 0, 0, 0].tolist() == [100, 50]
 
 
 def test_covering_keeps_the_middle_and_the_proportions() -> None:

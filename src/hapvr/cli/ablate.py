@@ -41,17 +41,18 @@ def ablate(
 
     All runs learn from one feature bank. What is finished is kept in RUN/ablations, and taken from there.
     """
-    from hapvr.paper.ablation_tables import render, require_format
-    from hapvr.paper.ablations import line_numbers, run_study
+    from hapvr.paper.ablation_tables import FORMATS, render
+    from hapvr.paper.ablations import parse_line_numbers, run_study
+    from hapvr.paper.tables import require_format
     from hapvr.training.config import load_config
 
-    require_format(format)
+    require_format(format, FORMATS)  # before the runs, not after them
     tables = run_study(
         study,
         load_config(settings, words or []),
         benchmarks=benchmark or [],
         seeds=seeds,
-        lines=line_numbers(lines),
+        lines=parse_line_numbers(lines),
         long=long,
         share_training=share_training,
         report=lambda line: typer.echo(line, err=True),

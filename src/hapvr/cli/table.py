@@ -27,7 +27,7 @@ def table(
 ) -> None:
     """Print a result table of the paper, your figures below: hapvr table methods --results mine=eval.json."""
     from hapvr.errors import ConfigError
-    from hapvr.paper import table_formats, tables
+    from hapvr.paper import tables
 
     if name is not None:
         chosen = tables.paper_table(name)
@@ -36,7 +36,7 @@ def table(
         if as_json:
             typer.echo(json.dumps(tables.to_json(chosen, ours, against=against)))
         else:
-            typer.echo(table_formats.render(chosen, ours, format=format, against=against))  # type: ignore[arg-type]
+            typer.echo(tables.render(chosen, ours, format=format, against=against))  # type: ignore[arg-type]
     elif results or against:
         raise ConfigError(f"Say which table: {', '.join(tables.paper_tables())}.")
     else:

@@ -12,7 +12,6 @@
 | whitening | the public PCA of ResNet-50 regions | whitening |
 """
 
-from hapvr.conversion.convert import Converted, convert
-from hapvr.conversion.kinds import KINDS
+from hapvr.conversion.convert import KINDS, Converted, convert
 
 __all__ = ["KINDS", "Converted", "convert"]

@@ -38,6 +38,10 @@ class Contents:
     values: Mapping[str, Any]
     namespace: bool = False  # whether an argparse.Namespace had to be allowed
 
+    def tensors(self) -> dict[str, Tensor]:
+        """The values, if all are tensors; see `require_tensors`."""
+        return require_tensors(self.values, source=self.source)
+
 
 def read_contents(path: Path, *, namespace: bool) -> Contents:
     """Read a weight file; `namespace` allows a pickle to hold an `argparse.Namespace` beside its tensors."""
@@ -61,7 +65,7 @@ def read_contents(path: Path, *, namespace: bool) -> Contents:
     raise WeightsError(f"{source} is no weight file that hapvr knows. Give {_FORMATS}.")
 
 
-def tensors_of(values: Any, *, source: str) -> dict[str, Tensor]:
+def require_tensors(values: Any, *, source: str) -> dict[str, Tensor]:
     """The values as named tensors: dense, real and with all the storage their shapes ask for, else `WeightsError`."""
     if not isinstance(values, Mapping):
         raise WeightsError(f"{source} holds a {type(values).__name__} where named tensors were expected.")
@@ -124,7 +128,7 @@ def _read_pickle(file: BinaryIO, source: str, *, namespace: bool) -> Contents:
     if named and namespace:
         values, error = _unpickle(file, [argparse.Namespace])
     if error is not None:
-        raise WeightsError(_refusal(source, error)) from error
+        raise WeightsError(_explain_refusal(source, error)) from error
     if not isinstance(values, Mapping):
         raise WeightsError(f"{source} holds a {type(values).__name__}, not weights by name. Save a state dict instead.")
     return Contents(source, "pickle", values, namespace=named)
@@ -139,7 +143,7 @@ def _unpickle(file: BinaryIO, allowed: list[Any]) -> tuple[Any, Exception | None
         return None, error
 
 
-def _refusal(source: str, error: Exception) -> str:
+def _explain_refusal(source: str, error: Exception) -> str:
     if asked := re.search(r"GLOBAL `?([\w.]+)`?", str(error)):
         return (
             f"{source} asks to load '{asked[1]}', and hapvr reads tensors and plain values only: a pickle can run any "

@@ -53,7 +53,7 @@ def read_tarball(file: BinaryIO, *, source: str) -> dict[str, Any]:
     """Read "weights" (name -> tensor) and "layers" (name -> Keras settings) from a gzipped tarball, in memory."""
     try:
         with gzip.GzipFile(fileobj=file) as stream:
-            members = dict(_members(_Limited(stream, source), source))
+            members = dict(_read_members(_Limited(stream, source), source))
     except (OSError, EOFError, zlib.error, tarfile.TarError, ValueError) as error:
         raise WeightsError(f"{source} is a damaged tarball: {error}. Download it again.") from error
     models = [name for name in members if PurePosixPath(name).name == "model.json"]
@@ -62,10 +62,12 @@ def read_tarball(file: BinaryIO, *, source: str) -> dict[str, Any]:
             f"{source} holds {len(models)} files named model.json; a tarball with one TensorFlow.js model was expected."
         )
     folder = PurePosixPath(models[0]).parent
-    shards = {str(PurePosixPath(name).relative_to(folder)): data for name, data in members.items() if _in(name, folder)}
+    shards = {
+        str(PurePosixPath(name).relative_to(folder)): data for name, data in members.items() if _lies_in(name, folder)
+    }
     try:
         model = json.loads(members[models[0]])
-        pairs = list(_weights(model["weightsManifest"], shards, source))
+        pairs = list(_cut_weights(model["weightsManifest"], shards, source))
         layers = [layer["config"] for layer in model["modelTopology"]["model_config"]["config"]["layers"]]
         if len(dict(pairs)) < len(pairs):
             raise WeightsError(f"model.json in {source} names a tensor twice.")
@@ -134,8 +136,8 @@ def _require_v1(layers: Mapping[str, Any], source: str) -> None:
             )
 
 
-def _members(stream: _Limited, source: str) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of the model's files; everything else in the tarball is passed over."""
+def _read_members(stream: _Limited, source: str) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of the model's files; everything else in the tarball is skipped."""
     with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]  # it needs only read()
         for member in tar:
             name = PurePosixPath(member.name).name
@@ -150,18 +152,18 @@ def _members(stream: _Limited, source: str) -> Iterator[tuple[str, bytes]]:
             yield member.name, content
 
 
-def _in(name: str, folder: PurePosixPath) -> bool:
+def _lies_in(name: str, folder: PurePosixPath) -> bool:
     path = PurePosixPath(name)
     return path.suffix == ".bin" and folder in path.parents and ".." not in path.parts
 
 
-def _weights(manifest: Any, shards: Mapping[str, bytes], source: str) -> Iterator[tuple[str, Tensor]]:
+def _cut_weights(manifest: Any, shards: Mapping[str, bytes], source: str) -> Iterator[tuple[str, Tensor]]:
     """The tensors of every group: its shards laid end to end, cut in the order of its list."""
     for group in manifest:
         if missing := [path for path in group["paths"] if path not in shards]:
             raise WeightsError(f"{source} lacks {len(missing)} of its shards ({', '.join(map(str, missing[:5]))}).")
         data = b"".join(shards[path] for path in group["paths"])
-        sizes = [_values(entry, source) for entry in group["weights"]]
+        sizes = [_count_values(entry, source) for entry in group["weights"]]
         if 4 * sum(sizes) != len(data):
             raise WeightsError(
                 f"the shards of {source} hold {len(data)} bytes, model.json describes {4 * sum(sizes)}. "
@@ -172,7 +174,7 @@ def _weights(manifest: Any, shards: Mapping[str, bytes], source: str) -> Iterato
             yield entry["name"], chunk.view(entry["shape"]).clone()
 
 
-def _values(entry: Mapping[str, Any], source: str) -> int:
+def _count_values(entry: Mapping[str, Any], source: str) -> int:
     shape, dtype = entry["shape"], entry["dtype"]
     if dtype != "float32" or "quantization" in entry:
         raise WeightsError(f"{entry['name']} in {source} is {dtype} or quantised; only plain float32 is read.")

@@ -10,7 +10,6 @@ from hapvr.evaluation.benchmarks import (
     read_benchmark,
     write_benchmark,
 )
-from hapvr.evaluation.localisation import localise
 from hapvr.evaluation.metrics import (
     average_precision,
     evve_average_precision,
@@ -22,7 +21,7 @@ from hapvr.evaluation.protocol import Coverage, Evaluation, Measured, TaskResult
 from hapvr.evaluation.safe_pickle import load_plain
 from hapvr.evaluation.score_files import Scores, read_scores, write_scores
 from hapvr.evaluation.scoring import Scoring, score_benchmark
-from hapvr.evaluation.segment_metrics import SegmentMetrics, measure_segments
+from hapvr.evaluation.segment_metrics import SegmentMetrics, localise, measure_segments
 
 __all__ = [
     "BENCHMARKS",

@@ -53,7 +53,7 @@ class Chunk:
 def plan_chunks(lengths: Mapping[str, int], *, frames: int) -> list[Chunk]:
     """Cut a database, id -> frames in the order in which it is read, into chunks of at most `frames` frames.
 
-    A longer video is a chunk of its own. The same database gives the same chunks, whoever shares the work.
+    A longer video is a chunk by itself. The same database gives the same chunks to all processes.
 
     >>> [chunk.ids for chunk in plan_chunks({"a": 3, "b": 4, "c": 9, "d": 1}, frames=8)]
     [('a', 'b'), ('c',), ('d',)]

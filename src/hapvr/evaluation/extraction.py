@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from hapvr.features.extractor import RegionExtractor
 
 
+# What a file below the folder may be called, the surest first.
+_NAMES: tuple[Callable[[PurePosixPath], str], ...] = (
+    str, lambda file: str(file.with_suffix("")), lambda file: file.name, lambda file: file.stem
+)  # fmt: skip
+
+
 def match_videos(benchmark: Benchmark, folder: str | os.PathLike[str]) -> dict[str, Path]:
     """The file of each video of a benchmark that a folder has: id -> path.
 
@@ -32,10 +38,10 @@ def match_videos(benchmark: Benchmark, folder: str | os.PathLike[str]) -> dict[s
     wanted = {*benchmark.queries, *benchmark.database}
     matched: dict[str, Path] = {}
     used: set[Path] = set()
-    for names in (_path, _path_without_suffix, _name, _stem):
+    for name_file in _NAMES:
         found: dict[str, Path] = {}
         for below, path in files.items():
-            id = names(PurePosixPath(below))
+            id = name_file(PurePosixPath(below))
             if id not in wanted or id in matched:
                 continue
             if id in found:
@@ -51,22 +57,6 @@ def match_videos(benchmark: Benchmark, folder: str | os.PathLike[str]) -> dict[s
             f"'{folder}' has no video of {benchmark.name}: among its {len(files)} files none is called like {some}."
         )
     return matched
-
-
-def _path(file: PurePosixPath) -> str:
-    return str(file)
-
-
-def _path_without_suffix(file: PurePosixPath) -> str:
-    return str(file.with_suffix(""))
-
-
-def _name(file: PurePosixPath) -> str:
-    return file.name
-
-
-def _stem(file: PurePosixPath) -> str:
-    return file.stem
 
 
 def extract_videos(

@@ -17,7 +17,7 @@ All figures are float64 fractions of 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -51,9 +51,9 @@ def average_precision(
         >>> round(average_precision([0.9, 0.8, 0.7], [True, False, True], positives=3), 4)
         0.5556
     """
-    row = _one_query(scores, relevant, ids)
-    total = _totals([row], None if positives is None else [positives])
-    return float(_precision_sums(*row, ties=ties)[0] / total[0]) if total[0] else float("nan")
+    row = _check_query(scores, relevant, ids)
+    total = _count_positives([row], None if positives is None else [positives])
+    return float(_sum_precisions(*row, ties=ties)[0] / total[0]) if total[0] else float("nan")
 
 
 def mean_average_precision(
@@ -73,9 +73,9 @@ def mean_average_precision(
         >>> mean_average_precision(scores, [[1, 0], [0, 1], [0, 0]])
         0.75
     """
-    rows = _blocks(scores, relevant, ids)
-    total = _totals(rows, positives)
-    found = np.concatenate([_precision_sums(*row, ties=ties) for row in rows])
+    rows = _make_blocks(scores, relevant, ids)
+    total = _count_positives(rows, positives)
+    found = np.concatenate([_sum_precisions(*row, ties=ties) for row in rows])
     counted = _require_positives(total)
     return float(np.mean(found[counted] / total[counted]))
 
@@ -98,15 +98,17 @@ def micro_average_precision(
         >>> micro_average_precision([[0.9, 0.1], [0.8, 0.7]], [[1, 0], [0, 1]])
         0.8333333333333333
     """
-    rows = [_one_query(scores, relevant, ids)] if _is_pooled(scores) else _blocks(scores, relevant, ids, block=None)
+    rows = (
+        [_check_query(scores, relevant, ids)] if _is_pooled(scores) else _make_blocks(scores, relevant, ids, block=None)
+    )
     if positives is not None and np.ndim(positives) == 0:
-        total = _check_positives(_totals(rows, None).sum(keepdims=True), np.array([positives]))
+        total = _check_positives(_count_positives(rows, None).sum(keepdims=True), np.array([positives]))
     else:
-        total = _totals(rows, positives)  # type: ignore[arg-type]  # a single number went the other way
+        total = _count_positives(rows, positives)  # type: ignore[arg-type]  # a single number went the other way
     _require_positives(total)
     pooled_scores: _Scores = np.concatenate([numbers.ravel() for numbers, _ in rows])
     pooled_labels = np.concatenate([labels.ravel() for _, labels in rows])
-    return float(_precision_sums(pooled_scores[None], pooled_labels[None], ties=ties)[0] / total.sum())
+    return float(_sum_precisions(pooled_scores[None], pooled_labels[None], ties=ties)[0] / total.sum())
 
 
 def evve_average_precision(
@@ -122,9 +124,9 @@ def evve_average_precision(
         >>> round(evve_average_precision([0.9, 0.8, 0.7], [True, False, True]), 4)
         0.7917
     """
-    row = _one_query(scores, relevant, ids)
-    total = _totals([row], None if positives is None else [positives])
-    return float(_precision_sums(*row, ties="id", trapezoid=True)[0] / max(total[0], 1))
+    row = _check_query(scores, relevant, ids)
+    total = _count_positives([row], None if positives is None else [positives])
+    return float(_sum_precisions(*row, ties="id", trapezoid=True)[0] / max(total[0], 1))
 
 
 def evve_mean_average_precision(
@@ -140,14 +142,14 @@ def evve_mean_average_precision(
         >>> round(evve_mean_average_precision([[0.9, 0.1], [0.9, 0.1], [0.5, 0.4]], [[0, 1], [1, 0], [0, 0]]), 4)
         0.4167
     """
-    rows = _blocks(scores, relevant, ids)
-    total = _totals(rows, positives)
-    found = np.concatenate([_precision_sums(*row, ties="id", trapezoid=True) for row in rows])
+    rows = _make_blocks(scores, relevant, ids)
+    total = _count_positives(rows, positives)
+    found = np.concatenate([_sum_precisions(*row, ties="id", trapezoid=True) for row in rows])
     _require_positives(total)
     return float(np.mean(found / np.maximum(total, 1)))
 
 
-def _precision_sums(scores: _Scores, relevant: _Bools, *, ties: str, trapezoid: bool = False) -> _Floats:
+def _sum_precisions(scores: _Scores, relevant: _Bools, *, ties: str, trapezoid: bool = False) -> _Floats:
     """Per row of [Q, N] arrays ordered by id, the sum over its positives of their precisions."""
     if ties not in ("id", "group"):
         raise ConfigError(f"ties has no value '{ties}'; {suggest(str(ties), ['id', 'group'])}")
@@ -209,7 +211,7 @@ def _as_float32(scores: _Scores) -> npt.NDArray[np.float32] | None:
     return single if np.array_equal(single, scores) else None
 
 
-def _one_query(scores: Queries, relevant: Queries, ids: Queries | None) -> tuple[_Scores, _Bools]:
+def _check_query(scores: Queries, relevant: Queries, ids: Queries | None) -> tuple[_Scores, _Bools]:
     """Scores and relevance of one query as checked [1, N] arrays in the order of the ids."""
     expected = "[N], those of one query"
     instead = "For several queries use mean_average_precision or micro_average_precision."
@@ -217,12 +219,12 @@ def _one_query(scores: Queries, relevant: Queries, ids: Queries | None) -> tuple
     return numbers[None], labels[None]
 
 
-def _blocks(
+def _make_blocks(
     scores: Queries, relevant: Queries, ids: Queries | None, *, block: int | None = _BLOCK
 ) -> list[tuple[_Scores, _Bools]]:
     """Several queries as checked [Q, N] arrays in the order of the ids: blocks of an array, or one of each list's."""
     if isinstance(scores, (list, tuple)):
-        return list(_each(scores, relevant, ids))
+        return list(_check_each(scores, relevant, ids))
     expected = "[Q, N] or a list of one array per query"
     numbers, labels = _check_arrays(scores, relevant, ids, 2, expected, "For one query use average_precision.")
     step = len(numbers) if block is None else max(1, block // numbers.shape[1])
@@ -245,12 +247,12 @@ def _check_arrays(
     if numbers.shape != labels.shape:
         shapes = f"{list(numbers.shape)} and {list(labels.shape)}"
         raise ShapeError(f"scores and relevant must have one shape, got {shapes}.")
-    if ids is not None and (order := _order(ids, numbers.shape[-1])) is not None:
+    if ids is not None and (order := _find_order(ids, numbers.shape[-1])) is not None:
         numbers, labels = numbers[..., order], labels[..., order]
     return numbers, labels
 
 
-def _each(scores: Sequence[Any], relevant: Any, ids: Any) -> Iterator[tuple[_Scores, _Bools]]:
+def _check_each(scores: Sequence[Any], relevant: Any, ids: Any) -> Iterator[tuple[_Scores, _Bools]]:
     if not scores:
         raise DataError("scores is an empty list: there is no query to measure.")
     if len(relevant) != len(scores):
@@ -263,12 +265,12 @@ def _each(scores: Sequence[Any], relevant: Any, ids: Any) -> Iterator[tuple[_Sco
         )
     for query, row in enumerate(zip(scores, relevant, ids, strict=True)):
         try:
-            yield _one_query(*row)
+            yield _check_query(*row)
         except (ShapeError, DataError) as error:
             raise type(error)(f"query {query}: {error}") from error
 
 
-def _totals(rows: list[tuple[_Scores, _Bools]], positives: Sequence[int] | npt.NDArray[Any] | None) -> _Ints:
+def _count_positives(rows: list[tuple[_Scores, _Bools]], positives: Sequence[int] | npt.NDArray[Any] | None) -> _Ints:
     """Positives in the database per query [Q]."""
     found = np.concatenate([np.count_nonzero(relevant, axis=1) for _, relevant in rows]).astype(np.int64)
     return found if positives is None else _check_positives(found, np.asarray(positives))
@@ -316,7 +318,7 @@ def _to_numpy(value: Any, name: str) -> npt.NDArray[Any]:
 
 def check_ranking(scores: Array, relevant: Array) -> tuple[_Scores, _Bools]:
     """Scores and relevance of one ranking as arrays [N]; `ShapeError` or `DataError` if they are none."""
-    numbers, labels = _one_query(scores, relevant, None)
+    numbers, labels = _check_query(scores, relevant, None)
     return numbers[0], labels[0]
 
 
@@ -333,7 +335,7 @@ def check_scores(value: Any) -> _Scores:
     return array
 
 
-def _order(ids: Any, targets: int) -> _Ints | None:
+def _find_order(ids: Any, targets: int) -> _Ints | None:
     """The order that sorts the ids, or None if they are sorted."""
     array = _to_numpy(ids, "ids")
     if array.shape != (targets,):
@@ -344,3 +346,12 @@ def _order(ids: Any, targets: int) -> _Ints | None:
     if len(same):
         raise DataError(f"ids holds {array[same[0]]!r} more than once: a ranking holds each target once.")
     return None if np.array_equal(order, np.arange(targets)) else order
+
+
+def replace_nan(table: Mapping[str, Any], value: Any = None) -> dict[str, Any]:
+    """A table in which figures that are not defined (NaN) are another value, as CSV and JSON need it.
+
+    >>> replace_nan({"f1": float("nan"), "found": 0})
+    {'f1': None, 'found': 0}
+    """
+    return {name: value if isinstance(one, float) and np.isnan(one) else one for name, one in table.items()}

@@ -1,13 +1,12 @@
 """Measuring scores against a benchmark: each task's figure, by query and by group, and how much of it was covered.
 
-What has no score is never silently left out. `missing` says what becomes of the queries and targets of the benchmark
-that the scores do not name:
+`missing` says what becomes of the queries and targets of the benchmark that the scores do not name:
 
-    "drop"   they leave the ground truth. Published figures rest on it, since videos vanish. A figure may rise by it.
+    "drop"   they leave the ground truth. Published figures rest on it, since videos vanish. It may raise a figure.
     "miss"   a missing target counts as one that was not retrieved, and a missing query as one with AP 0.
     "error"  `DataError`, naming the first few.
 
-A pair that is not scored (minus infinity) although both its videos are there is no missing video: it stands in no
+A pair that is not scored (minus infinity) although both its videos have scores is no missing video: it is in no
 ranking, and a positive counts as not retrieved. With "error" it is an error as well. Coverage is part of the result.
 """
 
@@ -16,7 +15,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -26,7 +25,7 @@ import numpy.typing as npt
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark, Task
-from hapvr.evaluation.metrics import average_precision, evve_average_precision, micro_average_precision
+from hapvr.evaluation.metrics import average_precision, evve_average_precision, micro_average_precision, replace_nan
 from hapvr.evaluation.score_files import Scores
 
 Missing: TypeAlias = Literal["drop", "miss", "error"]
@@ -120,21 +119,21 @@ class Evaluation:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each figure, overall ("") and by group; the same columns in all."""
-        return [row for result in self.results for row in self._rows(result)]
-
-    def _rows(self, result: TaskResult) -> Iterator[dict[str, Any]]:
-        for group, measured in [("", result.overall), *result.by_group.items()]:
-            values = (self.benchmark, result.task.name, result.task.figure, group, measured.value, measured.queries,
-                      measured.queries_expected, self.coverage.targets_found, self.coverage.targets_expected,
-                      measured.positives_found, measured.positives_expected, self.missing)  # fmt: skip
-            yield dict(zip(_COLUMNS, values, strict=True))
+        rows = []
+        for result in self.results:
+            for group, measured in [("", result.overall), *result.by_group.items()]:
+                values = (self.benchmark, result.task.name, result.task.figure, group, measured.value, measured.queries,
+                          measured.queries_expected, self.coverage.targets_found, self.coverage.targets_expected,
+                          measured.positives_found, measured.positives_expected, self.missing)  # fmt: skip
+                rows.append(dict(zip(_COLUMNS, values, strict=True)))
+        return rows
 
     def to_csv(self) -> str:
         """`rows` as CSV with a header. An undefined figure is an empty field."""
         text = io.StringIO()
         writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({name: _or(value, "") for name, value in row.items()} for row in self.rows())
+        writer.writerows(replace_nan(row, "") for row in self.rows())
         return text.getvalue()
 
     def to_json(self) -> dict[str, Any]:
@@ -142,9 +141,9 @@ class Evaluation:
         results = [
             {
                 "task": asdict(result.task),
-                "overall": _replace_nan(asdict(result.overall)),
-                "by_group": {name: _replace_nan(asdict(measured)) for name, measured in result.by_group.items()},
-                "by_query": _replace_nan(dict(result.by_query)),
+                "overall": replace_nan(asdict(result.overall)),
+                "by_group": {name: replace_nan(asdict(measured)) for name, measured in result.by_group.items()},
+                "by_query": replace_nan(dict(result.by_query)),
                 "unscored_pairs": result.unscored_pairs,
             }
             for result in self.results
@@ -163,14 +162,14 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, missing: Missing = "drop")
     Equal scores are ordered by target id, and in uAP by query id first. `DataError` if a figure is not defined because
     no query is left with a positive.
 
-    Example: "c" stands above the second positive, so AP is (1 + 2/3) / 2.
+    Example: "c" ranks above the second positive, so AP is (1 + 2/3) / 2.
         >>> tasks = (Task("mAP", ("1",)),)
         >>> benchmark = Benchmark("mine", ("q",), ("a", "b", "c"), {"q": {"a": "1", "b": "1"}}, tasks)
         >>> scores = Scores(("q",), ("a", "b", "c"), np.array([[0.9, 0.1, 0.5]]))
         >>> evaluate(benchmark, scores)["mAP"].value
         0.8333333333333333
     """
-    matched = _match(benchmark, scores, missing)
+    matched = _match_ids(benchmark, scores, missing)
     known: dict[Task, Mapping[str, float]] = {}
     results = tuple(_measure_task(task, matched, missing, known) for task in benchmark.tasks)
     return Evaluation(benchmark.name, missing, matched.coverage, results)
@@ -187,21 +186,27 @@ def require_policy(missing: str) -> None:
 
 def rank_queries(benchmark: Benchmark, scores: Scores, task: Task, *, missing: Missing = "drop") -> list[Ranking]:
     """What each query of a task is measured on, by ascending query id."""
-    return _rankings(task, _match(benchmark, scores, missing), missing)
+    return _make_rankings(task, _match_ids(benchmark, scores, missing), missing)
 
 
-def _match(benchmark: Benchmark, scores: Scores, missing: Missing) -> _Matched:
+def _match_ids(benchmark: Benchmark, scores: Scores, missing: Missing) -> _Matched:
     require_policy(missing)
     matched = _Matched(benchmark, scores)
     if missing == "error" and not matched.coverage.complete:
-        raise DataError(_describe_missing(matched.coverage))
+        absent = (("queries", matched.coverage.missing_queries), ("targets", matched.coverage.missing_targets))
+        parts = [
+            f"{len(ids)} {kind} ({', '.join(ids[:_NAMED])}{', ...' if len(ids) > _NAMED else ''})"
+            for kind, ids in absent
+            if ids
+        ]
+        raise DataError(f"no scores for {' and '.join(parts)}. Score them, or use missing='drop' or 'miss'.")
     return matched
 
 
-def _rankings(task: Task, matched: _Matched, missing: Missing) -> list[Ranking]:
+def _make_rankings(task: Task, matched: _Matched, missing: Missing) -> list[Ranking]:
     out = {target for name in task.without for target in matched.benchmark.left_out[name].targets}
     kept = ~matched.mask(out)
-    return [matched.ranking(query, task, missing, out, kept) for query in sorted(matched.benchmark.queries)]
+    return [matched.rank(query, task, missing, out, kept) for query in sorted(matched.benchmark.queries)]
 
 
 @dataclass(frozen=True)
@@ -245,12 +250,12 @@ class _Matched:
         )
 
     def mask(self, ids: Iterable[str]) -> _Bools:
-        """Which columns these ids are [N]; ids that have none are passed over."""
+        """Which columns these ids are [N]; ids that have none are skipped."""
         mask = np.zeros(len(self.ids), dtype=np.bool_)
         mask[[self.column[id] for id in ids if id in self.column]] = True
         return mask
 
-    def ranking(self, query: str, task: Task, missing: Missing, out: set[str], kept: _Bools) -> Ranking:
+    def rank(self, query: str, task: Task, missing: Missing, out: set[str], kept: _Bools) -> Ranking:
         """The ranking of a query. `out`: the targets that the task takes out for all; `kept`: the other columns."""
         benchmark = self.benchmark
         labels = benchmark.labels.get(query, {})
@@ -290,7 +295,7 @@ def _measure_task(
     task: Task, matched: _Matched, missing: Missing, known: dict[Task, Mapping[str, float]]
 ) -> TaskResult:
     benchmark = matched.benchmark
-    rankings = _rankings(task, matched, missing)
+    rankings = _make_rankings(task, matched, missing)
     # mAP and uAP of the same rankings have the same values of queries, and to sort them is most of the work.
     alike = replace(task, name="", figure="mAP" if task.figure == "uAP" else task.figure)
     if alike not in known:
@@ -343,20 +348,3 @@ def _measure(task: Task, rankings: list[Ranking], by_query: Mapping[str, float])
         relevant = np.concatenate([ranking.relevant for ranking in counted])
         value = micro_average_precision(pooled, relevant, positives=positives, ties=task.ties)
     return Measured(value, len(counted), len(rankings), found, expected)
-
-
-def _describe_missing(coverage: Coverage) -> str:
-    parts = [
-        f"{len(ids)} {kind} ({', '.join(ids[:_NAMED])}{', ...' if len(ids) > _NAMED else ''})"
-        for kind, ids in (("queries", coverage.missing_queries), ("targets", coverage.missing_targets))
-        if ids
-    ]
-    return f"no scores for {' and '.join(parts)}. Score them, or use missing='drop' or 'miss'."
-
-
-def _or(value: Any, otherwise: Any) -> Any:
-    return otherwise if isinstance(value, float) and math.isnan(value) else value
-
-
-def _replace_nan(table: dict[str, Any]) -> dict[str, Any]:
-    return {name: _or(value, None) for name, value in table.items()}

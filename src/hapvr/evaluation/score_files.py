@@ -26,7 +26,7 @@ from hapvr.storage import replace_file
 class Scores:
     """How similar each target is to each query; higher is more similar.
 
-    Minus infinity says "not scored": the pair stands in no ranking, and if the target is a positive it counts as one
+    Minus infinity says "not scored": the pair is in no ranking, and if the target is a positive it counts as one
     that was not retrieved. Every query and target that exists is named here even if all its pairs are such: a name that
     is not here is missing. NaN and plus infinity are refused (`DataError`, naming the pair), as are ids that stand
     twice.
@@ -145,7 +145,7 @@ def _write_json(scores: Scores, file: TextIO) -> None:
 
 
 class _Row:
-    """The table of one query, as soon as it has been read: where its targets stand in `columns`, and their scores."""
+    """The table of one query, as soon as it has been read: the columns of its targets, and their scores."""
 
     def __init__(self, pairs: list[tuple[str, Any]], columns: dict[str, int]) -> None:
         self.error: str | None = None

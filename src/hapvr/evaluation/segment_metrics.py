@@ -1,4 +1,4 @@
-"""How well matching stretches are found: precision, recall and F1 by overlap in time, and how far borders are off.
+"""How well a model finds where videos match: precision, recall and F1 by overlap in time, and errors of the borders.
 
 The protocol follows VCSL (He et al., CVPR 2022, arXiv:2203.02654). A segment is a box in the plane of query time and
 target time. Where a found box and a true box share an area, the found one is right on the stretch of query time and on
@@ -8,21 +8,31 @@ the stretch of target time that they share:
     recall    = (true query seconds that are found / true query seconds) x (the same of target seconds)
 
 What two boxes both cover is counted once. Seconds are pooled over the pairs of videos that are measured, so a long
-match weighs more than a short one, and a pair with nothing found needs no rule of its own.
+match weighs more than a short one, and a pair with nothing found needs no special rule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
+import numpy as np
+import torch
+
 from hapvr.errors import DataError
+from hapvr.evaluation.benchmarks.benchmark import Benchmark
+from hapvr.evaluation.metrics import replace_nan
+from hapvr.evaluation.scoring import match_names
+from hapvr.features import FeatureFile, Features
+from hapvr.similarity import SegmentConfig, VideoSimilarity, find_segments
+from hapvr.storage import StrPath
 
 Interval = tuple[float, float]
 Box = tuple[Interval, Interval]  # (query, target), seconds
 Pair = TypeVar("Pair", bound=Hashable)  # what names a pair of videos
+_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -41,8 +51,7 @@ class SegmentMetrics:
 
     def to_json(self) -> dict[str, float | int | None]:
         """The same as a mapping; what is not defined is None."""
-        return {name: None if isinstance(value, float) and math.isnan(value) else value
-                for name, value in asdict(self).items()}  # fmt: skip
+        return replace_nan(asdict(self))
 
 
 def measure_segments(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Sequence[Box]]) -> SegmentMetrics:
@@ -52,7 +61,7 @@ def measure_segments(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Se
     in `false_pairs`.
 
     Args:
-        found: pair of videos -> its found segments; every pair that was looked at is there, if only with ().
+        found: pair of videos -> its found segments; every pair that was compared, also those with none.
         true: pair of videos -> its true segments; a pair that is missing or has none does not match.
 
     Example: of 10 true seconds the last 8 were found, and 2 more; so on both axes.
@@ -63,7 +72,7 @@ def measure_segments(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Se
     positive = {pair: [_check_box(box, pair) for box in boxes] for pair, boxes in true.items() if boxes}
     looked = {pair: [_check_box(box, pair) for box in boxes] for pair, boxes in found.items()}
     if missing := [pair for pair in positive if pair not in looked]:
-        raise DataError(f"{len(missing)} pairs with true segments were not looked at, such as {missing[0]!r}.")
+        raise DataError(f"{len(missing)} pairs with true segments were not compared, such as {missing[0]!r}.")
     right, said = _Seconds(), _Seconds()
     hit, wanted = _Seconds(), _Seconds()
     errors: list[float] = []
@@ -86,6 +95,76 @@ def measure_segments(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Se
         false_pairs=sum(bool(looked[pair]) for pair in negative),
         negative_pairs=len(negative),
     )
+
+
+@torch.no_grad()
+def localise(
+    model: VideoSimilarity,
+    benchmark: Benchmark,
+    features: StrPath,
+    *,
+    config: SegmentConfig | None = None,
+    negatives: int = 2,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, SegmentMetrics]:
+    """How well a model finds where videos match: figures overall ("") and by group.
+
+    Each query is compared with the targets of its true segments, and with `negatives` others that are no positives of
+    it, drawn from a fixed seed: segments found there are false. Flat and repeated frames are left out, as `hapvr
+    compare` does; so are pairs without features.
+
+    Args:
+        model: its frame matrices are searched.
+        benchmark: one with segments, such as a made folder.
+        features: an HDF5 file of features with timestamps.
+        config: what counts as a match.
+        negatives: targets of each query that do not match.
+        progress: called with the queries finished so far, and of all.
+    """
+    if benchmark.segments is None:
+        raise DataError(f"{benchmark.name} does not say where its videos match.")
+    found: dict[tuple[str, str], list[Box]] = {}
+    true: dict[tuple[str, str], list[Box]] = {}
+    with FeatureFile.open(features) as file:
+        names = match_names([*benchmark.queries, *benchmark.database], file)
+        queries = [query for query in benchmark.queries if query in names]
+        targets = [target for target in benchmark.database if target in names]
+        for done, query in enumerate(queries):
+            own = file[names[query]]
+            for segment in benchmark.segments.get(query, ()):
+                if segment.target in names:
+                    box = ((segment.start, segment.end), (segment.target_start, segment.target_end))
+                    true.setdefault((query, segment.target), []).append(box)
+            matching = [target for asked, target in true if asked == query]
+            others = [target for target in targets if target not in benchmark.labels.get(query, {})]
+            drawn = np.random.default_rng([_SEED, done]).permutation(len(others))[:negatives]
+            for target in [*matching, *(others[place] for place in drawn)]:
+                found[query, target] = _find_boxes(model, own, file[names[target]], config)
+            if progress is not None:
+                progress(done + 1, len(queries))
+    groups: dict[str, set[str]] = {"": set(queries)}
+    for query in queries:
+        if benchmark.groups and query in benchmark.groups:
+            groups.setdefault(benchmark.groups[query], set()).add(query)
+    return {
+        name: measure_segments(*({pair: own[pair] for pair in own if pair[0] in members} for own in (found, true)))
+        for name, members in sorted(groups.items())
+    }
+
+
+def _find_boxes(model: VideoSimilarity, query: Features, target: Features, config: SegmentConfig | None) -> list[Box]:
+    query, target = query.drop_flat(), target.drop_flat()
+    if query.timestamps is None or target.timestamps is None:
+        raise DataError(
+            "Segments are in seconds, and these features come without timestamps: extract the videos again."
+        )
+    described = [model.describe(side.regions.to(model.device)) for side in (query, target)]
+    matrix = model.frame_matrix(*described).float().cpu().numpy()
+    segments = find_segments(matrix, query.timestamps, target.timestamps, config=config)
+    return [(segment.query, segment.target) for segment in segments]
+
+
+# --- boxes -----------------------------------------------------------------------------------------------------------
 
 
 class _Seconds:

@@ -3,7 +3,7 @@
     RUN/ablations/topk-line-3-seed-0.safetensors    the network
     RUN/ablations/topk-line-3-seed-0.json           settings, figures, the network's checksum
 
-A record is written when all else is there, and each file is there whole or not at all.
+The record is written last, and each file whole or not at all.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Store:
             raise StorageError(f"'{path}' is no record of an ablation. Give another run.folder.")
         if not record.keys() >= _NEEDED:
             return None
-        if changed := changes(record["settings"], settings):
+        if changed := find_changes(record["settings"], settings):
             raise ConfigError(
                 f"'{path}' is of other settings ({'; '.join(changed[:4])}{'; ...' if len(changed) > 4 else ''}). Give "
-                "another run.folder, or the same settings to go on."
+                "another run.folder, or the same settings to continue."
             )
         return record
 
@@ -83,16 +83,16 @@ class Store:
         write_json(self.folder / f"{name}.json", content, hint=_HINT)
 
 
-def changes(before: Any, now: Any, path: str = "") -> list[str]:
+def find_changes(before: Any, now: Any, path: str = "") -> list[str]:
     """What differs between two nested tables of plain values, as `section.key: old -> new`.
 
-    >>> changes({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}})
+    >>> find_changes({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}})
     ['a.c: 2 -> 3']
     """
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         found = []
         for key in [*now, *(key for key in before if key not in now)]:
-            found += changes(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+            found += find_changes(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
         return found
     plain = json.loads(json.dumps(now))
     return [] if before == plain else [f"{path}: {before!r} -> {plain!r}"]

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from hapvr.config import suggest
-from hapvr.errors import ConfigError
 from hapvr.paper.studies import Row
-from hapvr.paper.tables import MISSING, PaperTable
+from hapvr.paper.tables import PaperTable, format_percent, require_format
 
 MEASURES = ("mAP", "uAP")
 FORMATS = ("text", "markdown")
@@ -36,6 +34,10 @@ class Figure:
     def spread(self) -> float | None:
         """The standard deviation over seeds (n - 1); None with fewer than two."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The figure as `AblationTable.to_json` has it."""
+        return {"mean": self.mean, "spread": self.spread, "values": list(self.values)}
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,7 @@ class AblationTable:
             {
                 **printed[line.row.number - 1],
                 "ours": {
-                    name: {
-                        measure: {
-                            "mean": line.figures[name, measure].mean,
-                            "spread": line.figures[name, measure].spread,
-                            "values": list(line.figures[name, measure].values),
-                        }
-                        for measure in MEASURES
-                    }
+                    name: {measure: line.figures[name, measure].to_json() for measure in MEASURES}
                     for name in self.benchmarks
                 },
                 "kept_in_training": line.kept_in_training,
@@ -98,26 +93,20 @@ def render(table: AblationTable, *, format: str = "text") -> str:
     Percentages; ours are means over seeds with the standard deviation after ±. Where the table is about TopK, K' is
     given in training, and for a target of median length and for the longest of each benchmark.
     """
-    require_format(format)
-    headings = _headings(table)
-    body = [_cells(table, line) for line in table.lines]
+    require_format(format, FORMATS)
+    headings = _make_headings(table)
+    body = [_make_cells(table, line) for line in table.lines]
     notes = [*(f"{name}: {words}" for name, words in table.benchmarks.items()), *table.notes]
     notes += [f"{line.row.name}, {failure}" for line in table.lines for failure in line.failed]
     shared = [f"{line.row.number} from {line.trained_as}" for line in table.lines if line.trained_as]
     if shared:
         notes.append(f"Training was shared where K' is the same: line {', '.join(shared)}.")
     title = f"Table {table.paper.number}, {table.paper.name}: {table.paper.caption}"
-    writer = _text if format == "text" else _markdown
+    writer = _write_text if format == "text" else _write_markdown
     return "\n".join([title, "", *writer(headings, body), "", *notes])
 
 
-def require_format(format: str) -> None:
-    """Raise `ConfigError` unless tables can be printed so: better before the runs than after them."""
-    if format not in FORMATS:
-        raise ConfigError(f"format has no value '{format}'; {suggest(str(format), list(FORMATS))}")
-
-
-def _headings(table: AblationTable) -> list[_Heading]:
+def _make_headings(table: AblationTable) -> list[_Heading]:
     headings: list[_Heading] = [("", "", key) for key in table.paper.keys]
     if table.shows_kept:
         headings += [("K'", "training", "")]
@@ -130,45 +119,44 @@ def _headings(table: AblationTable) -> list[_Heading]:
     return headings
 
 
-def _cells(table: AblationTable, line: AblationLine) -> list[str]:
+def _make_cells(table: AblationTable, line: AblationLine) -> list[str]:
     cells = list(line.row.keys)
     if table.shows_kept:
         cells += [str(line.kept_in_training), *(", ".join(map(str, line.kept[name])) for name in table.benchmarks)]
-    cells += [_figure(line.figures[name, measure]) for name in table.benchmarks for measure in MEASURES]
+    cells += [_format_figure(line.figures[name, measure]) for name in table.benchmarks for measure in MEASURES]
     printed = table.paper.lines[line.row.number - 1].figures
-    return cells + [MISSING if figure is None else f"{figure:.2f}" for figure in printed]
+    return cells + [format_percent(figure) for figure in printed]
 
 
-def _figure(figure: Figure) -> str:
+def _format_figure(figure: Figure) -> str:
     if figure.mean is None:
         return "failed"
     return f"{figure.mean:.2f}" + ("" if figure.spread is None else f" ±{figure.spread:.2f}")
 
 
-def _text(headings: Sequence[_Heading], body: Sequence[Sequence[str]]) -> list[str]:
-    widths = [
-        max(len(heading[2]), *(len(row[number]) for row in body)) for number, heading in enumerate(headings)
-    ]  # what spans several columns widens the last of them
-    for depth in (0, 1):
-        for _, span in groupby(range(len(headings)), key=lambda number: headings[number][: depth + 1]):
-            columns = list(span)
-            room = sum(widths[number] for number in columns) + len(_GAP) * (len(columns) - 1)
-            widths[columns[-1]] += max(0, len(headings[columns[0]][depth]) - room)
-    output = []
-    for depth in (0, 1):
-        words = ""
-        for _, span in groupby(range(len(headings)), key=lambda number: headings[number][: depth + 1]):
-            columns = list(span)
-            room = sum(widths[number] for number in columns) + len(_GAP) * (len(columns) - 1)
-            words += f"{headings[columns[0]][depth]:<{room}}{_GAP}"
-        output.append(words.rstrip())
+def _write_text(headings: Sequence[_Heading], body: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(heading[2]), *(len(row[number]) for row in body)) for number, heading in enumerate(headings)]
+
+    def measure(columns: list[int]) -> int:
+        return sum(widths[number] for number in columns) + len(_GAP) * (len(columns) - 1)
+
+    spans = [
+        [list(span) for _, span in groupby(range(len(headings)), key=lambda number: headings[number][: depth + 1])]
+        for depth in (0, 1)
+    ]
+    for depth, groups in enumerate(spans):
+        for columns in groups:  # a heading that is wider than its columns widens the last of them
+            widths[columns[-1]] += max(0, len(headings[columns[0]][depth]) - measure(columns))
+    output = [
+        "".join(f"{headings[columns[0]][depth]:<{measure(columns)}}{_GAP}" for columns in groups).rstrip()
+        for depth, groups in enumerate(spans)
+    ]
     rows = [[heading[2] for heading in headings], *body]
     lines = [_GAP.join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    rule = "-" * (sum(widths) + len(_GAP) * (len(widths) - 1))
-    return [*output, lines[0], rule, *lines[1:]]
+    return [*output, lines[0], "-" * measure(list(range(len(widths)))), *lines[1:]]
 
 
-def _markdown(headings: Sequence[_Heading], body: Sequence[Sequence[str]]) -> list[str]:
+def _write_markdown(headings: Sequence[_Heading], body: Sequence[Sequence[str]]) -> list[str]:
     names = [" ".join(filter(None, heading)) for heading in headings]
     rows = [names, ["---"] * len(names), *body]
     return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]

@@ -3,7 +3,7 @@
     python -m hapvr.paper.ablations table3 small data.frames=packed --benchmark tune=tune.h5,ground_truth.json
 
 needs torch, numpy, safetensors and Pillow alone (HDF5 features need h5py; files of `Benchmark.save` do not), and is
-what `hapvr ablate` does. What is finished is kept in RUN/ablations (see `ablation_store`): a run that stopped goes on.
+what `hapvr ablate` does. Finished runs are kept in RUN/ablations (see `ablation_store`), so that a study can continue.
 
 k_t takes part in training only through K', the number of columns that are kept of those a training clip has. Lines that
 differ in k_t alone and have the same K' there are the same training problem; with `share_training` it is solved once.
@@ -30,6 +30,7 @@ from hapvr.paper.ablation_store import Store
 from hapvr.paper.ablation_tables import FORMATS, MEASURES, AblationLine, AblationTable, Figure, render
 from hapvr.paper.compilations import make_compilations
 from hapvr.paper.studies import NOTES, STUDIES, Row, count_kept, plan_rows, study_tables
+from hapvr.paper.tables import PaperTable
 from hapvr.storage import sha256_bytes
 from hapvr.training.bank import Bank, make_bank
 from hapvr.training.config import LossesConfig, TrainConfig, ValidationConfig, list_recipes, load_config, to_table
@@ -54,25 +55,24 @@ def ablate(
     share_training: bool = False,
     report: Report = print,
 ) -> list[AblationTable]:
-    """Train and measure all lines of the tables of a study; what is in the run's folder already is taken from there.
+    """Train and measure all lines of the tables of a study; finished ones are taken from the run's folder.
+
+    A run whose loss overflows is noted as failed, and the others continue.
 
     Args:
         study: one of `STUDIES`.
         bank: the views that all runs learn from.
-        config: the settings that lines have in common, and the folder; those of [run] seed are added to the seeds.
+        config: the settings that lines have in common, and the folder; [run] seed is added to the seeds.
         benchmarks: by name; mAP and uAP are measured on each.
         seeds: of network and batches; the bank stays.
-        lines: the numbers, from 1, of those to run; none given are all.
+        lines: the numbers, from 1, of those to run; all if empty.
         share_training: train lines once that differ in nothing that training sees; see the module.
         report: takes lines of progress.
-
-    A run whose loss overflows is noted as failed, and the others go on.
     """
     if not benchmarks or not seeds:
         raise ConfigError("an ablation needs a benchmark at least, and a seed.")
-    tables = study_tables(study)
-    chosen = {table.name: _choose(plan_rows(table, config), lines) for table in tables}
-    every = [row for rows in chosen.values() for row in rows]
+    chosen = _choose_rows(study, config, lines)
+    every = [row for _, rows in chosen for row in rows]
     if not every:
         raise ConfigError(f"none of the tables of '{study}' has a line {', '.join(map(str, sorted(lines)))}.")
     draw_videos(0, videos=len(bank), batch=config.data.batch, seed=0)  # refuses too few
@@ -89,19 +89,27 @@ def ablate(
             done = turn * len(every) + number + 1
             line = f"{row.name} ({', '.join(row.keys)}) seed {seed}: {_format_record(record)}"
             report(f"{done}/{len(every) * len(seeds)} {line}")
-    words = {name: _describe(benchmark) for name, benchmark in benchmarks.items()}
-    notes = _notes(bank, config, seeds)
+    words = {name: _describe_benchmark(benchmark) for name, benchmark in benchmarks.items()}
+    notes = _write_notes(bank, config, seeds)
     return [
         AblationTable(
             table,
             tuple(
-                _line(row, [records[row.name, seed] for seed in seeds], work.frames, benchmarks, donors)
-                for row in chosen[table.name]
+                _make_line(row, [records[row.name, seed] for seed in seeds], work.frames, benchmarks, donors)
+                for row in rows
             ),
             words,
             (*filter(None, (table.note, NOTES.get(table.name))), *notes),
         )
-        for table in tables
+        for table, rows in chosen
+    ]
+
+
+def _choose_rows(study: str, config: TrainConfig, lines: Collection[int]) -> list[tuple[PaperTable, list[Row]]]:
+    """The tables of a study with those of their rows that are asked for."""
+    return [
+        (table, [row for row in plan_rows(table, config) if not lines or row.number in lines])
+        for table in study_tables(study)
     ]
 
 
@@ -122,17 +130,17 @@ class _Work:
         self.prints = {name: _fingerprint_benchmark(benchmark) for name, benchmark in benchmarks.items()}
 
     def complete(self, row: Row, seed: int, donor: Row) -> dict[str, Any]:
-        """The record of a line and seed with figures on all benchmarks, made where it is not there yet."""
+        """The record of a line and seed with figures on all benchmarks; what is missing is trained and measured."""
         config = _with_seed(row.config, seed)
-        record = self.store.read(_name(row, seed), self._settings(config))
+        record = self.store.read(_name_run(row, seed), self._settings(config))
         if record is not None and record["trained_as"] not in (row.name, donor.name):
-            record = None  # its network was shared, and is not to be now
+            record = None  # its network was shared, and must not be now
         if record is not None and (record["failed"] or not self._find_missing(record["figures"])):
             return record
-        given, tensors = self._network(donor if record is None or record["trained_as"] == donor.name else row, seed)
+        given, tensors = self._train(donor if record is None or record["trained_as"] == donor.name else row, seed)
         same = record is not None and record["sha256"] == given["sha256"]
         figures = dict(record["figures"]) if record is not None and same else {}
-        record = given | self._about(row, seed, config) | {"figures": figures}
+        record = given | self._describe(row, seed, config) | {"figures": figures}
         if tensors is not None:
             start = dataclasses.replace(config, model=dataclasses.replace(config.model, start="random"))
             model = new_network(start, None)
@@ -141,12 +149,12 @@ class _Work:
             for missing in self._find_missing(figures):
                 measured = self.benchmarks[missing].measure(model)
                 figures[missing] = {"benchmark": self.prints[missing], **{key: measured[key] for key in MEASURES}}
-        self.store.write(_name(row, seed), record)
+        self.store.write(_name_run(row, seed), record)
         return record
 
-    def _network(self, row: Row, seed: int) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
-        """The record of a line whose network is in the store, and the network's weights; None if training failed."""
-        name, config = _name(row, seed), _with_seed(row.config, seed)
+    def _train(self, row: Row, seed: int) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
+        """The record and the weights of a line's network, from the store or trained; None if training failed."""
+        name, config = _name_run(row, seed), _with_seed(row.config, seed)
         record = self.store.read(name, self._settings(config))
         if record is not None and record["trained_as"] == row.name:
             tensors = self.store.read_network(name, record["sha256"])
@@ -154,7 +162,12 @@ class _Work:
                 return record, tensors
             self.report(f"the network of {name} is damaged or gone: it is trained again")
         began = time.perf_counter()
-        record = self._about(row, seed, config) | {"trained_as": row.name, "failed": None, "sha256": "", "figures": {}}
+        record = self._describe(row, seed, config) | {
+            "trained_as": row.name,
+            "failed": None,
+            "sha256": "",
+            "figures": {},
+        }
         try:
             tensors = train_from_bank(self.bank, config, report=self.report).state_dict()
             record["sha256"] = self.store.write_network(name, tensors)
@@ -164,7 +177,7 @@ class _Work:
         self.store.write(name, record)
         return record, tensors
 
-    def _about(self, row: Row, seed: int, config: TrainConfig) -> dict[str, Any]:
+    def _describe(self, row: Row, seed: int, config: TrainConfig) -> dict[str, Any]:
         own = {"table": row.table, "line": row.number, "keys": list(row.keys), "seed": seed}
         return own | {"settings": self._settings(config), "versions": self.versions}
 
@@ -180,7 +193,7 @@ class _Work:
         return json.loads(json.dumps(settings | {"bank": self.bank_print}))  # type: ignore[no-any-return]
 
 
-def _name(row: Row, seed: int) -> str:
+def _name_run(row: Row, seed: int) -> str:
     return f"{row.name}-seed-{seed}"
 
 
@@ -203,11 +216,7 @@ def _find_donors(rows: Sequence[Row], frames: int) -> dict[str, Row]:
 # --- in numbers and words --------------------------------------------------------------------------------------------
 
 
-def _choose(rows: list[Row], lines: Collection[int]) -> list[Row]:
-    return [row for row in rows if not lines or row.number in lines]
-
-
-def _line(
+def _make_line(
     row: Row,
     records: Sequence[Mapping[str, Any]],
     frames: int,
@@ -226,20 +235,12 @@ def _line(
         },
         count_kept(similarity, frames),
         {
-            name: (count_kept(similarity, _median(lengths)), count_kept(similarity, max(lengths)))
-            for name, lengths in ((name, _lengths(benchmark)) for name, benchmark in benchmarks.items())
+            name: (count_kept(similarity, statistics.median_low(lengths)), count_kept(similarity, max(lengths)))
+            for name, lengths in ((name, list(map(len, benchmark.targets))) for name, benchmark in benchmarks.items())
         },
         tuple(f"seed {record['seed']}: {record['failed']}" for record in records if record["failed"]),
         None if donor is row else donor.name,
     )
-
-
-def _lengths(benchmark: Benchmark) -> list[int]:
-    return [len(target) for target in benchmark.targets]
-
-
-def _median(lengths: list[int]) -> int:
-    return statistics.median_low(lengths)
 
 
 def _format_record(record: Mapping[str, Any]) -> str:
@@ -251,16 +252,16 @@ def _format_record(record: Mapping[str, Any]) -> str:
     )
 
 
-def _describe(benchmark: Benchmark) -> str:
-    lengths = _lengths(benchmark)
+def _describe_benchmark(benchmark: Benchmark) -> str:
+    lengths = list(map(len, benchmark.targets))
     missing = f", {benchmark.missing} videos without features left out" if benchmark.missing else ""
     return (
         f"{len(benchmark.queries):,} queries, {len(lengths):,} targets of {min(lengths):,} to {max(lengths):,} frames "
-        f"(median {_median(lengths):,}){missing}"
+        f"(median {statistics.median_low(lengths):,}){missing}"
     )
 
 
-def _notes(bank: Bank, config: TrainConfig, seeds: Sequence[int]) -> list[str]:
+def _write_notes(bank: Bank, config: TrainConfig, seeds: Sequence[int]) -> list[str]:
     words = f"{len(seeds)} seeds: the mean and, after ±, the standard deviation over them."
     (_, weak, frames), strong = bank.weak.regions.shape[:3], bank.strong.regions.shape[1]
     scale = (
@@ -297,21 +298,17 @@ def run_study(
     share_training: bool = False,
     report: Report = print,
 ) -> list[AblationTable]:
-    """`ablate` with bank and benchmarks as settings and words name them.
+    """`ablate` with the bank that the settings describe and benchmarks from files.
 
     Args:
-        study: one of `STUDIES`.
+        study: see `ablate`, as for `lines`, `share_training` and `report`.
         config: see `load_config`; without benchmarks the one of [validation] is taken.
         benchmarks: each NAME=FEATURES or NAME=FEATURES,TRUTH, as [validation] takes them.
         seeds: how many.
-        lines: the numbers of those to run; none given are all.
         long: frames of the compilations that are made of each benchmark and measured too; 0 makes none. By default
             400 for table4, whose k_t acts on long targets alone, and none for the others.
-        share_training: see `ablate`.
-        report: takes lines of progress.
     """
-    tables = study_tables(study)
-    rows = [row for table in tables for row in _choose(plan_rows(table, config), lines)]
+    rows = [row for _, rows in _choose_rows(study, config, lines) for row in rows]
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, got {seeds}.")
     if not config.bank.used:
@@ -323,20 +320,13 @@ def run_study(
         made = make_compilations(benchmark, frames=long, rounds=_ROUNDS)
         measured[f"{name}-{long}"] = made.benchmark
         store.note(f"compilations-{name}-{long}", [list(part) for part in made.parts])
-    bank = _bank(config, rows, report)
+    bank = _make_bank(config, rows, report)
     return ablate(
-        study,
-        bank,
-        config,
-        measured,
-        seeds=range(seeds),
-        lines=lines,
-        share_training=share_training,
-        report=report,
+        *(study, bank, config, measured), seeds=range(seeds), lines=lines, share_training=share_training, report=report
     )
 
 
-def _bank(config: TrainConfig, rows: Sequence[Row], report: Report) -> Bank:
+def _make_bank(config: TrainConfig, rows: Sequence[Row], report: Report) -> Bank:
     """The bank of the settings, with a teacher's vectors where a line needs them."""
     if any("frame" in row.config.losses.build().levels for row in rows):
         config = dataclasses.replace(config, losses=LossesConfig())
@@ -391,7 +381,7 @@ def main(words: Sequence[str]) -> int:
             load_config(given.settings, given.words),
             benchmarks=given.benchmark,
             seeds=given.seeds,
-            lines=line_numbers(given.lines),
+            lines=parse_line_numbers(given.lines),
             long=given.long,
             share_training=given.share_training,
             report=lambda line: print(line, file=sys.stderr, flush=True),
@@ -406,10 +396,10 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def line_numbers(words: str) -> list[int]:
+def parse_line_numbers(words: str) -> list[int]:
     """The numbers in "1,3".
 
-    >>> line_numbers("1,3"), line_numbers("")
+    >>> parse_line_numbers("1,3"), parse_line_numbers("")
     ([1, 3], [])
     """
     try:

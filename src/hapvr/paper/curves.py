@@ -164,7 +164,7 @@ def similarity_distribution(scores: Array, relevant: Array, *, bins: int = 50, s
 
 
 def choose_bins(pairs: int) -> int:
-    """How many bins a distribution of so many pairs can fill: twice the cube root of their number, from 10 to 50.
+    """How many bins a distribution of `pairs` pairs can fill: twice the cube root of their number, from 10 to 50.
 
     >>> choose_bins(58), choose_bins(1000), choose_bins(10**6)
     (10, 20, 50)
@@ -240,7 +240,7 @@ def order_queries(models: Mapping[str, Mapping[str, float]], *, groups: Mapping[
     middle = table.mean(0)
     places = sorted(
         np.flatnonzero(real).tolist(),
-        key=lambda place: (_natural(kinds[place]), -middle[place], queries[place]),
+        key=lambda place: (_make_natural_key(kinds[place]), -middle[place], queries[place]),
     )
     drawn = [kinds[place] for place in places]
     starts = [number for number, kind in enumerate(drawn) if number == 0 or kind != drawn[number - 1]]
@@ -253,7 +253,7 @@ def order_queries(models: Mapping[str, Mapping[str, float]], *, groups: Mapping[
     )
 
 
-def _natural(name: str) -> tuple[list[tuple[int, str]], str]:
+def _make_natural_key(name: str) -> tuple[list[tuple[int, str]], str]:
     """A key that orders "event 2" before "event 10"."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts], name

@@ -1,8 +1,8 @@
 """The paper's figures: distributions, precision and recall, queries, frame matrices, surrogates (matplotlib).
 
-`draw_*` read a benchmark and score files and write the figure, as `hapvr plot` does; `plot_*` return a matplotlib
-figure of numbers that are at hand. Models are told apart by colours that the colour-blind can tell, and by line styles
-or markers, so that a figure can be read in greyscale.
+`draw_*` read a benchmark and score files and write the figure, as `hapvr plot` does; `plot_*` take numbers and return a
+matplotlib figure. Models differ in colours that the colour-blind can distinguish, and in line styles or markers: a
+figure can be read in greyscale.
 """
 
 from __future__ import annotations
@@ -172,14 +172,16 @@ def plot_distributions(models: Mapping[str, Distribution], *, title: str = "") -
                 colour = _COLOURS[number % len(_COLOURS)]
                 label = f"{name} (overlap {spread.overlap:.2f})"
                 axes.stairs(shares, spread.edges, fill=True, color=colour, alpha=0.10)
-                axes.stairs(shares, spread.edges, color=colour, linestyle=_line(number), linewidth=1.6, label=label)
+                axes.stairs(
+                    shares, spread.edges, color=colour, linestyle=_choose_line(number), linewidth=1.6, label=label
+                )
             counts = {getattr(spread, f"{kind}_pairs") for spread in models.values()}
             pairs = f", {counts.pop():,} pairs" if len(counts) == 1 else ""
             axes.set(xlim=(0, 1), xlabel="similarity, rescaled to [0, 1]", title=f"{kind}{pairs}")
             axes.set_ylim(bottom=0)
         panels[0].set_ylabel("share of pairs in a bin")
         # One legend for both panels, beneath: inside it would hide peaks, which lie left in one and right in the other.
-        _legend_beneath(figure, panels[0])
+        _add_legend(figure, panels[0])
         add_title(figure, title)
     return figure
 
@@ -198,7 +200,7 @@ def plot_precision_recall(models: Mapping[str, PrecisionRecall], *, title: str =
                 *(recall, precision),
                 drawstyle="steps-pre",
                 color=_COLOURS[number % len(_COLOURS)],
-                linestyle=_line(number),
+                linestyle=_choose_line(number),
                 linewidth=1.8,
                 label=f"{name}, {measure} {100 * curve.area:.2f}%",
             )
@@ -227,17 +229,17 @@ def plot_queries(
     numbers = np.arange(len(shown))
     at = numbers + gap * np.searchsorted(starts, numbers, side="right")  # a gap before each group
     with figure_style():
-        words = sum(len(_short(name)) + 4 for name, _, _ in order.groups)
+        words = sum(len(_shorten(name)) + 4 for name, _, _ in order.groups)
         tilted = words > _WORDS or (not groups and len(shown) <= _NAMED)
         figure = new_figure(float(np.clip(1.5 + 0.05 * len(models) * at[-1], 6.4, 11)), 4.8 if tilted else 4.2)
         axes = figure.add_subplot()
         labels = [f"{name}, mean {100 * values.mean():.2f}%" for name, values in zip(models, order.values, strict=True)]
-        (_dots if len(shown) <= _DOTS else _falling_lines)(axes, order, at, labels)
+        (_draw_dots if len(shown) <= _DOTS else _draw_lines)(axes, order, at, labels)
         axes.set(ylim=(0, 1.02), xlim=(at[0] - gap, at[-1] + gap), ylabel="average precision")
         axes.grid(axis="y", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         _name_queries(axes, order, at, named=bool(groups))
-        _legend_beneath(figure, axes)
+        _add_legend(figure, axes)
         add_title(figure, title)
     return figure
 
@@ -283,17 +285,17 @@ def plot_surrogates(curves: Sequence[Surrogate]) -> Figure:
             name = f"{curve.name}, {curve.setting}"
             most = float(curve.value.max())
             left, right = row
-            _lead_axes(left, name, curve.x, top=1.3 * most if most < 2 else 1.05 * most)
+            _set_up_axes(left, name, curve.x, top=1.3 * most if most < 2 else 1.05 * most)
             left.plot(step.x, step.value, color=_STEP, linestyle="--", linewidth=1.2, label=step.name)
             left.plot(curve.x, curve.value, color=_INK, linewidth=1.8, label="surrogate")
             left.set_ylabel("value")
             left.legend(loc="upper left")
             # One scale for all slopes: the pull of the losses is what is compared.
-            _lead_axes(right, f"{name}: slope", curve.x, top=top)
+            _set_up_axes(right, f"{name}: slope", curve.x, top=top)
             right.plot(curve.x, curve.slope, color=_INK, linewidth=1.8)
             right.fill_between(curve.x, 0, curve.slope, color=_INK, alpha=0.15, linewidth=0)
             right.set_ylabel("slope")
-            _note_the_slope(right, curve, top)
+            _annotate_slope(right, curve, top)
         for axes in grid[-1]:
             axes.set_xlabel("lead of the negative over the positive, x")
         reach = float(step.x[-1])
@@ -302,14 +304,14 @@ def plot_surrogates(curves: Sequence[Surrogate]) -> Figure:
     return figure
 
 
-def _lead_axes(axes: Axes, title: str, x: NDArray[np.float64], *, top: float) -> None:
+def _set_up_axes(axes: Axes, title: str, x: NDArray[np.float64], *, top: float) -> None:
     axes.set_title(title)
     axes.set(xlim=(float(x[0]), float(x[-1])), ylim=(-0.05 * top, top))
     axes.axvspan(0, float(x[-1]), color=_WRONG, zorder=0)
     axes.axvline(0, color=_STEP, linewidth=0.6, zorder=1)
 
 
-def _note_the_slope(axes: Axes, curve: Surrogate, top: float) -> None:
+def _annotate_slope(axes: Axes, curve: Surrogate, top: float) -> None:
     """Say what pull a badly misranked pair feels."""
     reach = float(curve.x[-1])
     place = 0.6 * reach
@@ -323,7 +325,7 @@ def _note_the_slope(axes: Axes, curve: Surrogate, top: float) -> None:
     axes.annotate(text, (place, slope), (place, height), ha="center", va="center", arrowprops=arrow, size=9)
 
 
-def _dots(axes: Axes, order: QueryOrder, at: NDArray[np.float64], labels: list[str]) -> None:
+def _draw_dots(axes: Axes, order: QueryOrder, at: NDArray[np.float64], labels: list[str]) -> None:
     """A dot for each query and model, those of a query joined."""
     axes.vlines(at, order.values.min(0), order.values.max(0), color="#bbbbbb", linewidth=0.8, zorder=1)
     for number, (values, label) in enumerate(zip(order.values, labels, strict=True)):
@@ -342,14 +344,14 @@ def _dots(axes: Axes, order: QueryOrder, at: NDArray[np.float64], labels: list[s
         )
 
 
-def _falling_lines(axes: Axes, order: QueryOrder, at: NDArray[np.float64], labels: list[str]) -> None:
-    """A line for each model and group, its own queries from best to worst: so many dots could not be told apart."""
+def _draw_lines(axes: Axes, order: QueryOrder, at: NDArray[np.float64], labels: list[str]) -> None:
+    """A line for each model and group, its queries from best to worst: dots would hide each other."""
     for number, (values, label) in enumerate(zip(order.values, labels, strict=True)):
         for part, (_, start, end) in enumerate(order.groups):
             axes.plot(
                 *(at[start:end], np.sort(values[start:end])[::-1]),
                 color=_COLOURS[number % len(_COLOURS)],
-                linestyle=_line(number),
+                linestyle=_choose_line(number),
                 linewidth=1.6,
                 label=label if part == 0 else None,
             )
@@ -359,7 +361,7 @@ def _name_queries(axes: Axes, order: QueryOrder, at: NDArray[np.float64], *, nam
     """Below the axis the groups, if there are, else the queries, if there is room for their names."""
     shown, notes = order.queries, []
     if named:
-        labels = [f"{_short(name)} ({end - start})" for name, start, end in order.groups]
+        labels = [f"{_shorten(name)} ({end - start})" for name, start, end in order.groups]
         tilted = sum(map(len, labels)) > _WORDS
         middles = [float(at[start:end].mean()) for _, start, end in order.groups]
         axes.set_xticks(middles, labels, rotation=40 if tilted else 0, ha="right" if tilted else "center")
@@ -379,17 +381,17 @@ def _name_queries(axes: Axes, order: QueryOrder, at: NDArray[np.float64], *, nam
     axes.set_xlabel(", ".join(notes))
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     return name if len(name) <= 22 else f"{name[:21]}…"
 
 
-def _legend_beneath(figure: Figure, axes: Axes) -> None:
+def _add_legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     across = 3 if max(map(len, labels)) <= 26 else 2
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), across))
 
 
-def _line(number: int) -> Any:
+def _choose_line(number: int) -> Any:
     return _LINES[number % len(_LINES)]
 
 

@@ -102,7 +102,7 @@ def plan_rows(table: PaperTable, config: TrainConfig) -> list[Row]:
 
 
 def count_kept(config: SimilarityConfig, frames: int) -> int:
-    """K': how many columns temporal aggregation keeps of each row, for a target of so many frames.
+    """K': how many columns temporal aggregation keeps of each row, for a target of `frames` frames.
 
     psi leaves one column of four; a short target is doubled first.
 
@@ -124,34 +124,34 @@ def _vary(table: str, line: Line, config: TrainConfig) -> TrainConfig:
     keys = line.keys
     paper = LossesConfig().terms
     base = {name: dict(config.losses.terms.get(name, paper[name])) for name in ("infonce", "sshn", "range")}
-    video = _term(config, "video_ap", paper["video_ap"]["weight"])
-    frame = _term(config, "frame_ap", paper["frame_ap"]["weight"])
+    video = _get_term(config, "video_ap", paper["video_ap"]["weight"])
+    frame = _get_term(config, "frame_ap", paper["frame_ap"]["weight"])
     if table == "losses":
-        return _with(config, base | {RIVALS[keys[0]]: _term(config, RIVALS[keys[0]], video["weight"])})
+        return _replace_settings(config, base | {RIVALS[keys[0]]: _get_term(config, RIVALS[keys[0]], video["weight"])})
     if table == "modules":
         _, topk, with_video, with_frame = (key == "yes" for key in keys)
         terms = base | ({"video_ap": video} if with_video else {}) | ({"frame_ap": frame} if with_frame else {})
-        return _with(config, terms, keep_rate=_MODULES_KEEP_RATE if topk else 0.0)
+        return _replace_settings(config, terms, keep_rate=_MODULES_KEEP_RATE if topk else 0.0)
     if table == "topk":
-        return _with(config, base | {"video_ap": video}, keep_rate=float(keys[0]))
+        return _replace_settings(config, base | {"video_ap": video}, keep_rate=float(keys[0]))
     if table in ("delta-v", "rho-v"):
-        return _with(config, base | {"video_ap": video | {table[:-2]: float(keys[0])}})
+        return _replace_settings(config, base | {"video_ap": video | {table[:-2]: float(keys[0])}})
     both = base | {"video_ap": video, "frame_ap": frame}
     if table == "lambda-f":
-        return _with(config, both | {"frame_ap": frame | {"weight": float(keys[0])}})
+        return _replace_settings(config, both | {"frame_ap": frame | {"weight": float(keys[0])}})
     both["frame_ap"] = frame | {"weight": _APPENDIX_WEIGHT}
     if table == "rates":
-        return _with(config, both, rates=(float(keys[0]), float(keys[1])))
+        return _replace_settings(config, both, rates=(float(keys[0]), float(keys[1])))
     if table == "delta-f":
         both["frame_ap"] |= {"delta": float(keys[0]), "rho": 1.0}
     elif table == "rho-f":
         both["frame_ap"] |= {"rho": float(keys[0])}
     else:
         raise ConfigError(f"Table '{table}' of the paper is no ablation; {suggest(table, list(NOTES))}")
-    return _with(config, both, rates=(_APPENDIX_RATE, _APPENDIX_RATE))
+    return _replace_settings(config, both, rates=(_APPENDIX_RATE, _APPENDIX_RATE))
 
 
-def _with(
+def _replace_settings(
     config: TrainConfig, terms: _Terms, *, keep_rate: float | None = None, rates: tuple[float, float] | None = None
 ) -> TrainConfig:
     """The settings with these losses, temporal TopK-Chamfer at this rate, and these rates of frame labels."""
@@ -164,7 +164,7 @@ def _with(
     return dataclasses.replace(config, losses=LossesConfig(terms), teacher=teacher, similarity=similarity)
 
 
-def _term(config: TrainConfig, name: str, weight: float) -> dict[str, float]:
+def _get_term(config: TrainConfig, name: str, weight: float) -> dict[str, float]:
     """A term as the settings have it; of this weight where they leave it out."""
     own = config.losses.terms.get(name, {})
     return {**own, "weight": own.get("weight") or weight}

@@ -20,7 +20,7 @@ from hapvr.reports.html_page import format_interval, make_png, make_thumbnail, w
 _PAIRS = 4  # thumbnail pairs shown
 _STRIP = 6  # frames of a strip in a report
 _PLACES = 2  # matches of a pair listed in a report; all are drawn
-_COLOURS = ("#d1495b", "#2e86ab", "#e08e1b", "#5b8e3e", "#8e5bb5")  # of matches, in turn
+_COLOURS = ("#d1495b", "#2e86ab", "#e08e1b", "#5b8e3e", "#8e5bb5")  # of the first match, the second, ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +171,7 @@ def _render_scores(entries: Sequence[Entry], targets: Sequence[VideoDescription]
         f"<th><img src='{make_thumbnail(picture, 48)}' alt=''>{html.escape(Path(side.path).stem)}</th>"
         for side, picture in zip(targets, middles, strict=True)
     )
-    shades = _colour(scores)
+    shades = _map_colours(scores)
     rows = "".join(
         f"<tr><th>{html.escape(entry.name)}</th>"
         + "".join(
@@ -242,7 +242,7 @@ def _explain_no_segment(match: Match, query: str, target: str) -> str:
     count = min(match.matrix.shape)
     name = query if count == len(match.matrix) else target
     frames = "1 frame" if count == 1 else f"{count} frames"
-    return f"{name} has {frames} to compare: a stretch takes {match.min_frames}, so only an instant can be told."
+    return f"{name} has {frames} to compare: a stretch takes {match.min_frames}, so only single frames can be compared."
 
 
 def _count_matches(match: Match) -> str:
@@ -291,10 +291,10 @@ def _draw_paths(match: Match, truth: Sequence[tuple[float, float, float, float]]
 
 
 def _draw_matrix(matrix: NDArray[np.float32]) -> str:
-    return make_png(_colour(matrix))
+    return make_png(_map_colours(matrix))
 
 
-def _colour(values: NDArray[np.floating]) -> NDArray[np.uint8]:
+def _map_colours(values: NDArray[np.floating]) -> NDArray[np.uint8]:
     """Similarities [...] on the ramp, from -0.1 to 1: uint8 [..., 3]."""
     place = np.clip((values + 0.1) / 1.1, 0, 1) * (len(RAMP) - 1)
     low = np.minimum(place.astype(int), len(RAMP) - 2)

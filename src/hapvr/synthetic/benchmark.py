@@ -103,7 +103,7 @@ def make_benchmark(
     for a folder that holds a file given here, or that holds something and is no benchmark of this function's.
 
     Videos chosen for the kind "same-event" (those of at least 8 s, as many as other kinds have queries) give only that:
-    one part of theirs is the query, another stands in the database instead of the whole.
+    one part of it is the query, another is in the database instead of the whole.
 
     Args:
         videos: the originals. Each file counts once.
@@ -286,7 +286,7 @@ def _interrupt(*_: object) -> None:
 
 def _make_queries(job: Job, out: Path) -> tuple[list[_Done], str]:
     """Make those queries of a video that are not there yet; also the reason if not all could be made."""
-    if _interrupted.is_set():  # a pool's process would go on with the next video
+    if _interrupted.is_set():  # a process of the pool would continue with the next video
         raise KeyboardInterrupt
     done: list[_Done] = []
     clip = host = None
@@ -375,7 +375,7 @@ def _fill_database(
 
 
 def _link(source: Path, target: Path) -> None:
-    """Make a hard link, or a copy where that cannot be. What is there and the same stays."""
+    """Make a hard link, or a copy where links are not possible. A file that is the same stays."""
     if target.exists():
         old, new = target.stat(), source.stat()
         if (old.st_size, old.st_mtime_ns) == (new.st_size, new.st_mtime_ns):

@@ -19,7 +19,7 @@ from hapvr.storage import replace_file
 from hapvr.synthetic.clip import Clip, Images
 
 _DEFAULT_RATE = Fraction(25)  # where a file does not say how fast its frames follow each other
-_MAX_FPS = 120.0  # frames a second; files with ill time stamps name rates in the thousands
+_MAX_FPS = 120.0  # frames a second; files with wrong time stamps give rates in the thousands
 
 
 def read_clip(

@@ -19,7 +19,7 @@ Corners = Sequence[tuple[float, float]]  # (right, down) as shares of the pictur
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
-def each(images: Images, change: Callable[[Picture], Picture]) -> Images:
+def change_each(images: Images, change: Callable[[Picture], Picture]) -> Images:
     """`change` every frame as a Pillow picture."""
     return np.stack([np.asarray(change(Image.fromarray(image)), np.uint8) for image in images])
 
@@ -28,7 +28,7 @@ def resize(images: Images, size: tuple[int, int]) -> Images:
     """Frames of (height, width), averaged where they shrink."""
     if images.shape[1:3] == size:
         return images
-    return each(images, lambda picture: picture.resize((size[1], size[0]), Image.Resampling.BILINEAR))
+    return change_each(images, lambda picture: picture.resize((size[1], size[0]), Image.Resampling.BILINEAR))
 
 
 def cover(images: Images, size: tuple[int, int]) -> Images:
@@ -41,7 +41,7 @@ def cover(images: Images, size: tuple[int, int]) -> Images:
 
 def rotate(images: Images, degrees: float) -> Images:
     """Turned counter-clockwise about the middle, black where nothing is left to show."""
-    return each(images, lambda picture: picture.rotate(degrees, Image.Resampling.BICUBIC))
+    return change_each(images, lambda picture: picture.rotate(degrees, Image.Resampling.BICUBIC))
 
 
 def perspective(images: Images, corners: Sequence[Corners]) -> Images:
@@ -69,7 +69,7 @@ def perspective(images: Images, corners: Sequence[Corners]) -> Images:
 
 def blur(images: Images, radius: float) -> Images:
     """Out of focus by `radius` pixels."""
-    return each(images, lambda picture: picture.filter(ImageFilter.GaussianBlur(radius)))
+    return change_each(images, lambda picture: picture.filter(ImageFilter.GaussianBlur(radius)))
 
 
 def smear(images: Images, pixels: int) -> Images:
@@ -82,10 +82,10 @@ def smear(images: Images, pixels: int) -> Images:
     return (total // pixels).astype(np.uint8)
 
 
-def noise(images: Images, strength: float, rng: Generator) -> Images:
+def add_noise(images: Images, strength: float, rng: Generator) -> Images:
     """Gaussian noise of standard deviation `strength` (of 255), another in every frame.
 
-    Frames look at random places of one noise plane: drawing each anew would take longer than all other edits.
+    Frames take random parts of one noise plane: to draw noise for each would take longer than all other edits.
     """
     height, width = images.shape[1:3]
     plane = rng.standard_normal((height + 64, width + 64, 3), np.float32) * np.float32(strength)
@@ -96,7 +96,7 @@ def noise(images: Images, strength: float, rng: Generator) -> Images:
     return noisy
 
 
-def tones(
+def change_tones(
     images: Images,
     *,
     brightness: float = 0.0,
@@ -117,7 +117,7 @@ def tones(
     return changed
 
 
-def hues(images: Images, *, saturation: float = 1.0, turn: float = 0.0) -> Images:
+def change_hues(images: Images, *, saturation: float = 1.0, turn: float = 0.0) -> Images:
     """Colours stronger (saturation above 1) or weaker (0 is grey), and turned by a fraction of the colour circle."""
     cos, sin = saturation * math.cos(2 * math.pi * turn), saturation * math.sin(2 * math.pi * turn)
     grey = np.tile(_LUMA, (3, 1))
@@ -131,7 +131,7 @@ def hues(images: Images, *, saturation: float = 1.0, turn: float = 0.0) -> Image
     return changed
 
 
-def moire(images: Images, *, period: float, tilt: float, strength: float) -> Images:
+def add_moire(images: Images, *, period: float, tilt: float, strength: float) -> Images:
     """Stripes as a camera sees them on a screen: `period` pixels wide, tilted, drifting from frame to frame."""
     rows, columns = np.indices(images.shape[1:3], np.float32)
     phase = (rows + columns * np.float32(tilt)) / np.float32(period)

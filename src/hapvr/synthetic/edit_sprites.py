@@ -27,7 +27,7 @@ def pick(rng: Generator, choices: list[Choice]) -> Choice:
     return choices[int(rng.integers(len(choices)))]
 
 
-def caption(rng: Generator, width: int, height: int) -> Sprite:
+def draw_caption(rng: Generator, width: int, height: int) -> Sprite:
     """One or two lines of words, outlined or on a plate, that fit a picture `width` pixels wide."""
     size = max(8, round(height * (0.06 + 0.06 * float(rng.random()))))
     font = ImageFont.load_default(size=size)
@@ -55,13 +55,13 @@ def caption(rng: Generator, width: int, height: int) -> Sprite:
     return np.asarray(sprite)
 
 
-def emoji(rng: Generator, pixels: int) -> Sprite:
+def draw_emoji(rng: Generator, pixels: int) -> Sprite:
     """A face, a heart, a star or a flame, `pixels` high."""
     draw_on = pick(rng, [_face, _face, _heart, _star, _flame])
-    return _drawn(pixels, pixels, lambda draw, size: draw_on(rng, draw, size))
+    return _draw_sprite(pixels, pixels, lambda draw, size: draw_on(rng, draw, size))
 
 
-def logo(rng: Generator, pixels: int) -> Sprite:
+def draw_logo(rng: Generator, pixels: int) -> Sprite:
     """A badge and two letters beside it, `pixels` high."""
     colour = tuple(int(value) for value in rng.integers(60, 256, 3))
     letters = "".join(chr(ord("A") + int(code)) for code in rng.integers(0, 26, int(rng.integers(2, 5))))
@@ -79,10 +79,10 @@ def logo(rng: Generator, pixels: int) -> Sprite:
         draw.text((size * 1.15, size / 2), letters, (255, 255, 255, 255), font, anchor="lm", stroke_width=size // 24,
                   stroke_fill=(*colour, 255))  # fmt: skip
 
-    return _drawn(pixels, round(pixels * (1.2 + 0.65 * len(letters))), badge)
+    return _draw_sprite(pixels, round(pixels * (1.2 + 0.65 * len(letters))), badge)
 
 
-def _drawn(height: int, width: int, draw_on: Callable[[ImageDraw.ImageDraw, int], None]) -> Sprite:
+def _draw_sprite(height: int, width: int, draw_on: Callable[[ImageDraw.ImageDraw, int], None]) -> Sprite:
     large = Image.new("RGBA", (width * _SMOOTH, height * _SMOOTH))
     draw_on(ImageDraw.Draw(large), height * _SMOOTH - 1)
     return np.asarray(large.resize((width, height), Image.Resampling.BOX))

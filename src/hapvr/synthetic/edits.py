@@ -156,7 +156,7 @@ def _blur(images: Images, rng: Generator) -> Images:
 
 @_picture_edit("noise", "noisy")
 def _noise(images: Images, rng: Generator) -> Images:
-    return pixels.noise(images, between(rng, 12, 36), rng)
+    return pixels.add_noise(images, between(rng, 12, 36), rng)
 
 
 # --- colour ---------------------------------------------------------------------------------------------------------
@@ -164,15 +164,15 @@ def _noise(images: Images, rng: Generator) -> Images:
 
 @_picture_edit("colour", "brightness, contrast, gamma, saturation and hue changed")
 def _colour(images: Images, rng: Generator) -> Images:
-    toned = pixels.tones(
+    toned = pixels.change_tones(
         images, brightness=between(rng, -45, 45), contrast=between(rng, 0.6, 1.5), gamma=between(rng, 0.65, 1.5)
     )
-    return pixels.hues(toned, saturation=between(rng, 0.3, 1.9), turn=between(rng, -0.12, 0.12))
+    return pixels.change_hues(toned, saturation=between(rng, 0.3, 1.9), turn=between(rng, -0.12, 0.12))
 
 
 @_picture_edit("greyscale", "without colour")
 def _greyscale(images: Images, _: Generator) -> Images:
-    return pixels.hues(images, saturation=0.0)
+    return pixels.change_hues(images, saturation=0.0)
 
 
 # --- geometry -------------------------------------------------------------------------------------------------------
@@ -214,12 +214,12 @@ def _camcorder(images: Images, rng: Generator) -> Images:
     seen = pixels.perspective(images, [[(x + dx, y + dy) for x, y in still] for dx, dy in shake])
     seen = pixels.blur(seen, between(rng, 0.5, 1.2))
     side = min(images.shape[1:3])
-    seen = pixels.moire(
+    seen = pixels.add_moire(
         seen, period=side * between(rng, 0.02, 0.06), tilt=between(rng, -0.6, 0.6), strength=between(rng, 0.06, 0.16)
     )
     gains = [between(rng, 0.85, 1.1) for _ in images]
-    seen = pixels.tones(seen, contrast=between(rng, 0.7, 0.95), brightness=between(rng, -5, 25), gains=gains)
-    return pixels.noise(seen, between(rng, 6, 16), rng)
+    seen = pixels.change_tones(seen, contrast=between(rng, 0.7, 0.95), brightness=between(rng, -5, 25), gains=gains)
+    return pixels.add_noise(seen, between(rng, 6, 16), rng)
 
 
 def _draw_corners(rng: Generator, reach: float) -> list[tuple[float, float]]:
@@ -242,7 +242,9 @@ def _letterbox(images: Images, rng: Generator) -> Images:
     small = pixels.resize(images, (min(size[0], round(height * scale)), min(size[1], round(width * scale))))
     bars = np.zeros((len(images), *size, 3), np.uint8)
     if rng.random() < 0.4:
-        bars = pixels.tones(pixels.blur(pixels.cover(images, size), min(size) * 0.06), contrast=0.7, brightness=-25)
+        bars = pixels.change_tones(
+            pixels.blur(pixels.cover(images, size), min(size) * 0.06), contrast=0.7, brightness=-25
+        )
     elif rng.random() < 0.3:
         bars[:] = rng.integers(0, 256, 3)
     return pixels.place_in(small, bars, (size[0] - small.shape[1]) // 2, (size[1] - small.shape[2]) // 2)
@@ -257,7 +259,7 @@ def _caption(images: Images, rng: Generator) -> Images:
     texts = int(rng.integers(1, 4))
     parts = []
     for part in np.array_split(images, min(texts, len(images))):
-        words = sprites.caption(rng, width, height)
+        words = sprites.draw_caption(rng, width, height)
         down = pick(rng, [0.04, 0.5, 0.96, 0.96])
         place = round((height - words.shape[0]) * down), round((width - words.shape[1]) / 2)
         parts.append(pixels.lay_over(part, words, [place]))
@@ -268,7 +270,7 @@ def _caption(images: Images, rng: Generator) -> Images:
 def _emoji(images: Images, rng: Generator) -> Images:
     height, width = images.shape[1:3]
     for _ in range(int(rng.integers(2, 6))):
-        sprite = sprites.emoji(rng, max(6, round(min(height, width) * between(rng, 0.12, 0.32))))
+        sprite = sprites.draw_emoji(rng, max(6, round(min(height, width) * between(rng, 0.12, 0.32))))
         start = between(rng, -0.05, 0.9) * height, between(rng, -0.05, 0.9) * width
         move = (0.0, 0.0) if rng.random() < 0.5 else (between(rng, -0.6, 0.6) * height, between(rng, -0.6, 0.6) * width)
         shares = np.linspace(0, 1, len(images))
@@ -280,7 +282,7 @@ def _emoji(images: Images, rng: Generator) -> Images:
 @_picture_edit("logo", "with a logo in a corner")
 def _logo(images: Images, rng: Generator) -> Images:
     height, width = images.shape[1:3]
-    mark = sprites.logo(rng, max(8, round(min(height, width) * between(rng, 0.1, 0.2))))
+    mark = sprites.draw_logo(rng, max(8, round(min(height, width) * between(rng, 0.1, 0.2))))
     room, margin = (height - mark.shape[0], width - mark.shape[1]), round(0.03 * height)
     place = pick(rng, [margin, room[0] - margin]), pick(rng, [margin, room[1] - margin])
     return pixels.lay_over(images, mark, [place], opacity=between(rng, 0.6, 1.0))
@@ -395,7 +397,7 @@ def _draw_chain(*pools: list[str]) -> Step:
 def _low_rate_blur_noise(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
     made = _change_rate(clip, min(clip.fps, _round_rate(between(rng, 2.0, 4.0))))
     images = pixels.blur(made.clip.images, min(clip.size) * between(rng, 0.015, 0.03))
-    return Edited(Clip(pixels.noise(images, between(rng, 20, 40), rng), made.clip.fps), made.time)
+    return Edited(Clip(pixels.add_noise(images, between(rng, 20, 40), rng), made.clip.fps), made.time)
 
 
 _edit("letterbox-caption", "between bars, with words over it")(_chain(["letterbox", "caption"]))

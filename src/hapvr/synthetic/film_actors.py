@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from hapvr.synthetic.film_numbers import Colour, Plane, between, colour_of, cos_sin
+from hapvr.synthetic.film_numbers import Colour, Plane, between, cos_sin, make_colour
 
 
 def _length(u: Plane, v: Plane) -> Plane:
@@ -62,8 +62,8 @@ class Actor:
         return cls(
             shape=_SHAPES[int(rng.integers(len(_SHAPES)))],
             radius=between(rng, 0.06, 0.24),
-            colour=colour_of(hue, between(rng, 0.4, 1.0), between(rng, 0.6, 1.0)),
-            stripe=colour_of(hue + between(rng, 0.2, 0.8), between(rng, 0.3, 1.0), between(rng, 0.2, 1.0)),
+            colour=make_colour(hue, between(rng, 0.4, 1.0), between(rng, 0.6, 1.0)),
+            stripe=make_colour(hue + between(rng, 0.2, 0.8), between(rng, 0.3, 1.0), between(rng, 0.2, 1.0)),
             stripes=0.0 if rng.random() < 0.5 else between(rng, 0.8, 2.5),
         )
 

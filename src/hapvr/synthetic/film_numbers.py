@@ -42,10 +42,10 @@ def mix(low: Plane, high: Plane, share: Plane) -> Plane:
     return low + (high - low) * share[..., None]
 
 
-def colour_of(hue: float, saturation: float, value: float) -> Colour:
+def make_colour(hue: float, saturation: float, value: float) -> Colour:
     """A colour by hue (a fraction of a turn; 0 is red), saturation and value.
 
-    >>> colour_of(1 / 3, 1.0, 0.5).tolist()
+    >>> make_colour(1 / 3, 1.0, 0.5).tolist()
     [0.0, 0.5, 0.0]
     """
     channels = [min(max(abs((hue + shift) % 1 * 6 - 3) - 1, 0.0), 1.0) for shift in (0.0, 2 / 3, 1 / 3)]
@@ -65,7 +65,7 @@ class Palette:
         saturation = [0.2, 0.5, 0.85][int(rng.integers(3))]
         low, high = between(rng, 0.08, 0.4), between(rng, 0.7, 1.0)
         values = [low + (high - low) * share for share in (0.0, 0.35, 0.7, 1.0)]
-        rows = [colour_of(hue + step * k, saturation * (1 - 0.15 * k), value) for k, value in enumerate(values)]
+        rows = [make_colour(hue + step * k, saturation * (1 - 0.15 * k), value) for k, value in enumerate(values)]
         return cls(np.stack(rows))
 
     def ramp(self, share: Plane) -> Plane:
@@ -95,7 +95,7 @@ def fractal_noise(rng: Generator, y: Plane, x: Plane, scale: float, octaves: int
     return total / np.float32(2 - 0.5 ** (octaves - 1))
 
 
-def rotated(rng: Generator, y: Plane, x: Plane) -> tuple[Plane, Plane]:
+def rotate_axes(rng: Generator, y: Plane, x: Plane) -> tuple[Plane, Plane]:
     """The plane's coordinates turned by up to an eighth of a turn either way."""
     cos, sin = cos_sin(between(rng, -0.12, 0.12))
     return np.float32(cos) * y + np.float32(sin) * x, np.float32(cos) * x - np.float32(sin) * y

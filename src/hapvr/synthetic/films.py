@@ -1,7 +1,7 @@
 """Procedural films: the videos of the demo and of the tests.
 
 A film has a cast of shapes and 2 to 5 shots. Each shot has a painted world larger than the picture, a camera that moves
-over it, and some of the cast moving by laws of their own. Everything is drawn from one seed.
+over it, and some of the cast, each moving by one law. Everything is drawn from one seed.
 
 Only operations that IEEE 754 rounds exactly (+ - * / sqrt floor) touch pixels, and only uniform draws are taken from
 the generator, so that a seed gives the same bytes on every platform; sines of scalars are rounded before use.
@@ -114,8 +114,8 @@ class _Stage:
         """Draw the shot at a time since its start into `image` [H, W, 3]."""
         down, right, zoom = self.camera.at(seconds, seconds / length)
         height, width = self.size
-        rows = _seen(height, down, zoom, self.world.shape[0])
-        columns = _seen(width, right, zoom, self.world.shape[1])
+        rows = _find_seen(height, down, zoom, self.world.shape[0])
+        columns = _find_seen(width, right, zoom, self.world.shape[1])
         pixels = self.world.view(np.uint32)[..., 0]
         image[:] = pixels[rows].take(columns, axis=1).view(np.uint8).reshape(height, width, 4)[..., :3]
         for actor, motion in self.actors:
@@ -147,7 +147,7 @@ class _Stage:
         patch[:] = patch + (paint - patch) * cover + np.float32(0.5)
 
 
-def _seen(pixels: int, shift: float, zoom: float, limit: int) -> NDArray[np.intp]:
+def _find_seen(pixels: int, shift: float, zoom: float, limit: int) -> NDArray[np.intp]:
     """Which of the world's `limit` rows (or columns) the picture's rows show: [pixels]."""
     place = (np.arange(pixels) + 0.5 - pixels / 2) * zoom + pixels * shift + limit / 2
     rows: NDArray[np.intp] = np.clip(place, 0, limit - 1).astype(np.intp)

@@ -7,7 +7,7 @@
 
 A ranking of a query holds the targets of the database. Four rules change that, each a field below: the query itself is
 taken out (`Task.query_itself`); only labelled targets stay (`Task.labelled_only`); a named set is taken out
-(`Task.without`); a query does not meet the candidates of other queries (`Benchmark.candidates`).
+(`Task.without`); candidates of other queries are taken out (`Benchmark.candidates`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class TrueSegment(NamedTuple):
 class Benchmark:
     """Queries, a database, and which target is what to which query. `DataError` where the fields contradict each other.
 
-    Treat the mappings as frozen too. Ids are non-empty strings; a query may also stand in the database.
+    Treat the mappings as frozen too. Ids are non-empty strings; a query may also be in the database.
 
     Attributes:
         name: of the benchmark, for reports.
@@ -99,7 +99,7 @@ class Benchmark:
         database: ids, each once.
         labels: per query, the published label of each target that has one. Targets are of the database.
         tasks: what is measured.
-        candidates: per query, targets that stand in its rankings alone: other queries do not meet them. None: no such.
+        candidates: per query, targets that are in its rankings only, not in those of other queries. None: no such.
         groups: the group of each query (an event, a kind of edit), measured apart as well.
         segments: per query, its true segments.
         files: the file of each id, where the benchmark comes with files.
@@ -136,11 +136,11 @@ class Benchmark:
         if self.files is not None:
             put(self, "files", dict(self.files))
         if self.segments is not None:
-            put(self, "segments", {query: tuple(map(_segment, parts)) for query, parts in self.segments.items()})
+            put(self, "segments", {query: tuple(map(_parse_segment, parts)) for query, parts in self.segments.items()})
         self._check()
 
     def targets_among(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Those of `ids` that can stand in a ranking, in their order: of the database, and others if it is open.
+        """Those of `ids` that can be in a ranking, in their order: of the database, and others if it is open.
 
         >>> tasks = (Task("mAP", ("1",)),)
         >>> benchmark = Benchmark("b", ("q",), ("a",), {"q": {"a": "1"}}, tasks, open_database=True)
@@ -224,7 +224,7 @@ def parse_benchmark(content: Any, path: str | os.PathLike[str]) -> Benchmark:
         raise DataError(f"'{path}' is no stored benchmark: {error}. Write it again with write_benchmark.") from error
 
 
-def _segment(part: Any) -> TrueSegment:
+def _parse_segment(part: Any) -> TrueSegment:
     try:
         start, end, target, target_start, target_end = part
         times = [float(second) for second in (start, end, target_start, target_end)]

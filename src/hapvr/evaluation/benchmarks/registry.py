@@ -53,7 +53,7 @@ def open_benchmark(
 ) -> Benchmark:
     """A published benchmark by its name, or one from a file or folder.
 
-    Files are told apart by what they are: a `.csv` file with the columns query, target, label; a folder that `hapvr
+    What a file is decides how it is read: a `.csv` file with the columns query, target, label; a folder that `hapvr
     make-benchmark` made, or its ground_truth.json; a `.json` file of `write_benchmark`.
 
     Args:

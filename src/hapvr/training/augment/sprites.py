@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from hapvr.synthetic.edit_sprites import caption, emoji
+from hapvr.synthetic.edit_sprites import draw_caption, draw_emoji
 
 _CAPTIONS, _EMOJI = 96, 64
 _CAPTION_SIZE, _EMOJI_SIZE = (96, 256), (128, 128)  # height and width as stored
@@ -32,14 +32,14 @@ class SpriteBank:
 def captions() -> SpriteBank:
     """Lines of words, outlined or on a plate."""
     rng = np.random.default_rng(1)
-    return _bank([caption(rng, 320, 320) for _ in range(_CAPTIONS)], _CAPTION_SIZE)
+    return _bank([draw_caption(rng, 320, 320) for _ in range(_CAPTIONS)], _CAPTION_SIZE)
 
 
 @lru_cache(maxsize=1)
 def emojis() -> SpriteBank:
     """Faces, hearts, stars and flames."""
     rng = np.random.default_rng(2)
-    return _bank([emoji(rng, _EMOJI_SIZE[0]) for _ in range(_EMOJI)], _EMOJI_SIZE)
+    return _bank([draw_emoji(rng, _EMOJI_SIZE[0]) for _ in range(_EMOJI)], _EMOJI_SIZE)
 
 
 @lru_cache(maxsize=8)
