@@ -132,7 +132,7 @@ def build(arguments: argparse.Namespace, size: int) -> dict[str, float]:
     torch.set_num_threads(1)  # the videos that are drawn are too small to be divided
     start = time.perf_counter()
     with Library.open(folder, create=True, codec=arguments.codec, rate=1.0) as library:
-        with library.writing("benchmark") as store:
+        with library.write_access("benchmark") as store:
             fill(store, stored_videos(pool, needles, range(size)))
             written = time.perf_counter() - start
             store.maintain()
@@ -382,7 +382,7 @@ def by_library(made: Made) -> dict[str, Any]:
         for path in sample:
             library.model.features(path)
         described = 1e3 * (time.perf_counter() - start) / len(sample)
-        with library.writing("benchmark") as store:
+        with library.write_access("benchmark") as store:
             fill(store, enumerate(made.database))
         start = time.perf_counter()
         for row, query in enumerate(made.queries):

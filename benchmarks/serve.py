@@ -51,7 +51,7 @@ def make_library(path: Path, count: int, model: str | None) -> list[str]:
     """A library of drawn videos; returns their ids."""
     torch.manual_seed(0)
     ids = []
-    with Library.open(path, create=True, rate=1.0, model=model) as library, library.writing("benchmark") as store:
+    with Library.open(path, create=True, rate=1.0, model=model) as library, library.write_access("benchmark") as store:
         last: torch.Tensor | None = None
         rate = library.settings.rate
         for first in range(0, count, _BATCH):

@@ -23,10 +23,9 @@ import torch
 
 from hapvr.errors import StorageError
 from hapvr.features import Features
-from hapvr.library import Library, library_calibration, store
-from hapvr.library.candidates import find_candidates
+from hapvr.library import Library, opening, store
+from hapvr.library.candidates import count_votes, find_runs
 from hapvr.library.results import VideoRecord
-from hapvr.library.run_vectors import find_runs
 from hapvr.library.store import NewVideo
 from hapvr.model import Model
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
@@ -47,7 +46,7 @@ def make_library(path: Path) -> Path:
     """A library of 11 videos: copies and others, flags and pixels, an index, deleted rows, marks and a calibration."""
     with few_vectors_are_indexed(), make(path) as library:
         films = [drawn(seed, _FRAMES) for seed in range(6)]
-        with library.writing("a test") as tables:
+        with library.write_access("a test") as tables:
             for first in (0, 3):
                 tables.write([_video(tables.new_key(), seed, films[seed]) for seed in range(first, first + 3)])
             tables.maintain()  # makes the index
@@ -61,8 +60,8 @@ def make_library(path: Path) -> Path:
         library.mark_distinct("video2", "video22")
         generator = np.random.default_rng(0)
         fitted = fit_calibration(generator.normal(0.7, 0.1, 60).clip(-1, 1), generator.normal(0.1, 0.1, 400))
-        with library.writing("a test") as tables:
-            library_calibration.save(tables, fitted)
+        with library.write_access("a test") as tables:
+            opening.save_calibration(tables, fitted)
     return path
 
 
@@ -153,16 +152,15 @@ def _search(library: Library, **options: Any) -> Any:
 
 def _by_vectors(library: Library) -> Any:
     vectors, weights = find_runs(drawn(3, _FRAMES))
-    found = [find_candidates(library.store, vectors, weights, max_keys=most).tolist() for most in (3, 100)]
-    return found, _search(library, k=3, limit=3)
+    found, votes = count_votes(*library.store.nearest(vectors), weights.numpy())
+    return found.tolist(), votes.tolist(), _search(library, k=3, limit=3)
 
 
 def _by_index(library: Library) -> Any:
     with few_vectors_are_indexed():
         vectors, _ = find_runs(drawn(3, _FRAMES))
         near = [
-            [part.tobytes() for part in library.store.nearest(vectors.numpy(), k=40, nprobes=20, refine=refine)]
-            for refine in (None, 2)
+            [part.tobytes() for part in library.store.nearest(vectors, k=40, exact=exact)] for exact in (False, True)
         ]
         return near, _by_vectors(library)
 

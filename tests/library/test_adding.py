@@ -18,7 +18,7 @@ import torch
 from hapvr.errors import ConfigError, DataError, DecodeError, StorageError
 from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
-from hapvr.library import AddProgress, Library, adding, engine, run_vectors, store
+from hapvr.library import AddProgress, Library, adding, candidates, engine, store
 from hapvr.library.store import NewVideo, Store
 from hapvr.storage import blake2b_file, uninterrupted
 from hapvr.video import frame_tasks
@@ -508,7 +508,7 @@ def test_torch_keeps_to_one_thread_while_it_writes(
 ) -> None:
     toy.write(folder, "a.mp4", 1)
     seen: list[int] = []
-    honest = run_vectors.find_runs
+    honest = candidates.find_runs
 
     def counted(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:
         seen.append(torch.get_num_threads())
@@ -543,7 +543,7 @@ def test_any_number_of_videos_is_written_in_batches(
         return honest(self, videos, **options)
 
     monkeypatch.setattr(Store, "write", counted)
-    with library.writing("a test") as opened:
+    with library.write_access("a test") as opened:
         texts = [Path(record.path).read_text() for record in records]
         new = [NewVideo(one, opened.new_key(), toy.features_of(text)) for one, text in zip(records, texts, strict=True)]
         opened.write_all(iter(new))

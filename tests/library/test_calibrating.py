@@ -17,8 +17,8 @@ import torch.nn.functional as F
 
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.features import Features
-from hapvr.library import Library, library_calibration, versions
-from hapvr.library.library_calibration import CALIBRATION, CalibrationProgress, expectation
+from hapvr.library import Library, library_calibration, opening, versions
+from hapvr.library.library_calibration import CalibrationProgress, compute_expectation
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
@@ -76,7 +76,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[VideoRecord, F
 def library(films: list[tuple[VideoRecord, Features]], tmp_path: Path) -> Iterator[Library]:
     opened = make(tmp_path / "library")
     opened._model = eye()  # type: ignore[assignment]
-    with opened.writing("a test") as store:
+    with opened.write_access("a test") as store:
         store.write([NewVideo(one, store.new_key(), features) for one, features in films])
     yield opened
     opened.close()
@@ -87,7 +87,7 @@ def test_it_is_fitted_on_copies_and_other_pairs_kept_and_used(library: Library) 
     told: list[CalibrationProgress] = []
     report = library.calibrate(copies=20, pairs=200, progress=told.append)
     calibration = report.calibration
-    linked = len(library_calibration._linked(library.store, library.base_model, lambda _: None))
+    linked = len(library_calibration._find_linked(library.store, library.base_model, lambda _: None))
     assert calibration.positives == 20
     drawn = math.ceil((1 + math.sqrt(801)) / 2)  # 15 videos give 210 pairs
     assert drawn * (drawn - 1) - 2 * linked <= calibration.negatives <= drawn * (drawn - 1)
@@ -95,8 +95,10 @@ def test_it_is_fitted_on_copies_and_other_pairs_kept_and_used(library: Library) 
     assert sum(of for _, of in report.kinds.values()) == 20
     assert report.failed == ()
     # It is used from now on, here and by whoever opens the library next.
+    reopened = Library.open(library.path)
+    reopened._model = eye()  # type: ignore[assignment]
     for score in (-0.2, 0.3, 0.9):
-        for model in (library.model, library_calibration.calibrated(eye(), library.store)):  # type: ignore[arg-type]
+        for model in (library.model, reopened.model):
             assert model.calibration is not None
             assert model.calibration.probability(score) == calibration.probability(score)
     hits = library.search(library.videos()[0].id, k=3).hits
@@ -112,7 +114,7 @@ def test_expectations_are_counted_by_hand() -> None:
     rng = np.random.default_rng(0)
     positive, negative = rng.uniform(0.5, 1, 100), rng.uniform(-0.5, 0.5, 5000)
     calibration = fit_calibration(positive, negative)
-    found = expectation(calibration, positive, 0.6, database=1001)
+    found = compute_expectation(calibration, positive, 0.6, database=1001)
     recall = sum(score >= 0.6 for score in positive.tolist()) / 100
     wrong = calibration.false_per_million(0.6) / 1e6 * 1000
     assert found.recall == pytest.approx(recall)
@@ -120,19 +122,19 @@ def test_expectations_are_counted_by_hand() -> None:
     # Law: a larger database is no more precise, a higher threshold finds no more.
     before = found
     for database in (10_000, 100_000):
-        now = expectation(calibration, positive, 0.6, database=database)
+        now = compute_expectation(calibration, positive, 0.6, database=database)
         assert now.precision <= before.precision
         before = now
-    recalls = [expectation(calibration, positive, score, database=10).recall for score in np.linspace(0, 1, 11)]
+    recalls = [compute_expectation(calibration, positive, score, database=10).recall for score in np.linspace(0, 1, 11)]
     assert recalls == sorted(recalls, reverse=True)
 
 
 def test_a_duplicate_is_no_pair_without_a_match(library: Library) -> None:
     keys = sorted(library.store.catalog().keys.tolist())
-    plain = library_calibration._negative(library.store, library.model, keys, set(), 10**6, 0, lambda _: None)
+    plain = library_calibration._score_pairs(library.store, library.model, keys, set(), 10**6, 0, lambda _: None)
     assert len(plain) == FILMS * (FILMS - 1)
     pair = frozenset(keys[:2])
-    fewer = library_calibration._negative(library.store, library.model, keys, {pair}, 10**6, 0, lambda _: None)
+    fewer = library_calibration._score_pairs(library.store, library.model, keys, {pair}, 10**6, 0, lambda _: None)
     one, other = (library.store.features(key).regions for key in keys[:2])
     left_out = [library.model.similarity.score(one, other).item(), library.model.similarity.score(other, one).item()]
     assert len(fewer) == len(plain) - 2
@@ -150,12 +152,12 @@ def drawn_scores(
     """Calibrating with these scores, and without editing videos; in a library of so many, as it seems."""
     one = library.videos()[0]
     copies = [library_calibration._Copy(one, "none", library.features(one.id).regions, None)] * len(positive)
-    monkeypatch.setattr(library_calibration, "_copies", lambda *_: copies)
-    monkeypatch.setattr(library_calibration, "_linked", lambda *_: set())
-    monkeypatch.setattr(library_calibration, "_positive", lambda *_: np.array(positive))
-    monkeypatch.setattr(library_calibration, "_negative", lambda *_: np.array(negative))
+    monkeypatch.setattr(library_calibration, "_make_copies", lambda *_: copies)
+    monkeypatch.setattr(library_calibration, "_find_linked", lambda *_: set())
+    monkeypatch.setattr(library_calibration, "_score_copies", lambda *_: np.array(positive))
+    monkeypatch.setattr(library_calibration, "_score_pairs", lambda *_: np.array(negative))
     if videos is not None:
-        monkeypatch.setattr(library_calibration, "_different", lambda _: dict.fromkeys(range(videos), one))
+        monkeypatch.setattr(library_calibration, "_find_contents", lambda _: dict.fromkeys(range(videos), one))
 
 
 def test_too_few_pairs_without_a_match_are_refused(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +165,7 @@ def test_too_few_pairs_without_a_match_are_refused(library: Library, monkeypatch
     drawn_scores(monkeypatch, library, rng.uniform(0.6, 1, 40), rng.uniform(0, 0.4, 199))
     with pytest.raises(DataError, match=r"Only 199 pairs of the 18 videos of .* are without a match; 200 are needed"):
         library.calibrate()
-    assert not (library.store.folder / CALIBRATION).exists()
+    assert not (library.store.folder / versions.CALIBRATION).exists()
 
 
 def test_a_fit_that_means_nothing_is_refused_and_the_old_one_stays(
@@ -172,12 +174,12 @@ def test_a_fit_that_means_nothing_is_refused_and_the_old_one_stays(
     rng = np.random.default_rng(0)
     drawn_scores(monkeypatch, library, rng.beta(5, 2, 100), rng.beta(1.2, 8, 10_000))
     assert library.calibrate().warnings == ()
-    kept = (library.store.folder / CALIBRATION).read_bytes()
+    kept = (library.store.folder / versions.CALIBRATION).read_bytes()
     alike = rng.uniform(0, 0.4, 2000)
     drawn_scores(monkeypatch, library, alike[:40], alike)  # copies score as everything does
     with pytest.raises(DataError, match=r"Scores do not tell copies from other videos .* probability of 0\.\d\d only"):
         library.calibrate()
-    assert (library.store.folder / CALIBRATION).read_bytes() == kept
+    assert (library.store.folder / versions.CALIBRATION).read_bytes() == kept
 
 
 def test_what_pairs_are_too_few_for_is_said(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,24 +205,24 @@ def test_without_files_or_videos_it_refuses(library: Library, tmp_path: Path) ->
         empty._model = eye()  # type: ignore[assignment]
         with pytest.raises(DataError, match="at least 16 different videos"):
             empty.calibrate()
-    with library.writing("a test") as store:
+    with library.write_access("a test") as store:
         gone = [dataclasses.replace(one, path="/nowhere" + one.path) for one in library.videos()]
         catalog = store.catalog()
         keys = [int(catalog.keys[catalog.row(one.id)]) for one in gone]
         store.put(list(zip(gone, keys, strict=True)), moved=[one.id for one in gone])
     with pytest.raises(DataError, match=r"None of the files .* Bring some of them back"):
         library.calibrate()
-    assert not (library.store.folder / CALIBRATION).exists()
+    assert not (library.store.folder / versions.CALIBRATION).exists()
 
 
 def test_files_that_cannot_be_read_are_named(library: Library, tmp_path: Path) -> None:
     bad = tmp_path / "bad.mp4"
     bad.write_text("no video")
-    with library.writing("a test") as store:
+    with library.write_access("a test") as store:
         features = library.features("3")
         store.write([NewVideo(record("bad", "hashbad", len(features), path=str(bad)), store.new_key(), features)])
     made = list(
-        library_calibration._copies([library.get("bad"), library.get("3")], library.model, 2, 0, lambda _: None)
+        library_calibration._make_copies([library.get("bad"), library.get("3")], library.model, 2, 0, lambda _: None)
     )
     assert sorted((copy.record.id, copy.regions is None, copy.error is None) for copy in made) == [
         ("3", False, True),
@@ -237,8 +239,8 @@ def test_options_that_make_no_sense_are_refused(library: Library) -> None:
 def test_a_damaged_file_is_named_and_so_is_one_that_is_gone(library: Library) -> None:
     rng = np.random.default_rng(0)
     fitted = fit_calibration(rng.uniform(0.2, 1, 50), rng.uniform(-1, 0.6, 500))
-    with library.writing("a test") as store:
-        path = library_calibration.save(store, fitted)
+    with library.write_access("a test") as store:
+        path = opening.save_calibration(store, fitted)
     assert library.model.calibration is not None
     path.write_text(path.read_text()[:100])
     with pytest.raises(StorageError, match=r"calibration\.json' is damaged.*fit it again: hapvr calibrate"):
@@ -263,7 +265,7 @@ def test_it_belongs_to_the_model_that_was_there(library: Library, monkeypatch: p
         versions.write_settings(library.store.folder, settings)
         library._store = type(library.store)(library.store.folder)
 
-    monkeypatch.setattr(library_calibration, "_copies", slow)
+    monkeypatch.setattr(library_calibration, "_make_copies", slow)
     with pytest.raises(StorageError, match="rebuilt meanwhile"):
         library.calibrate(copies=20, pairs=200)
-    assert not (library.store.folder / CALIBRATION).exists()
+    assert not (library.store.folder / versions.CALIBRATION).exists()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -11,10 +9,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.errors import DataError, ShapeError
-from hapvr.library import candidates as module
-from hapvr.library.candidates import count_votes, find_candidates, find_nearest, max_candidates
-from hapvr.library.run_vectors import ALIKE, find_runs
+from hapvr.errors import ShapeError
+from hapvr.library.candidates import ALIKE, count_votes, find_nearest, find_runs, max_candidates
 
 
 def walk(frames: int, *, step: float, seed: int = 0, dims: int = 64) -> Tensor:
@@ -50,7 +46,7 @@ def test_runs_agree_with_the_loop(step: float, monkeypatch: pytest.MonkeyPatch) 
     regions = walk(40, step=step)
     expected, sizes = slow_runs(regions, 16)
     for block in (512, 3):
-        monkeypatch.setattr("hapvr.library.run_vectors._BLOCK", block)
+        monkeypatch.setattr("hapvr.library.candidates._BLOCK", block)
         vectors, weights = find_runs(regions, dims=16)
         torch.testing.assert_close(vectors, torch.tensor(expected), rtol=1e-4, atol=1e-5)
         assert weights.tolist() == sizes
@@ -130,50 +126,26 @@ def test_no_more_than_a_twentieth_is_compared_exactly_nor_more_than_the_limit(da
     assert most <= max(10, database / 20)
 
 
-class Memory:
-    """In place of a store: few vectors, held in memory."""
-
-    def __init__(self, videos: list[Tensor]) -> None:
-        self._all = [find_runs(video)[0].numpy().astype(np.float16) for video in videos]
-
-    def count_vectors(self) -> int:
-        return sum(map(len, self._all))
-
-    def vectors(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        keys = np.repeat(np.arange(len(self._all)), [len(one) for one in self._all])
-        return keys, np.concatenate(self._all).astype(np.float32)
-
-
 def test_the_original_of_a_noisy_part_is_the_first_candidate() -> None:
     videos = [walk(20, step=0.5, seed=seed) for seed in range(60)]
-    store = Memory(videos)
+    runs = [find_runs(video)[0].numpy() for video in videos]
+    keys = np.repeat(np.arange(len(runs)), [len(one) for one in runs])
     for seed in range(0, 60, 7):
         part = videos[seed][5:15]
-        noisy = F.normalize(part + 0.1 * torch.randn(part.shape), dim=-1)
-        found = find_candidates(store, *find_runs(noisy), max_keys=3)  # type: ignore[arg-type]
+        vectors, weights = find_runs(F.normalize(part + 0.1 * torch.randn(part.shape), dim=-1))
+        found, _ = count_votes(*find_nearest(keys, np.concatenate(runs), vectors, k=300), weights.numpy())
         assert found[0] == seed
-        assert len(found) == 3
+        assert len(found) >= 3
 
 
-def test_search_and_duplicates_look_equally_far_into_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    class Indexed(Memory):
-        def nearest(self, _: NDArray[np.float32], **how: int | None) -> Any:
-            asked.append(how)
-            return np.zeros(1, np.int64), np.ones(1, np.int64), np.ones(1, np.float32)
-
-    monkeypatch.setattr("hapvr.library.store.INDEX_FROM", 1)
-    store = Indexed([walk(3, step=1.0)])
-    query, weights = find_runs(walk(3, step=1.0))
-    assert find_candidates(store, query, weights, max_keys=1).tolist() == [1]  # type: ignore[arg-type]
-    find_nearest(store, query, exact=True)  # type: ignore[arg-type]
-    estimated, computed = asked
-    assert estimated.pop("refine") is None
-    assert computed.pop("refine") is not None
-    assert estimated == computed == {"k": module.NEIGHBOURS, "nprobes": module._PROBES}
-
-
-def test_a_query_that_says_nothing_is_refused() -> None:
-    with pytest.raises(DataError, match="exact=True"):
-        find_candidates(Memory([walk(3, step=1.0)]), *find_runs(torch.zeros(2, 2, 8)), max_keys=3)  # type: ignore[arg-type]
+@pytest.mark.parametrize("k", [1, 3, 100])
+def test_the_nearest_are_those_of_a_slow_loop(k: int) -> None:
+    draw = np.random.default_rng(k)
+    keys, vectors = draw.integers(0, 9, 20), draw.normal(size=(20, 4)).astype(np.float32)
+    queries = draw.normal(size=(5, 4)).astype(np.float32)
+    which, found, similarities = find_nearest(keys, vectors, torch.from_numpy(queries), k=k)
+    for number, query in enumerate(queries):
+        expected = sorted(((float(query @ vector), int(key)) for vector, key in zip(vectors, keys, strict=True)))[::-1]
+        mine = which == number
+        assert similarities[mine].tolist() == pytest.approx([value for value, _ in expected[:k]], abs=1e-5)
+        assert found[mine].tolist() == [key for _, key in expected[:k]]

@@ -19,8 +19,9 @@ import torch
 from hapvr import storage
 from hapvr.errors import StorageError
 from hapvr.library import Library, checksums, engine, store, versions
-from hapvr.library.checksums import FileSum, find_all_damage, find_damage, list_table, newest_manifest, sum_file
+from hapvr.library.checksums import FileSum, Guard, find_damage, list_table, sum_file
 from hapvr.library.duplicate_report import MARKS, read_marks
+from hapvr.library.engine import newest_manifest
 from hapvr.library.tables import FRAMES, REGIONS, VIDEOS
 from tests.library import toy
 from tests.library.conftest import Run
@@ -64,6 +65,12 @@ def data_file(library: Library, table: str, holding: bytes = b"") -> Path:
     return next(path for path in sorted(files) if holding in path.read_bytes())
 
 
+def find_all_damage(folder: Path) -> list[Path]:
+    """Every listed file of a version that is not what was written, large ones too."""
+    guard = Guard(folder, listed=False)
+    return [path for name in guard.listing.tables for path in guard.find_damage(name, version=None, whole=True)]
+
+
 # --- sums ------------------------------------------------------------------------------------------------------------
 
 
@@ -94,16 +101,16 @@ def test_every_flipped_bit_of_a_file_is_found(tmp_path: Path, monkeypatch: pytes
     path = tmp_path / "file"
     path.write_bytes(bytes(range(35)))
     files = {"file": sum_file(path)}
-    assert find_damage(tmp_path, files) == []
+    assert find_damage(tmp_path, files) == {}
     for bit in range(8 * 35):
         flip(path, bit)
-        (found,) = find_damage(tmp_path, files)
-        assert "checksum" in str(found)
+        (found,) = find_damage(tmp_path, files).values()
+        assert "checksum" in found
         flip(path, bit)
     path.write_bytes(bytes(range(34)))
-    assert "34 bytes instead of 35" in str(find_damage(tmp_path, files)[0])
+    assert "34 bytes instead of 35" in find_damage(tmp_path, files)[path]
     path.unlink()
-    assert "is missing" in str(find_damage(tmp_path, files)[0])
+    assert "is missing" in find_damage(tmp_path, files)[path]
 
 
 @pytest.mark.parametrize("content", [{"format": 1, "distinct": [["a", "b"]]}, {"format": 1, "distinct": []}])
@@ -157,7 +164,7 @@ def test_the_list_names_the_files_that_the_newest_manifest_names_and_no_others(l
 
 
 def test_files_that_are_removed_without_a_commit_are_not_missed(library: Library) -> None:
-    with library.writing("a test") as tables:
+    with library.write_access("a test") as tables:
         for name in (VIDEOS, REGIONS, FRAMES):
             table = tables._tables[name]
             tables._write(name, partial(table.optimize, cleanup_older_than=timedelta(days=1)))
@@ -196,7 +203,7 @@ def test_what_is_not_listed_may_be_damaged_and_what_is_listed_may_not(library: L
     assert find_all_damage(folder) == []
     for name in sorted(listed):
         (folder / name).rename(folder / "away")
-        assert [damage.path for damage in find_all_damage(folder)] == [folder / name]
+        assert find_all_damage(folder) == [folder / name]
         (folder / "away").rename(folder / name)
 
 
@@ -279,7 +286,7 @@ def test_a_content_that_is_damaged_names_its_video_and_the_remedy_is_true(librar
 
 def test_a_content_that_went_without_its_record_is_told(library: Library) -> None:
     key = int(library.store.catalog().keys[1])
-    with library.writing("a test") as tables:
+    with library.write_access("a test") as tables:
         tables._write(REGIONS, lambda: tables._tables[REGIONS].delete(f"key = {key}"))
     for opened in (library, reopened(library)):
         with pytest.raises(StorageError, match=r"features of '/films/film.mp4' are not there, though nobody removed"):
@@ -350,7 +357,7 @@ def test_a_writer_that_is_killed_before_it_lists_leaves_a_library_that_is_read_a
     with pytest.raises(StorageError, match=path.name):
         reopened(library)
     flip(path, 1000)
-    with reopened(library).writing("a test"):
+    with reopened(library).write_access("a test"):
         pass
     assert reopened(library).info().unchecked == 0
     assert find_all_damage(library.store.folder) == []
@@ -361,7 +368,7 @@ def test_a_reader_does_not_take_files_that_a_writer_has_replaced_for_damage(libr
     expected = readers[0].search("film", exact=True).hits
     library.compact()
     for reader in readers:
-        reader._seen = float("inf")  # it does not look for newer versions by itself
+        reader._refreshed = float("inf")  # it does not look for newer versions by itself
     assert len(readers[0].store.vectors()[0]) == 18
     assert readers[1].search("film", exact=True).hits == expected
 

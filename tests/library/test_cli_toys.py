@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hapvr.cli.printing import printed
-from hapvr.library import Library, creation
+from hapvr.library import Library, opening
 from tests.library import toy
 from tests.library.conftest import Run
 from tests.library.toy import toys  # noqa: F401
@@ -111,7 +111,7 @@ def test_links_to_folders_are_told(run: Run, tmp_path: Path, folder: Path) -> No
 def test_the_usual_codec_has_one_home() -> None:
     from hapvr.library import codecs
 
-    assert creation.choose_settings(model="toy", codec=None, rate=None)[0].codec == codecs.DEFAULT
+    assert opening.choose_settings(model="toy", codec=None, rate=None)[0].codec == codecs.DEFAULT
 
 
 # --- stopping --------------------------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ def fill(library: Library, videos: dict[str, Tensor], **more: dict[str, Any]) ->
     """Write videos straight into the tables; those of the same tensor are copies of one file."""
     library._model = model()
     keys: dict[int, int] = {}
-    with library.writing("a test") as store:
+    with library.write_access("a test") as store:
         for name, regions in videos.items():
             features = Features(regions, np.arange(len(regions)) / 2, np.zeros(len(regions), np.bool_))
             known = id(regions) in keys

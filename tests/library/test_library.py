@@ -23,7 +23,7 @@ from hapvr.features import Features
 from hapvr.library import Library, adding, store, versions
 from hapvr.library.results import display_path, escape_text
 from hapvr.library.store import Store
-from hapvr.library.tables import encoded, is_intact
+from hapvr.library.tables import encode_content, is_intact
 from hapvr.library.writer_lock import WriterLock, find_holder
 from tests.library import toy
 from tests.library.toy import toys  # noqa: F401
@@ -96,9 +96,9 @@ def test_what_was_asked_for_must_be_what_is_there(library: Library) -> None:
 
 
 def test_a_model_that_has_changed_is_refused(library: Library, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    from hapvr.library import creation
+    from hapvr.library import opening
 
-    monkeypatch.setattr(creation, "model_digest", lambda _: "another")
+    monkeypatch.setattr(opening, "model_digest", lambda _: "another")
     toy.write(folder, "new.mp4", 9)
     with pytest.raises(StorageError, match="it has changed since"):
         Library.open(library.path).add([folder])
@@ -153,7 +153,7 @@ def test_a_damaged_table_is_a_clear_error(library: Library) -> None:
 
 def test_a_damaged_content_is_found_by_its_checksum(library: Library) -> None:
     stored = next(library.store.stored(library.store.catalog().keys.tolist()))
-    row = encoded(stored.key, stored.features(library.store.codec), library.store.codec)
+    row = encode_content(stored.key, stored.features(library.store.codec), library.store.codec)
     assert is_intact(row)
     changes = {"key": 1, "frames": 4, "regions": 3, "dims": 16, "times": None, "low": b"\x01", "data": b"", "crc32": 5}
     for name, value in changes.items():
@@ -163,7 +163,7 @@ def test_a_damaged_content_is_found_by_its_checksum(library: Library) -> None:
     assert not is_intact(smaller | {"crc32": 5})
     known = library.videos()[0]
     with pytest.raises(StorageError, match=rf"features of '{known.path}' are damaged.*hapvr remove .* {known.id};"):
-        library.store._stored(row | {"frames": 4})
+        library.store._parse_content(row | {"frames": 4})
 
 
 def test_ids_and_states_that_are_not_there_are_refused(library: Library) -> None:
@@ -374,7 +374,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(
 
     def full(self: Store, name: str, rows: Any) -> None:
         if name == table:
-            with versions.writing(self.folder):
+            with versions.translate_write_errors(self.folder):
                 raise RuntimeError("lance error: LanceError(IO): No space left on device (os error 28), file.rs:1")
         honest(self, name, rows)
 
@@ -445,7 +445,7 @@ def test_another_model_builds_another_version_that_then_takes_over(
     assert (reader.info().model, reader.model.name) == ("other", "other")
     library.add([folder])
     assert versions.other_versions(library.path) == []
-    with pytest.raises(ConfigError, match="nothing to build anew"):
+    with pytest.raises(ConfigError, match="nothing to rebuild"):
         library.rebuild(model="other")
 
 
@@ -492,7 +492,7 @@ def test_a_rebuild_with_other_settings_drops_the_one_that_was_begun(library: Lib
 def test_frame_vectors_are_those_of_the_regions_read_once_until_there_are_others(
     library: Library, folder: Path
 ) -> None:
-    from hapvr.library.run_vectors import find_runs
+    from hapvr.library.candidates import find_runs
 
     opened = library.store
     keys, vectors = opened.vectors()
@@ -518,7 +518,7 @@ def test_frames_that_are_nearly_all_alike_can_be_indexed(
     library.add([folder])
     opened = library.store
     assert opened.indexed_vectors() == opened.count_vectors() > 6000
-    _, keys, similar = opened.nearest(opened.vectors()[1][-1:], k=2, refine=10)
+    _, keys, similar = opened.nearest(torch.from_numpy(opened.vectors()[1][-1:]), k=2, exact=True)
     assert len(keys) == 2
     assert similar[0] == pytest.approx(1, abs=0.05)
 
@@ -535,7 +535,7 @@ def test_the_nearest_frames_are_found_with_and_without_an_index(
     keys, vectors = opened.vectors()
     assert opened.indexed_vectors() == (len(vectors) if indexed else 0)
     queries = vectors[:5]
-    which, found, similar = opened.nearest(queries, k=3, nprobes=50, refine=20)
+    which, found, similar = opened.nearest(torch.from_numpy(queries), k=3, exact=True)
     assert which.tolist() == sorted([0, 1, 2, 3, 4] * 3)
     exact = queries @ vectors.T
     for query in range(5):
@@ -543,6 +543,9 @@ def test_the_nearest_frames_are_found_with_and_without_an_index(
         assert similar[which == query].tolist()[: len(best)] == pytest.approx(best, abs=2e-3)
         assert found[which == query][0] == keys[query]
     if indexed:
+        estimated = opened.nearest(torch.from_numpy(queries), k=3)
+        assert estimated[1][estimated[0] == 0][0] == keys[0]  # found as well, with a similarity that is an estimate
+        assert max(abs(estimated[2] - similar)) > 1e-4
         toy.write(folder, "more.mp4", 91, 40)
         library.add([folder])
         assert 0 < opened.indexed_vectors() < opened.count_vectors()  # few: they are searched one by one

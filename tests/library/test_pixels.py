@@ -111,7 +111,7 @@ def test_features_carry_them_along() -> None:
 
 def put(library: Library, videos: dict[str, tuple[torch.Tensor, Bytes | None]]) -> None:
     library._model = model()
-    with library.writing("a test") as store:
+    with library.write_access("a test") as store:
         for name, (regions, small) in videos.items():
             key = store.new_key()
             store.write([NewVideo(record(name, f"{key:x}", len(regions)), key, features(regions, small))])
@@ -128,7 +128,7 @@ def test_they_are_kept_as_they_were(tmp_path: Path) -> None:
 
 
 def test_damaged_ones_are_told_and_a_search_does_not_read_them(tmp_path: Path) -> None:
-    row = tables.encoded(1, features(drawn(1), film(1)), get_codec("float16"))
+    row = tables.encode_content(1, features(drawn(1), film(1)), get_codec("float16"))
     assert tables.is_intact(row)
     assert tables.parse_content(row).miniatures is not None
     spoilt_bytes = bytearray(row["miniatures"])

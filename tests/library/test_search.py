@@ -86,7 +86,7 @@ def toy_model(config: SimilarityConfig | None = None, **more: Any) -> Any:
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     """Forty videos, the last of them a second copy of the first, and one that failed."""
     made = toy.make(tmp_path_factory.mktemp("search") / "library", Settings("toy", "toy's digest", "int4", 2.0))
-    with made.writing("test") as store:
+    with made.write_access("test") as store:
         new = [NewVideo(record(number, drawn(number)), store.new_key(), drawn(number)) for number in range(VIDEOS - 1)]
         new.append(NewVideo(record(VIDEOS - 1, drawn(0)), new[0].key))
         failed = record(VIDEOS, drawn(0), state="failed", error="it is no video.")
@@ -320,6 +320,12 @@ def test_the_limit_holds_and_rough_scores_choose(library: Library, monkeypatch: 
     for number in range(1, VIDEOS - 1, 6):
         result = library.search(noisy(drawn(number), 2, 10), k=1)
         assert (result.scored, ids(result)) == (2, [f"video{number:03}"])
+
+
+def test_a_query_whose_vectors_are_all_zero_can_only_be_compared_with_everything(library: Library) -> None:
+    nothing = Features(torch.zeros(2, REGIONS, DIMS))
+    with pytest.raises(DataError, match="exact=True"):
+        library.search(nothing)
 
 
 def test_an_empty_library_has_no_hits(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import torch
 from hapvr.errors import DecodeError
 from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
-from hapvr.library import Library, adding, creation, versions
+from hapvr.library import Library, adding, opening, rebuild, versions
 from hapvr.library.versions import Settings
 from hapvr.video import frame_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
@@ -77,9 +77,10 @@ def install(patch: Any) -> None:
     """Put the toys in place; `patch` is pytest's monkeypatch, or does the same."""
     patch.setattr(frame_tasks, "read_video", read_toy)
     patch.setattr(adding, "extract_stream", toy_extracted)
-    patch.setattr(creation, "_loaded", toy_model)
-    patch.setattr(creation, "model_name", str)
-    patch.setattr(creation, "model_digest", lambda model: f"{model.name}'s digest")
+    patch.setattr(opening, "load_at_rate", toy_model)
+    patch.setattr(opening, "model_name", str)
+    patch.setattr(rebuild, "model_name", str)
+    patch.setattr(opening, "model_digest", lambda model: f"{model.name}'s digest")
 
 
 class Forever:

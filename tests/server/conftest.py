@@ -50,7 +50,7 @@ def own(made: Path, tmp_path: Path) -> Iterator[Place]:
     for name in ("films", "library", "clip.mp4"):
         copy = shutil.copytree if (made / name).is_dir() else shutil.copy2
         copy(made / name, tmp_path / name)
-    with Library.open(tmp_path / "library") as library, library.writing("tests") as store:
+    with Library.open(tmp_path / "library") as library, library.write_access("tests") as store:
         catalog = store.catalog()
         records = catalog.records(catalog.rows())
         moved = [replace(one, path=str(tmp_path / "films" / Path(one.path).name)) for one in records]

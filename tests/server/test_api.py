@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hapvr.library import Library, library_calibration
+from hapvr.library import Library, opening
 from hapvr.library.duplicate_report import write_report
 from hapvr.server.app import create_app
 from hapvr.server.settings import ServerSettings
@@ -43,8 +43,8 @@ def test_says_whether_hits_have_a_probability(own: Place) -> None:
         assert own.get("/api/library").json()["calibration"] == "model"  # not the library's: it was never calibrated
         draw = np.random.default_rng(0)
         fitted = fit_calibration(draw.uniform(0.6, 1, 200), draw.normal(0.2, 0.1, 5000))
-        with library.writing("tests") as store:
-            library_calibration.save(store, fitted)
+        with library.write_access("tests") as store:
+            opening.save_calibration(store, fitted)
     assert own.get("/api/library").json()["calibration"] == "library"
 
 

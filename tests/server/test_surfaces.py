@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hapvr.cli import main
-from hapvr.library import Library, library_calibration
+from hapvr.library import Library, opening
 from hapvr.reports.match_page import save_matches
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.synthetic.films import draw_scene
@@ -68,8 +68,8 @@ def test_every_surface_says_the_same_of_a_file_and_an_indexed_video(own: Place, 
     film = ids["film 1.mp4"]
     with Library.open(place) as library:
         fitted = calibration_around(library.compare(clip, film).score)
-        with library.writing("tests") as store:
-            library_calibration.save(store, fitted)
+        with library.write_access("tests") as store:
+            opening.save_calibration(store, fitted)
     with Library.open(place) as library:
         result = library.search(clip)
         matches, missing = library.explain_hits(str(clip), result)
@@ -100,8 +100,8 @@ def test_every_surface_says_the_same_of_two_indexed_videos(own: Place, printed: 
     with Library.open(place) as library:
         library.add(clip, workers=1)
         fitted = calibration_around(library.compare(clip, own.ids()["film 1.mp4"]).score)
-        with library.writing("tests") as store:
-            library_calibration.save(store, fitted)
+        with library.write_access("tests") as store:
+            opening.save_calibration(store, fitted)
     with Library.open(place) as library:  # not the server: what it knows may be a second old
         ids = {Path(record.path).name: record.id for record in library.videos()}
         a, b = ids["clip.mp4"], ids["film 1.mp4"]

@@ -130,7 +130,7 @@ def status(
 
     with Library.open(library) as opened:
         info = opened.info()
-        records = opened.wrong() if state is None else opened.videos(state=state)
+        records = opened.videos_with_problems() if state is None else opened.videos(state=state)
     records = records[offset:] if limit is None else records[offset : offset + limit]
     if as_json:
         counted = ("videos", "failed", "missing", "warned", "writer", "unchecked")
@@ -228,7 +228,7 @@ def import_features(
 ) -> None:
     """Take features of an HDF5 file into a library, made if need be: hapvr import library features.h5."""
     from hapvr.library import Library
-    from hapvr.library.creation import choose_settings
+    from hapvr.library.opening import choose_settings
     from hapvr.library.transfer import require_importable
     from hapvr.library.versions import is_library
 
@@ -249,7 +249,7 @@ def import_features(
 
 def _require_files(library: Path, videos: Sequence[Path]) -> None:
     """Refuse files that are not there before a library is made; one that is there may know them from before."""
-    from hapvr.library.scan import require_files
+    from hapvr.library.adding import require_files
     from hapvr.library.versions import is_library
 
     if not is_library(library):

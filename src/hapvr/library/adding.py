@@ -1,4 +1,4 @@
-"""Bringing a library in step with files: which are new, changed, moved or gone, and describing those that are new.
+"""Bringing a library in step with files: which are meant, new, changed, moved or gone; the new ones are described.
 
 A file is unchanged if its size and time are; else its content decides, by its hash. Whatever is described is written
 in batches, since every commit costs a file and a version of each table, and acknowledged when the batch is written.
@@ -8,163 +8,291 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from datetime import datetime, timezone
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from hapvr.errors import StorageError
+from hapvr.errors import ConfigError, StorageError
 from hapvr.features import Features
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import ExtractedVideo, default_workers, extract_stream, make_tasks
-from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecord, escape_text
-from hapvr.library.scan import Found, is_below, is_gone
+from hapvr.library.opening import OpenLibrary
+from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecord, display_path, escape_text, utc_now
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
-from hapvr.storage import HASH_BYTES, file_signature, is_regular_file, uninterrupted
+from hapvr.library.versions import is_library
+from hapvr.storage import HASH_BYTES, StrPath, file_signature, is_regular_file, uninterrupted
 from hapvr.video.frame_tasks import FileEnd, FileTask, read_file
+from hapvr.video.video_files import walk_videos
 
 ID_DIGITS = 12  # of the content hash
 _BATCH_S = 15.0  # after which what is described is written, however little
 _MAINTAIN_EVERY = 64  # batches
+_SEPARATOR = os.fsencode(os.sep)
+
+
+def add_videos(
+    library: OpenLibrary,
+    paths: Iterable[StrPath] | StrPath,
+    *,
+    prune: bool = False,
+    retry: bool = False,
+    workers: int | None = None,
+    progress: Callable[[AddProgress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> AddReport:
+    """Bring the library in step with files and folders: new ones are described, others left as they are.
+
+    Interrupted at any moment, it goes on where it was when called again.
+
+    Args:
+        library: an open one.
+        paths: files, and folders with all that is below them. Links to files are files; links to folders are
+            followed where they are named here, and not where they lie in a folder.
+        prune: forget videos of these folders whose files are gone; else they are kept as "missing". Of those that
+            failed nothing is kept in either case.
+        retry: try those again that failed before and have not changed. One that could not be opened, as for want of
+            permission, is tried again every time.
+        workers: decoding processes; by default as many as cores, four at most.
+        progress: called after each file.
+        stop: asked all the time; True ends it, and what is done by then is kept.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    found = find_files(given, known=library.store.catalog().paths)
+    return add_found(library, found, AddOptions(prune, retry, workers, progress, stop))
+
+
+def add_found(library: OpenLibrary, found: Found, options: AddOptions) -> AddReport:
+    """`add_videos`, of files that were found before."""
+    with library.write_access("hapvr add") as store:
+        return add_files(store, lambda: library.model.extractor, found, options)
+
+
+# --- which files are meant -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """Files and folders as they were given, and what lies there now."""
+
+    files: list[bytes]  # absolute paths, each once
+    roots: list[bytes]  # the absolute paths that were given
+    empty: list[bytes]  # folders among them that are empty, or not there
+    skipped: int = 0
+    linked: int = 0  # links to folders below those that were given, which were not followed
+
+
+def find_files(paths: Iterable[StrPath], *, known: Collection[bytes] = ()) -> Found:
+    """The files named and those below the folders named; other libraries on the way are not entered.
+
+    A link to a folder is followed if it is named. Those on the way are not: they may lead out of the folder, or round
+    in circles. `ConfigError` for a path that is not there, unless it is `known` to have been.
+    """
+    files: dict[bytes, None] = {}
+    roots: list[bytes] = []
+    empty: list[bytes] = []
+    others: set[Path] = set()
+    linked: set[bytes] = set()
+    for given in paths:
+        root = Path(os.path.abspath(given))
+        name = os.fsencode(root)
+        roots.append(name)
+        if root.is_dir():
+            _require_no_library(root)
+            below = sorted(os.fsencode(path) for path in walk_videos(root, others=others, leave=is_library))
+            links = {path for path in below if os.path.islink(path) and path != name and os.path.isdir(path)}
+            linked |= links
+            files |= dict.fromkeys(path for path in below if path not in links)
+            if not below:
+                empty.append(name)
+        elif os.path.lexists(root):
+            files[name] = None
+        elif any(_is_below(path, name) for path in known):
+            empty.append(name)
+        elif name not in known:
+            raise ConfigError(f"'{display_path(given)}' is not there.")
+    return Found(list(files), roots, empty, len(others), len(linked))
+
+
+def require_files(paths: Iterable[StrPath]) -> None:
+    """Raise `ConfigError` for what `find_files` would refuse in a library that knows no files yet; looks no deeper."""
+    for given in paths:
+        if not os.path.lexists(given):
+            raise ConfigError(f"'{display_path(given)}' is not there.")
+        _require_no_library(Path(given))
+
+
+def _require_no_library(folder: Path) -> None:
+    if is_library(folder):
+        raise ConfigError(f"'{display_path(folder)}' is a library, not a folder of videos.")
+
+
+def is_gone(path: bytes) -> bool:
+    """Whether a file is known not to be there, or to be a folder by now; one that cannot be looked at may be there."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) or (stat.S_ISLNK(found.st_mode) and os.path.isdir(path))
+
+
+def _is_below(path: bytes, root: bytes) -> bool:
+    return path.startswith(root.rstrip(_SEPARATOR) + _SEPARATOR)
+
+
+# --- adding them -----------------------------------------------------------------------------------------------------
 
 
 def add_files(
     store: Store,
-    extractor: Callable[[], RegionExtractor],
+    load_extractor: Callable[[], RegionExtractor],
     found: Found,
-    how: AddOptions,
+    options: AddOptions,
     *,
     ids: Mapping[bytes, str] | None = None,
 ) -> AddReport:
-    """Bring a store in step with files, with the lock held; see `Library.add`.
+    """Bring a store in step with files, with the lock held; see `add_videos`.
 
-    Args:
-        store: where to write; `Store.begin` has been called.
-        extractor: gives what describes them; called if there is anything to describe.
-        found: the files.
-        how: what the caller wants.
-        ids: what videos were called before, by path; kept where the content is still the same.
+    The extractor is loaded if there is anything to describe. `ids` are what videos were called before, by path: kept
+    where the content is still the same.
     """
-    run = _Run(store, found, how, ids or {})
-    workers = default_workers(how.workers)
+    run = _Run(store, found, options, ids or {})
+    workers = default_workers(options.workers)
     try:
-        run.look()
+        run.find_changed()
         if run.todo:
-            run.describe(extractor(), workers)
+            run.describe(load_extractor(), workers)
     except KeyboardInterrupt:  # Ctrl-C, or SIGTERM where the command line made it one
         run.flush()  # what is described need not be described again
         raise
     run.flush()
     if not run.stopped:
-        run.vanished()
+        run.handle_gone()
     store.forget(run.replaced)
     store.maintain()
-    return run.report()
+    return run.make_report()
+
+
+def choose_id(wanted: str, taken: set[str]) -> str:
+    """An id that nobody has, which is added to those taken: the wanted one, or its beginning with "-2", "-3", ...
+
+    >>> taken = {"3f2a", "3f2a-2"}
+    >>> choose_id("3f2a", taken), choose_id("b7", taken), sorted(taken)
+    ('3f2a-3', 'b7', ['3f2a', '3f2a-2', '3f2a-3', 'b7'])
+    """
+    id, number = wanted, 1
+    while id in taken:
+        number += 1
+        id = f"{wanted.partition('-')[0]}-{number}"
+    taken.add(id)
+    return id
 
 
 class _Run:
     """The files of one `add`, and what becomes of them."""
 
-    def __init__(self, store: Store, found: Found, how: AddOptions, ids: Mapping[bytes, str]) -> None:
-        self._store, self._found, self._how, self._ids = store, found, how, ids
-        self._start = time.monotonic()
-        self._report = AddReport(skipped=found.skipped, linked=found.linked)
+    def __init__(self, store: Store, found: Found, options: AddOptions, ids: Mapping[bytes, str]) -> None:
+        self._store, self._found, self._options, self._old_ids = store, found, options, ids
+        self._started = time.monotonic()
+        self._counts: Counter[str] = Counter()  # by the names of AddReport
+        self._failed: list[tuple[str, str]] = []
+        self._warnings: list[tuple[str, str]] = []
         self.todo: list[bytes] = []
         self.stopped = False
-        catalog = store.catalog()
-        self._records = catalog
+        self._catalog = catalog = store.catalog()  # as it was at the beginning
         self._row = {path: row for row, path in enumerate(catalog.paths)}
         self._taken = set(catalog.ids)
-        sizes, hashes = catalog.column("size"), catalog.column("content_hash")
+        sizes, self._hashes = catalog.column("size"), catalog.column("content_hash")
         self._signatures = list(zip(sizes, catalog.column("mtime_ns"), strict=True))
         self._states = catalog.column("state")
         self._keys: dict[str, int] = {}  # of contents, by hash
-        self._by_size: dict[int, set[str]] = {}
+        self._by_size: dict[int, set[str]] = {}  # hashes
         self._owners: dict[str, list[int]] = {}  # rows of a content
-        self._hashes = hashes
-        self._displaced: dict[str, list[int]] = {}  # rows of a content whose file has another one by now
         self._gone: dict[str, list[int]] = {}  # of these, those whose file is gone: it may turn out to have moved
-        for row, (size, hash, key) in enumerate(zip(sizes, hashes, catalog.keys.tolist(), strict=True)):
+        self._displaced: dict[str, list[int]] = {}  # rows of a content whose file has another one by now
+        for row, (size, hash, key) in enumerate(zip(sizes, self._hashes, catalog.keys.tolist(), strict=True)):
             if key != NO_KEY:
-                self._known(hash, size, key)
+                self._remember(hash, size, key)
                 self._owners.setdefault(hash, []).append(row)
         # Contents whose records were replaced. They are forgotten at the end: the next file may have just this content.
         self.replaced: list[int] = []
         self._batches = 0
         self._pending: list[NewVideo] = []
-        self._moved: list[str] = []
         self._pending_bytes = 0
         self._pending_since = 0.0
-        self._failed: list[tuple[str, str]] = []
-        self._warnings: list[tuple[str, str]] = []
+        self._moved: list[str] = []
 
-    def _known(self, hash: str, size: int, key: int) -> None:
+    def _remember(self, hash: str, size: int, key: int) -> None:
         self._keys.setdefault(hash, key)
         self._by_size.setdefault(size, set()).add(hash)
 
-    # --- looking -----------------------------------------------------------------------------------------------------
-
-    def look(self) -> None:
-        """Tell by size and time which files are to be read."""
+    def find_changed(self) -> None:
+        """Find by size and time which files are to be read."""
         for path in self._found.files:
             row = self._row.get(path)
             failed = row is not None and self._states[row] == "failed"
-            if row is None or self._signatures[row] != file_signature(path) or (failed and self._how.retry):
+            if row is None or self._signatures[row] != file_signature(path) or (failed and self._options.retry):
                 self.todo.append(path)
             else:
-                self._count(unchanged=1, still_failed=int(failed))
+                self._counts.update(unchanged=1, still_failed=int(failed))
                 if self._states[row] == "missing":  # it is back
-                    record = replace(self._records.record(row), state="ready")
-                    self._keep(NewVideo(record, int(self._records.keys[row])))
-        self._tell(None)
-
-    def _tasks(self, extractor: RegionExtractor, workers: int) -> Iterator[tuple[str, FileTask]]:
-        files = {str(number): os.fsdecode(path) for number, path in enumerate(self.todo)}
-        settings = {"crop": extractor.sampling.crop, "miniatures": True}
-        for id, video in make_tasks(files, extractor.sampling, workers=workers, **settings):
-            known = frozenset(self._by_size.get(file_signature(video.path)[0], ()))
-            yield id, FileTask(video, known)
+                    record = replace(self._catalog.record(row), state="ready")
+                    self._add_pending(NewVideo(record, int(self._catalog.keys[row])))
+        self._report_progress(None)
 
     # --- describing --------------------------------------------------------------------------------------------------
 
     def describe(self, extractor: RegionExtractor, workers: int) -> None:
         """Read the files and keep what comes of them."""
-        asked = self._how.stop or (lambda: False)
+        is_stopped = self._options.stop or (lambda: False)
         count = 0
-        tasks = self._tasks(extractor, workers)
-        for video in extract_stream(extractor, tasks, workers=workers, work=read_file, stop=asked):
+        tasks = self._make_tasks(extractor, workers)
+        for video in extract_stream(extractor, tasks, workers=workers, work=read_file, stop=is_stopped):
             path = self.todo[int(video.id)]
-            self._take(path, video)
+            self._handle(path, video)
             count += 1
-            self._tell(path)
-            self._flush_if_due()
-            if asked():
+            self._report_progress(path)
+            overdue = time.monotonic() - self._pending_since > _BATCH_S
+            if self._pending and (overdue or is_batch(len(self._pending), self._pending_bytes)):
+                self.flush()
+            if is_stopped():
                 break
         self.stopped = count < len(self.todo)
 
-    def _take(self, path: bytes, video: ExtractedVideo) -> None:
+    def _make_tasks(self, extractor: RegionExtractor, workers: int) -> Iterator[tuple[str, FileTask]]:
+        files = {str(number): os.fsdecode(path) for number, path in enumerate(self.todo)}
+        crop = extractor.sampling.crop
+        for id, video in make_tasks(files, extractor.sampling, workers=workers, crop=crop, miniatures=True):
+            known = frozenset(self._by_size.get(file_signature(video.path)[0], ()))
+            yield id, FileTask(video, known)
+
+    def _handle(self, path: bytes, video: ExtractedVideo) -> None:
         end: FileEnd = video.note or FileEnd(*file_signature(path), None, error=video.error)
-        reason = video.error or end.error
+        reason, hash = video.error or end.error, end.content_hash
         row = self._row.get(path)
-        if row is not None and self._records.keys[row] != NO_KEY and end.content_hash not in (None, self._hashes[row]):
+        if row is not None and self._catalog.keys[row] != NO_KEY and hash not in (None, self._hashes[row]):
             self._displaced.setdefault(self._hashes[row], []).append(row)
-        if reason is None and end.content_hash is not None and end.content_hash in self._keys:
-            self._take_known(path, end, end.content_hash)
-        elif reason is None and video.features is not None and end.video is not None and end.content_hash is not None:
-            self._take_new(path, end, end.content_hash, video.features)
+        if reason is None and hash is not None and hash in self._keys:
+            self._add_known(path, end, hash)
+        elif reason is None and hash is not None and video.features is not None and end.video is not None:
+            self._add_new(path, end, hash, video.features)
         else:
             # A file that could not even be opened does not look different when it can be: it is tried every time.
-            if video.note is not None and end.content_hash is None and is_regular_file(os.fsdecode(path)):
+            if video.note is not None and hash is None and is_regular_file(os.fsdecode(path)):
                 end = replace(end, mtime_ns=-1)
-            self._take_failed(path, end, reason or "it has no frames.")
+            self._add_failed(path, end, escape_text(reason or "it has no frames."))
 
-    def _take_new(self, path: bytes, end: FileEnd, hash: str, features: Features) -> None:
+    def _add_new(self, path: bytes, end: FileEnd, hash: str, features: Features) -> None:
         assert end.video is not None
         duration = end.video.duration_s or 0.0
         width, height = end.video.source_size or (0, 0)
         record = VideoRecord(
-            id=self._new_id(path, hash),
+            id=self._choose_id(path, hash),
             path=os.fsdecode(path),
             size=end.size,
             mtime_ns=end.mtime_ns,
@@ -174,42 +302,38 @@ class _Run:
             width=width,
             height=height,
             bitrate=end.size * 8 / duration if duration > 0 else 0.0,
-            state="ready",
-            error=None,
-            added=_now(),
             warnings=end.video.warnings,
         )
         key = self._store.new_key()
-        self._known(hash, end.size, key)
-        self._count(**{"updated" if path in self._row else "added": 1}, frames=len(features))
+        self._remember(hash, end.size, key)
+        self._counts.update({"updated" if path in self._row else "added": 1, "frames": len(features)})
         self._warnings += [(record.path, text) for text in record.warnings]
-        self._keep(NewVideo(record, key, features))
+        self._add_pending(NewVideo(record, key, features))
 
-    def _take_known(self, path: bytes, end: FileEnd, hash: str) -> None:
+    def _add_known(self, path: bytes, end: FileEnd, hash: str) -> None:
         """A content that is there: the file was touched, moved, or is a copy."""
-        row = self._row.get(path)
-        change = {"path": os.fsdecode(path), "size": end.size, "mtime_ns": end.mtime_ns, "state": "ready"}
-        owners = self._owners.get(hash, [])
+        row, owners = self._row.get(path), self._owners.get(hash, [])
         if row is not None and row in owners:
-            self._count(unchanged=1)
-            self._keep(NewVideo(replace(self._records.record(row), **change), self._keys[hash]))  # type: ignore[arg-type]
-            return
-        if hash not in self._gone:  # looked up once: there may be very many copies
-            self._gone[hash] = [owner for owner in owners if is_gone(self._records.paths[owner])]
-        left = self._gone[hash] or self._displaced.get(hash)
-        if left:
-            record = self._records.record(left.pop(0))
-            self._count(moved=1)
+            self._counts.update(unchanged=1)
+            record = self._catalog.record(row)
+        elif left := self._find_left(hash, owners):
+            record = self._catalog.record(left.pop(0))
+            self._counts.update(moved=1)
             self._moved.append(record.id)
-            self._keep(NewVideo(replace(record, **change), self._keys[hash]))  # type: ignore[arg-type]
-            return
-        like = self._like(hash)
-        record = replace(like, **change, id=self._new_id(path, hash), added=_now())  # type: ignore[arg-type]
-        self._count(**{"added" if row is None else "updated": 1})
-        self._warnings += [(record.path, text) for text in record.warnings]
-        self._keep(NewVideo(record, self._keys[hash]))
+        else:
+            record = replace(self._find_record(hash), id=self._choose_id(path, hash), added=utc_now())
+            self._counts.update({"added" if row is None else "updated": 1})
+            self._warnings += [(os.fsdecode(path), text) for text in record.warnings]
+        record = replace(record, path=os.fsdecode(path), size=end.size, mtime_ns=end.mtime_ns, state="ready")
+        self._add_pending(NewVideo(record, self._keys[hash]))
 
-    def _like(self, hash: str) -> VideoRecord:
+    def _find_left(self, hash: str, owners: list[int]) -> list[int] | None:
+        """The rows of a content whose files are gone or have another content: one of them may have moved."""
+        if hash not in self._gone:  # looked up once: there may be very many copies
+            self._gone[hash] = [owner for owner in owners if is_gone(self._catalog.paths[owner])]
+        return self._gone[hash] or self._displaced.get(hash)
+
+    def _find_record(self, hash: str) -> VideoRecord:
         """A record of this content."""
         for video in self._pending:
             if video.record.content_hash == hash:
@@ -220,56 +344,30 @@ class _Run:
             raise StorageError("A content that was there has gone: is somebody else writing?")
         return catalog.record(rows[0])
 
-    def _take_failed(self, path: bytes, end: FileEnd, reason: str) -> None:
-        shown_reason = escape_text(reason)
-        self._failed.append((os.fsdecode(path), shown_reason))
+    def _add_failed(self, path: bytes, end: FileEnd, reason: str) -> None:
+        self._failed.append((os.fsdecode(path), reason))
         row = self._row.get(path)
         if end.content_hash is None and row is not None and self._states[row] != "failed":
             return  # it cannot be looked at just now: what is known of it may still be true
         hash = end.content_hash or hashlib.blake2b(path, digest_size=HASH_BYTES).hexdigest()
-        record = VideoRecord(
-            id=self._new_id(path, hash),
-            path=os.fsdecode(path),
-            size=end.size,
-            mtime_ns=end.mtime_ns,
-            content_hash=hash,
-            duration=0.0,
-            frames=0,
-            width=0,
-            height=0,
-            bitrate=0.0,
-            state="failed",
-            error=shown_reason,
-            added=_now(),
-        )
-        self._keep(NewVideo(record))
+        id = self._choose_id(path, hash)
+        record = VideoRecord(id, os.fsdecode(path), end.size, end.mtime_ns, hash, state="failed", error=reason)
+        self._add_pending(NewVideo(record))
 
-    def _new_id(self, path: bytes, hash: str) -> str:
-        row = self._row.get(path)
-        beginning = hash[:ID_DIGITS]
-        if row is not None and self._records.ids[row].partition("-")[0] == beginning:
-            return self._records.ids[row]
-        id, number = self._ids.get(path, beginning), 1
-        if id.partition("-")[0] != beginning:  # it had another content
-            id = beginning
-        while id in self._taken:
-            number += 1
-            id = f"{beginning}-{number}"
-        self._taken.add(id)
-        return id
+    def _choose_id(self, path: bytes, hash: str) -> str:
+        row, beginning = self._row.get(path), hash[:ID_DIGITS]
+        if row is not None and self._catalog.ids[row].partition("-")[0] == beginning:
+            return self._catalog.ids[row]
+        old = self._old_ids.get(path, beginning)
+        return choose_id(old if old.partition("-")[0] == beginning else beginning, self._taken)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def _keep(self, video: NewVideo) -> None:
+    def _add_pending(self, video: NewVideo) -> None:
         if not self._pending:
             self._pending_since = time.monotonic()
         self._pending.append(video)
         self._pending_bytes += 0 if video.features is None else video.features.regions.nbytes
-
-    def _flush_if_due(self) -> None:
-        due = time.monotonic() - self._pending_since > _BATCH_S
-        if self._pending and (due or is_batch(len(self._pending), self._pending_bytes)):
-            self.flush()
 
     def flush(self) -> None:
         """Write what there is."""
@@ -283,66 +381,55 @@ class _Run:
         if self._batches % _MAINTAIN_EVERY == 0:
             self._store.maintain()
 
-    def vanished(self) -> None:
+    def handle_gone(self) -> None:
         """Mark the records of files below the roots that are no longer there, or forget them: failed ones always."""
-        here = set(self._found.files)
+        here, roots = set(self._found.files), self._found.roots
         catalog = self._store.catalog()
-        states = catalog.states
-        gone = [
-            row for row, path in enumerate(catalog.paths) if path not in here and self._given(path) and is_gone(path)
-        ]
-        # A folder that is empty or not there is more often a disk that is not mounted than a wish to forget.
-        prune, empty = self._how.prune, self._found.empty
-        kept = [row for row in gone if not prune or any(is_below(catalog.paths[row], one) for one in empty)]
-        forgotten = sorted(set(gone).difference(kept))
-        failed = [row for row in kept if states[row] == "failed"]
-        missing = [row for row in kept if states[row] != "failed"]
-        records = [(row, record) for row, record in zip(missing, catalog.records(missing), strict=True)]
+        forgotten: list[int] = []
+        missing: list[int] = []
+        for row, path in enumerate(catalog.paths):
+            if path in here or not any(path == root or _is_below(path, root) for root in roots) or not is_gone(path):
+                continue
+            # A folder that is empty or not there is more often a disk that is not mounted than a wish to forget.
+            unmounted = any(_is_below(path, folder) for folder in self._found.empty)
+            # Of failed ones there is nothing to keep.
+            forget = (self._options.prune and not unmounted) or catalog.states[row] == "failed"
+            (forgotten if forget else missing).append(row)
+        records = zip(missing, catalog.records(missing), strict=True)
         self._store.put(
             [(replace(one, state="missing"), int(catalog.keys[row])) for row, one in records if one.state == "ready"]
         )
-        forgotten += failed  # there is nothing of them to keep
         self._store.remove([catalog.ids[row] for row in forgotten])
-        self._count(missing=len(missing), forgotten=len(forgotten))
-
-    def _given(self, path: bytes) -> bool:
-        return any(path == root or is_below(path, root) for root in self._found.roots)
+        self._counts.update(missing=len(missing), forgotten=len(forgotten))
 
     # --- reporting ---------------------------------------------------------------------------------------------------
 
-    def _count(self, **counts: int) -> None:
-        self._report = replace(
-            self._report, **{name: getattr(self._report, name) + count for name, count in counts.items()}
-        )
-
-    def _tell(self, path: bytes | None) -> None:
-        if self._how.progress is None:
+    def _report_progress(self, path: bytes | None) -> None:
+        if self._options.progress is None:
             return
-        now, failed = self._report, len(self._failed)
-        described = now.added + now.updated
-        self._how.progress(
+        counts, failed = self._counts, len(self._failed)
+        described = counts["added"] + counts["updated"]
+        self._options.progress(
             AddProgress(
-                done=described + now.moved + now.unchanged + failed,
+                done=described + counts["moved"] + counts["unchanged"] + failed,
                 total=len(self._found.files),
                 added=described,
                 failed=failed,
-                unchanged=now.unchanged,
-                frames=now.frames,
-                seconds=time.monotonic() - self._start,
+                unchanged=counts["unchanged"],
+                frames=counts["frames"],
+                seconds=time.monotonic() - self._started,
                 current=None if path is None else os.fsdecode(path),
             )
         )
 
-    def report(self) -> AddReport:
+    def make_report(self) -> AddReport:
         """What became of every file."""
-        return replace(
-            self._report,
+        return AddReport(
+            **self._counts,
             failed=tuple(self._failed),
+            skipped=self._found.skipped,
+            linked=self._found.linked,
             warnings=tuple(self._warnings),
             stopped=self.stopped,
-            seconds=time.monotonic() - self._start,
+            seconds=time.monotonic() - self._started,
         )
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)

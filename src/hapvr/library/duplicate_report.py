@@ -18,7 +18,7 @@ from typing import Any, Literal
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
-from hapvr.library.versions import keep, read_manifest, writing
+from hapvr.library.versions import keep, read_manifest, translate_write_errors
 from hapvr.matching import format_percent
 from hapvr.similarity import Segment
 from hapvr.storage import StrPath, read_document, write_document, write_json, write_text
@@ -348,7 +348,7 @@ def set_mark(store: Store, a: str, b: str, *, distinct: bool) -> bool:
     if (pair in known) == distinct:
         return False
     pairs = known | {pair} if distinct else known - {pair}
-    with writing(folder):
+    with translate_write_errors(folder):
         write_document(folder / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in pairs)})
     keep(folder, MARKS)
     return True

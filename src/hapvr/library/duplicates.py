@@ -30,7 +30,7 @@ from torch import Tensor
 from hapvr.errors import ConfigError
 from hapvr.features.extractor import fast_dtype
 from hapvr.library.alignment import Alignment, Interval, align, correlate, make_views, measure_likeness
-from hapvr.library.candidates import count_votes, find_nearest
+from hapvr.library.candidates import count_votes, find_runs
 from hapvr.library.duplicate_report import (
     DuplicateProgress,
     DuplicateReport,
@@ -43,7 +43,6 @@ from hapvr.library.duplicate_report import (
     read_marks,
 )
 from hapvr.library.results import VideoRecord
-from hapvr.library.run_vectors import find_runs
 from hapvr.library.store import Store
 from hapvr.library.tables import NO_KEY, Catalog, Stored
 from hapvr.matching import VideoDescription, describe_features, match_videos
@@ -184,7 +183,7 @@ def _find_pairs(
         if len(vectors) > _MAX_RUNS:
             chosen = torch.linspace(0, len(vectors) - 1, _MAX_RUNS).round().long()
             vectors, weights = vectors[chosen], weights[chosen]
-        return _choose_alike(*find_nearest(store, vectors, exact=True), weights.numpy()) if len(vectors) else []
+        return _choose_alike(*store.nearest(vectors, exact=True), weights.numpy()) if len(vectors) else []
 
     contents = store.stored(asking, batch=_IN_ONE_READ, pixels=False)
     while some := list(islice(contents, _IN_ONE_READ)):

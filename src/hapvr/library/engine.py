@@ -1,11 +1,18 @@
-"""The storage engine, LanceDB: what it raises comes out as one exception; few files, few old versions, an index."""
+"""The storage engine, LanceDB: its errors as one exception, few files and old versions, an index, files of a table.
+
+The engine never changes a file that it has written. A commit adds files to a table, the last of them a manifest that
+names the others; the newest manifest is the table.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import time
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lancedb.index import IvfRq
@@ -32,26 +39,27 @@ def call(action: Callable[[], Result]) -> Result:
         return action()
     except (HapvrError, MemoryError):
         raise
-    except Exception as error:
-        raise EngineError(_text(error)) from error
     except BaseException as error:
-        if type(error).__name__ not in _PANICS:  # an interrupt is no answer of the engine
-            raise
-        raise EngineError(_text(error)) from error
+        if not isinstance(error, Exception) and type(error).__name__ not in _PANICS:
+            raise  # an interrupt is no answer of the engine
+        raise EngineError(_summarise(error)) from error
 
 
-def _text(error: BaseException) -> str:
+def _summarise(error: BaseException) -> str:
     """What it says, on one line; with its kind where that says more."""
     lines = str(error).splitlines()
-    if isinstance(error, (OSError, RuntimeError, ValueError)) and lines:
+    if isinstance(error, OSError | RuntimeError | ValueError) and lines:
         return lines[0]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+# --- keeping tables in order -----------------------------------------------------------------------------------------
+
 _FRAGMENTS = 64  # of a table, before they are put together
-_MOST_FRAGMENTS = 512
+_MAX_FRAGMENTS = 512
 _KEEP_VERSIONS = timedelta(minutes=10)  # for readers that have not looked for newer ones
 _KEEP_LITTLE = timedelta(seconds=1)
+_MIN_NEW = 20_000  # vectors, and a fifth of all, before they are added to an index
 
 
 def compact_table(table: Any, check: Callable[[], None], *, thoroughly: bool) -> None:
@@ -70,15 +78,14 @@ def compact_table(table: Any, check: Callable[[], None], *, thoroughly: bool) ->
 
 
 def _is_scattered(table: Any) -> bool:
+    """Putting together writes everything again: only when there is as much new as old, or too many files."""
     fragments = table.stats()["fragment_stats"]
-    small = fragments["num_small_fragments"]
-    # Putting together writes everything anew: only when there is as much new as old, or too many files.
-    largest = fragments["lengths"]["max"]
-    return bool(small > _MOST_FRAGMENTS or (small > _FRAGMENTS and table.count_rows() >= 2 * largest))
+    small, largest = fragments["num_small_fragments"], fragments["lengths"]["max"]
+    return bool(small > _MAX_FRAGMENTS or (small > _FRAGMENTS and table.count_rows() >= 2 * largest))
 
 
 def update_index(table: Any, check: Callable[[], None], *, indexed: int, thoroughly: bool) -> None:
-    """Index the vectors of a table of which so many are indexed: all at first, then the new ones when they are many.
+    """Index the vectors of a table of which `indexed` are indexed: all at first, then the new ones when they are many.
 
     `check` is called before anything is written.
     """
@@ -86,7 +93,7 @@ def update_index(table: Any, check: Callable[[], None], *, indexed: int, thoroug
     if indexed == 0:
         check()
         _build_index(table)
-    elif count - indexed > (0 if thoroughly else max(20_000, count // 5)):
+    elif count - indexed > (0 if thoroughly else max(_MIN_NEW, count // 5)):
         check()
         table.optimize(cleanup_older_than=_KEEP_VERSIONS, delete_unverified=True)
 
@@ -100,3 +107,100 @@ def _build_index(table: Any) -> None:
         if formed is None:
             raise
         table.create_index("vector", config=IvfRq(distance_type="dot", num_partitions=max(1, int(formed[1]) // 2)))
+
+
+# --- files of a table ------------------------------------------------------------------------------------------------
+
+MANIFESTS, DELETIONS, DATA, INDICES = "_versions", "_deletions", "data", "_indices"
+UNREADABLE = (IndexError, KeyError, ValueError)
+"""What reading a manifest that is damaged may raise."""
+
+
+def table_folder(folder: Path, name: str) -> Path:
+    """Where a table of a version lies."""
+    return folder / f"{name}.lance"
+
+
+def newest_manifest(table: Path) -> tuple[int, str] | None:
+    """The newest version of a table and its manifest, by the names of its files; None where there is no table.
+
+    Names of manifests count downwards, so that the newest comes first in a listing.
+    """
+    found = []
+    for name in _list_names(table / MANIFESTS):
+        number = name.removesuffix(".manifest")
+        if number != name and number.isdecimal():
+            found.append((2**64 - 1 - int(number) if len(number) == 20 else int(number), f"{MANIFESTS}/{name}"))
+    return max(found, default=None)
+
+
+def list_files(table: Path, manifest: str) -> list[str]:
+    """A manifest and the files of its table that it names, by their paths within it.
+
+    Those that only older manifests name, or the record of what the last commit replaced, are not among them: they are
+    removed without a commit. (Of Lance's `table.proto`: fragments are field 2 of a manifest, the place of its index
+    section 6; of a fragment, the id is field 1, data files 2, the list of deleted rows 3; of a data file, the path 1;
+    of a list of deleted rows, the version 2 and the number 3; of an index, the UUID 1.)
+    """
+    data = (table / manifest).read_bytes()
+    content = _parse_fields(_read_section(data, int.from_bytes(data[-16:-8], "little")))
+    names = [manifest]
+    for fragment in map(_parse_fields, content.get(2, [])):
+        names += [f"{DATA}/{_parse_fields(file)[1][0].decode()}" for file in fragment.get(2, [])]
+        for deleted in map(_parse_fields, fragment.get(3, [])):
+            number = "-".join(str(_parse_number(one)) for one in (fragment.get(1), deleted.get(2), deleted.get(3)))
+            names += [f"{DELETIONS}/{file}" for file in _list_names(table / DELETIONS) if file.startswith(f"{number}.")]
+    if 6 in content:
+        for index in _parse_fields(_read_section(data, _parse_number(content[6]))).get(1, []):
+            folder = f"{INDICES}/{uuid.UUID(bytes=_parse_fields(_parse_fields(index)[1][0])[1][0])}"
+            names += [f"{folder}/{file}" for file in _list_names(table / folder)]
+    return names
+
+
+def _list_names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _read_section(manifest: bytes, start: int) -> bytes:
+    """A message in a manifest, behind its length."""
+    size = int.from_bytes(manifest[start : start + 4], "little")
+    return manifest[start + 4 : start + 4 + size]
+
+
+def _parse_fields(message: bytes) -> dict[int, list[bytes]]:
+    """The fields of a protocol buffer by their numbers, as they lie there.
+
+    >>> _parse_fields(bytes([0x08, 0xAC, 0x02, 0x12, 0x02, 0x68, 0x69]))  # 1: the number 300, 2: two bytes
+    {1: [b'\\xac\\x02'], 2: [b'hi']}
+    """
+    found: dict[int, list[bytes]] = {}
+    place = 0
+    while place < len(message):
+        tag, place = _parse_varint(message, place)
+        start = place
+        if tag & 7 == 0:
+            _, place = _parse_varint(message, place)
+        elif tag & 7 == 2:
+            size, start = _parse_varint(message, place)
+            place = start + size
+        else:
+            place += {1: 8, 5: 4}[tag & 7]
+        found.setdefault(tag >> 3, []).append(message[start:place])
+    return found
+
+
+def _parse_varint(message: bytes, place: int) -> tuple[int, int]:
+    """A number of variable length and the place behind it."""
+    number, shift = 0, 0
+    while message[place] & 128:
+        number |= (message[place] & 127) << shift
+        place, shift = place + 1, shift + 7
+    return number | message[place] << shift, place + 1
+
+
+def _parse_number(values: list[bytes] | None) -> int:
+    """The value of a field that is a number: 0 where it is not written."""
+    return _parse_varint(values[0], 0)[0] if values else 0

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,24 +21,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, WeightsError
+from hapvr.errors import ConfigError, DataError, HapvrError, StorageError
 from hapvr.features.extractor import fast_dtype
 from hapvr.library.duplicates import find_duplicates
+from hapvr.library.opening import OpenLibrary, save_calibration
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
 from hapvr.library.tables import NO_KEY
-from hapvr.library.versions import CALIBRATION as CALIBRATION
-from hapvr.library.versions import writing
 from hapvr.model import Model
 from hapvr.similarity import pairwise
 from hapvr.similarity.calibration import Calibration, fit_calibration
-from hapvr.storage import read_document, write_document
-from hapvr.weights import Part
 
 RATES = (10_000, 1000, 100, 10, 1)
-"""False matches per million comparisons that thresholds are told for."""
-_LEAST_VIDEOS = 16  # different ones: they give 240 pairs
-_LEAST_COPIES, _LEAST_PAIRS = 20, 200
+"""False matches per million comparisons for which a report has thresholds."""
+_MIN_VIDEOS = 16  # different ones: they give 240 pairs
+_MIN_COPIES, _MIN_PAIRS = 20, 200
 SURE = 0.9
 """The probability that a score of 1 must mean; else a calibration is of no use."""
 _MAX_SECONDS, _MAX_FPS, _MAX_SHORT_SIDE = 30.0, 12.5, 256  # of what is edited
@@ -90,134 +85,105 @@ class CalibrationReport:
 
 @dataclass(frozen=True)
 class CalibrationProgress:
-    """How far it has come."""
+    """How far a calibration has come."""
 
     stage: Literal["duplicates", "copies", "pairs"]
     done: int
     total: int
 
 
-# --- at rest ---------------------------------------------------------------------------------------------------------
-
-
-def calibrated(model: Model, store: Store) -> Model:
-    """A model with the calibration of a version of a library in place of its own, if there is one."""
-    path = store.folder / CALIBRATION
-    try:
-        state = os.stat(path)
-        return dataclasses.replace(model, calibration=_read(path, state.st_mtime_ns, state.st_size))
-    except FileNotFoundError:
-        if store.must_have(CALIBRATION):
-            raise StorageError(f"'{display_path(path)}' is missing. {_remedy(path)}") from None
-        return model
-    except OSError as error:
-        raise StorageError(f"'{display_path(path)}' cannot be read: {error.strerror}.") from error
-
-
-@lru_cache(maxsize=8)
-def _read(path: Path, _mtime_ns: int, _size: int) -> Calibration:
-    try:
-        content = read_document(path, [field.name for field in dataclasses.fields(Calibration)])
-        tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in content.items() if _is_list(value)}
-        return Calibration.from_part(Part({k: v for k, v in content.items() if k not in tensors}, tensors))
-    except (ValueError, TypeError, WeightsError) as error:
-        raise StorageError(f"'{display_path(path)}' is damaged: {error} {_remedy(path)}") from error
-
-
-def _remedy(path: Path) -> str:
-    return f"Restore it from a copy, or fit it again: hapvr calibrate {display_path(path.parents[2])}"
-
-
-def save(store: Store, calibration: Calibration) -> Path:
-    """Keep a calibration with a version, with the writer's lock held; in one step."""
-    part = calibration.to_part()
-    content = dict(part.config) | {name: tensor.tolist() for name, tensor in part.tensors.items()}
-    with writing(store.folder):
-        write_document(store.folder / CALIBRATION, content)
-    store.seal()
-    return store.folder / CALIBRATION
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
+Progress = Callable[[CalibrationProgress], None]
 
 
 # --- fitting ---------------------------------------------------------------------------------------------------------
 
 
-def fit(
-    store: Store,
-    load_model: Callable[[], Model],
+def calibrate_library(
+    library: OpenLibrary,
     *,
-    copies: int,
-    pairs: int,
-    seed: int,
-    progress: Callable[[CalibrationProgress], None] | None,
+    copies: int = 100,
+    pairs: int = 10_000,
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> CalibrationReport:
-    """Fit a calibration on the videos of a library; see `Library.calibrate`, which keeps it."""
-    for name, value, least in (("copies", copies, _LEAST_COPIES), ("pairs", pairs, _LEAST_PAIRS), ("seed", seed, 0)):
+    """Fit what scores mean on the library's own videos; searches use it from then on.
+
+    It takes at least 16 different videos, most of whose files are still there.
+
+    Args:
+        library: an open one.
+        copies: edited copies to make, at least 20; all kinds of edit in turn.
+        pairs: of different videos to score, at least 200; all, if there are fewer.
+        seed: the same seed draws the same videos, pairs and edits.
+        progress: called now and then.
+
+    Raises:
+        DataError: there are too few videos, too few of their files can be read, too few pairs are without a match,
+            or copies do not score higher than such pairs. Nothing is kept then.
+    """
+    for name, value, least in (("copies", copies, _MIN_COPIES), ("pairs", pairs, _MIN_PAIRS), ("seed", seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    begun = time.monotonic()
-    tell = progress or (lambda _: None)
-    records = _different(store)
-    if len(records) < _LEAST_VIDEOS:
+    store = library.store
+    report = _fit(store, lambda: library.base_model, copies, pairs, seed, progress or (lambda _: None))
+    with library.write_access("hapvr calibrate") as now:
+        if now.settings != store.settings:
+            raise StorageError(f"'{library.path}' was rebuilt meanwhile. Calibrate it again.")
+        save_calibration(now, report.calibration)
+    return report
+
+
+def _fit(
+    store: Store, load_model: Callable[[], Model], copies: int, pairs: int, seed: int, progress: Progress
+) -> CalibrationReport:
+    started = time.monotonic()
+    place = display_path(store.library)
+    records = _find_contents(store)
+    if len(records) < _MIN_VIDEOS:
         raise DataError(
-            f"A calibration needs at least {_LEAST_VIDEOS} different videos, '{display_path(store.library)}' has "
-            f"{len(records)}. The model's own calibration, if it has one, stays in use."
+            f"A calibration needs at least {_MIN_VIDEOS} different videos, '{place}' has {len(records)}. The model's "
+            "own calibration, if it has one, stays in use."
         )
     here = [record for record in records.values() if record.state == "ready" and Path(record.path).is_file()]
     if not here:
         raise DataError(
-            f"None of the files of '{display_path(store.library)}' is there: edited copies of them are what a "
-            "calibration is fitted on. Bring some of them back."
+            f"None of the files of '{place}' is there: edited copies of them are what a calibration is fitted on. "
+            "Bring some of them back."
         )
+    # The model without the library's calibration, which may be damaged.
     model = load_model()
-    linked = _linked(store, model, tell)
-    made = list(_copies(here, model, copies, seed, tell))
+    linked = _find_linked(store, model, progress)
+    made = list(_make_copies(here, model, copies, seed, progress))
     good = [one for one in made if one.regions is not None]
     failed = {one.record.path: one.error for one in made if one.error is not None}
-    if len(good) < _LEAST_COPIES:
+    if len(good) < _MIN_COPIES:
         why = f": '{display_path(next(iter(failed)))}': {next(iter(failed.values()))}" if failed else "."
-        raise DataError(f"Only {len(good)} of the {_LEAST_COPIES} copies that are needed could be made{why}")
+        raise DataError(f"Only {len(good)} of the {_MIN_COPIES} copies that are needed could be made{why}")
     keys = {record.id: key for key, record in records.items()}
-    positive = _positive(store, model, good, keys)
-    negative = _negative(store, model, list(records), linked, pairs, seed, tell)
-    _require_pairs(store, len(negative), len(records))
+    positive = _score_copies(store, model, good, keys)
+    negative = _score_pairs(store, model, list(records), linked, pairs, seed, progress)
+    if len(negative) < _MIN_PAIRS:
+        raise DataError(
+            f"Only {len(negative)} pairs of the {len(records)} videos of '{place}' are without a match; {_MIN_PAIRS} "
+            "are needed. Nothing was changed. Add videos that show something else, and calibrate again."
+        )
     calibration = fit_calibration(positive, negative)
     _require_meaning(calibration, positive, negative)
     expected = tuple(
-        expectation(calibration, positive, calibration.threshold(false_per_million=rate), len(records))
+        compute_expectation(calibration, positive, threshold, len(records))
         for rate in RATES
-        if math.isfinite(calibration.threshold(false_per_million=rate))
+        if math.isfinite(threshold := calibration.threshold(false_per_million=rate))
     )
     return CalibrationReport(
-        calibration, expected, _by_kind(good, positive, calibration), tuple(failed.items()), len(records),
-        time.monotonic() - begun, tuple(_weaknesses(calibration)),
+        calibration, expected, _count_by_kind(good, positive, calibration), tuple(failed.items()), len(records),
+        time.monotonic() - started, tuple(_find_weaknesses(calibration)),
     )  # fmt: skip
-
-
-def require_calibration(model: Model, place: Path) -> None:
-    """Raise `ConfigError` unless the hits of a library have probabilities to choose by."""
-    if model.calibration is None:
-        raise ConfigError(
-            f"The model '{display_path(model.name)}' is not calibrated: its hits have no probability to choose by. "
-            f"Fit one on the library's own videos: hapvr calibrate {display_path(place)}"
-        )
-
-
-def _require_pairs(store: Store, found: int, videos: int) -> None:
-    if found < _LEAST_PAIRS:
-        raise DataError(
-            f"Only {found} pairs of the {videos} videos of '{display_path(store.library)}' are without a match; "
-            f"{_LEAST_PAIRS} are needed. Nothing was changed. Add videos that show something else, and calibrate again."
-        )
 
 
 def _require_meaning(calibration: Calibration, positive: NDArray[np.floating], negative: NDArray[np.floating]) -> None:
     """Raise `DataError` if not even the highest score would speak for a match, at equal odds, by the pairs of the fit.
 
-    How many they are is another matter, see `_weaknesses`.
+    How many they are is another matter, see `_find_weaknesses`.
     """
     best = 1 / (1 + math.exp(-float(np.clip(calibration.fitted_log_odds([1.0])[0], -500, 500))))
     if best < SURE:
@@ -230,7 +196,7 @@ def _require_meaning(calibration: Calibration, positive: NDArray[np.floating], n
         )
 
 
-def _weaknesses(calibration: Calibration) -> Iterator[str]:
+def _find_weaknesses(calibration: Calibration) -> Iterator[str]:
     """What a calibration cannot do, in words."""
     best = calibration.probability(1.0)
     if best >= SURE:
@@ -243,7 +209,7 @@ def _weaknesses(calibration: Calibration) -> Iterator[str]:
     )
 
 
-def expectation(
+def compute_expectation(
     calibration: Calibration, positive: NDArray[np.floating], threshold: float, database: int
 ) -> Expectation:
     """What a threshold gives where one of `database` videos is wanted: false matches come from the others."""
@@ -253,7 +219,7 @@ def expectation(
     return Expectation(threshold, false, recall, recall / (recall + wrong) if recall + wrong else 0.0)
 
 
-def _different(store: Store) -> dict[int, VideoRecord]:
+def _find_contents(store: Store) -> dict[int, VideoRecord]:
     """One record of each content, by its key; those whose files are there first."""
     catalog = store.catalog()
     found: dict[int, VideoRecord] = {}
@@ -264,13 +230,13 @@ def _different(store: Store) -> dict[int, VideoRecord]:
     return found
 
 
-def _linked(store: Store, model: Model, tell: Callable[[CalibrationProgress], None]) -> set[frozenset[int]]:
+def _find_linked(store: Store, model: Model, progress: Progress) -> set[frozenset[int]]:
     """Pairs of keys that show the same."""
     catalog = store.catalog()
     report = find_duplicates(
         store,
         lambda: model,
-        progress=lambda now: tell(CalibrationProgress("duplicates", now.done, now.total)),
+        progress=lambda now: progress(CalibrationProgress("duplicates", now.done, now.total)),
     )
     pairs = [(link.a, link.b) for link in report.links]
     pairs += [
@@ -289,12 +255,12 @@ class _Copy:
     error: str | None
 
 
-def _copies(
+def _make_copies(
     records: Sequence[VideoRecord],
     model: Model,
     count: int,
     seed: int,
-    tell: Callable[[CalibrationProgress], None],
+    progress: Progress,
 ) -> Iterator[_Copy]:
     from hapvr.synthetic.clip_files import read_clip, write_clip
     from hapvr.synthetic.edits import EDITS, find_edit
@@ -317,10 +283,10 @@ def _copies(
                 yield _Copy(record, kind, None, str(error))
             finally:
                 path.unlink(missing_ok=True)
-            tell(CalibrationProgress("copies", number + 1, count))
+            progress(CalibrationProgress("copies", number + 1, count))
 
 
-def _positive(store: Store, model: Model, copies: Sequence[_Copy], keys: dict[str, int]) -> NDArray[np.float64]:
+def _score_copies(store: Store, model: Model, copies: Sequence[_Copy], keys: dict[str, int]) -> NDArray[np.float64]:
     """The score of each copy against what is stored of its original."""
     scores = []
     for copy in copies:
@@ -330,14 +296,14 @@ def _positive(store: Store, model: Model, copies: Sequence[_Copy], keys: dict[st
     return np.array(scores).clip(-1, 1)
 
 
-def _negative(
+def _score_pairs(
     store: Store,
     model: Model,
     keys: Sequence[int],
     linked: Collection[frozenset[int]],
     count: int,
     seed: int,
-    tell: Callable[[CalibrationProgress], None],
+    progress: Progress,
 ) -> NDArray[np.float64]:
     """The scores, both ways, of pairs of different videos: all pairs of as many drawn ones as give enough."""
     dtype = fast_dtype(model.extractor.device)
@@ -352,11 +318,11 @@ def _negative(
             for other, score in zip(videos, row, strict=True)
             if other != key and frozenset((key, other)) not in linked
         ]
-        tell(CalibrationProgress("pairs", number, len(videos)))
+        progress(CalibrationProgress("pairs", number, len(videos)))
     return np.array(scores)
 
 
-def _by_kind(
+def _count_by_kind(
     copies: Sequence[_Copy], scores: NDArray[np.float64], calibration: Calibration
 ) -> dict[str, tuple[int, int]]:
     threshold = calibration.threshold(false_per_million=100)

@@ -1,12 +1,12 @@
-"""What a library tells: small frozen records, each with the JSON that the command line prints."""
+"""What a library answers: small frozen records, each with the JSON that the command line prints."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Any, Literal
 
 from hapvr.matching import Instant, Verdict
@@ -16,50 +16,34 @@ State = Literal["ready", "failed", "missing"]
 STATES: tuple[State, ...] = ("ready", "failed", "missing")
 
 
+def utc_now() -> datetime:
+    """This moment."""
+    return datetime.now(timezone.utc)
+
+
 @dataclass(frozen=True)
 class VideoRecord:
-    """One file that a library knows.
+    """One file that a library knows."""
 
-    Attributes:
-        id: short, stable and safe in URLs: the beginning of the content hash, with "-2", "-3", ... for further copies.
-        path: absolute; bytes that are no text in the file system's encoding are escaped as `os.fsdecode` does.
-        size: bytes.
-        mtime_ns: when it was last changed, in nanoseconds; -1 if it is to be read again whatever it says.
-        content_hash: BLAKE2b of the whole file, 40 hexadecimal digits; of its path, if it could not be read.
-        duration: seconds; 0 for a picture.
-        frames: how many were described.
-        width: pixels, as a player shows it.
-        height: likewise.
-        bitrate: bits a second, sound and container included; 0 for a picture.
-        state: "ready"; "failed", with `error`; or "missing": described, but the file is no longer there.
-        error: why it failed.
-        added: when it was described, or failed; in UTC.
-        warnings: what was wrong with the file though it could be read, in sentences.
-    """
-
-    id: str
-    path: str
-    size: int
-    mtime_ns: int
-    content_hash: str
-    duration: float
-    frames: int
-    width: int
-    height: int
-    bitrate: float
-    state: State
-    error: str | None
-    added: datetime
-    warnings: tuple[str, ...] = ()
+    id: str  # short, stable, safe in URLs: the beginning of the content hash, with "-2", "-3", ... for further copies
+    path: str  # absolute; bytes that are no text in the file system's encoding are escaped as `os.fsdecode` does
+    size: int  # bytes
+    mtime_ns: int  # when it was last changed, in nanoseconds; -1 if it is to be read again whatever its time is
+    content_hash: str  # BLAKE2b of the whole file, 40 hexadecimal digits; of its path, if it could not be read
+    duration: float = 0.0  # seconds; 0 for a picture
+    frames: int = 0  # how many were described
+    width: int = 0  # pixels, as a player shows it
+    height: int = 0
+    bitrate: float = 0.0  # bits a second, sound and container included; 0 for a picture
+    state: State = "ready"  # or "failed", with `error`; or "missing": described, but the file is no longer there
+    error: str | None = None  # why it failed
+    added: datetime = field(default_factory=utc_now)  # when it was described, or failed; in UTC
+    warnings: tuple[str, ...] = ()  # what was wrong with the file though it could be read, in sentences
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; the path as it is shown."""
-        plain = dataclasses.asdict(self)
-        return plain | {
-            "path": display_path(self.path),
-            "added": self.added.isoformat(),
-            "warnings": list(self.warnings),
-        }
+        shown = {"path": display_path(self.path), "added": self.added.isoformat(), "warnings": list(self.warnings)}
+        return dataclasses.asdict(self) | shown
 
 
 @dataclass(frozen=True)
@@ -106,15 +90,8 @@ class SearchResult:
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr search --json` prints."""
-        return {
-            "hits": [hit.to_json() for hit in self.hits],
-            "database": self.database,
-            "scored": self.scored,
-            "seconds": dict(self.seconds),
-            "note": self.note,
-            "prior": self.prior,
-            "warnings": list(self.warnings),
-        }
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return plain | {"hits": [hit.to_json() for hit in self.hits], "warnings": list(self.warnings)}
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,15 @@ import os
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError
 from hapvr.features import Features
-from hapvr.library.candidates import find_candidates, max_candidates
-from hapvr.library.library_calibration import require_calibration
+from hapvr.library.candidates import count_votes, find_runs, max_candidates
+from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, SearchResult, VideoRecord, display_path
-from hapvr.library.run_vectors import find_runs
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import RegionCache, match_contents, require_dims, score_contents
 from hapvr.library.tables import NO_KEY, Catalog
@@ -48,18 +46,6 @@ _CACHE_BYTES = 64 * 2**20  # of stored videos that are kept from the rough score
 _ALL_FLAT = (
     "The query has no informative frames: all of them are flat (black, or of one colour). There is nothing to look for."
 )
-
-
-class OpenLibrary(Protocol):
-    """What a search needs of a `Library`."""
-
-    @property
-    def store(self) -> Store:
-        """Its tables."""
-
-    @property
-    def model(self) -> Model:
-        """Its model, with the calibration that applies."""
 
 
 def search_library(
@@ -103,8 +89,11 @@ def search_library(
     if min_probability is not None and not 0 <= min_probability <= 1:
         raise ConfigError(f"min_probability must lie in 0..1, got {min_probability!r}.")
     store, model, clock = library.store, library.model, _Clock()
-    if min_probability is not None:
-        require_calibration(model, store.library)
+    if min_probability is not None and model.calibration is None:
+        raise ConfigError(
+            f"The model '{display_path(model.name)}' is not calibrated: its hits have no probability to choose by. "
+            f"Fit one on the library's own videos: hapvr calibrate {display_path(store.library)}"
+        )
     require_prior(prior, model)
     if model.calibration is not None and prior is None:
         prior = model.calibration.prior
@@ -216,8 +205,13 @@ def _choose_contents(
     catalog = store.catalog()
     keys: NDArray[np.int64] = np.unique(catalog.keys[catalog.keys != NO_KEY])
     if count is not None and len(keys) > count:
-        votes = find_runs(query.features.regions, query.features.low_information)
-        found = find_candidates(store, *votes, max_keys=min(_WIDER * count, count + _MAX_MORE))
+        vectors, weights = find_runs(query.features.regions, query.features.low_information)
+        if len(vectors) == 0:
+            raise DataError(
+                "The query has no frame that can be looked for: every region vector is zero. Use exact=True."
+            )
+        found, _ = count_votes(*store.nearest(vectors), weights.numpy())
+        found = found[: min(_WIDER * count, count + _MAX_MORE)]
         keys = found[np.isin(found, keys)]
     if query.id is not None:
         own = int(catalog.keys[catalog.row(query.id)])

@@ -1,7 +1,7 @@
 """One version of a library on disk: three tables in LanceDB, read by many and written by one.
 
 Each commit of a table is atomic; the three are kept in step by the order of the commits (see `hapvr.library.tables`)
-and by `recover`, which removes what a writer that was killed had begun. Readers hold a moment's view; `refresh` brings
+and by `recover`, which removes what a writer that was killed had begun. Readers have a moment's view; `refresh` brings
 them to the latest. What is read is checked (see `hapvr.library.checksums`).
 """
 
@@ -20,25 +20,26 @@ import lancedb
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from torch import Tensor
 
 from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.library import engine, tables
-from hapvr.library.checksums import REMEDY, Guard, table_folder
+from hapvr.library.candidates import NEIGHBOURS, Finds, find_nearest, find_runs
+from hapvr.library.checksums import REMEDY, Guard
 from hapvr.library.codecs import get_codec
-from hapvr.library.engine import EngineError
+from hapvr.library.engine import EngineError, table_folder
 from hapvr.library.results import VideoRecord, display_path
-from hapvr.library.run_vectors import find_runs
 from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, VIDEOS, Catalog, Stored
 from hapvr.library.versions import (
     CALIBRATION,
     Settings,
     current_version,
+    is_disk_error,
     is_listed,
-    is_trouble_of_the_disk,
     read_settings,
+    translate_write_errors,
     write_settings,
-    writing,
 )
 from hapvr.workers.threads import torch_thread_pool
 
@@ -46,11 +47,15 @@ Result = TypeVar("Result")
 
 INDEX_FROM = 50_000
 """Frame vectors from which on there is an index; fewer are searched one by one."""
+# Partitions of the index looked through: with 50 of them 95% of the needles among 100,000 videos were found, with 150
+# 99%. To compute the similarities of the finds as well takes three times as long, for the same needles.
+_PROBES = 150
+_REFINE = 2  # times as many finds as are asked for have their similarities computed, where that is done
 _IN_ONE_FILTER = 2_000  # keys
 BATCH = 256
 """Videos that are written at once: every commit costs a file and a version of each table."""
 BATCH_BYTES = 64 * 2**20
-"""Of their features, that are held until they are written."""
+"""Of their features, in memory until they are written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +68,7 @@ class NewVideo:
 
 
 def is_batch(videos: int, size: int) -> bool:
-    """Whether so many videos, with so many bytes of features, are enough to be written."""
+    """Whether this number of videos, with this many bytes of features, is enough to be written."""
     return videos >= BATCH or size >= BATCH_BYTES
 
 
@@ -72,6 +77,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.library = folder.parents[1]
         self.settings: Settings = read_settings(folder)
         self.codec = get_codec(self.settings.codec)
         self._database: Any = lancedb.connect(folder)
@@ -85,11 +91,6 @@ class Store:
         self._dims: tuple[int, int] | None = None
         self._next_key = 0
         self.refresh()
-
-    @property
-    def library(self) -> Path:
-        """The folder of the library that this is a version of."""
-        return self.folder.parents[1]
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -125,13 +126,12 @@ class Store:
         """
         for first in range(0, len(keys), batch):
             wanted = keys[first : first + batch]
-            rows = self._regions(wanted, pixels)
+            rows = self._read_contents(wanted, pixels)
             if len(rows) < len(wanted) and self._table(REGIONS) is not None:
                 self._follow(REGIONS)  # some may have been written since
-                rows = self._regions(wanted, pixels)
+                rows = self._read_contents(wanted, pixels)
                 self._require_removed(set(map(int, wanted)).difference(row["key"] for row in rows))
-            for row in rows:
-                yield self._stored(row)
+            yield from map(self._parse_content, rows)
 
     def features(self, key: int) -> Features:
         """The features of one content, decoded."""
@@ -188,36 +188,25 @@ class Store:
             if self._vectors is None or self._vectors[0] != version:
                 rows = self._read(FRAMES, lambda: table.search().select(["key", "vector"]).to_arrow().combine_chunks())
                 flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-                vectors = flat.astype(np.float32).reshape(rows.num_rows, table.schema.field("vector").type.list_size)
-                self._vectors = (version, rows["key"].to_numpy(), vectors)
+                shape = (rows.num_rows, table.schema.field("vector").type.list_size)
+                self._vectors = (version, rows["key"].to_numpy(), flat.astype(np.float32).reshape(shape))
             return self._vectors[1], self._vectors[2]
 
-    def nearest(
-        self, vectors: NDArray[np.float32], *, k: int, nprobes: int | None = None, refine: int | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-        """The stored frames nearest to each of some vectors [Q, C], by the index if there is one.
+    def nearest(self, vectors: Tensor, *, k: int = NEIGHBOURS, exact: bool = False) -> Finds:
+        """The `k` stored frames nearest to each of some vectors [Q, C], by dot product.
 
-        Returns for each find: which of the vectors it was, the key of its content, and the similarity (dot product).
-        Keys that do not count (see `Catalog.with_key`) may be among them.
-
-        Args:
-            vectors: float32 [Q, C].
-            k: finds of each.
-            nprobes: partitions of the index that are looked through.
-            refine: so many times `k` are looked up exactly.
+        Few stored vectors are all compared; many are looked up in the index, which estimates their similarities: enough
+        to sort by. With `exact` they are computed, for a caller that compares them with a threshold. Keys that do not
+        count (see `Catalog.with_key`) may be among the finds.
         """
         table = self._table(FRAMES)
-        if table is None or len(vectors) == 0:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)
+        if len(vectors) == 0 or table is None or self.count_vectors() < INDEX_FROM:
+            return find_nearest(*self.vectors(), vectors, k=k)
 
         def ask() -> pa.Table:
-            query = table.search(vectors, vector_column_name="vector").distance_type("dot").limit(k)
-            query = query.select(["key", "_distance"])
-            if nprobes is not None:
-                query = query.nprobes(nprobes)
-            if refine is not None:
-                query = query.refine_factor(refine)
-            return query.to_arrow()
+            query = table.search(vectors.numpy(), vector_column_name="vector").distance_type("dot").limit(k)
+            query = query.select(["key", "_distance"]).nprobes(_PROBES)
+            return (query.refine_factor(_REFINE) if exact else query).to_arrow()
 
         found = self._read(FRAMES, ask)
         which = found["query_index"].to_numpy() if "query_index" in found.column_names else np.zeros(len(found))
@@ -251,7 +240,7 @@ class Store:
     def seal(self) -> None:
         """List what there is by now, with its checksums: from then on it must be there. With the lock held."""
         kept = [CALIBRATION] if (self.folder / CALIBRATION).is_file() else []
-        with self._lock, writing(self.folder):
+        with self._lock, translate_write_errors(self.folder):
             self._guard.seal(kept=kept)
 
     def new_key(self) -> int:
@@ -261,15 +250,20 @@ class Store:
 
     def write(self, videos: Sequence[NewVideo], *, moved: Collection[str] = ()) -> list[int]:
         """Write videos, in place of the records with their paths; when this returns they are safe. See `put`."""
-        described = [(video.key, video.features) for video in videos if video.features is not None]
+        contents = [(video.key, video.features) for video in videos if video.features is not None]
+
+        def find_vectors(content: tuple[int, Features]) -> NDArray[np.float16]:
+            features = content[1]
+            return find_runs(features.regions, features.low_information)[0].numpy().astype(np.float16)  # [F, C]
+
         # One video is too little for torch to divide: its threads would wait for each other, on busy cores for long.
         with torch_thread_pool(1) as pool:
-            rows = list(pool.map(lambda one: tables.encoded(one[0], one[1], self.codec), described))
-            vectors = list(pool.map(lambda one: _voting(one[1]), described))
+            rows = list(pool.map(lambda one: tables.encode_content(one[0], one[1], self.codec), contents))
+            vectors = list(pool.map(find_vectors, contents))
         with self._change():
             if rows:
                 self._add(REGIONS, pa.Table.from_pylist(rows, schema=tables.REGIONS_SCHEMA))
-                self._add(FRAMES, _vector_rows([key for key, _ in described], vectors))
+                self._add(FRAMES, tables.make_frame_rows([key for key, _ in contents], vectors))
             return self.put([(video.record, video.key) for video in videos], moved=moved)
 
     def write_all(self, videos: Iterable[NewVideo]) -> None:
@@ -305,7 +299,7 @@ class Store:
         def merge() -> None:
             merging = self._table(VIDEOS).merge_insert("path").when_matched_update_all().when_not_matched_insert_all()
             if moved:
-                merging = merging.when_not_matched_by_source_delete(f"id IN ({_quoted(moved)})")
+                merging = merging.when_not_matched_by_source_delete(f"id IN ({_quote(moved)})")
             merging.execute(rows)
 
         self._write(VIDEOS, merge)
@@ -324,8 +318,8 @@ class Store:
         if not rows or table is None:
             return
         with self._change():
-            for part in _parts(sorted(ids)):
-                self._write(VIDEOS, partial(table.delete, f"id IN ({_quoted(part)})"))
+            for part in _split(sorted(ids)):
+                self._write(VIDEOS, partial(table.delete, f"id IN ({_quote(part)})"))
             self.forget(catalog.keys[rows].tolist())
 
     def maintain(self, *, thoroughly: bool = False) -> None:
@@ -333,43 +327,40 @@ class Store:
         with self._change():
             for name in (VIDEOS, REGIONS, FRAMES):
                 if (table := self._table(name)) is not None:
-                    check = partial(self._require_whole, name)
+                    check = partial(self._check_whole, name)
                     self._write(name, partial(engine.compact_table, table, check, thoroughly=thoroughly))
             if (table := self._table(FRAMES)) is not None and self.count_vectors() >= INDEX_FROM:
-                check, indexed = partial(self._require_whole, FRAMES), self.indexed_vectors()
+                check, indexed = partial(self._check_whole, FRAMES), self.indexed_vectors()
                 self._write(FRAMES, partial(engine.update_index, table, check, indexed=indexed, thoroughly=thoroughly))
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- one table: opening, reading, changing -----------------------------------------------------------------------
 
     def _table(self, name: str) -> Any:
         """A table; None if it has not been made, or was left half-made."""
         with self._lock:
             if name not in self._tables:
-                self._read_list()
+                self._refresh_list()
                 try:
-                    if not (table_folder(self.folder, name) / "_versions").is_dir():
+                    if not (table_folder(self.folder, name) / engine.MANIFESTS).is_dir():
                         raise EngineError("not found")
                     table = engine.call(lambda: self._database.open_table(name))
                     self._check(name, version=engine.call(lambda: table.version))
-                    self._require_columns(name, table.schema.names)
-                    self._tables[name] = table
                 except EngineError as error:
                     if "not found" not in str(error):
                         raise self._broken(name, error) from error
                     self._check(name, version=None)
                     return None
+                # Without checksums, this is how damage may be noticed.
+                if lacking := [one for one in tables.COLUMNS[name] if one not in table.schema.names]:
+                    where = f"The table '{name}' of '{display_path(self.folder)}'"
+                    raise StorageError(f"{where} has no column '{lacking[0]}': it is damaged. {REMEDY}")
+                self._tables[name] = table
             return self._tables[name]
-
-    def _require_columns(self, name: str, columns: Collection[str]) -> None:
-        """Raise `StorageError` if a table is not what it should be: one without checksums may be damaged."""
-        if lacking := [column for column in tables.COLUMNS[name] if column not in columns]:
-            place = display_path(self.folder)
-            raise StorageError(f"The table '{name}' of '{place}' has no column '{lacking[0]}': it is damaged. {REMEDY}")
 
     def _follow(self, name: str) -> None:
         """Bring a table that is open to its latest version, and check the files that are new."""
         with self._lock:
-            self._read_list()
+            self._refresh_list()
             table = self._tables[name]
             try:
                 engine.call(table.checkout_latest)
@@ -379,24 +370,26 @@ class Store:
             self._whole.discard(name)
             self._check(name, version=version)
 
-    def _read_list(self) -> None:
-        try:
+    def _refresh_list(self) -> None:
+        with self._notice_replacement():
             self._guard.refresh()
-        except StorageError as error:
-            raise self._replaced() or error from None
 
     def _check(self, name: str, *, version: int | None, whole: bool = False) -> None:
-        try:
+        with self._notice_replacement():
             self._guard.check(name, version=version, whole=whole)
+
+    @contextmanager
+    def _notice_replacement(self) -> Iterator[None]:
+        """Within, files that are gone are no damage if another version is in use by now."""
+        try:
+            yield
         except StorageError as error:
             raise self._replaced() or error from None
 
-    def _require_whole(self, name: str) -> None:
+    def _check_whole(self, name: str) -> None:
         """Check the large files of a table too, unless each of its rows has a checksum."""
         with self._lock:
-            if name in self._whole:
-                return
-            if name == REGIONS and ROW_CHECKSUM in self._tables[name].schema.names:
+            if name in self._whole or (name == REGIONS and ROW_CHECKSUM in self._tables[name].schema.names):
                 return
             self._check(name, version=None, whole=True)
             self._whole.add(name)
@@ -408,7 +401,7 @@ class Store:
         """
         for again in (True, False):
             if whole:
-                self._require_whole(name)
+                self._check_whole(name)
             try:
                 return engine.call(read)
             except EngineError as error:
@@ -419,11 +412,11 @@ class Store:
 
     def _write(self, name: str, action: Callable[[], object]) -> None:
         """Change a table; `StorageError` if it cannot be written, or if what it consists of is damaged."""
-        with self._change(), writing(self.folder):
+        with self._change(), translate_write_errors(self.folder):
             try:
                 engine.call(action)
             except EngineError as error:
-                if not is_trouble_of_the_disk(error) and (damage := self._damage(name)) is not None:
+                if not is_disk_error(error) and (damage := self._damage(name)) is not None:
                     raise damage from error
                 raise
 
@@ -438,6 +431,48 @@ class Store:
         finally:
             self._changes -= 1
 
+    def _add(self, name: str, rows: pa.Table) -> None:
+        table = self._table(name)
+        if table is not None:
+            # One that is older may have fewer columns.
+            self._write(name, lambda: table.add(rows.select(table.schema.names)))
+            return
+        mode = "overwrite" if table_folder(self.folder, name).exists() else "create"
+
+        def create() -> None:
+            self._tables[name] = self._database.create_table(name, data=rows, mode=mode)
+
+        self._write(name, create)
+
+    def _keys(self, name: str) -> NDArray[np.int64]:
+        table = self._table(name)
+        if table is None:
+            return np.zeros(0, np.int64)
+        keys: NDArray[np.int64] = self._read(name, lambda: table.search().select(["key"]).to_arrow()["key"].to_numpy())
+        return keys
+
+    def _read_contents(self, keys: Sequence[int], pixels: bool) -> list[dict[str, Any]]:
+        table = self._table(REGIONS)
+        if table is None or not len(keys):
+            return []
+        columns = [name for name in table.schema.names if pixels or name != tables.MINIATURES]
+
+        def ask() -> list[dict[str, Any]]:
+            query = table.search().where(f"key IN ({_join(keys)})").select(columns).limit(len(keys))
+            found: list[dict[str, Any]] = query.to_arrow().to_pylist()
+            return found
+
+        return self._read(REGIONS, ask)
+
+    def _forget_contents(self, keys: Collection[int]) -> None:
+        with self._change():
+            for name in (FRAMES, REGIONS):
+                if (table := self._table(name)) is not None:
+                    for part in _split(sorted(keys)):
+                        self._write(name, partial(table.delete, f"key IN ({_join(part)})"))
+
+    # --- damage ------------------------------------------------------------------------------------------------------
+
     def _broken(self, name: str, error: Exception) -> StorageError:
         """What to say when a table cannot be read: which of its files is damaged, if one is."""
         if (why := self._replaced() or self._damage(name)) is not None:
@@ -448,30 +483,32 @@ class Store:
     def _replaced(self) -> StorageError | None:
         """What to say if another version is in use by now, and this one is going or gone."""
         with suppress(StorageError):
-            if self.folder.is_dir() and current_version(self.folder.parents[1]) <= self.folder.name:
+            if self.folder.is_dir() and current_version(self.library) <= self.folder.name:
                 return None
             return StorageError(f"'{display_path(self.folder)}' was replaced by another version meanwhile. Ask again.")
         return None
 
     def _damage(self, name: str) -> StorageError | None:
         """The damage in the files of a table, however large they are; None if they are what was written."""
-        with self._lock:
-            found = self._guard.damage(name, version=None, whole=True)
-        return StorageError(f"{found[0]}. {REMEDY}") if found else None
-
-    def _stored(self, row: dict[str, Any]) -> Stored:
-        """A content from its row, if that is intact."""
         try:
+            with self._lock:
+                self._guard.check(name, version=None, whole=True)
+        except StorageError as error:
+            return error
+        return None
+
+    def _parse_content(self, row: dict[str, Any]) -> Stored:
+        """A content from its row, if that is intact."""
+        # In a library of an older release, more than bytes may differ.
+        with suppress(ValueError, TypeError, ArithmeticError):
             if tables.is_intact(row):
                 return tables.parse_content(row)
-        except (ValueError, TypeError, ArithmeticError):  # in a library of an older release, more than bytes may differ
-            pass
         raise self._damaged_content(row["key"])
 
     def _damaged_content(self, key: int, what: str = "are damaged: their checksum is another") -> StorageError:
         catalog = self.catalog()
         if rows := catalog.with_key(key):
-            record, library = catalog.record(rows[0]), display_path(self.folder.parents[1])
+            record, library = catalog.record(rows[0]), display_path(self.library)
             return StorageError(
                 f"The stored features of '{display_path(record.path)}' {what}. Remove it and add it again: "
                 f"hapvr remove {library} {record.id}; hapvr add {library} {display_path(record.path)}"
@@ -487,70 +524,15 @@ class Store:
                 if catalog.with_key(key):
                     raise self._damaged_content(key, "are not there, though nobody removed them")
 
-    def _regions(self, keys: Sequence[int], pixels: bool) -> list[dict[str, Any]]:
-        table = self._table(REGIONS)
-        if table is None or not len(keys):
-            return []
-        chosen = ", ".join(str(int(key)) for key in keys)
-        columns = [name for name in table.schema.names if pixels or name != tables.MINIATURES]
 
-        def ask() -> list[dict[str, Any]]:
-            query = table.search().where(f"key IN ({chosen})").select(columns).limit(len(keys))
-            found: list[dict[str, Any]] = query.to_arrow().to_pylist()
-            return found
-
-        return self._read(REGIONS, ask)
-
-    def _keys(self, name: str) -> NDArray[np.int64]:
-        table = self._table(name)
-        if table is None:
-            return np.zeros(0, np.int64)
-        keys: NDArray[np.int64] = self._read(name, lambda: table.search().select(["key"]).to_arrow()["key"].to_numpy())
-        return keys
-
-    def _add(self, name: str, rows: pa.Table) -> None:
-        table = self._table(name)
-        if table is not None:
-            # One that is older may have fewer columns.
-            self._write(name, lambda: table.add(rows.select(table.schema.names)))
-            return
-        mode = "overwrite" if table_folder(self.folder, name).exists() else "create"
-
-        def create() -> None:
-            self._tables[name] = self._database.create_table(name, data=rows, mode=mode)
-
-        self._write(name, create)
-
-    def _forget_contents(self, keys: Collection[int]) -> None:
-        with self._change():
-            for name in (FRAMES, REGIONS):
-                if (table := self._table(name)) is None:
-                    continue
-                for part in _parts(sorted(keys)):
-                    self._write(name, partial(table.delete, f"key IN ({', '.join(map(str, part))})"))
-
-
-def _voting(features: Features) -> NDArray[np.float16]:
-    """The vectors [F, C] by which a video is found."""
-    return find_runs(features.regions, features.low_information)[0].numpy().astype(np.float16)
-
-
-def _vector_rows(keys: Sequence[int], vectors: Sequence[NDArray[np.float16]]) -> pa.Table:
-    dims = vectors[0].shape[1]
-    counts = [len(one) for one in vectors]
-    flat = pa.array(np.concatenate(vectors).reshape(-1), pa.float16())
-    columns = [
-        pa.array(np.repeat(np.array(keys, np.int64), counts)),
-        pa.array(np.concatenate([np.arange(count, dtype=np.int32) for count in counts])),
-        pa.FixedSizeListArray.from_arrays(flat, dims),
-    ]
-    return pa.Table.from_arrays(columns, schema=tables.frames_schema(dims))
-
-
-def _quoted(ids: Iterable[str]) -> str:
+def _quote(ids: Iterable[str]) -> str:
     return ", ".join("'" + id.replace("'", "''") + "'" for id in ids)
 
 
-def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def _join(keys: Iterable[int]) -> str:
+    return ", ".join(str(int(key)) for key in keys)
+
+
+def _split(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for first in range(0, len(values), _IN_ONE_FILTER):
         yield values[first : first + _IN_ONE_FILTER]

@@ -30,14 +30,14 @@ from hapvr.config import suggest
 from hapvr.errors import DataError
 from hapvr.features import Features
 from hapvr.library.codecs import Codec
-from hapvr.library.results import STATES, State, VideoRecord, escape_text
+from hapvr.library.results import STATES, VideoRecord, escape_text
 
 VIDEOS, REGIONS, FRAMES = "videos", "regions", "frames"
-MINIATURES = "miniatures"  # a column of the regions, which libraries that are older lack
-ROW_CHECKSUM = "row_crc32"  # likewise, with the one before it
+MINIATURES = "miniatures"  # a column of the regions, which libraries of older releases lack
+ROW_CHECKSUM = "row_crc32"  # the same, with `miniatures_crc32`
 _NO_WARNINGS = "[]"  # JSON of none
 NO_KEY = -1  # of a video that failed
-_NAMED, _LOOKED_AT = 3, 20_000  # ids that a message names, and among which it looks for near ones
+_MAX_NAMED, _MAX_COMPARED = 3, 20_000  # ids that a message names, and among which it looks for near ones
 
 VIDEOS_SCHEMA = pa.schema(
     [
@@ -76,7 +76,7 @@ REGIONS_SCHEMA = pa.schema(
 
 
 def frames_schema(dims: int) -> pa.Schema:
-    """The table of frame vectors of so many dimensions."""
+    """The table of frame vectors of `dims` dimensions."""
     return pa.schema(
         [
             pa.field("key", pa.int64(), nullable=False),
@@ -85,6 +85,9 @@ def frames_schema(dims: int) -> pa.Schema:
         ]
     )
 
+
+_SAME = [name for name in VIDEOS_SCHEMA.names if name not in ("path", "key", "added_us", "warnings")]
+"""Columns that are fields of a record, as they are."""
 
 COLUMNS = {
     VIDEOS: VIDEOS_SCHEMA.names,
@@ -100,19 +103,10 @@ COLUMNS = {
 def make_video_rows(entries: Iterable[tuple[VideoRecord, int]]) -> pa.Table:
     """Records and their keys as rows."""
     rows = [
-        {
-            "id": record.id,
+        vars(record)
+        | {
             "path": os.fsencode(record.path),
             "key": key,
-            "size": record.size,
-            "mtime_ns": record.mtime_ns,
-            "content_hash": record.content_hash,
-            "duration": record.duration,
-            "frames": record.frames,
-            "width": record.width,
-            "height": record.height,
-            "bitrate": record.bitrate,
-            "state": record.state,
             "error": None if record.error is None else escape_text(record.error),
             "added_us": round(record.added.timestamp() * 1e6),
             "warnings": json.dumps([escape_text(text) for text in record.warnings]),
@@ -120,6 +114,17 @@ def make_video_rows(entries: Iterable[tuple[VideoRecord, int]]) -> pa.Table:
         for record, key in entries
     ]
     return pa.Table.from_pylist(rows, schema=VIDEOS_SCHEMA)
+
+
+def parse_record(row: Mapping[str, Any]) -> VideoRecord:
+    """A record from its row."""
+    same = {name: row[name] for name in _SAME}
+    return VideoRecord(
+        **same,
+        path=os.fsdecode(row["path"]),
+        added=datetime.fromtimestamp(row["added_us"] / 1e6, timezone.utc),
+        warnings=tuple(json.loads(row["warnings"])),
+    )
 
 
 class Catalog:
@@ -181,7 +186,7 @@ class Catalog:
 
     def near(self, id: str) -> str:
         """The end of a message about an id that is not there: the nearest ids, or how many there are."""
-        near = difflib.get_close_matches(id, self.ids[:_LOOKED_AT], n=_NAMED)
+        near = difflib.get_close_matches(id, self.ids[:_MAX_COMPARED], n=_MAX_NAMED)
         if near:
             return f"; did you mean {' or '.join(map(repr, near))}?"
         if not len(self):
@@ -208,26 +213,6 @@ class Catalog:
         return cast("list[Any]", self._table[name].to_pylist())
 
 
-def parse_record(row: dict[str, Any]) -> VideoRecord:
-    """A record from its row."""
-    return VideoRecord(
-        id=row["id"],
-        path=os.fsdecode(row["path"]),
-        size=row["size"],
-        mtime_ns=row["mtime_ns"],
-        content_hash=row["content_hash"],
-        duration=row["duration"],
-        frames=row["frames"],
-        width=row["width"],
-        height=row["height"],
-        bitrate=row["bitrate"],
-        state=cast("State", row["state"]),
-        error=row["error"],
-        added=datetime.fromtimestamp(row["added_us"] / 1e6, timezone.utc),
-        warnings=tuple(json.loads(row["warnings"])),
-    )
-
-
 # --- regions ---------------------------------------------------------------------------------------------------------
 
 
@@ -250,7 +235,7 @@ class Stored:
         return Features(regions, self.timestamps, self.low_information, self.miniatures)
 
 
-def encoded(key: int, features: Features, codec: Codec) -> dict[str, Any]:
+def encode_content(key: int, features: Features, codec: Codec) -> dict[str, Any]:
     """The row of a content."""
     frames, regions, dims = features.regions.shape
     times, low = features.timestamps, features.low_information
@@ -280,7 +265,7 @@ def _row_checksum(row: Mapping[str, Any]) -> int:
 
 
 def is_intact(row: Mapping[str, Any]) -> bool:
-    """Whether a row, or its columns without `data` or miniatures, is as `encoded` made it.
+    """Whether a row, or its columns without `data` or miniatures, is as `encode_content` made it.
 
     Rows of tables that are older have a checksum of `data` only.
     """
@@ -306,3 +291,19 @@ def parse_content(row: Mapping[str, Any]) -> Stored:
         side = math.isqrt(len(read) // frames)
         small = np.frombuffer(read, np.uint8).reshape(frames, side, side)
     return Stored(row["key"], frames, row["regions"], row["dims"], times, low, row["data"], small)
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+
+def make_frame_rows(keys: Sequence[int], vectors: Sequence[NDArray[np.float16]]) -> pa.Table:
+    """The rows of contents, each with the vectors [F, C] by which it is found."""
+    dims = vectors[0].shape[1]
+    counts = [len(one) for one in vectors]
+    flat = pa.array(np.concatenate(vectors).reshape(-1), pa.float16())
+    columns = [
+        pa.array(np.repeat(np.array(keys, np.int64), counts)),
+        pa.array(np.concatenate([np.arange(count, dtype=np.int32) for count in counts])),
+        pa.FixedSizeListArray.from_arrays(flat, dims),
+    ]
+    return pa.Table.from_arrays(columns, schema=frames_schema(dims))

@@ -13,10 +13,12 @@ beside it; while that takes, the old one answers, and the manifest changes over 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +94,7 @@ def current_version(path: Path) -> str:
 
 
 def _write_manifest(path: Path, manifest: Manifest) -> None:
-    with writing(path):
+    with translate_write_errors(path):
         content = {"kind": _KIND, "format": FORMAT, "version": manifest.version, "kept": sorted(manifest.kept)}
         write_document(path / MANIFEST, content)
 
@@ -160,7 +162,7 @@ def _settings_of(folder: Path) -> tuple[Settings, bool]:
 
 def write_settings(folder: Path, settings: Settings) -> None:
     """Make the folder of a version."""
-    with writing(folder):
+    with translate_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CHECKSUMS).exists():
             write_listing(folder, Listing())
@@ -187,7 +189,7 @@ def add_checksums(path: Path, names: Collection[str]) -> None:
     """
     for name in names:
         if lacks_checksum(path / name):
-            with writing(path):
+            with translate_write_errors(path):
                 write_document(path / name, json.loads((path / name).read_bytes()))
         if (path / name).is_file():
             keep(path, name)
@@ -227,38 +229,42 @@ def next_version(path: Path) -> str:
     return f"{max(numbers, default=0) + 1:04d}"
 
 
-class writing:  # noqa: N801 - used as a statement
+@contextmanager
+def translate_write_errors(path: Path) -> Iterator[None]:
     """Within, what the system or the storage engine raises becomes a `StorageError` that says what to do."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, StorageError) and isinstance(error.__cause__, OSError):
-            error = error.__cause__  # of `hapvr.storage`: a small file could not be written
-        if isinstance(error, (OSError, RuntimeError, ValueError)) and not isinstance(error, HapvrError):
-            raise StorageError(_reason(self._path, error)) from error
+    try:
+        yield
+    except HapvrError as error:
+        if isinstance(error, StorageError) and isinstance(cause := error.__cause__, OSError):
+            raise StorageError(_explain_write_error(path, cause)) from cause  # a small file could not be written
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        raise StorageError(_explain_write_error(path, error)) from error
 
 
-def is_trouble_of_the_disk(error: Exception) -> bool:
+def is_disk_error(error: Exception) -> bool:
     """Whether something could not be written because the disk is full or may not be written to."""
-    return _reason(Path(), error).find("could not be written") < 0
+    return _explain_disk_error(Path(), error) is not None
 
 
-def _reason(path: Path, error: Exception) -> str:
-    text = str(error)
-    kept = "What was acknowledged before is kept, and the library can be opened as ever."
-    if "No space left" in text or "os error 28" in text or getattr(error, "errno", None) == 28:
-        return f"The disk of '{display_path(path)}' is full. {kept} Make room, and run the same again."
-    if "Disk quota exceeded" in text or "os error 122" in text or "File too large" in text or "os error 27" in text:
-        return f"The quota of the disk of '{display_path(path)}' is used up. {kept} Make room, and run the same again."
+_KEPT = "What was acknowledged before is kept, and the library can be opened as ever."
+
+
+def _explain_write_error(path: Path, error: Exception) -> str:
+    known = _explain_disk_error(path, error)
+    return known or f"'{display_path(path)}' could not be written: {_shorten(str(error))}. {_KEPT}"
+
+
+def _explain_disk_error(path: Path, error: Exception) -> str | None:
+    text, place = str(error), display_path(path)
+    if "No space left" in text or "os error 28" in text or getattr(error, "errno", None) == errno.ENOSPC:
+        return f"The disk of '{place}' is full. {_KEPT} Make room, and run the same again."
+    if any(reason in text for reason in ("Disk quota exceeded", "os error 122", "File too large", "os error 27")):
+        return f"The quota of the disk of '{place}' is used up. {_KEPT} Make room, and run the same again."
     if "Read-only file system" in text or "Permission denied" in text:
-        return f"'{display_path(path)}' cannot be written: {_short(text)}. It can be searched all the same."
-    return f"'{display_path(path)}' could not be written: {_short(text)}. {kept}"
+        return f"'{place}' cannot be written: {_shorten(text)}. It can be searched all the same."
+    return None
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text.splitlines()[0][:300].rstrip(".") if text else "for no reason given"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from hapvr.errors import HapvrError, StorageError
-from hapvr.library import Library, LibraryInfo, VideoRecord, library_calibration
-from hapvr.library.versions import is_library
+from hapvr.library import Library, LibraryInfo, VideoRecord
+from hapvr.library.versions import CALIBRATION, is_library
 from hapvr.library.writer_lock import LOCK, WriterLock, find_holder
 from hapvr.model import is_calibrated
 from hapvr.server.access import hide_path, translate_library_error
@@ -144,7 +144,7 @@ class LibraryReader:
 
         def read() -> Literal["library", "model"] | None:
             store = self._library.store
-            if (store.folder / library_calibration.CALIBRATION).is_file():  # fitted on its own videos
+            if (store.folder / CALIBRATION).is_file():  # fitted on its own videos
                 return "library"
             try:
                 return "model" if is_calibrated(store.settings.model) else None

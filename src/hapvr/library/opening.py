@@ -1,0 +1,322 @@
+"""Opening a library, or creating one: which folder, which model, codec and rate, and whether they agree.
+
+`OpenLibrary` is what every operation works on; `Library` (see `hapvr.library.library`) adds the operations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import torch
+
+from hapvr.errors import ConfigError, StorageError, WeightsError
+from hapvr.library.codecs import DEFAULT as DEFAULT_CODEC
+from hapvr.library.codecs import get_codec
+from hapvr.library.duplicate_report import MARKS
+from hapvr.library.results import display_path
+from hapvr.library.store import Store
+from hapvr.library.versions import (
+    CALIBRATION,
+    Settings,
+    add_checksums,
+    current_version,
+    is_library,
+    read_settings,
+    remove_versions,
+    require_creatable,
+    switch,
+    translate_write_errors,
+    unfinished_version,
+    version_folder,
+    write_settings,
+)
+from hapvr.library.writer_lock import WriterLock
+from hapvr.model import DEFAULT as DEFAULT_MODEL
+from hapvr.model import Model, is_shipped, load, model_folder
+from hapvr.similarity.calibration import Calibration
+from hapvr.storage import StrPath, read_document, remove_unfinished_documents, write_document
+from hapvr.weights import Part
+
+Opened = TypeVar("Opened", bound="OpenLibrary")
+
+_MAX_AGE_S = 1.0  # of a reader's view
+_WAIT_S = 10.0  # for another writer
+
+
+class OpenLibrary:
+    """The tables and the model of a library. Use it in a `with` block, or close it.
+
+    Many processes may read while one writes. A writer that is killed leaves every acknowledged video.
+    """
+
+    def __init__(self, path: Path, *, wait_s: float = _WAIT_S) -> None:
+        self.path = path
+        self.wait_s = wait_s  # how long a writer waits for another
+        self._version = current_version(path)
+        self._store: Store | None = Store(version_folder(path, self._version))
+        self._refreshed = time.monotonic()
+        self._model: Model | None = None
+
+    @classmethod
+    def open(
+        cls: type[Opened],
+        path: StrPath,
+        *,
+        create: bool = False,
+        model: str | Path | None = None,
+        codec: str | None = None,
+        rate: float | None = None,
+        wait_s: float = _WAIT_S,
+    ) -> Opened:
+        """Open a library, or make one.
+
+        Args:
+            path: its folder.
+            create: make it if it is not there.
+            model: a model's name or folder. What is given here and in the next two must agree with what the library
+                was made with; for a new one, the shipped model, the usual codec and the model's own rate are taken.
+            codec: how region vectors are stored, see `hapvr.library.codecs`.
+            rate: frames a second.
+            wait_s: how long to wait for another writer, when writing.
+
+        Raises:
+            StorageError: there is no library, it is damaged, or it was made with other settings.
+        """
+        folder = Path(os.path.abspath(path))
+        if is_library(folder):
+            loaded = _require_agreement(folder, model=model, codec=codec, rate=rate)
+        else:
+            if not create:
+                current_version(folder)  # says what is wrong
+            require_creatable(folder)
+            wanted, loaded = choose_settings(model=model, codec=codec, rate=rate)
+            _create(folder, wanted, wait_s=wait_s)
+            if read_settings(version_folder(folder, current_version(folder))) != wanted:  # somebody else was quicker
+                _require_agreement(folder, model=model, codec=codec, rate=rate)
+        library = cls(folder, wait_s=wait_s)
+        library._model = loaded
+        return library
+
+    @property
+    def store(self) -> Store:
+        """The tables in use, no older than a second."""
+        store = self._require_open()
+        if time.monotonic() - self._refreshed > _MAX_AGE_S:
+            self.refresh()
+            store = self._require_open()
+        return store
+
+    @property
+    def settings(self) -> Settings:
+        """What all its videos share: model, codec, rate."""
+        return self.store.settings
+
+    @property
+    def model(self) -> Model:
+        """The model it was made with, and the library's calibration if it has one; loaded when first asked for."""
+        calibration = read_calibration(self.store)
+        return self.base_model if calibration is None else dataclasses.replace(self.base_model, calibration=calibration)
+
+    @property
+    def base_model(self) -> Model:
+        """The model it was made with, without the library's own calibration."""
+        settings = self.settings
+        if self._model is None:
+            self._model = _load_model_of(self.path, settings)
+        return self._model
+
+    def refresh(self) -> None:
+        """See what other processes have written since."""
+        store = self._require_open()
+        version = current_version(self.path)
+        if version != self._version:
+            self._store = Store(version_folder(self.path, version))
+            self._version, self._model = version, None
+        else:
+            store.refresh()
+        self._refreshed = time.monotonic()
+
+    @contextmanager
+    def write_access(self, command: str) -> Iterator[Store]:
+        """The tables, for nobody else to write within; `StorageError` if another writer does not end in time."""
+        with _hold_lock(self.path, command, wait_s=self.wait_s) as lock:
+            self.refresh()
+            store = self.store
+            # What was replaced or left by a writer that was killed goes; a version being built stays.
+            remove_versions(self.path, keep=unfinished_version(self.path))
+            for folder in (self.path, store.folder):
+                remove_unfinished_documents(folder)
+            add_checksums(self.path, [MARKS])
+            store.begin(recover=lock.left_behind)
+            yield store
+        self._refreshed = time.monotonic()
+
+    def _require_open(self) -> Store:
+        if self._store is None:
+            raise StorageError(f"The library '{self.path}' has been closed.")
+        return self._store
+
+    def close(self) -> None:
+        """Release its tables and its model."""
+        self._store = self._model = None
+
+    def __enter__(self: Opened) -> Opened:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def _hold_lock(path: Path, command: str, *, wait_s: float) -> Iterator[WriterLock]:
+    """The writer's lock of a library; if the block does not end well, the next writer looks for what it left."""
+    lock = WriterLock(path)
+    lock.acquire(command, wait_s=wait_s)
+    clean = False
+    try:
+        yield lock
+        clean = True
+    finally:
+        lock.release(clean=clean)
+
+
+# --- creating --------------------------------------------------------------------------------------------------------
+
+
+def _create(path: Path, settings: Settings, *, wait_s: float) -> None:
+    """Make an empty library, unless somebody else has done it meanwhile."""
+    try:
+        with translate_write_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+        with _hold_lock(path, "making the library", wait_s=wait_s):
+            if not is_library(path):
+                remove_versions(path)
+                write_settings(version_folder(path, "0001"), settings)
+                switch(path, "0001")
+    except StorageError as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and not is_library(path):
+            raise StorageError(
+                f"A new library cannot be made at '{display_path(path)}': {cause.strerror or cause}. Give a folder "
+                "that can be written to; the videos may lie where nothing can."
+            ) from error
+        raise
+
+
+def choose_settings(*, model: str | Path | None, codec: str | None, rate: float | None) -> tuple[Settings, Model]:
+    """The settings of a new version, and its model."""
+    chosen = get_codec(codec or DEFAULT_CODEC).name
+    if rate is not None and not 0 < rate <= 1000:
+        raise ConfigError(f"rate must be above 0 and at most 1,000 frames a second, got {rate}.")
+    name = model_name(DEFAULT_MODEL if model is None else model)
+    loaded = load_at_rate(name, rate)
+    return Settings(name, model_digest(loaded), chosen, loaded.sampling.fps), loaded
+
+
+def model_name(model: str | Path) -> str:
+    """How a model is recorded: by its name if it is shipped, else by its absolute folder."""
+    model_folder(model)  # refuses what is no model
+    return str(model) if is_shipped(model) else os.path.abspath(model)
+
+
+def model_digest(model: Model) -> str:
+    """What tells models apart whose features do not mix."""
+    return model.extractor.digest()
+
+
+def load_at_rate(name: str, rate: float | None) -> Model:
+    """A model that samples so many frames a second; at its own rate if None."""
+    model = load(name)
+    if rate is not None:
+        model.extractor.sampling = dataclasses.replace(model.extractor.sampling, fps=rate)
+    return model
+
+
+def _require_agreement(path: Path, *, model: str | Path | None, codec: str | None, rate: float | None) -> Model | None:
+    """Raise `StorageError` unless what was asked for is what the library was made with; the model if it was loaded."""
+    settings, loaded = read_settings(version_folder(path, current_version(path))), None
+    if model is not None and (name := model_name(model)) != settings.model:
+        loaded = load_at_rate(name, settings.rate)
+        if model_digest(loaded) != settings.model_digest:
+            raise StorageError(_explain_disagreement(path, "model", settings.model, str(model)))
+    if codec is not None and get_codec(codec).name != settings.codec:
+        raise StorageError(_explain_disagreement(path, "codec", settings.codec, codec))
+    if rate is not None and rate != settings.rate:
+        raise StorageError(_explain_disagreement(path, "rate", f"{settings.rate:g}", f"{rate:g}"))
+    return loaded
+
+
+def _explain_disagreement(path: Path, what: str, has: str, asked: str) -> str:
+    place, asked = display_path(path), display_path(asked)
+    return (
+        f"'{place}' was made with the {what} '{display_path(has)}', not '{asked}': they do not mix. Leave --{what} out "
+        f"to go on with it, or rebuild the library: hapvr add {place} --{what} {asked} --rebuild"
+    )
+
+
+def _load_model_of(path: Path, settings: Settings) -> Model:
+    """The model that a library was made with, if it is still that."""
+    place, name = display_path(path), display_path(settings.model)
+    try:
+        model = load_at_rate(settings.model, settings.rate)
+    except WeightsError as error:
+        raise WeightsError(f"The library '{place}' was made with a model that cannot be loaded: {error}") from error
+    if model_digest(model) != settings.model_digest:
+        raise StorageError(
+            f"The model '{name}' is not the one that the library '{place}' was made with: it has changed since. Bring "
+            f"back the old one, or rebuild the library: hapvr add {place} --model {name} --rebuild"
+        )
+    return model
+
+
+# --- the library's own calibration -----------------------------------------------------------------------------------
+
+
+def read_calibration(store: Store) -> Calibration | None:
+    """The calibration that was fitted on a version of a library; None if none was."""
+    path = store.folder / CALIBRATION
+    try:
+        state = os.stat(path)
+        return _parse_calibration(path, state.st_mtime_ns, state.st_size)
+    except FileNotFoundError:
+        if store.must_have(CALIBRATION):
+            raise StorageError(f"'{display_path(path)}' is missing. {_calibration_remedy(path)}") from None
+        return None
+    except OSError as error:
+        raise StorageError(f"'{display_path(path)}' cannot be read: {error.strerror}.") from error
+
+
+@lru_cache(maxsize=8)
+def _parse_calibration(path: Path, _mtime_ns: int, _size: int) -> Calibration:
+    try:
+        content = read_document(path, [field.name for field in dataclasses.fields(Calibration)])
+        tensors = {
+            name: torch.tensor(value, dtype=torch.float64) for name, value in content.items() if isinstance(value, list)
+        }
+        return Calibration.from_part(Part({k: v for k, v in content.items() if k not in tensors}, tensors))
+    except (ValueError, TypeError, WeightsError) as error:
+        raise StorageError(f"'{display_path(path)}' is damaged: {error} {_calibration_remedy(path)}") from error
+
+
+def _calibration_remedy(path: Path) -> str:
+    return f"Restore it from a copy, or fit it again: hapvr calibrate {display_path(path.parents[2])}"
+
+
+def save_calibration(store: Store, calibration: Calibration) -> Path:
+    """Keep a calibration with a version, with the writer's lock held; in one step."""
+    part = calibration.to_part()
+    content = dict(part.config) | {name: tensor.tolist() for name, tensor in part.tensors.items()}
+    with translate_write_errors(store.folder):
+        write_document(store.folder / CALIBRATION, content)
+    store.seal()
+    return store.folder / CALIBRATION

@@ -1,0 +1,139 @@
+"""Rebuilding a library with another model, codec or rate: beside the old version, which answers until it is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from hapvr.errors import ConfigError, StorageError
+from hapvr.library.adding import Found, add_files, is_gone
+from hapvr.library.opening import OpenLibrary, choose_settings, model_name
+from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
+from hapvr.library.store import NewVideo, Store
+from hapvr.library.tables import NO_KEY
+from hapvr.library.versions import (
+    Settings,
+    next_version,
+    read_settings,
+    remove_versions,
+    switch,
+    unfinished_version,
+    version_folder,
+    write_settings,
+)
+from hapvr.model import Model
+
+_EXACT = "float16"  # what other codecs can be made from without reading the videos again
+
+
+def rebuild_library(
+    library: OpenLibrary,
+    *,
+    model: str | Path | None = None,
+    codec: str | None = None,
+    rate: float | None = None,
+    prune: bool = False,
+    workers: int | None = None,
+    progress: Callable[[AddProgress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> AddReport:
+    """Rebuild the library with another model, codec or rate, beside the old version, and put it to use.
+
+    Until that is done the old version answers. Interrupted, it goes on where it was when called again with the same
+    settings. Videos that cannot be read again are not lost: it then stops before the change, unless `prune`.
+
+    Args:
+        library: an open one.
+        model: a model's name or folder; the present one if None.
+        codec: the present one if None.
+        rate: frames a second; the present one if None, or the model's own if that is another.
+        prune: forget videos whose files are gone or cannot be read.
+        workers: as in `add`, like the next two.
+        progress: ...
+        stop: ...
+    """
+    options = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
+    with library.write_access("hapvr add --rebuild") as old:
+        wanted, loaded = _choose_settings(library.path, old.settings, model=model, codec=codec, rate=rate)
+        version = _begin_version(library.path, wanted)
+        new = Store(version_folder(library.path, version))
+        new.begin(recover=True)
+        now = old.settings
+        same_features = (now.model_digest, now.rate) == (wanted.model_digest, wanted.rate)
+        if same_features and now.codec in (_EXACT, wanted.codec):
+            _encode_again(old, new)
+        report = _read_again(library.path, old, new, loaded, options)
+        if not report.stopped:
+            switch(library.path, version)
+    library.refresh()
+    return report
+
+
+def _choose_settings(
+    path: Path, now: Settings, *, model: str | Path | None, codec: str | None, rate: float | None
+) -> tuple[Settings, Model]:
+    same_model = model is None or model_name(model) == now.model
+    wanted, loaded = choose_settings(
+        model=now.model if model is None else model,
+        codec=codec or now.codec,
+        rate=now.rate if rate is None and same_model else rate,
+    )
+    if wanted == now:
+        raise ConfigError(
+            f"'{display_path(path)}' is made with just this model, codec and rate: there is nothing to rebuild. "
+            "To read single videos again, remove them and add them again."
+        )
+    return wanted, loaded
+
+
+def _begin_version(path: Path, wanted: Settings) -> str:
+    """The version to go on with, or a new one; one that was begun with other settings is dropped."""
+    version = unfinished_version(path)
+    if version is not None and read_settings(version_folder(path, version)) == wanted:
+        return version
+    remove_versions(path)
+    version = next_version(path)
+    write_settings(version_folder(path, version), wanted)
+    return version
+
+
+def _encode_again(old: Store, new: Store) -> None:
+    """Take over what need not be read again."""
+    catalog, done = old.catalog(), set(new.catalog().paths)
+    keys = {int(catalog.keys[row]) for row, path in enumerate(catalog.paths) if path not in done} - {NO_KEY}
+
+    def convert() -> Iterator[NewVideo]:
+        for stored in old.stored(sorted(keys)):
+            key, features = new.new_key(), stored.features(old.codec)
+            for number, row in enumerate(catalog.with_key(stored.key)):
+                yield NewVideo(catalog.record(row), key, None if number else features)
+
+    new.write_all(convert())
+    new.maintain()
+
+
+def _read_again(path: Path, old: Store, new: Store, model: Model, options: AddOptions) -> AddReport:
+    before, done = old.catalog(), set(new.catalog().paths)
+    described = {name for name, key in zip(before.paths, before.keys.tolist(), strict=True) if key != NO_KEY}
+    gone = [name for name in before.paths if name not in done and is_gone(name)]
+    _require_none(path, [name for name in gone if name in described], "are not there to be read again", options.prune)
+    built, here, lost = new.catalog(), set(before.paths), set(gone)
+    new.remove([id for id, name in zip(built.ids, built.paths, strict=True) if name not in here])
+    found = Found([name for name in before.paths if name not in lost], [], [])
+    ids = dict(zip(before.paths, before.ids, strict=True))
+    report = add_files(new, lambda: model.extractor, found, replace(options, prune=False), ids=ids)
+    if not report.stopped:
+        failed = {os.fsencode(record.path) for record in new.catalog().records(new.catalog().rows("failed"))}
+        _require_none(path, sorted(failed & described), "could not be read again", options.prune)
+    return report
+
+
+def _require_none(path: Path, names: list[bytes], what: str, prune: bool) -> None:
+    if names and not prune:
+        raise StorageError(
+            f"{len(names)} videos of '{display_path(path)}' {what}, such as '{display_path(os.fsdecode(names[0]))}': "
+            "they would be lost. Bring them back and run the same again, which goes on from here, or forget them "
+            "(--prune). The old version stays in use."
+        )

@@ -1,0 +1,82 @@
+"""Watching folders: files are added as they come, change and go.
+
+A watch looks at nothing but names, sizes and times. A file is added when it has stayed the same from one look to the
+next, so that one that is being copied is not read half-way; the lock is held only while there is something to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from hapvr.errors import BusyError, ConfigError
+from hapvr.library.adding import add_found, find_files
+from hapvr.library.opening import OpenLibrary
+from hapvr.library.results import AddOptions, AddProgress, AddReport
+from hapvr.storage import StrPath, file_signature
+
+_STEP_S = 0.1  # between questions whether to stop
+
+
+def watch_folders(
+    library: OpenLibrary,
+    paths: Iterable[StrPath],
+    *,
+    interval_s: float = 5.0,
+    prune: bool = False,
+    workers: int | None = None,
+    progress: Callable[[AddProgress], None] | None = None,
+    report: Callable[[AddReport], None] | None = None,
+    say: Callable[[str], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> None:
+    """Keep the library in step with folders until asked to stop.
+
+    Args:
+        library: an open one.
+        paths: files and folders.
+        interval_s: seconds between two looks.
+        prune: as in `add`, like the next two.
+        workers: ...
+        progress: ...
+        report: called whenever something was done.
+        say: called with what is in the way for the moment, such as another writer.
+        stop: asked all the time.
+    """
+    if not interval_s > 0:
+        raise ConfigError(f"interval must be above 0 seconds, got {interval_s}.")
+    options = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
+    given, is_stopped = list(paths), stop or (lambda: False)
+    seen: dict[bytes, tuple[int, int]] = {}
+    handled: dict[bytes, tuple[int, int]] | None = None
+    said, prune_later = "", False
+    find_files(given, known=library.store.catalog().paths)  # what is not there at the beginning is a mistake
+    while not is_stopped():
+        trouble = ""
+        try:
+            found = find_files(given)
+            now = {path: file_signature(path) for path in found.files}
+            settled = {path: one for path, one in now.items() if seen.get(path) == one or _is_old(one, interval_s)}
+            seen = now
+            # What is there but still changes counts as it was when it was last added.
+            restless = {path: one for path, one in (handled or {}).items() if path in now and path not in settled}
+            quiet = len(settled) == len(now)
+            if handled is None or settled | restless != handled or (prune_later and quiet):
+                # What is gone is not forgotten while a file is still to come: it may be the same, moved.
+                done = add_found(library, replace(found, files=list(settled)), replace(options, prune=prune and quiet))
+                handled, prune_later = settled | restless, prune and not quiet
+                if report is not None:
+                    report(done)
+        except (BusyError, ConfigError) as error:  # another writer, or a folder that is not there just now
+            trouble = str(error)
+        if trouble and trouble != said and say is not None:
+            say(trouble)
+        said = trouble
+        end = time.monotonic() + interval_s
+        while not is_stopped() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(_STEP_S, left))
+
+
+def _is_old(signature: tuple[int, int], interval_s: float) -> bool:
+    return time.time_ns() - signature[1] > max(2.0, 2 * interval_s) * 1e9
