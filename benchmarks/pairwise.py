@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from hapvr.similarity import SimilarityConfig, VideoSimilarity, kernels, pairwise
-from hapvr.similarity.pairwise import _Scorer
+from hapvr.similarity.pairwise import _Pack, _Scorer
 from measure import forget_peak, lengths, machine, peak_gib, seconds, video
 
 
@@ -109,10 +109,14 @@ def plant(queries: list[Tensor], targets: list[Tensor]) -> None:
 def split(model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], dtype: torch.dtype) -> dict[str, float]:
     """Microseconds a pair for each stage, on the packs of one full block, and the bare matrix product beside them."""
     scorer = _Scorer(model, dtype, None)
+
+    def packs(videos: list[Tensor], max_frames: int) -> list[_Pack]:
+        return [scorer.pack(videos, group) for group in scorer.groups(videos, "videos", max_frames)]
+
     with torch.no_grad():
-        query = max(scorer.packs(queries, "queries", 5792), key=lambda pack: len(pack.order) * pack.mask.numel())
-        packs = list(scorer.packs(targets, "targets", scorer.cells // query.mask.numel()))
-        target = packs[len(packs) // 2]
+        query = max(packs(queries, 5792), key=lambda pack: len(pack.order) * pack.mask.numel())
+        some = packs(targets, scorer.cells // query.mask.numel())
+        target = some[len(some) // 2]
         pairs = len(query.order) * len(target.order)
         cells = query.mask.numel() * target.mask.numel()
         matrix = model.frame_matrix_unchecked(query.frames, target.frames)
@@ -136,9 +140,7 @@ def split(model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], 
         figures: dict[str, float] = {f"{name}, us a pair": time / pairs * 1e6 for name, time in times.items()}
         figures["bare product, TFLOP/s"] = len(q) * len(t) * 512 * 2 / times["bare product"] / 1e12
         figures["chamfer, TFLOP/s"] = cells * 81 * 512 * 2 / times["chamfer"] / 1e12
-        figures["pack and describe, us a target"] = (
-            1e6 * seconds(lambda: list(scorer.packs(targets, "t", 5792))) / len(targets)
-        )
+        figures["pack and describe, us a target"] = 1e6 * seconds(lambda: packs(targets, 5792)) / len(targets)
     return figures
 
 

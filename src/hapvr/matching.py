@@ -21,7 +21,7 @@ from hapvr.features import Features, select_frames
 from hapvr.model import Model, load
 from hapvr.records import Box
 from hapvr.similarity import Segment, SegmentConfig, find_segments
-from hapvr.similarity.calibration import checked_prior
+from hapvr.similarity.calibration import check_prior
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.network import Descriptors
 from hapvr.storage import StrPath
@@ -270,7 +270,7 @@ def decide(
     probability = calibration.probability(score, prior=prior)
     if words:
         probability = min(probability, prior)
-    false = max(calibration.false_per_million(score), calibration.least_false_per_million)
+    false = max(calibration.false_per_million(score), calibration.min_false_per_million)
     said = words or next(words for least, words in _SURE if probability >= least)
     return Verdict(not words and probability >= _EVEN, probability, prior, false, said, not words)
 
@@ -293,7 +293,7 @@ def require_prior(prior: float | None, model: Model) -> None:
     if prior is not None and model.calibration is None:
         raise ConfigError(f"The model '{model.name}' is not calibrated, so a prior has no use. Leave it out.")
     if prior is not None:
-        checked_prior(prior)
+        check_prior(prior)
 
 
 def format_percent(probability: float) -> str:

@@ -273,7 +273,7 @@ def test_the_shipped_models_claim_no_certainty() -> None:
         calibration = Calibration.from_part(load_part(SHIPPED / name, "calibration"))
         odds = calibration.videos / 3
         assert 0.95 < calibration.probability(1.0) < odds / (1 + odds) < 0.99
-        assert calibration.least_false_per_million == pytest.approx(3e6 / calibration.negatives)
+        assert calibration.min_false_per_million == pytest.approx(3e6 / calibration.negatives)
 
 
 def test_drawn_pairs_get_the_probability_they_have() -> None:

@@ -61,7 +61,7 @@ def test_one_query_is_scored_off_its_frame_matrix(temporal: Any, symmetry: Any, 
     )  # fmt: skip
     query, targets = video(10, 6), [video(frames, frames) for frames in (7, 4, 12, 7, 9)]
     scorer = module._Scorer(built, None, None)
-    assert scorer.is_plain(10, [len(target) for target in targets])
+    assert scorer.can_score_alone(10, [len(target) for target in targets])
     with torch.no_grad():
         found = scorer.score_alone(scorer.describe_all([query]), targets)
     torch.testing.assert_close(found[None], one_by_one(built, [query], targets), atol=1e-6, rtol=1e-5)
@@ -69,13 +69,13 @@ def test_one_query_is_scored_off_its_frame_matrix(temporal: Any, symmetry: Any, 
 
 def test_what_cannot_be_read_off_a_frame_matrix_is_packed() -> None:
     plain = {"comparator": False, "min_frames": 4}
-    assert module._Scorer(model(**plain), None, None).is_plain(9, [4, 9])
-    assert not module._Scorer(model(**plain), None, None).is_plain(3, [4, 9])  # a short query is doubled
-    assert not module._Scorer(model(**plain), None, None).is_plain(9, [4, 9, 3])
-    assert not module._Scorer(model(**plain, symmetry="average"), None, None).is_plain(9, [4, 9])
+    assert module._Scorer(model(**plain), None, None).can_score_alone(9, [4, 9])
+    assert not module._Scorer(model(**plain), None, None).can_score_alone(3, [4, 9])  # a short query is doubled
+    assert not module._Scorer(model(**plain), None, None).can_score_alone(9, [4, 9, 3])
+    assert not module._Scorer(model(**plain, symmetry="average"), None, None).can_score_alone(9, [4, 9])
     long = module._CPU_CELLS // 9 + 1  # psi would see too much at a time
-    assert module._Scorer(model(**plain), None, None).is_plain(9, [long])
-    assert not module._Scorer(model(), None, None).is_plain(9, [long])
+    assert module._Scorer(model(**plain), None, None).can_score_alone(9, [long])
+    assert not module._Scorer(model(), None, None).can_score_alone(9, [long])
 
 
 def test_an_iterator_is_read_once_and_in_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from hapvr.paper.tables import Line, PaperTable, paper_table
 from hapvr.similarity import SimilarityConfig
 from hapvr.similarity.chamfer import keep_count
 from hapvr.similarity.comparator import DOWNSAMPLING
-from hapvr.similarity.network import doubled_length
+from hapvr.similarity.network import double_length
 from hapvr.training.config import LossesConfig, TrainConfig
 
 # What can be asked for -> the tables of the paper.
@@ -110,7 +110,7 @@ def count_kept(config: SimilarityConfig, frames: int) -> int:
     >>> [count_kept(paper, frames) for frames in (28, 199, 200, 400)]
     [1, 1, 2, 3]
     """
-    columns = doubled_length(frames, config.min_frames)
+    columns = double_length(frames, config.min_frames)
     columns = columns // DOWNSAMPLING if config.comparator else columns
     if config.temporal == "topk":
         return keep_count(columns, config.temporal_keep_rate)

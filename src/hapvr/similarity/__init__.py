@@ -1,17 +1,16 @@
-"""The method, in reading order: chamfer, spatial, attention or binarize, comparator, network, pairwise, segments.
+"""The method, in reading order: chamfer, spatial, weighting, comparator, network, pairwise, segments, calibration.
 
 One alphabet for shapes throughout the package: N (and M) videos, T frames (Tq of the query, Tt of the target),
 R regions of a frame, D dims of a region vector. A packed matrix lays several videos end to end: [H, W] cells.
 """
 
-from hapvr.similarity.attention import RegionAttention
-from hapvr.similarity.binarize import Binarization
 from hapvr.similarity.chamfer import keep_count, topk_chamfer
 from hapvr.similarity.comparator import Comparator
 from hapvr.similarity.network import Comparison, Descriptors, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.pairwise import pairwise
 from hapvr.similarity.segments import Segment, SegmentConfig, find_segments
 from hapvr.similarity.spatial import frame_similarities
+from hapvr.similarity.weighting import Binarization, RegionAttention
 
 __all__ = [
     "Binarization",

@@ -1,43 +1,37 @@
 """From a score to what it means: how likely the two videos match, and how many pairs without a match score as high.
 
 A calibration is fitted on scores of pairs that are known to match (edited copies and their originals) and of pairs that
-are known not to, from videos that nothing is measured on, and is kept with the model whose scores they are.
+are known not to, from videos that nothing is measured on. It is kept with the model whose scores they are.
 
-False matches. P(score >= s | no match) is what a threshold is chosen by, and it is wanted far beyond what was counted:
-one in a million from some ten thousand pairs. Up to the last few hundred pairs it is their share, interpolated. Beyond,
-the excess x over the tail's start follows a generalised Pareto law, P(X >= x) = (1 + shape x / scale)^(-1 / shape),
-which the excesses of nearly every distribution approach (Pickands, 1975); shape and scale are those of the greatest
-likelihood among the laws that reach a score of 1. The estimate ends where it is `_BEYOND` times rarer than one pair of
-those counted: there it stays, for nothing in the data speaks of what is rarer still.
+False matches. P(score >= s | no match) is wanted far beyond what was counted: one in a million from some ten thousand
+pairs. Up to the last few hundred pairs it is their share, interpolated. Beyond, the excess x over the tail's start
+follows a generalised Pareto law, P(X >= x) = (1 + shape x / scale)^(-1 / shape), which the excesses of nearly every
+distribution approach (Pickands, 1975); shape and scale have the greatest likelihood among the laws that reach a score
+of 1. The estimate stops at `_BEYOND` times rarer than one pair of those counted: the data says nothing about less.
 
 Probability. By Bayes, log odds(match | s) = log odds(prior) + log f(s | match) / f(s | no match). The last term, the
-evidence, is a line over the surprise -log P(score >= s | no match): logistic regression on both kinds of pairs, each of
-which weighs 1 in all. Such a line follows the tail where no pair of the fit was and needs two numbers. On held-out
-pairs (two disjoint sets of edited copies, each fitted and measured on the other; mean log loss at a prior of 0.5) it
-lost 0.139, isotonic regression 0.140 and a line over the score itself 0.146. The slope is never negative, so that a
-probability never falls as the score rises.
+evidence, is a line over -log P(score >= s | no match): logistic regression on both kinds of pairs, each of which weighs
+1 in all. On held-out pairs (two disjoint sets of edited copies, each fitted and measured on the other; mean log loss at
+a prior of 0.5) it lost 0.139, isotonic regression 0.140 and a line over the score itself 0.146. The slope is never
+negative, so that a probability never falls as the score rises.
 
-Look-alikes bound what may be claimed. N pairs without a match are of n videos, n (n - 1) >= N, and the pairs of one
-video are not independent: what it looks like, and what looks like it, is seen once. If none of n videos has a
-look-alike that scores as copies do, still up to a share e = 3 / n of others may have one (the rule of three: with 95%
-confidence, (1 - e)^n = 0.05). So a share e of what does not match counts as scoring like copies,
+Bounds. N pairs without a match are of n videos, n (n - 1) >= N, and what a video looks like is seen once. If none of n
+videos has a look-alike that scores as copies do, still up to a share e = 3 / n of others may have one (the rule of
+three: with 95% confidence, (1 - e)^n = 0.05). So a share e of what does not match counts as scoring like copies,
 
     f(s | no match) = (1 - e) f_fit(s) + e f(s | match),    odds(s) = 1 / ((1 - e) / odds_fit(s) + e) < n / 3,
 
-which rises with the score and never passes n / 3, however high the score is: 230 videos give 77 to 1, a probability of
-0.987 at even odds. Evidence against a match is bounded by what P pairs that match could show, 1 to 2 P, so that a
-probability is never 0.
+which never passes n / 3, however high the score is: 230 videos give 77 to 1, a probability of 0.987 at even odds.
+Evidence against a match is bounded by what P pairs that match could show, 1 to 2 P, so that a probability is never 0.
 
-The prior. P(match) before looking is one number for all surfaces, the calibration's own (0.5 unless it was fitted with
-another), so that a pair has the same probability in `compare`, in a search and on the page, in a library of ten videos
-and in one of a million. It is what the two videos say, and not what else there is beside them. Who wants the
-probability that one of N videos is the wanted one gives a prior of 1 / N.
+The prior. P(match) before looking is one number everywhere, the calibration's (0.5 unless it was fitted with another),
+so that a pair has the same probability in `compare`, in a search and on the page, whatever else a library holds. For
+the probability that one of N videos is the wanted one, give a prior of 1 / N.
 
-What both mean depends on the pairs. Pairs that look alike without being copies (the same stage, the same camera in the
-same place) count as "no match" here. A few of them make the tail: they decide the thresholds for a hundred in a million
-and fewer, and a collection that has more of them than the pairs of the fit gives more false matches than promised, ten
-times as many if the fit saw none. The pairs of one video are not independent either, so a tail is known less well than
-the number of pairs suggests. Fit on videos like those to be searched where that matters.
+Limits. Pairs that look alike without being copies (the same stage, the same camera in the same place) count as "no
+match". A few of them make the tail: they decide the thresholds for a hundred in a million and fewer. A collection that
+has more of them than the pairs of the fit gives more false matches than promised, ten times as many if the fit saw
+none. Fit on videos like those to be searched where that matters.
 """
 
 from __future__ import annotations
@@ -46,7 +40,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +48,7 @@ import torch
 from torch import Tensor
 
 from hapvr.checks import shape_of
-from hapvr.config import from_mapping
+from hapvr.config import CheckedConfig, Within, from_mapping
 from hapvr.errors import ConfigError, DataError, ShapeError, WeightsError
 from hapvr.weights import Part
 
@@ -66,7 +60,7 @@ _RULE_OF_THREE = 3.0  # -log 0.05, about: what was not seen in n trials has a sh
 _BEYOND = 100  # how much rarer than one pair of those counted the tail may say
 _KNOTS = 128  # of the counted part, spread evenly over shares, and as many over their logarithms
 _TAIL = 300  # pairs that the tail is fitted on, but never more than a tenth of all
-_LEAST_NEGATIVES, _LEAST_POSITIVES, _LEAST_DISTINCT = 200, 20, 10
+_MIN_NEGATIVES, _MIN_POSITIVES, _MIN_DISTINCT = 200, 20, 10
 _ARRAYS = ("scores", "log_shares")  # of a calibration: tensors of its part
 _NUMBERS = ("slope", "intercept", "positives", "negatives", "prior")  # settings of its part
 
@@ -75,7 +69,7 @@ _NUMBERS = ("slope", "intercept", "positives", "negatives", "prior")  # settings
 
 
 @dataclass(frozen=True)
-class Tail:
+class Tail(CheckedConfig):
     """A generalised Pareto law of the scores above `start`, which `share` of all exceed.
 
     Example: of the scores above 0.5, which are a hundredth, e^-1 are 0.1 higher.
@@ -90,9 +84,7 @@ class Tail:
     scale: float
 
     def __post_init__(self) -> None:
-        for name, value in dataclasses.asdict(self).items():
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                raise ConfigError(f"Tail.{name} must be a finite number, got {value!r}.")
+        super().__post_init__()
         if not 0 < self.share <= 1 or self.scale <= 0 or not LOWEST <= self.start < HIGHEST:
             raise ConfigError(f"Tail takes 0 < share <= 1, scale > 0 and -1 <= start < 1, got {self}.")
         if self.shape < 0 and self.start - self.scale / self.shape <= HIGHEST:
@@ -113,49 +105,49 @@ def fit_tail(scores: Array, *, count: int = _TAIL) -> Tail:
     shape for a given v is the mean of log(1 + shape / scale x) over the excesses x, which leaves one number to search.
     Scores that end long before 1 get a tail too heavy by that, never one too light.
     """
-    ordered = np.sort(_checked(scores, "scores"))
-    start, exceeding = _tail_start(ordered, min(count, len(ordered) // 10))
+    ordered = np.sort(_read_scores(scores, "scores"))
+    start, exceeding = _find_tail_start(ordered, min(count, len(ordered) // 10))
     excess = ordered[len(ordered) - exceeding :] - start
-    shape, scale = _likeliest(excess, HIGHEST - start)
+    shape, scale = _fit_shape_scale(excess, HIGHEST - start)
     return Tail(start, exceeding / len(ordered), shape, scale)
 
 
-def _tail_start(ordered: Floats, count: int) -> tuple[float, int]:
+def _find_tail_start(ordered: Floats, count: int) -> tuple[float, int]:
     """Half way between two scores next to each other of which about `count` are above, and how many are."""
     steps = np.flatnonzero(np.diff(ordered) > 0) + 1  # places of the first of a score that is not the lowest
     distinct_above = np.arange(len(steps), 0, -1)
-    steps = steps[distinct_above >= _LEAST_DISTINCT]
+    steps = steps[distinct_above >= _MIN_DISTINCT]
     if not len(steps):
         raise DataError(
-            f"{len(ordered)} scores of pairs without a match have fewer than {_LEAST_DISTINCT + 1} different values: "
+            f"{len(ordered)} scores of pairs without a match have fewer than {_MIN_DISTINCT + 1} different values: "
             "a tail cannot be fitted. Give the scores of more videos, unrounded."
         )
     place = int(steps[np.argmin(np.abs(len(ordered) - steps - count))])
     return float((ordered[place - 1] + ordered[place]) / 2), len(ordered) - place
 
 
-def _likeliest(excess: Floats, reach: float) -> tuple[float, float]:
+def _fit_shape_scale(excess: Floats, reach: float) -> tuple[float, float]:
     """Shape and scale; `reach` is the largest excess there can be."""
     low, high = -12.0, 12.0
     best = 0.0
     for _ in range(5):
         trial = np.unique(np.concatenate([np.linspace(low, high, 65), [best]]))
-        best = float(trial[np.argmax(_log_likelihood(trial, excess, reach))])
+        best = float(trial[np.argmax(_compute_likelihood(trial, excess, reach))])
         step = (high - low) / 64
         low, high = best - step, best + step
-    ratio, shape = _ratio_shape(np.array([best]), excess, reach)
+    ratio, shape = _compute_ratio_shape(np.array([best]), excess, reach)
     return (0.0, float(excess.mean())) if ratio[0] == 0 else (float(shape[0]), float(shape[0] / ratio[0]))
 
 
-def _ratio_shape(trial: Floats, excess: Floats, reach: float) -> tuple[Floats, Floats]:
+def _compute_ratio_shape(trial: Floats, excess: Floats, reach: float) -> tuple[Floats, Floats]:
     """Shape / scale and the best shape with it, for each v of `trial` [V]."""
     ratio = np.where(np.abs(trial) < 1e-9, 0.0, np.expm1(trial) / reach)
     return ratio, np.log1p(ratio[:, None] * np.minimum(excess, reach)).mean(axis=1)
 
 
-def _log_likelihood(trial: Floats, excess: Floats, reach: float) -> Floats:
+def _compute_likelihood(trial: Floats, excess: Floats, reach: float) -> Floats:
     """Mean log likelihood of the excesses for each v [V]; minus infinity for shapes that are not considered."""
-    ratio, shape = _ratio_shape(trial, excess, reach)
+    ratio, shape = _compute_ratio_shape(trial, excess, reach)
     flat = ratio == 0
     scale = np.where(flat, excess.mean(), shape / np.where(flat, 1.0, ratio))
     found = -np.log(scale) - 1 - shape
@@ -166,30 +158,20 @@ def _log_likelihood(trial: Floats, excess: Floats, reach: float) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
-    """What the scores of one model mean. Get one with `fit_calibration`.
+class Calibration(CheckedConfig):
+    """What the scores of one model mean. Get one with `fit_calibration`."""
 
-    Attributes:
-        scores: float64 [K], rising; the last is where the tail starts.
-        log_shares: float64 [K], from 0 downwards: log P(score >= s | no match) at those.
-        tail: the law beyond.
-        slope: of the evidence over -log P(score >= s | no match), at least 0.
-        intercept: of the same line.
-        positives: pairs that match, of the fit.
-        negatives: pairs that do not.
-        prior: P(match) where a call gives none.
-    """
-
-    scores: Floats
-    log_shares: Floats
-    tail: Tail
-    slope: float
-    intercept: float
-    positives: int
-    negatives: int
-    prior: float = 0.5
+    scores: Floats  # [K], rising; the last is where the tail starts
+    log_shares: Floats  # [K], from 0 downwards: log P(score >= s | no match) at those
+    tail: Tail  # the law beyond
+    slope: Annotated[float, Within(0)]  # of the evidence over -log P(score >= s | no match)
+    intercept: float  # of the same line
+    positives: Annotated[int, Within(1)]  # pairs of the fit that match
+    negatives: Annotated[int, Within(1)]  # pairs of the fit that do not
+    prior: float = 0.5  # P(match) where a call gives none
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in _ARRAYS:
             values = np.array(getattr(self, name), np.float64)  # a copy: what is frozen is ours
             if values.ndim != 1 or not len(values) or not np.isfinite(values).all():
@@ -202,20 +184,12 @@ class Calibration:
             raise DataError("Calibration takes scores that rise and shares that fall from 1.")
         if self.scores[-1] != self.tail.start or abs(self.log_shares[-1] - math.log(self.tail.share)) > 1e-9:
             raise DataError("The last score and share of a Calibration are those where its tail begins.")
-        for name, least in (("slope", 0.0), ("intercept", -math.inf)):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not math.isfinite(value) or value < least:
-                raise ConfigError(f"Calibration.{name} must be a finite number of at least {least}, got {value!r}.")
-        for name in ("positives", "negatives"):
-            count = getattr(self, name)
-            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                raise ConfigError(f"Calibration.{name} must be a whole number of at least 1, got {count!r}.")
-        checked_prior(self.prior)
+        check_prior(self.prior)
 
     @property
     def videos(self) -> int:
         """The fewest videos that the pairs without a match can be of."""
-        return _fewest_videos(self.negatives)
+        return _count_videos(self.negatives)
 
     @property
     def unseen_share(self) -> float:
@@ -223,15 +197,13 @@ class Calibration:
         return min(1.0, _RULE_OF_THREE / self.videos)
 
     def probability(self, score: float, *, prior: float | None = None) -> float:
-        """That a pair of this score matches; never falls as the score rises, and is never 0 or 1.
+        """That a pair of this score in [-1, 1] matches; never falls as the score rises, and is never 0 or 1.
 
-        Args:
-            score: in [-1, 1].
-            prior: how likely a match is before looking: about the share of matches among the pairs that are compared.
-                The calibration's own if None.
+        `prior` is how likely a match is before looking, about the share of matches among the pairs that are compared;
+        by default the calibration's.
         """
         odds = float(self.log_odds([score])[0])
-        prior = checked_prior(self.prior if prior is None else prior)
+        prior = check_prior(self.prior if prior is None else prior)
         odds += math.log(prior) - math.log1p(-prior)
         found = 1 / (1 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1 + math.exp(odds))
         return min(max(found, 5e-324), 1 - 2**-53)  # the numbers next to 0 and 1
@@ -241,18 +213,17 @@ class Calibration:
         return 1e6 * math.exp(float(self.log_share([score])[0]))
 
     @property
-    def least_false_per_million(self) -> float:
-        """The fewest that the pairs of the fit can show: none of N was seen, so that there may be 3 / N of all.
+    def min_false_per_million(self) -> float:
+        """The lowest rate that the pairs of the fit can show: none of N was seen, so there may be 3 / N of all.
 
-        `false_per_million` may estimate fewer, by the tail's law: good enough for a threshold, not for a promise.
+        `false_per_million` may estimate a lower one, by the tail's law: good enough for a threshold, not for a promise.
         """
         return min(1e6, 1e6 * _RULE_OF_THREE / self.negatives)
 
     def threshold(self, *, false_per_million: float) -> float:
-        """The lowest score that so many of a million pairs without a match reach, on average.
+        """The lowest score that this many of a million pairs without a match reach, on average.
 
-        Infinity where even a score of 1 is reached by more: the tail is too heavy, or the fit saw too few pairs to
-        speak of what is so rare.
+        Infinity where even a score of 1 is reached by more: the tail is too heavy, or the fit saw too few pairs.
         """
         if not isinstance(false_per_million, int | float) or not 0 < false_per_million <= 1e6:
             raise ConfigError(f"false_per_million must be above 0 and at most 1,000,000, got {false_per_million!r}.")
@@ -270,7 +241,7 @@ class Calibration:
 
     def log_share(self, scores: Array) -> Floats:
         """log P(score >= s | no match) for scores [n]."""
-        values = _checked(scores, "scores")
+        values = _read_scores(scores, "scores")
         counted = np.interp(values, self.scores, self.log_shares)  # constant before the first
         counted = np.where(values < self.scores[0], 0.0, counted)
         beyond = np.maximum(self.tail.log_share(values), -math.log(_BEYOND * self.negatives))
@@ -283,7 +254,7 @@ class Calibration:
         return -np.log((1 - unseen) * np.exp(-found) + unseen)
 
     def fitted_log_odds(self, scores: Array) -> Floats:
-        """Likewise, by the pairs of the fit alone: without what they could not show, as look-alikes of other kinds."""
+        """`log_odds` by the pairs of the fit alone, without the bounds for what they could not show."""
         return self.intercept - self.slope * self.log_share(scores)
 
     def to_part(self) -> Part:
@@ -309,26 +280,24 @@ class Calibration:
 
 
 def fit_calibration(positive: Array, negative: Array, *, prior: float = 0.5, tail: int = _TAIL) -> Calibration:
-    """Fit what scores mean from those of pairs that match [P] and of pairs that do not [N].
+    """Fit what scores mean from those of pairs that match [P >= 20] and of pairs that do not [N >= 200].
 
-    Args:
-        positive: scores of at least 20 pairs that match, of every kind that is to be found.
-        negative: scores of at least 200 pairs that do not; for one false match in a million, some ten thousand.
-        prior: kept as the default of `Calibration.probability`.
-        tail: pairs without a match that the tail is fitted on, but never more than a tenth of all.
+    The pairs that match should be of every kind that is to be found; for one false match in a million, give some ten
+    thousand that do not. `prior` is kept as the default of `Calibration.probability`. The tail is fitted on the `tail`
+    highest negatives, but never on more than a tenth of all.
     """
-    matching, other = _checked(positive, "positive"), _checked(negative, "negative")
-    for values, name, least in ((matching, "positive", _LEAST_POSITIVES), (other, "negative", _LEAST_NEGATIVES)):
-        if len(values) < least:
-            raise DataError(f"A calibration needs at least {least} {name} scores, got {len(values)}.")
+    matching, other = _read_scores(positive, "positive"), _read_scores(negative, "negative")
+    for values, name, minimum in ((matching, "positive", _MIN_POSITIVES), (other, "negative", _MIN_NEGATIVES)):
+        if len(values) < minimum:
+            raise DataError(f"A calibration needs at least {minimum} {name} scores, got {len(values)}.")
     law = fit_tail(other, count=tail)
-    knots, log_shares = _counted(np.sort(other), law)
+    knots, log_shares = _count_shares(np.sort(other), law)
     flat = Calibration(knots, log_shares, law, 0.0, 0.0, len(matching), len(other), prior)
     slope, intercept = fit_line(-flat.log_share(matching), -flat.log_share(other))
     return dataclasses.replace(flat, slope=slope, intercept=intercept)
 
 
-def _counted(ordered: Floats, tail: Tail) -> tuple[Floats, Floats]:
+def _count_shares(ordered: Floats, tail: Tail) -> tuple[Floats, Floats]:
     """Scores and the logarithm of the share that is as high or higher, up to the tail; a few hundred of them."""
     values, first = np.unique(ordered, return_index=True)
     below = values < tail.start
@@ -375,17 +344,17 @@ def fit_line(positive: Floats, negative: Floats) -> tuple[float, float]:
     return 0.0, math.log(level / (1 - level))
 
 
-def _fewest_videos(pairs: int) -> int:
-    """The smallest n, at least 2, of which there are so many ordered pairs: n (n - 1).
+def _count_videos(pairs: int) -> int:
+    """The smallest n, at least 2, with that many ordered pairs: n (n - 1).
 
-    >>> [_fewest_videos(pairs) for pairs in (1, 2, 3, 240, 241)]
+    >>> [_count_videos(pairs) for pairs in (1, 2, 3, 240, 241)]
     [2, 2, 3, 16, 17]
     """
     root = math.isqrt(pairs)
     return max(2, root + 1 if root * (root + 1) >= pairs else root + 2)
 
 
-def _checked(scores: Array, name: str) -> Floats:
+def _read_scores(scores: Array, name: str) -> Floats:
     """Scores [n] as float64; a little beyond -1 and 1, as low precision gives, they count as these."""
     values: npt.NDArray[Any] = (
         scores.detach().cpu().double().numpy() if isinstance(scores, Tensor) else np.asarray(scores)
@@ -399,7 +368,7 @@ def _checked(scores: Array, name: str) -> Floats:
     return values.clip(LOWEST, HIGHEST)
 
 
-def checked_prior(prior: float) -> float:
+def check_prior(prior: float) -> float:
     """A prior as it is, or `ConfigError`."""
     if not isinstance(prior, int | float) or not 0 < prior < 1:
         raise ConfigError(f"prior must be a probability above 0 and below 1, got {prior!r}.")

@@ -39,16 +39,12 @@ def topk_chamfer(
     Chamfer similarity, keep_rate = 1 the mean. (Eq. 5 omits 1/K; its limit cases need the mean.)
 
     Args:
-        matrix: [..., Tq, Tt] similarities.
+        matrix: [..., Tq, Tt] similarities; the scores are [...].
         keep_rate: share of the targets that counts, 0 to 1.
         query_mask: bool [..., Tq], True = real.
         target_mask: bool [..., Tt], True = real.
 
-    Returns:
-        [...] scores.
-
-    Raises:
-        DataError: a NaN, an empty matrix, or a mask that leaves nothing.
+    `DataError` for a NaN, an empty matrix, or a mask that leaves nothing.
 
     >>> matrix = torch.tensor([[.9, .1, .5], [.2, .8, .0]])
     >>> round(topk_chamfer(matrix, keep_rate=2 / 3).item(), 4)      # ((.9 + .5) / 2 + (.8 + .2) / 2) / 2
@@ -57,7 +53,8 @@ def topk_chamfer(
     0.85
     """
     _check(matrix, query_mask, target_mask)
-    _check_rate(keep_rate)
+    if not 0.0 <= keep_rate <= 1.0:
+        raise ConfigError(f"keep_rate must lie in 0..1, got {keep_rate}. It is a share of the targets, not a count.")
     return aggregate(matrix, kind="topk", keep_rate=keep_rate, query_mask=query_mask, target_mask=target_mask)
 
 
@@ -74,15 +71,16 @@ def aggregate(
     For inner loops: the arguments are not checked.
     """
     if kind == "max":
-        return _best_of_rows(matrix, 0.0, target_mask).masked_fill(_outside(query_mask), -torch.inf).amax(-1)
+        best = _average_best(matrix, 0.0, target_mask)
+        return (best if query_mask is None else best.masked_fill(~query_mask, -torch.inf)).amax(-1)
     rate = {"topk": keep_rate, "chamfer": 0.0, "average": 1.0}[kind]
-    best = _best_of_rows(matrix, rate, target_mask)  # [..., Tq]
+    best = _average_best(matrix, rate, target_mask)  # [..., Tq]
     if query_mask is None:
         return best.mean(-1)
     return best.masked_fill(~query_mask, 0.0).sum(-1) / query_mask.sum(-1)
 
 
-def _best_of_rows(matrix: Tensor, keep_rate: float, target_mask: Tensor | None) -> Tensor:
+def _average_best(matrix: Tensor, keep_rate: float, target_mask: Tensor | None) -> Tensor:
     """The mean of the K largest entries of each row: [..., Tq, Tt] -> [..., Tq]."""
     if target_mask is None:
         k = keep_count(matrix.shape[-1], keep_rate)
@@ -97,10 +95,6 @@ def _best_of_rows(matrix: Tensor, keep_rate: float, target_mask: Tensor | None) 
     top = filled.topk(largest, dim=-1).values  # [..., Tq, largest]
     kept = torch.arange(largest, device=matrix.device) < counts[..., None]  # [..., 1, largest]
     return top.masked_fill(~kept, 0.0).sum(-1) / counts
-
-
-def _outside(mask: Tensor | None) -> Tensor:
-    return torch.tensor(False) if mask is None else ~mask
 
 
 def _check(matrix: Tensor, query_mask: Tensor | None, target_mask: Tensor | None) -> None:
@@ -122,8 +116,3 @@ def _check(matrix: Tensor, query_mask: Tensor | None, target_mask: Tensor | None
     if target_mask is not None:
         real = real.masked_fill(~target_mask[..., None, :], 0.0)
     require_finite(real.detach(), "matrix")
-
-
-def _check_rate(keep_rate: float) -> None:
-    if not 0.0 <= keep_rate <= 1.0:
-        raise ConfigError(f"keep_rate must lie in 0..1, got {keep_rate}. It is a share of the targets, not a count.")

@@ -18,11 +18,10 @@ from hapvr.checks import require_finite, require_mask, shape_of
 from hapvr.config import CheckedConfig, Share, Within, from_mapping
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.similarity import kernels
-from hapvr.similarity.attention import Projection, RegionAttention
-from hapvr.similarity.binarize import Binarization
 from hapvr.similarity.chamfer import Aggregation, aggregate
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, compare_in_bands, pool_mask, slot
-from hapvr.similarity.spatial import frame_similarities
+from hapvr.similarity.spatial import frame_similarities, widen
+from hapvr.similarity.weighting import Binarization, Projection, RegionAttention
 
 Weighting = Literal["attention", "binary", "none"]
 Symmetry = Literal["none", "average", "levels"]
@@ -71,8 +70,8 @@ class SimilarityConfig(CheckedConfig):
 class Descriptors(Tensor):
     """Region vectors after `VideoSimilarity.describe`, ready to be compared: [..., T, R, D].
 
-    The type marks that this has been done, so that it is never done twice; slices, stacks and
-    moves keep the mark. Mark descriptors read back from a store with `Descriptors.of(tensor)`.
+    The type marks that this has been done, so that it is never done twice; slices, stacks and moves keep the mark. Mark
+    descriptors read back from a store with `Descriptors.of(tensor)`.
     """
 
     @staticmethod
@@ -94,9 +93,9 @@ class Comparison:
 class VideoSimilarity(nn.Module):
     """Attention or binarisation, spatial TopK-Chamfer, psi, temporal TopK-Chamfer (HAP-VR, arXiv:2407.15566).
 
-    `score` compares two videos, `hapvr.similarity.pairwise` many with many, `forward` a batch while training. Scores
-    lie in [-1, 1] behind psi's hardtanh, or where region vectors are of unit length, as whitened ones are.
-    A score does not depend on what a video was padded or batched with. f is not symmetric: query rows are averaged.
+    `score` compares two videos, `pairwise` many with many, `forward` a batch while training. Scores lie in [-1, 1]
+    behind psi's hardtanh, or where region vectors are of unit length, as whitened ones are. A score does not depend on
+    what a video was padded or batched with. f is not symmetric: query rows are averaged.
 
     >>> model = VideoSimilarity(SimilarityConfig(dims=2, weighting="none", comparator=False, min_frames=1))
     >>> video = torch.tensor([[[1., 0.]], [[0., 1.]]])             # two frames of one region
@@ -115,7 +114,7 @@ class VideoSimilarity(nn.Module):
         self.binarization = Binarization(config.dims, config.bits) if config.bits else None
         self.comparator = Comparator(residual=config.residual) if config.comparator else None
 
-    def bounded(self, raw: Tensor) -> Tensor:
+    def bound(self, raw: Tensor) -> Tensor:
         """psi's output cut to [-1, 1], the paper's hardtanh, and what is below 0 brought nearer to it."""
         values = F.hardtanh(raw)
         slope = self.config.negative_slope
@@ -160,14 +159,10 @@ class VideoSimilarity(nn.Module):
     def describe_unchecked(self, regions: Tensor) -> Descriptors:
         """`describe` without looking at the values, for inner loops that must not wait for a GPU."""
         parameter = next(self.parameters(), None)
-        wide = torch.promote_types(regions.dtype, torch.float32)
-        regions = regions.to(wide if parameter is None else parameter.dtype)
-        if self.projection is not None:
-            regions = self.projection(regions)
-        if self.attention is not None:
-            regions = self.attention(regions)
-        if self.binarization is not None:
-            regions = self.binarization(regions)
+        regions = regions.to(widen(regions.dtype) if parameter is None else parameter.dtype)
+        for part in (self.projection, self.attention, self.binarization):
+            if part is not None:
+                regions = part(regions)
         return Descriptors.of(regions)
 
     # --- two videos ------------------------------------------------------------------------------------------------
@@ -175,12 +170,7 @@ class VideoSimilarity(nn.Module):
     def frame_matrix(self, query: Tensor, target: Tensor) -> Tensor:
         """Similarity of each query frame to each target frame, before psi; short videos are not doubled here.
 
-        Args:
-            query: [Tq, R, D] region vectors, or their `Descriptors`.
-            target: [Tt, R, D], likewise.
-
-        Returns:
-            [Tq, Tt].
+        Region vectors, or their `Descriptors`, [Tq, R, D] and [Tt, R, D] -> [Tq, Tt].
         """
         for video, name in ((query, "query"), (target, "target")):
             if not isinstance(video, Tensor) or video.ndim != 3:
@@ -198,27 +188,12 @@ class VideoSimilarity(nn.Module):
         return matrix if config.bits is None else matrix / config.bits
 
     def score(self, query: Tensor, target: Tensor) -> Tensor:
-        """How much of `query` is found in `target`, in [-1, 1].
-
-        Args:
-            query: [Tq, R, D] region vectors, or their `Descriptors`.
-            target: [Tt, R, D], likewise.
-
-        Returns:
-            A scalar tensor.
-        """
-        score = self._score(self.frame_matrix(query, target))
+        """How much of `query` is found in `target`, a scalar in [-1, 1]; arguments as in `frame_matrix`."""
+        score = self._compare(self.frame_matrix(query, target)[None, None], None, None).scores[0, 0]
         if self.config.symmetry == "average":
-            score = (score + self._score(self.frame_matrix(target, query))) / 2
+            back = self._compare(self.frame_matrix(target, query)[None, None], None, None).scores[0, 0]
+            score = (score + back) / 2
         return score
-
-    def _score(self, matrix: Tensor) -> Tensor:
-        matrices = matrix[None, None]
-        for dim in (2, 3):
-            matrices, _ = _doubled(matrices, None, dim, self.config.min_frames)
-        if self.comparator is not None:
-            matrices = self.bounded(_psi(self.comparator, matrices, None, None))
-        return self.aggregate_time(matrices[0, 0])
 
     def aggregate_time(
         self, matrix: Tensor, *, query_mask: Tensor | None = None, target_mask: Tensor | None = None
@@ -243,36 +218,34 @@ class VideoSimilarity(nn.Module):
     ) -> Comparison:
         """Compare each of N queries with each of M targets, with gradients.
 
-        Args:
-            query: [N, Tq, R, D] region vectors, or their `Descriptors`.
-            target: [M, Tt, R, D], likewise.
-            query_mask: bool [N, Tq], True = real; the real frames come first.
-            target_mask: bool [M, Tt], likewise.
+        query [N, Tq, R, D], target [M, Tt, R, D]: region vectors, or their `Descriptors`.
+        query_mask [N, Tq], target_mask [M, Tt]: bool, True = real; the real frames come first.
         """
         _check_batch(query, query_mask, "query")
         _check_batch(target, target_mask, "target")
         described = self.describe(query)
         others = described if target is query else self.describe(target)
-        comparison = self._compare(described, others, query_mask, target_mask)
+        comparison = self._compare(self.frame_matrices(described, others), query_mask, target_mask)
         if self.config.symmetry != "average":
             return comparison
-        back = self._compare(others, described, target_mask, query_mask)
+        back = self._compare(self.frame_matrices(others, described), target_mask, query_mask)
         return dataclasses.replace(comparison, scores=(comparison.scores + back.scores.T) / 2)
 
-    def _compare(
-        self, query: Tensor, target: Tensor, query_mask: Tensor | None, target_mask: Tensor | None
-    ) -> Comparison:
-        shape = (query.shape[0], query.shape[1], target.shape[0], target.shape[1])
+    def frame_matrices(self, query: Tensor, target: Tensor) -> Tensor:
+        """`frame_matrix` of each of N described queries with each of M targets: [N, M, Tq, Tt]."""
         plane = self.frame_matrix_unchecked(query.flatten(0, 1), target.flatten(0, 1))  # [N Tq, M Tt]
-        matrices = plane.view(shape).transpose(1, 2).contiguous()  # [N, M, Tq, Tt]
-        values, rows = _doubled(matrices, query_mask, 2, self.config.min_frames)
-        values, columns = _doubled(values, target_mask, 3, self.config.min_frames)
+        return plane.view(*query.shape[:2], *target.shape[:2]).transpose(1, 2).contiguous()
+
+    def _compare(self, matrices: Tensor, query_mask: Tensor | None, target_mask: Tensor | None) -> Comparison:
+        """From frame matrices [N, M, Tq, Tt] to scores: doubling, psi, the temporal aggregation."""
+        values, rows = _double(matrices, query_mask, 2, self.config.min_frames)
+        values, columns = _double(values, target_mask, 3, self.config.min_frames)
         raw = None
         if self.comparator is not None:
             raw = _psi(self.comparator, values, rows, columns)
             rows = None if rows is None else pool_mask(pool_mask(rows))
             columns = None if columns is None else pool_mask(pool_mask(columns))
-            values = self.bounded(raw)
+            values = self.bound(raw)
         row_mask = None if rows is None else rows[:, None].expand(values.shape[:3])  # [N, M, Tq']
         column_mask = None if columns is None else columns[None].expand(*values.shape[:2], -1)  # [N, M, Tt']
         scores = self.aggregate_time(values, query_mask=row_mask, target_mask=column_mask)
@@ -294,10 +267,10 @@ class VideoSimilarity(nn.Module):
         return model.to(device).eval()
 
 
-def doubled_length(length: int, min_frames: int) -> int:
+def double_length(length: int, min_frames: int) -> int:
     """The length of a video after doubling it (x, x) until it has `min_frames`.
 
-    >>> [doubled_length(length, 8) for length in (3, 8, 9)]
+    >>> [double_length(length, 8) for length in (3, 8, 9)]
     [12, 8, 9]
     """
     while length < min_frames:
@@ -305,7 +278,7 @@ def doubled_length(length: int, min_frames: int) -> int:
     return length
 
 
-def _doubled(matrices: Tensor, mask: Tensor | None, dim: int, min_frames: int) -> tuple[Tensor, Tensor | None]:
+def _double(matrices: Tensor, mask: Tensor | None, dim: int, min_frames: int) -> tuple[Tensor, Tensor | None]:
     """Double short videos along one dimension of [N, M, Tq, Tt]: twice the frames is twice the rows.
 
     `mask` is bool [N, Tq] for dim 2 and [M, Tt] for dim 3, and is returned for the new length.
@@ -315,7 +288,7 @@ def _doubled(matrices: Tensor, mask: Tensor | None, dim: int, min_frames: int) -
             matrices = torch.cat([matrices, matrices], dim)
         return matrices, None
     lengths = mask.sum(1)
-    longer = lengths.new_tensor([doubled_length(length, min_frames) for length in lengths.tolist()])
+    longer = lengths.new_tensor([double_length(length, min_frames) for length in lengths.tolist()])
     span = torch.arange(int(longer.max()), device=mask.device)
     source = span % lengths[:, None]  # [N or M, T]
     shape = list(matrices.shape)
@@ -337,6 +310,8 @@ def _psi_packed(
     comparator: Comparator, matrices: Tensor, rows: Tensor | None, columns: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
     """All pairs as one packed matrix, as `pairwise` does."""
+    from hapvr.similarity.kernels.psi import compare
+
     n, m, height, width = matrices.shape
     rows = matrices.new_ones(n, height, dtype=torch.bool) if rows is None else rows
     columns = matrices.new_ones(m, width, dtype=torch.bool) if columns is None else columns
@@ -344,13 +319,13 @@ def _psi_packed(
     real = rows[:, None, :, None] & columns[None, :, None, :]
     plane = F.pad(matrices.masked_fill(~real, 0.0), (0, beside, 0, below)).transpose(1, 2)  # [N, Tq, M, Tt]
     row_mask, column_mask = F.pad(rows, (0, below)).flatten(), F.pad(columns, (0, beside)).flatten()
-    raw = kernels.compare(comparator, plane.flatten(0, 1).flatten(1), row_mask, column_mask, dtype=dtype)
+    raw = compare(comparator, plane.flatten(0, 1).flatten(1), row_mask, column_mask, dtype=dtype)
     raw = raw.view(n, slot(height) // DOWNSAMPLING, m, slot(width) // DOWNSAMPLING).transpose(1, 2)
     return raw[:, :, : height // DOWNSAMPLING, : width // DOWNSAMPLING]
 
 
 def _psi_chunked(comparator: Comparator, matrices: Tensor, rows: Tensor | None, columns: Tensor | None) -> Tensor:
-    """A bounded number of pairs at a time; the backward pass computes their activations anew."""
+    """A bounded number of pairs at a time; the backward pass computes their activations again."""
     n, m = matrices.shape[:2]
     row_masks = None if rows is None else rows[:, None].expand(n, m, -1).flatten(0, 1)
     column_masks = None if columns is None else columns[None].expand(n, m, -1).flatten(0, 1)
@@ -368,7 +343,7 @@ def _psi_chunked(comparator: Comparator, matrices: Tensor, rows: Tensor | None, 
         else:
             parts.append(compare_in_bands(comparator, flat[chunk], *masks, cells=cells))
     raw = torch.cat(parts)
-    return raw.to(torch.promote_types(raw.dtype, torch.float32)).view(n, m, *raw.shape[1:])
+    return raw.to(widen(raw.dtype)).view(n, m, *raw.shape[1:])
 
 
 def _cells(row_mask: Tensor | None, column_mask: Tensor | None) -> Tensor | None:

@@ -27,8 +27,9 @@ from hapvr.checks import require_finite, shape_of
 from hapvr.errors import ConfigError, ShapeError
 from hapvr.similarity import kernels
 from hapvr.similarity.chamfer import Aggregation, keep_count
-from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, pool_mask, slot
-from hapvr.similarity.network import Descriptors, VideoSimilarity, check_regions, doubled_length
+from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, compare_in_bands, pool_mask, slot
+from hapvr.similarity.network import Descriptors, VideoSimilarity, check_regions, double_length
+from hapvr.similarity.spatial import widen
 from hapvr.workers.threads import torch_thread_pool
 
 # Cells of the packed matrix worked on at a time: on a CPU psi's activations then stay near its caches (200 bytes a
@@ -37,7 +38,6 @@ _CPU_CELLS, _GPU_CELLS = 1 << 18, 1 << 25
 _CPU_FRAMES = 512  # frames of a pack on a CPU: some 10 MB, which the allocator hands on from one pack to the next
 _WINDOW = 4096  # targets taken from an iterator at a time, to be sorted and packed
 _FLOAT16_SAFE = 30_000.0  # psi's activations are kept in float16 where they cannot come near its end, 65,504
-_HALO = 8  # rows of context on either side of a strip: psi looks 7 frames far, rounded up to whole output rows
 
 
 @torch.no_grad()
@@ -58,14 +58,13 @@ def pairwise(
     Args:
         model: the similarity network.
         queries: videos [Tq, R, D] of any lengths, region vectors or `Descriptors`.
-        targets: videos [Tt, R, D], likewise.
+        targets: videos [Tt, R, D], the same.
         dtype: of the region products: torch.float32, torch.bfloat16 or torch.float16; by default bfloat16 on a GPU,
             float32 on a CPU.
         max_cells: frame-to-frame cells worked on at a time; the default suits the device.
         progress: called with the number of targets just finished.
 
-    Returns:
-        [len(queries), number of targets] float32 on the CPU.
+    Returns float32 [len(queries), number of targets] on the CPU.
 
     >>> from hapvr.similarity import SimilarityConfig
     >>> model = VideoSimilarity(SimilarityConfig(dims=2, weighting="none", comparator=False, min_frames=1))
@@ -80,12 +79,12 @@ def pairwise(
 def _pairwise(
     scorer: _Scorer, queries: list[Tensor], targets: Iterable[Tensor], progress: Callable[[int], None] | None
 ) -> Tensor:
-    query_packs = list(scorer.packs(queries, "queries", math.isqrt(scorer.cells)))
+    query_packs = [scorer.pack(queries, group) for group in scorer.groups(queries, "queries", math.isqrt(scorer.cells))]
     alone = scorer.describe_all(queries) if len(queries) == 1 and scorer.device.type == "cpu" else None
     widest = max((pack.mask.numel() for pack in query_packs), default=1)
-    most = max(1, scorer.cells // widest)
+    max_frames = max(1, scorer.cells // widest)
     if scorer.device.type == "cpu":
-        most = min(most, _CPU_FRAMES)
+        max_frames = min(max_frames, _CPU_FRAMES)
     blocks = []
     for window in _windows(targets):
         block = torch.empty(len(queries), len(window), device=scorer.device)
@@ -93,7 +92,7 @@ def _pairwise(
         def fill(group: list[int], window: list[Tensor] = window, block: Tensor = block) -> int:
             # Nothing in here waits for the GPU, so that packing one group hides behind scoring the last.
             with torch.no_grad(), torch.autocast(scorer.device.type, enabled=False):  # which a thread does not inherit
-                if alone is not None and scorer.is_plain(len(alone), [len(window[index]) for index in group]):
+                if alone is not None and scorer.can_score_alone(len(alone), [len(window[index]) for index in group]):
                     block[0, group] = scorer.score_alone(alone, [window[index] for index in group])
                     return len(group)
                 target = scorer.pack(window, group)
@@ -101,17 +100,17 @@ def _pairwise(
                     block[query.order[:, None], target.order] = scorer.score(query, target)
             return len(group)
 
-        groups = list(scorer.groups(window, "targets", most))
+        groups = list(scorer.groups(window, "targets", max_frames))
         fused = kernels.usable(block, scorer.dtype)
-        for count in _each(fill, groups, threads=1 if scorer.device.type != "cpu" or fused else None):
+        for count in _work_through(fill, groups, threads=1 if scorer.device.type != "cpu" or fused else None):
             if progress is not None:
                 progress(count)
         blocks.append(block.cpu())
-        scorer.refuse_not_finite(queries, window)
+        scorer.check_finite(queries, window)
     return torch.cat(blocks, 1) if blocks else torch.empty(len(queries), 0)
 
 
-def _each(fill: Callable[[list[int]], int], groups: list[list[int]], *, threads: int | None) -> Iterator[int]:
+def _work_through(fill: Callable[[list[int]], int], groups: list[list[int]], *, threads: int | None) -> Iterator[int]:
     """Work through groups, on a CPU side by side: so no core waits for another at every step, which costs much on a
     busy machine.
     """
@@ -163,12 +162,8 @@ class _Scorer:
 
     # --- packing ---------------------------------------------------------------------------------------------------
 
-    def packs(self, videos: Sequence[Tensor], name: str, most: int) -> Iterator[_Pack]:
-        """The packs of `groups`."""
-        return (self.pack(videos, group) for group in self.groups(videos, name, most))
-
-    def groups(self, videos: Sequence[Tensor], name: str, most: int) -> Iterator[list[int]]:
-        """Groups of at most `most` frames (one video at least), by ascending length, none over twice the shortest."""
+    def groups(self, videos: Sequence[Tensor], name: str, max_frames: int) -> Iterator[list[int]]:
+        """Groups of up to `max_frames` frames, or of one video, by ascending length, none over twice the shortest."""
         for index, video in enumerate(videos):
             if not isinstance(video, Tensor) or video.ndim != 3:
                 raise ShapeError(f"{name}[{index}] must be one video [T, R, D], got {shape_of(video)}.")
@@ -182,7 +177,7 @@ class _Scorer:
         frames = 0
         for index in order:
             size = self._slot(len(videos[index]))
-            if group and (frames + size > most or len(videos[index]) > 2 * len(videos[group[0]])):
+            if group and (frames + size > max_frames or len(videos[index]) > 2 * len(videos[group[0]])):
                 yield group
                 group, frames = [], 0
             group.append(index)
@@ -191,7 +186,7 @@ class _Scorer:
             yield group
 
     def _slot(self, length: int) -> int:
-        length = doubled_length(length, self.model.config.min_frames)
+        length = double_length(length, self.model.config.min_frames)
         return length if self.model.comparator is None else slot(length)
 
     def pack(self, videos: Sequence[Tensor], group: list[int]) -> _Pack:
@@ -200,7 +195,7 @@ class _Scorer:
         source, mask, starts, lengths = [], [], [], []
         first = row = 0
         for video in chosen:
-            length, size = doubled_length(len(video), self.model.config.min_frames), self._slot(len(video))
+            length, size = double_length(len(video), self.model.config.min_frames), self._slot(len(video))
             source.append(first + np.arange(size) % len(video))
             mask.append(np.arange(size) < length)
             starts.append(row // self.step)
@@ -219,12 +214,12 @@ class _Scorer:
             videos = [self.model.describe(video.to(self.device)) for video in videos]
         frames = torch.cat(videos).to(self.device)
         # A sum is finite if its terms are (or it overflows, and then the terms are looked at): one pass, no copy.
-        self.finite.append(torch.isfinite(frames.as_subclass(Tensor).sum(dtype=_wide(frames.dtype))))
+        self.finite.append(torch.isfinite(frames.as_subclass(Tensor).sum(dtype=widen(frames.dtype))))
         if described == {False}:
             frames = self.model.describe_unchecked(frames)
         return frames.as_subclass(Tensor).to(self.dtype)
 
-    def refuse_not_finite(self, queries: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+    def check_finite(self, queries: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         """Raise `DataError` if a video packed since the last call holds a NaN; only then look for it."""
         if self.finite and not bool(torch.stack(self.finite).all()):
             for name, videos in (("queries", queries), ("targets", targets)):
@@ -239,13 +234,13 @@ class _Scorer:
 
     def score(self, query: _Pack, target: _Pack) -> Tensor:
         """Scores [N, M] of the videos of two packs."""
-        with _exact(self.dtype):
+        with _disable_tf32(self.dtype):
             scores = self._one_way(query, target)
             if self.model.config.symmetry == "average":
                 scores = (scores + self._one_way(target, query).T) / 2
         return scores
 
-    def is_plain(self, frames: int, lengths: Sequence[int]) -> bool:
+    def can_score_alone(self, frames: int, lengths: Sequence[int]) -> bool:
         """Whether scores of one query can be read off its frame matrix: one way, nothing doubled, psi sees it whole."""
         config = self.model.config
         small = self.model.comparator is None or frames * max(lengths) <= self.cells
@@ -263,7 +258,7 @@ class _Scorer:
             longest = lengths[group[-1]]
             padded = [F.pad(parts[place], (0, longest - lengths[place])) for place in group]  # [Tq, longest] each
             real = torch.arange(longest) < torch.tensor([lengths[place] for place in group])[:, None]  # [n, longest]
-            values = model.bounded(model.comparator(torch.stack(padded), None, real))
+            values = model.bound(model.comparator(torch.stack(padded), None, real))
             scores[group] = model.aggregate_time(values, target_mask=pool_mask(pool_mask(real)))
         return scores
 
@@ -271,7 +266,7 @@ class _Scorer:
         config = self.model.config
         matrix = self.model.frame_matrix_unchecked(query.frames, target.frames)  # [H, W]
         if self.model.comparator is not None:
-            matrix = self.model.bounded(self._psi(self.model.comparator, matrix, query.mask, target.mask))
+            matrix = self.model.bound(self._psi(self.model.comparator, matrix, query.mask, target.mask))
         scores = _aggregate(matrix, query.spans, target.spans, config.temporal, config.temporal_keep_rate)
         if config.symmetry == "levels":
             back = _aggregate(matrix.T, target.spans, query.spans, config.temporal, config.temporal_keep_rate)
@@ -279,19 +274,13 @@ class _Scorer:
         return scores
 
     def _psi(self, comparator: Comparator, matrix: Tensor, row_mask: Tensor, column_mask: Tensor) -> Tensor:
-        """psi over a packed matrix: [H, W] -> [H / 4, W / 4], in strips of rows that overlap by psi's reach."""
+        """psi over a packed matrix: [H, W] -> [H / 4, W / 4]."""
         if kernels.usable(matrix, self.dtype):
-            return kernels.compare(comparator, matrix, row_mask, column_mask, dtype=self.psi_dtype)
-        height, width = matrix.shape
-        matrix = matrix.to(comparator.final.weight.dtype)
-        rows = max(self.cells // width // DOWNSAMPLING, 1) * DOWNSAMPLING
-        strips = []
-        for start in range(0, height, rows):
-            low, high = max(start - _HALO, 0), min(start + rows + _HALO, height)
-            strip = comparator(matrix[None, low:high], row_mask[None, low:high], column_mask[None])[0]
-            first = (start - low) // DOWNSAMPLING
-            strips.append(strip[first : first + min(rows, height - start) // DOWNSAMPLING])
-        return torch.cat(strips).float()
+            from hapvr.similarity.kernels.psi import compare
+
+            return compare(comparator, matrix, row_mask, column_mask, dtype=self.psi_dtype)
+        matrix = matrix.to(comparator.final.weight.dtype)[None]
+        return compare_in_bands(comparator, matrix, row_mask[None], column_mask[None], cells=self.cells)[0].float()
 
 
 def _similar_lengths(lengths: Sequence[int], max_frames: int) -> Iterator[list[int]]:
@@ -326,12 +315,12 @@ def _best(matrix: Tensor, spans: _Spans, keep_rate: float) -> Tensor:
     outside = offsets >= spans.lengths[:, None]  # [N, longest]
     columns = (spans.starts[:, None] + offsets).masked_fill(outside, 0)
     values = matrix[:, columns].masked_fill_(outside, -torch.inf)  # [H, N, longest]
-    most = keep_count(spans.longest, keep_rate)
-    if most == 1:
+    largest = keep_count(spans.longest, keep_rate)
+    if largest == 1:
         return values.amax(-1)
     counts = keep_count(spans.lengths, keep_rate)  # [N]
-    unused = torch.arange(most, device=matrix.device) >= counts[:, None]  # [N, most]
-    top = values.topk(most, dim=-1).values.masked_fill_(unused, 0.0)
+    unused = torch.arange(largest, device=matrix.device) >= counts[:, None]  # [N, largest]
+    top = values.topk(largest, dim=-1).values.masked_fill_(unused, 0.0)
     return top.sum(-1) / counts
 
 
@@ -353,11 +342,7 @@ def _windows(videos: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         yield window
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
-
-
-def _exact(dtype: torch.dtype) -> AbstractContextManager[None]:
+def _disable_tf32(dtype: torch.dtype) -> AbstractContextManager[None]:
     """float32 means float32: convolutions on a GPU would otherwise round to TF32."""
     if dtype != torch.float32 or not torch.cuda.is_available():
         return nullcontext()

@@ -2,8 +2,8 @@
 
 The region similarities of H query and W target frames are [H, R, W, R]: 81 times the frame matrix. They are made
 for a few query frames at a time and reduced at once; for the backward pass only the winners are remembered (one byte
-each), and the gradient is a product with the matrix that marks them. On a CPU that learns nothing the pieces are so
-small that a product never leaves the core's cache before its maxima are taken: then the product is all that it costs.
+each), and the gradient is a product with the matrix that marks them. On a CPU without gradients the pieces are so small
+that a product never leaves the core's cache before its maxima are taken.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ def frame_similarities(query: Tensor, target: Tensor, *, kind: Aggregation, keep
         kind: "topk"; "chamfer" (K = 1), "average" (K = R), or "max" over all pairs of regions.
         keep_rate: for "topk".
 
-    Returns:
-        [H, W], float32 (float64 for float64 inputs).
+    Returns [H, W], float32 (float64 for float64 inputs).
 
     >>> query = torch.tensor([[[1., 0.], [0., 1.]]])                # one frame of two regions
     >>> target = torch.tensor([[[1., 0.], [.6, .8]]])
@@ -50,7 +49,7 @@ def frame_similarities(query: Tensor, target: Tensor, *, kind: Aggregation, keep
         query, target = query.to(dtype), target.to(dtype)
     if kind == "average":  # the mean of all dot products is the dot product of the means
         with torch.autocast(device, enabled=False):
-            return query.mean(1, dtype=_wide(query.dtype)) @ target.mean(1, dtype=_wide(target.dtype)).T
+            return query.mean(1, dtype=widen(query.dtype)) @ target.mean(1, dtype=widen(target.dtype)).T
     k = keep_count(target.shape[1], keep_rate) if kind == "topk" else 1
     learning = torch.is_grad_enabled() and (query.requires_grad or target.requires_grad)
     result: Tensor = _FrameSimilarities.apply(query, target, k, kind == "max", learning)  # type: ignore[no-untyped-call]
@@ -62,11 +61,13 @@ class _FrameSimilarities(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, target: Tensor, k: int, best_region_only: bool, remember: bool) -> Tensor:
-        if k == 1 and not best_region_only and _fused(query, target):
-            matrix, chosen = kernels.chamfer(query, target, remember=remember)
+        if k == 1 and not best_region_only and _can_fuse(query, target):
+            from hapvr.similarity.kernels.chamfer import chamfer
+
+            matrix, chosen = chamfer(query, target, remember=remember)
             best = None
         elif k == 1 and not remember and not query.is_cuda:
-            return _cached(query, target, best_region_only)
+            return _compute_in_cache(query, target, best_region_only)
         else:
             matrix, chosen, best = _forward(query, target, k, best_region_only, remember)
         if remember:
@@ -81,10 +82,12 @@ class _FrameSimilarities(torch.autograd.Function):
         regions, dims = query.shape[1:]
         targets = target.reshape(-1, dims)  # [W R, D]
         query_gradient = torch.empty_like(query)
-        target_gradient = torch.zeros_like(targets, dtype=_wide(query.dtype))
+        target_gradient = torch.zeros_like(targets, dtype=widen(query.dtype))
         for rows in _blocks(query, target):
-            if ctx.k == 1 and best is None and _fused(query, target):
-                marks = kernels.marks(gradient[rows], chosen[0, rows], query.dtype)
+            if ctx.k == 1 and best is None and _can_fuse(query, target):
+                from hapvr.similarity.kernels.chamfer import marks as mark_winners
+
+                marks = mark_winners(gradient[rows], chosen[0, rows], query.dtype)
             else:
                 winners = None if best is None else best[rows]
                 marks = _marks(gradient[rows], chosen[:, rows], winners, target.shape[1], query.dtype)
@@ -100,7 +103,7 @@ def _forward(
     frames, regions, dims = query.shape
     width = target.shape[0]
     by_region = target.permute(1, 2, 0).contiguous()  # [R, D, W]
-    matrix = query.new_empty(frames, width, dtype=_wide(query.dtype))
+    matrix = query.new_empty(frames, width, dtype=widen(query.dtype))
     byte = torch.uint8 if max(regions, len(by_region)) <= 256 else torch.int32
     chosen = query.new_empty(k, frames, regions, width, dtype=byte) if remember else None
     best = query.new_empty(frames, width, dtype=byte) if remember and best_region_only else None
@@ -124,10 +127,10 @@ def _forward(
     return matrix, chosen, best
 
 
-def _cached(query: Tensor, target: Tensor, best_region_only: bool) -> Tensor:
+def _compute_in_cache(query: Tensor, target: Tensor, best_region_only: bool) -> Tensor:
     """The frame matrix [H, W] for K = 1, in pieces that fit a core's cache, targets first as they lie in memory."""
     (frames, regions, dims), (width, others, _) = query.shape, target.shape
-    matrix = query.new_empty(width, frames, dtype=_wide(query.dtype))  # [W, H]
+    matrix = query.new_empty(width, frames, dtype=widen(query.dtype))  # [W, H]
     tall = max(1, min(frames, _CACHED_ROWS // regions))
     wide = max(1, _CACHED_BYTES // (tall * regions * others * query.element_size()))
     for top in range(0, frames, tall):
@@ -167,7 +170,7 @@ def _marks(gradient: Tensor, chosen: Tensor, best: Tensor | None, regions: int, 
     return marks.view(height * query_regions, width * regions)
 
 
-def _fused(query: Tensor, target: Tensor) -> bool:
+def _can_fuse(query: Tensor, target: Tensor) -> bool:
     return query.shape[1] == target.shape[1] <= 256 and query.shape[2] % 16 == 0 and kernels.usable(query)
 
 
@@ -178,5 +181,6 @@ def _blocks(query: Tensor, target: Tensor) -> list[slice]:
     return [slice(start, start + step) for start in range(0, frames, step)]
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
+def widen(dtype: torch.dtype) -> torch.dtype:
+    """The type to add up in: float32, or float64 for float64."""
     return torch.promote_types(dtype, torch.float32)

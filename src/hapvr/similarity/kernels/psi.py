@@ -1,31 +1,295 @@
-"""psi on one packed frame matrix: launching the kernels of `psi_kernels.py`, forward and backward."""
+"""psi on one packed frame matrix in three fused kernels, with its gradient.
+
+Forward: `_first` (one channel to 32, pooled), `_middle` (32 to 64, pooled), `_last` (64 to 128, then 1x1 to one). A
+convolution's full-size output stays on the chip: only pooled activations are written. Backward: the same outputs
+are computed again to see which cell of each 2x2 window won; the two large convolutions pass their gradient on through
+the library's routines. Pixels of a tile are numbered row by row; `cell` numbers the 4x4 patch under a pooled pixel,
+`position` the four convolution outputs it is the maximum of, `tap` the 3x3 weights.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hapvr.similarity.comparator import coarse, pool_mask
-from hapvr.similarity.kernels import psi_kernels as kernels
-
-if TYPE_CHECKING:
-    from hapvr.similarity.comparator import Comparator
+from hapvr.similarity.comparator import Comparator, coarse, pool_mask
 
 # Tiles (rows, columns) and warps of each kernel: the fastest of those measured on an H200.
 _FIRST = {"BLOCK_Y": 1, "BLOCK_X": 64, "num_warps": 4}
 _MIDDLE = {"BLOCK_Y": 4, "BLOCK_X": 16, "num_warps": 4}
 _LAST = {"BLOCK_Y": 8, "BLOCK_X": 16, "num_warps": 4}
-_PROGRAMS = 2048  # of `first_backward`, each with sums of its own
+_PROGRAMS = 2048  # of `_first_backward`, each with its own sums
+
+# --- shared by the kernels -------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _pixels(tile, tiles_x, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr):
+    """Row and column of each pixel of a tile."""
+    pixel = tl.arange(0, BLOCK_Y * BLOCK_X)
+    return tile // tiles_x * BLOCK_Y + pixel // BLOCK_X, tile % tiles_x * BLOCK_X + pixel % BLOCK_X
+
+
+@triton.jit
+def _kept(row_mask, column_mask, y, x, height, width):
+    """1.0 for the real pixels, 0.0 for gaps and for pixels past the end."""
+    rows = tl.load(row_mask + y, mask=y < height, other=0)
+    columns = tl.load(column_mask + x, mask=x < width, other=0)
+    return (rows & columns).to(tl.float32)
+
+
+@triton.jit
+def _patches(matrix, y, x, height, width):
+    """The 4x4 cells under each pooled pixel: [P, 16]; `height` and `width` are those of the pooled plane."""
+    cell = tl.arange(0, 16)
+    row = 2 * y[:, None] + cell[None, :] // 4 - 1
+    column = 2 * x[:, None] + cell[None, :] % 4 - 1
+    inside = (row >= 0) & (row < 2 * height) & (column >= 0) & (column < 2 * width)
+    return tl.load(matrix + row.to(tl.int64) * (2 * width) + column, mask=inside, other=0.0)
+
+
+@triton.jit
+def _cells(planes, row, column, height, width, C: tl.constexpr):
+    """The channels of one cell for each pixel: [P, C], zero outside the plane."""
+    channel = tl.arange(0, C)
+    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    at = (row.to(tl.int64) * width + column)[:, None] * C + channel[None, :]
+    return tl.load(planes + at, mask=inside[:, None], other=0.0)
+
+
+@triton.jit
+def _taps(weight, tap, C: tl.constexpr, F: tl.constexpr):
+    """The weights [C, F] of one tap, from [9, C, F]."""
+    return tl.load(weight + tap * C * F + tl.arange(0, C)[:, None] * F + tl.arange(0, F)[None, :])
+
+
+@triton.jit
+def _four_sums(planes, weight, y, x, height, width, P: tl.constexpr, C: tl.constexpr, F: tl.constexpr):
+    """The convolution at the four positions under each pooled pixel, [P, F] each; `height`, `width` are pooled.
+
+    Each of the 16 cells under a pixel is loaded once and serves every position it belongs to.
+    """
+    sum0 = tl.zeros((P, F), tl.float32)
+    sum1 = tl.zeros((P, F), tl.float32)
+    sum2 = tl.zeros((P, F), tl.float32)
+    sum3 = tl.zeros((P, F), tl.float32)
+    for cell in tl.static_range(16):
+        values = _cells(planes, 2 * y + cell // 4 - 1, 2 * x + cell % 4 - 1, 2 * height, 2 * width, C)
+        for position in tl.static_range(4):
+            tap_y = cell // 4 - position // 2
+            tap_x = cell % 4 - position % 2
+            if tap_y >= 0 and tap_y < 3 and tap_x >= 0 and tap_x < 3:
+                taps = _taps(weight, tap_y * 3 + tap_x, C, F)
+                if position == 0:
+                    sum0 = tl.dot(values, taps, sum0)
+                elif position == 1:
+                    sum1 = tl.dot(values, taps, sum1)
+                elif position == 2:
+                    sum2 = tl.dot(values, taps, sum2)
+                else:
+                    sum3 = tl.dot(values, taps, sum3)
+    return sum0, sum1, sum2, sum3
+
+
+@triton.jit
+def _convolution(planes, weight, y, x, height, width, P: tl.constexpr, C: tl.constexpr, F: tl.constexpr):
+    """The 3x3 convolution at each pixel: [P, F]."""
+    total = tl.zeros((P, F), tl.float32)
+    for tap in tl.static_range(9):
+        values = _cells(planes, y + tap // 3 - 1, x + tap % 3 - 1, height, width, C)
+        total = tl.dot(values, _taps(weight, tap, C, F), total)
+    return total
+
+
+@triton.jit
+def _store(planes, y, x, height, width, values, C: tl.constexpr):
+    """Write [P, C] into a plane [height, width, C]."""
+    at = (y.to(tl.int64) * width + x)[:, None] * C + tl.arange(0, C)[None, :]
+    tl.store(planes + at, values.to(planes.dtype.element_ty), mask=((y < height) & (x < width))[:, None])
+
+
+@triton.jit
+def _won(position: tl.constexpr, sum0, sum1, sum2, sum3, best):  # noqa: ARG001
+    """Whether a position holds the best of the four outputs; of equal ones the first wins, as in torch's pooling."""
+    if position == 0:
+        won = sum0 == best
+    elif position == 1:
+        won = (sum1 == best) & (sum0 < best)
+    elif position == 2:
+        won = (sum2 == best) & (sum0 < best) & (sum1 < best)
+    else:
+        won = (sum0 < best) & (sum1 < best) & (sum2 < best)
+    return won
+
+
+# --- forward --------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _first(
+    matrix, weight, bias, row_mask, column_mask, out, height, width, tiles_x,
+    F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+):  # fmt: skip
+    """Convolution of one channel, 2x2 max-pooling, ReLU, mask: [2h, 2w] -> [h, w, F]; weight [4 positions, 16, F]."""
+    y, x = _pixels(tl.program_id(0), tiles_x, BLOCK_Y, BLOCK_X)
+    cells = _patches(matrix, y, x, height, width)
+    best = tl.dot(cells, _taps(weight, 0, 16, F))
+    for position in tl.static_range(1, 4):
+        best = tl.maximum(best, tl.dot(cells, _taps(weight, position, 16, F)))
+    best = tl.maximum(best + tl.load(bias + tl.arange(0, F))[None, :], 0.0)
+    kept = _kept(row_mask, column_mask, y, x, height, width)
+    _store(out, y, x, height, width, best * kept[:, None], F)
+
+
+@triton.jit
+def _middle(
+    planes, weight, bias, row_mask, column_mask, out, height, width, tiles_x,
+    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+):  # fmt: skip
+    """Convolution, 2x2 max-pooling, ReLU, mask: [2h, 2w, C] -> [h, w, F]."""
+    y, x = _pixels(tl.program_id(0), tiles_x, BLOCK_Y, BLOCK_X)
+    sum0, sum1, sum2, sum3 = _four_sums(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F)
+    best = tl.maximum(tl.maximum(sum0, sum1), tl.maximum(sum2, sum3))
+    best = tl.maximum(best + tl.load(bias + tl.arange(0, F))[None, :], 0.0)
+    kept = _kept(row_mask, column_mask, y, x, height, width)
+    _store(out, y, x, height, width, best * kept[:, None], F)
+
+
+@triton.jit
+def _last(
+    planes, weight, bias, final_weight, final_bias, row_mask, column_mask, out, height, width, tiles_x,
+    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+):  # fmt: skip
+    """Convolution, ReLU, 1x1 convolution into one channel, mask: [h, w, C] -> [h, w]."""
+    y, x = _pixels(tl.program_id(0), tiles_x, BLOCK_Y, BLOCK_X)
+    filters = tl.arange(0, F)
+    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F)
+    total = tl.maximum(total + tl.load(bias + filters)[None, :], 0.0)
+    value = tl.sum(total * tl.load(final_weight + filters)[None, :], 1) + tl.load(final_bias)
+    value *= _kept(row_mask, column_mask, y, x, height, width)
+    tl.store(out + y.to(tl.int64) * width + x, value, mask=(y < height) & (x < width))
+
+
+# --- backward -------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _last_backward(
+    gradient, planes, weight, bias, final_weight, row_mask, column_mask, out, sums, height, width, tiles_x,
+    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+):  # fmt: skip
+    """Gradient [h, w] -> that of the convolution's output [h, w, F]; sums [tiles, 2, F]: of final weights and bias."""
+    tile = tl.program_id(0)
+    y, x = _pixels(tile, tiles_x, BLOCK_Y, BLOCK_X)
+    filters = tl.arange(0, F)
+    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F)
+    total = tl.maximum(total + tl.load(bias + filters)[None, :], 0.0)
+    inside = (y < height) & (x < width)
+    received = tl.load(gradient + y.to(tl.int64) * width + x, mask=inside, other=0.0)
+    received *= _kept(row_mask, column_mask, y, x, height, width)
+    passed = tl.where(total > 0, received[:, None] * tl.load(final_weight + filters)[None, :], 0.0)
+    _store(out, y, x, height, width, passed, F)
+    tl.store(sums + tile * 2 * F + filters, tl.sum(total * received[:, None], 0))
+    tl.store(sums + (tile * 2 + 1) * F + filters, tl.sum(passed, 0))
+
+
+@triton.jit
+def _middle_backward(
+    gradient, planes, weight, bias, row_mask, column_mask, out, sums, height, width, tiles_x,
+    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+):  # fmt: skip
+    """Gradient [h, w, F] of the pooled -> that of the convolution's output [2h, 2w, F]; sums [tiles, F]: the bias."""
+    tile = tl.program_id(0)
+    y, x = _pixels(tile, tiles_x, BLOCK_Y, BLOCK_X)
+    filters = tl.arange(0, F)
+    sum0, sum1, sum2, sum3 = _four_sums(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F)
+    best = tl.maximum(tl.maximum(sum0, sum1), tl.maximum(sum2, sum3))
+    passed = _cells(gradient, y, x, height, width, F).to(tl.float32)
+    passed *= _kept(row_mask, column_mask, y, x, height, width)[:, None]
+    passed = tl.where(best + tl.load(bias + filters)[None, :] > 0, passed, 0.0)
+    tl.store(sums + tile * F + filters, tl.sum(passed, 0))
+    for position in tl.static_range(4):
+        won = _won(position, sum0, sum1, sum2, sum3, best)
+        row, column = 2 * y + position // 2, 2 * x + position % 2
+        _store(out, row, column, 2 * height, 2 * width, tl.where(won, passed, 0.0), F)
+
+
+@triton.jit
+def _first_backward(
+    gradient, matrix, weight, bias, row_mask, column_mask, out, sums, height, width, tiles_x, tiles,
+    F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+):  # fmt: skip
+    """Gradient [h, w, F] -> that of each patch [h, w, 16]; sums [programs, 65, F]: of the weights [4, 16], the bias."""
+    filters = tl.arange(0, F)
+    sum0 = tl.zeros((16, F), tl.float32)
+    sum1 = tl.zeros((16, F), tl.float32)
+    sum2 = tl.zeros((16, F), tl.float32)
+    sum3 = tl.zeros((16, F), tl.float32)
+    bias_sum = tl.zeros((F,), tl.float32)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        y, x = _pixels(tile, tiles_x, BLOCK_Y, BLOCK_X)
+        cells = _patches(matrix, y, x, height, width)
+        value0 = tl.dot(cells, _taps(weight, 0, 16, F))
+        value1 = tl.dot(cells, _taps(weight, 1, 16, F))
+        value2 = tl.dot(cells, _taps(weight, 2, 16, F))
+        value3 = tl.dot(cells, _taps(weight, 3, 16, F))
+        best = tl.maximum(tl.maximum(value0, value1), tl.maximum(value2, value3))
+        passed = _cells(gradient, y, x, height, width, F).to(tl.float32)
+        passed *= _kept(row_mask, column_mask, y, x, height, width)[:, None]
+        passed = tl.where(best + tl.load(bias + filters)[None, :] > 0, passed, 0.0)
+        bias_sum += tl.sum(passed, 0)
+        patch = tl.zeros((BLOCK_Y * BLOCK_X, 16), tl.float32)
+        for position in tl.static_range(4):
+            share = tl.where(_won(position, value0, value1, value2, value3, best), passed, 0.0)
+            if position == 0:
+                sum0 = tl.dot(cells.T, share, sum0)
+            elif position == 1:
+                sum1 = tl.dot(cells.T, share, sum1)
+            elif position == 2:
+                sum2 = tl.dot(cells.T, share, sum2)
+            else:
+                sum3 = tl.dot(cells.T, share, sum3)
+            patch = tl.dot(share, _taps(weight, position, 16, F).T, patch)
+        _store(out, y, x, height, width, patch, 16)
+    at = sums + tl.program_id(0) * 65 * F + tl.arange(0, 16)[:, None] * F + filters[None, :]
+    tl.store(at, sum0)
+    tl.store(at + 16 * F, sum1)
+    tl.store(at + 32 * F, sum2)
+    tl.store(at + 48 * F, sum3)
+    tl.store(sums + (tl.program_id(0) * 65 + 64) * F + filters, bias_sum)
+
+
+@triton.jit
+def _fold(patches, out, height, width, BLOCK: tl.constexpr):
+    """Each cell's gradient from the up to four patches it lies in: [h, w, 16] -> [2h, 2w]."""
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.program_id(0) + tl.zeros_like(column)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for corner in tl.static_range(4):
+        y = (row + 1) // 2 - corner // 2
+        x = (column + 1) // 2 - corner % 2
+        cell = (row + 1 - 2 * y) * 4 + column + 1 - 2 * x
+        inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+        total += tl.load(patches + (y.to(tl.int64) * width + x) * 16 + cell, mask=inside, other=0.0)
+    tl.store(out + row.to(tl.int64) * (2 * width) + column, total, mask=column < 2 * width)
+
+
+# --- launching --------------------------------------------------------------------------------------------------------
 
 
 def compare(
-    comparator: Comparator, matrix: Tensor, row_mask: Tensor, column_mask: Tensor, dtype: torch.dtype
+    comparator: Comparator, matrix: Tensor, row_mask: Tensor, column_mask: Tensor, *, dtype: torch.dtype
 ) -> Tensor:
-    """See `kernels.compare`."""
+    """psi on one packed matrix: [H, W] -> [H / 4, W / 4] float32, activations in `dtype`; differentiable once.
+
+    H and W are multiples of 4, every run of real rows [H] and columns [W] begins at one and is followed by a gap,
+    and the matrix is already zero outside them.
+    """
     parameters = [
         cast(Tensor, value)
         for conv in (comparator.conv1, comparator.conv2, comparator.conv3, comparator.final)
@@ -49,22 +313,20 @@ class _Psi(torch.autograd.Function):
         masks = [mask.to(torch.uint8) for mask in half_masks]
         quarter_masks = [pool_mask(mask).to(torch.uint8) for mask in half_masks]
         height, width = matrix.shape
-        prepared = [_expanded(w1), b1.float(), _by_tap(w2, dtype), b2.float(), _by_tap(w3, dtype), b3.float()]
+        prepared = [_expand(w1), b1.float(), _by_tap(w2, dtype), b2.float(), _by_tap(w3, dtype), b3.float()]
         prepared += [w4.float().flatten(), b4.float()]
 
         h, w = height // 2, width // 2
         first = matrix.new_empty(h, w, len(w1), dtype=dtype)
-        kernels.first[_grid(h, w, _FIRST)](
-            matrix, *prepared[:2], *masks, first, h, w, _across(w, _FIRST), F=len(w1), **_FIRST
-        )
+        _first[_grid(h, w, _FIRST)](matrix, *prepared[:2], *masks, first, h, w, _across(w, _FIRST), F=len(w1), **_FIRST)
         h, w = height // 4, width // 4
         middle = matrix.new_empty(h, w, len(w2), dtype=dtype)
-        kernels.middle[_grid(h, w, _MIDDLE)](
+        _middle[_grid(h, w, _MIDDLE)](
             first, *prepared[2:4], *quarter_masks, middle, h, w, _across(w, _MIDDLE),
             C=len(w1), F=len(w2), **_MIDDLE,
         )  # fmt: skip
         out = matrix.new_empty(h, w, dtype=torch.float32)
-        kernels.last[_grid(h, w, _LAST)](
+        _last[_grid(h, w, _LAST)](
             middle, *prepared[4:], *quarter_masks, out, h, w, _across(w, _LAST), C=len(w2), F=len(w3), **_LAST
         )
         ctx.save_for_backward(matrix, first, middle, *masks, *quarter_masks, *prepared, *parameters)
@@ -84,7 +346,7 @@ class _Psi(torch.autograd.Function):
         grid = _grid(h, w, _LAST)
         outputs = middle.new_empty(h, w, len(w3))
         sums = gradient.new_empty(grid[0], 2, len(w3))
-        kernels.last_backward[grid](
+        _last_backward[grid](
             gradient, middle, f3, c3, f4, *quarter_masks, outputs, sums, h, w, _across(w, _LAST),
             C=len(w2), F=len(w3), **_LAST,
         )  # fmt: skip
@@ -95,7 +357,7 @@ class _Psi(torch.autograd.Function):
         grid = _grid(h, w, _MIDDLE)
         outputs = first.new_empty(2 * h, 2 * w, len(w2))
         sums = gradient.new_empty(grid[0], len(w2))
-        kernels.middle_backward[grid](
+        _middle_backward[grid](
             middle_gradient, first, f2, c2, *quarter_masks, outputs, sums, h, w, _across(w, _MIDDLE),
             C=len(w1), F=len(w2), **_MIDDLE,
         )  # fmt: skip
@@ -107,15 +369,15 @@ class _Psi(torch.autograd.Function):
         programs = min(tiles, _PROGRAMS)
         patches = gradient.new_empty(h, w, 16)
         sums = gradient.new_empty(programs, 65, len(w1))
-        kernels.first_backward[(programs,)](
+        _first_backward[(programs,)](
             first_gradient, matrix, f1, c1, *masks, patches, sums, h, w, _across(w, _FIRST), tiles,
             F=len(w1), **_FIRST,
         )  # fmt: skip
         total = sums.sum(0)  # [65, F]
         matrix_gradient = torch.empty_like(matrix)
-        kernels.fold[(2 * h, triton.cdiv(2 * w, 1024))](patches, matrix_gradient, h, w, BLOCK=1024)
+        _fold[(2 * h, triton.cdiv(2 * w, 1024))](patches, matrix_gradient, h, w, BLOCK=1024)
         gradients = [
-            _collapsed(total[:64]), total[64], w2_gradient, b2_gradient, w3_gradient, b3_gradient,
+            _collapse(total[:64]), total[64], w2_gradient, b2_gradient, w3_gradient, b3_gradient,
             w4_gradient.view_as(w4), b4_gradient.view_as(b4),
         ]  # fmt: skip
         parameters = (w1, b1, w2, b2, w3, b3, w4, b4)
@@ -141,7 +403,7 @@ def _by_tap(weight: Tensor, dtype: torch.dtype) -> Tensor:
     return weight.detach().permute(2, 3, 1, 0).flatten(0, 1).to(dtype).contiguous()
 
 
-def _expanded(weight: Tensor) -> Tensor:
+def _expand(weight: Tensor) -> Tensor:
     """The weights [F, 1, 3, 3] as they lie in the 4x4 patch at each of the four positions: [4, 16, F]."""
     patch = weight.new_zeros(4, 4, 4, len(weight), dtype=torch.float32)
     for position in range(4):
@@ -150,8 +412,8 @@ def _expanded(weight: Tensor) -> Tensor:
     return patch.flatten(1, 2)
 
 
-def _collapsed(gradient: Tensor) -> Tensor:
-    """The inverse of `_expanded` for gradients: [64, F] -> [F, 1, 3, 3]."""
+def _collapse(gradient: Tensor) -> Tensor:
+    """The inverse of `_expand` for gradients: [64, F] -> [F, 1, 3, 3]."""
     patch = gradient.view(4, 4, 4, -1)
     total = sum(patch[p, p // 2 : p // 2 + 3, p % 2 : p % 2 + 3] for p in range(4))
     return cast(Tensor, total).permute(2, 0, 1)[:, None]

@@ -56,7 +56,12 @@ def _chamfer(
 
 
 def chamfer(query: Tensor, target: Tensor, *, remember: bool) -> tuple[Tensor, Tensor | None]:
-    """See `kernels.chamfer`."""
+    """Frame matrix by Chamfer over regions: [H, R, D] x [W, R, D] -> [H, W] float32, and the winners [1, H, R, W].
+
+    The winner of a query region and a target frame is the target region most like it (uint8), for the gradient.
+    D must be a multiple of 16.
+    """
+    query, target = query.contiguous(), target.contiguous()
     height, regions, dims = query.shape
     width = target.shape[0]
     matrix = query.new_empty(height, width, dtype=torch.float32)
@@ -86,7 +91,8 @@ def _marks(gradient, winners, out, width, R: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def marks(gradient: Tensor, winners: Tensor, dtype: torch.dtype) -> Tensor:
-    """See `kernels.marks`."""
+    """What each dot product received of the gradient [h, W] of `chamfer`: [h R, W R], winners [h, R, W]."""
+    gradient, winners = gradient.contiguous(), winners.contiguous()
     height, regions, width = winners.shape
     out = gradient.new_empty(height * regions, width * regions, dtype=dtype)
     block = 2048
