@@ -42,19 +42,19 @@ def describe_blocks(
             error (which then takes the place of a result) costs no other block.
         executor: of `threads` threads.
         threads: batches at work; one more waits.
-        batch: pictures that make a batch, where so many are there.
+        batch: pictures that make a batch, where there are as many.
         count: of pictures in a block.
         linger_s: how long a thread stays idle in the hope of a full batch.
     """
     backlog: deque[Block | TaskResult] = deque()
     waiting: deque[_Batch[Result]] = deque()
-    heard, told = Pipe(duplex=False)
+    woken, wakes = Pipe(duplex=False)
     lock = Lock()
     since = time.monotonic()
 
-    def tell(_: object) -> None:
+    def wake(_: object) -> None:
         with lock:
-            told.send_bytes(b".")
+            wakes.send_bytes(b".")
 
     def attempt(blocks: list[Block]) -> list[Result | HapvrError]:
         try:
@@ -64,17 +64,17 @@ def describe_blocks(
                 return [error]
             return [result for block in blocks for result in attempt([block])]
 
-    def begin(most: int) -> None:
-        """Take up to so many pictures from the backlog, and the ends between them."""
+    def begin() -> None:
+        """Take a batch of pictures from the backlog, and the ends between them."""
         blocks: list[Block] = []
         ends: list[TaskResult] = []
-        while backlog and (isinstance(backlog[0], TaskResult) or sum(map(count, blocks)) < most):
+        while backlog and (isinstance(backlog[0], TaskResult) or sum(map(count, blocks)) < batch):
             item = backlog.popleft()
             blocks.append(item) if isinstance(item, Block) else ends.append(item)
         if blocks:
             future = executor.submit(attempt, blocks)
             waiting.append(_Batch(blocks, future, ends))
-            future.add_done_callback(tell)
+            future.add_done_callback(wake)
         else:
             waiting[-1].ends += ends
 
@@ -93,20 +93,20 @@ def describe_blocks(
             ready = sum(count(item) for item in backlog if isinstance(item, Block))
             lingered = time.monotonic() - since >= linger_s
             if (ready >= batch and running <= threads) or (ready and running < threads and (lingered or not pool.busy)):
-                begin(batch)
+                begin()
             elif not ready and backlog:
-                begin(batch)  # ends only: they go with the last batch
+                begin()  # ends only: they go with the last batch
             elif not (pool.busy or backlog or waiting):
                 return
             else:
                 patience = linger_s if ready and running < threads else None
-                events = pool.wait(patience, also=[heard])
-                while heard.poll():
-                    heard.recv_bytes()
+                events = pool.wait(patience, also=[woken])
+                while woken.poll():
+                    woken.recv_bytes()
                 if events:
                     since = time.monotonic()
                 backlog += events
     finally:
         executor.shutdown(cancel_futures=True)
-        heard.close()
-        told.close()
+        woken.close()
+        wakes.close()

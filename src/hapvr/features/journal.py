@@ -76,24 +76,21 @@ class JournaledFile:
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill `buffer` from the present position: the file as the writer has left it, committed or not."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def read(self, count: int = -1) -> bytes:
-        """The next `count` bytes, fewer at the end of the file."""
-        start = self._position
-        end = self._size if count < 0 else min(start + count, self._size)
+        start, end = self._position, min(self._position + len(buffer), self._size)
         if end <= start:
-            return b""
-        data = bytearray(_read_at(self._file, start, end - start))
+            return 0
+        buffer[: end - start] = _read_at(self._file, start, end - start)
         for number in _pages_between(start, end):
             if number in self._pages:
-                first, last = max(start, number * _PAGE), min(end, (number + 1) * _PAGE)
-                page = self._pages[number]
-                data[first - start : last - start] = page[first - number * _PAGE : last - number * _PAGE]
+                inside, at = _overlap(number, start, end)
+                buffer[at] = self._pages[number][inside]
         self._position = end
-        return bytes(data)
+        return end - start
+
+    def read(self, count: int) -> bytes:
+        """The next bytes. h5py reads by `readinto`, but takes nothing for a file that lacks this."""
+        buffer = bytearray(count)
+        return bytes(buffer[: self.readinto(memoryview(buffer))])
 
     def write(self, data: bytes | memoryview) -> int:
         """Write at the present position: into memory below the committed end, into the file beyond it.
@@ -114,11 +111,10 @@ class JournaledFile:
         end = start + len(data)
         border = -(-self._committed // _PAGE) * _PAGE
         for number in _pages_between(start, min(end, border)):
-            page = self._pages.get(number)
-            if page is None:
-                page = self._pages[number] = bytearray(_read_at(self._file, number * _PAGE, _PAGE))
-            first, last = max(start, number * _PAGE), min(end, (number + 1) * _PAGE)
-            page[first - number * _PAGE : last - number * _PAGE] = data[first - start : last - start]
+            if number not in self._pages:
+                self._pages[number] = bytearray(_read_at(self._file, number * _PAGE, _PAGE))
+            inside, at = _overlap(number, start, end)
+            self._pages[number][inside] = data[at]
         if end > border:
             _write_at(self._file, max(start, border), data[max(start, border) - start :])
         self._size = max(self._size, end)
@@ -140,10 +136,9 @@ class JournaledFile:
         if self.sync:
             os.fsync(self._file.fileno())  # the new bytes, and the pages of the commit before
         pages = sorted(self._pages.items())
-        parts = [_HEADER.pack(_MAGIC, self._size, len(pages))]
-        for number, page in pages:
-            parts.append(_RECORD.pack(number, _read_at(self._file, number * _PAGE, _PAGE), bytes(page)))
-        record = b"".join(parts)
+        record = _HEADER.pack(_MAGIC, self._size, len(pages)) + b"".join(
+            _RECORD.pack(number, _read_at(self._file, number * _PAGE, _PAGE), bytes(page)) for number, page in pages
+        )
         self._journal.truncate(0)
         _write_at(self._journal, 0, memoryview(record + hashlib.sha256(record).digest()))
         if self.sync:
@@ -221,8 +216,9 @@ def _unfinished(file: BinaryIO, path: Path) -> tuple[int | None, dict[int, bytes
         number, old, new = _RECORD.unpack_from(journal, at)
         page = _read_at(file, number * _PAGE, _PAGE)
         end = max(end, (number + 1) * _PAGE)
-        if not _is_mixture(page, old, new):
-            end = 0
+        sectors = (slice(at, at + _SECTOR) for at in range(0, _PAGE, _SECTOR))
+        if any(page[sector] not in (old[sector], new[sector]) for sector in sectors):
+            end = 0  # neither as before the commit nor as after it, nor a mixture of both
             break
         if page != new:
             pages[number] = new
@@ -234,26 +230,24 @@ def _unfinished(file: BinaryIO, path: Path) -> tuple[int | None, dict[int, bytes
     return size, pages
 
 
-def _is_mixture(page: bytes, old: bytes, new: bytes) -> bool:
-    """Whether every sector of a page is as before the commit or as after it."""
-    return all(
-        page[at : at + _SECTOR] in (old[at : at + _SECTOR], new[at : at + _SECTOR]) for at in range(0, _PAGE, _SECTOR)
-    )
-
-
 def _pages_between(start: int, end: int) -> range:
     return range(start // _PAGE, -(-end // _PAGE)) if end > start else range(0)
+
+
+def _overlap(number: int, start: int, end: int) -> tuple[slice, slice]:
+    """Where the bytes from `start` to `end` lie in a page that has some of them, and where these lie among them."""
+    page = number * _PAGE
+    first, last = max(start, page), min(end, page + _PAGE)
+    return slice(first - page, last - page), slice(first - start, last - start)
 
 
 def _read_at(file: BinaryIO, offset: int, count: int) -> bytes:
     """Bytes of the file, zeros beyond its end."""
     file.seek(offset)
-    parts = []
-    left = count
-    while left and (part := file.read(left)):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts) + bytes(left)
+    data = b""
+    while len(data) < count and (part := file.read(count - len(data))):
+        data += part
+    return data.ljust(count, b"\0")
 
 
 def _write_at(file: BinaryIO, offset: int, data: memoryview) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -129,7 +129,7 @@ def extract_files(
     of a long one wait in a temporary file: memory does not grow with its length.
 
     Args:
-        extractor: the backbone and its settings.
+        extractor: describes the pictures.
         files: id -> path.
         store: called once for each video that was done, such as `FeatureWriter.add`.
         done: ids to leave out, such as `FeatureWriter.done_ids()`.
@@ -159,13 +159,10 @@ def extract_packed(
     a `FeatureWriter` that keeps up with a GPU, `compression=None`.
 
     Args:
-        extractor: the backbone and its settings.
+        extractor, store, done, progress: see `extract_files`.
         packed: the frames.
-        store: called once for each video that was done.
-        done: ids to leave out.
         workers: processes that unpack; by default one per core, less one that feeds a GPU.
         dtype: of the features.
-        progress: called with how many videos are finished, and how many there are.
     """
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) - (extractor.device.type == "cuda"))
@@ -207,7 +204,7 @@ def extract_stream(
     """Videos as they are done, in bounded memory: `extract_files` is a loop over this.
 
     Args:
-        extractor: the backbone and its settings.
+        extractor: describes the pictures.
         tasks: ids and what `work` takes, such as `VideoTask`; taken as they are needed.
         workers: decoding processes.
         work: what they do; it fills blocks as `read_video` does.
@@ -227,53 +224,48 @@ def extract_stream(
         WorkerPool(work, tasks, workers=workers, block_bytes=size, blocks=blocks, pin=gpu) as pool,
         ThreadPoolExecutor(threads) if gpu else torch_thread_pool(threads) as executor,
     ):
-        describe, linger_s = _Describer(extractor, dtype), _GPU_LINGER_S if gpu else 0.0
+        describe = partial(_describe, extractor, dtype, threading.local())
         stream = describe_blocks(
-            pool, describe, executor, threads=threads, batch=extractor.batch, count=_count, linger_s=linger_s
+            pool,
+            describe,
+            executor,
+            threads=threads,
+            batch=extractor.batch,
+            count=_count,
+            linger_s=_GPU_LINGER_S if gpu else 0.0,
         )
         try:
             for id, note, error in _ends(stream, take, stop):
-                spool = begun.pop(id, None)
-                features = None
-                if spool is not None:
+                with closing(begun.pop(id, _FeatureSpool())) as spool:
                     features = spool.join() if error is None else None
-                    spool.close()
                 yield ExtractedVideo(id, features, note, error)
         finally:
             for spool in begun.values():
                 spool.close()
 
 
-class _Describer:
+def _describe(
+    extractor: RegionExtractor, dtype: torch.dtype, streams: threading.local, blocks: list[Block]
+) -> list[Tensor]:
     """Regions of blocks of pictures, one tensor a block, on the host; on a GPU each thread has its own CUDA stream."""
-
-    def __init__(self, extractor: RegionExtractor, dtype: torch.dtype) -> None:
-        self._extractor, self._dtype = extractor, dtype
-        self._local = threading.local()
-
-    def __call__(self, blocks: list[Block]) -> list[Tensor]:
-        extractor, counts = self._extractor, [_count(block) for block in blocks]
-        total = sum(counts)
-        # What is compiled is compiled for one size of batch.
-        length = max(total, extractor.batch) if extractor.compiled else total
-        with self._stream():
-            batch = torch.empty((length, *blocks[0].note.shape[1:]), dtype=torch.uint8, device=extractor.device)
-            batch[total:] = 0
-            for target, block in zip(torch.split(batch[:total], counts), blocks, strict=True):
-                pictures = block.data[: target.numel()].reshape(target.shape)
-                target.copy_(torch.from_numpy(pictures), non_blocking=True)
-            regions = _copy_to_host(extractor.regions(batch)[:total].to(self._dtype))
-        return list(torch.split(regions, counts))
-
-    def _stream(self) -> Any:
-        """The context of this thread's stream."""
-        if self._extractor.device.type != "cuda":
-            return nullcontext()
-        if not hasattr(self._local, "stream"):
-            stream: Any = torch.cuda.Stream(self._extractor.device)  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream(self._extractor.device))  # the weights may be on their way
-            self._local.stream = stream
-        return torch.cuda.stream(self._local.stream)
+    counts = [_count(block) for block in blocks]
+    total = sum(counts)
+    # What is compiled is compiled for one size of batch.
+    length = max(total, extractor.batch) if extractor.compiled else total
+    context: Any = nullcontext()
+    if extractor.device.type == "cuda":
+        if not hasattr(streams, "own"):
+            streams.own = torch.cuda.Stream(extractor.device)  # type: ignore[no-untyped-call]
+            streams.own.wait_stream(torch.cuda.current_stream(extractor.device))  # the weights may be on their way
+        context = torch.cuda.stream(streams.own)
+    with context:
+        batch = torch.empty((length, *blocks[0].note.shape[1:]), dtype=torch.uint8, device=extractor.device)
+        batch[total:] = 0
+        for target, block in zip(torch.split(batch[:total], counts), blocks, strict=True):
+            pictures = block.data[: target.numel()].reshape(target.shape)
+            target.copy_(torch.from_numpy(pictures), non_blocking=True)
+        regions = _copy_to_host(extractor.regions(batch)[:total].to(dtype))
+    return list(torch.split(regions, counts))
 
 
 def _copy_to_host(values: Tensor) -> Tensor:
@@ -373,8 +365,10 @@ class _FeatureSpool:
         self._file.flush()
         self._regions.clear()
 
-    def join(self) -> Features:
-        """All parts as one; what is in the file is read from there when it is used."""
+    def join(self) -> Features | None:
+        """All parts as one, None if there are none; what is in the file is read from there when it is used."""
+        if not self._parts:
+            return None
         regions: Any
         if self._file is None:
             regions = np.concatenate(self._regions)

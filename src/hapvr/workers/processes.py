@@ -1,9 +1,9 @@
 """Starting other processes. None of them runs code that lies in the current folder.
 
 Python looks for modules in the current folder first when it is started with `-c` or `-m`, and multiprocessing starts
-its processes so: a stray `select.py` in a folder of videos would be run by each of them. A process of this package
-starts in Python's isolated mode (`-I`), which looks nowhere but in the installation, and is then given the path of this
-process without the current folder. Every process is started with what is here; a test looks for others.
+its processes so: each would run a stray `select.py` in a folder of videos. A process of this package starts in Python's
+isolated mode (`-I`), which looks only in the installation, and is then given the path of this process without the
+current folder. Every process is started with what is here; a test looks for others.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def child_environment() -> dict[str, str]:
     """The environment of a process that is started here.
 
     Of PYTHONPATH the absolute entries are kept; an empty or relative one stands for the current folder. Python
-    programs that a library starts in turn are told to leave it out as well (from Python 3.11). The server's token is
-    removed: no other process needs it.
+    programs that a library starts in turn leave it out as well (from Python 3.11). The server's token is removed: no
+    other process needs it.
     """
     environment = {name: value for name, value in os.environ.items() if name not in (*_SECRETS, "PYTHONPATH")}
     if kept := _python_path():
