@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -21,13 +22,14 @@ import threading
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hapvr.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Item = TypeVar("Item")
 StrPath = str | os.PathLike[str]
 Setting = str | int | float | bool
 """A value of an attribute that features or frames in one place share, such as a model's name or a rate."""
@@ -339,6 +341,37 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, handler)
         for which in dict.fromkeys(came):
             signal.raise_signal(which)
+
+
+# --- collections ---------------------------------------------------------------------------------------------------
+
+
+class StoredVideos(Generic[Item]):
+    """What a file or folder holds of each video, by id: a collection of ids, in their order there."""
+
+    def __init__(self, place: Path, videos: Mapping[str, Item]) -> None:
+        self._place, self._videos = place, videos
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all videos, in the order in which they are stored."""
+        return list(self._videos)
+
+    def __len__(self) -> int:
+        return len(self._videos)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._videos)
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._videos
+
+    def entry(self, id: str) -> Item:
+        """What is stored of one video; `StorageError` if there is none of this id."""
+        if id not in self._videos:
+            known = ", ".join(f"'{known}'" for known in itertools.islice(self._videos, 3)) or "none"
+            raise StorageError(f"'{self._place}' has no video '{id}' among its {len(self)} (such as {known}).")
+        return self._videos[id]
 
 
 # --- attributes ----------------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def _read_by_processes(
         for chunk in chunks
     }
     tasks = (
-        ((chunk.number, group.number), (os.fspath(file.path), [(id, file._entries[id]) for id in group.ids]))
+        ((chunk.number, group.number), (os.fspath(file.path), [(id, file.entry(id)) for id in group.ids]))
         for chunk in chunks
         for group in groups[chunk.number]
     )

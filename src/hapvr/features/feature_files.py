@@ -18,6 +18,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from torch import Tensor
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError, to_sentence
 from hapvr.features.features import Features
 from hapvr.features.journal import JournaledFile, recover
-from hapvr.storage import VERSION_KEY, StrPath
+from hapvr.storage import VERSION_KEY, StoredVideos, StrPath
 
 VERSION = 1
 TIMESTAMPS, CHECKSUM, LOW_INFORMATION = "timestamps", "crc32", "low_information"
@@ -44,7 +45,20 @@ _MAX_EXPANSION = 1100  # gzip makes at most 1,032 bytes of one; a header that pr
 _SHUFFLE, _DEFLATE = 2, 1  # HDF5's numbers of these filters
 
 
-class FeatureFile:
+@dataclass(frozen=True)
+class Entry:
+    """What the header of one video says."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """R and D; a video of pooled frame vectors [T, D] has one region a frame."""
+        return (1, self.shape[1]) if len(self.shape) == 2 else (self.shape[1], self.shape[2])
+
+
+class FeatureFile(StoredVideos[Entry], AbstractContextManager["FeatureFile"]):
     """Features of many videos, read from one HDF5 file; a collection of ids. Open it with `FeatureFile.open`.
 
     Safe to read from several threads. Close it, or use it in a `with` block: nobody can append while it is open.
@@ -62,20 +76,15 @@ class FeatureFile:
     """
 
     def __init__(self, path: Path, h5: Any, entries: dict[str, Entry], dtype: torch.dtype | None) -> None:
-        self.path, self.dtype, self._h5, self._entries = path, dtype, h5, entries
+        super().__init__(path, entries)
+        self.path, self.dtype, self._h5 = path, dtype, h5
 
     @classmethod
     def open(cls, path: StrPath, *, dtype: torch.dtype | None = torch.float32) -> FeatureFile:
         """Open a file and check the header of every video in it; values are checked when they are read.
 
-        Finishes what an interrupted `FeatureWriter` had begun, if need be.
-
-        Args:
-            path: an HDF5 file.
-            dtype: of the tensors that are returned; None leaves them as they are stored.
-
-        Raises:
-            StorageError: the file is missing, in use by a writer, damaged, or not of this layout.
+        Tensors come in `dtype`; None leaves them as they are stored. What an interrupted `FeatureWriter` had begun is
+        finished. `StorageError` if the file is missing, in use by a writer, damaged, or not of this layout.
         """
         path = Path(path)
         if not path.is_file():
@@ -91,33 +100,19 @@ class FeatureFile:
         return cls(path, h5, entries, dtype)
 
     @property
-    def ids(self) -> list[str]:
-        """The ids of all videos, in the order in which they lie in the file."""
-        return list(self._entries)
-
-    @property
     def lengths(self) -> dict[str, int]:
         """The number of frames of each video."""
-        return {id: entry.shape[0] for id, entry in self._entries.items()}
+        return {id: entry.shape[0] for id, entry in self._videos.items()}
 
     @property
     def dims(self) -> tuple[int, int] | None:
         """R and D, which all videos share; None if there are none."""
-        return next((entry.dims for entry in self._entries.values()), None)
+        return next((entry.dims for entry in self._videos.values()), None)
 
     @property
     def attributes(self) -> dict[str, Any]:
         """The settings the features were made with, as far as the file tells: model, rate."""
         return read_attributes(self._h5, self.path)
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __contains__(self, id: object) -> bool:
-        return id in self._entries
 
     def __getitem__(self, id: str) -> Features:
         return self._read(id, _read_whole)
@@ -143,7 +138,7 @@ class FeatureFile:
         """
         if prefetch < 1 or (workers is not None and workers < 1):
             raise ConfigError(f"prefetch and workers must be at least 1, got {prefetch} and {workers}.")
-        order = iter(self._entries if ids is None else ids)
+        order = iter(self._videos if ids is None else ids)
         waiting: deque[tuple[str, Future[Features]]] = deque()
         pool = ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1))
         try:
@@ -160,7 +155,7 @@ class FeatureFile:
     def verify(self) -> None:
         """Read everything; raise one `StorageError` that names every video that cannot be used."""
         damaged = []
-        for id in self._entries:
+        for id in self._videos:
             try:
                 self[id]
             except StorageError as error:
@@ -177,14 +172,11 @@ class FeatureFile:
         """Close the file; reading from it afterwards is an error."""
         self._h5.close()
 
-    def __enter__(self) -> FeatureFile:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def _read(self, id: str, read_values: Callable[[Any, np.dtype[Any]], NDArray[Any]]) -> Features:
-        dataset, entry = self._dataset(id), self._entries[id]
+        dataset, entry = self._dataset(id), self._videos[id]
         try:
             _require_stored(dataset)
             values = read_values(dataset, entry.dtype)
@@ -199,9 +191,7 @@ class FeatureFile:
     def _dataset(self, id: str) -> Any:
         if not self._h5:
             raise StorageError(f"'{self.path}' has been closed. Read inside the `with` block that opened it.")
-        if id not in self._entries:
-            known = ", ".join(f"'{known}'" for known in itertools.islice(self._entries, 3))
-            raise StorageError(f"'{self.path}' has no video '{id}' among its {len(self)} (such as {known or 'none'}).")
+        self.entry(id)
         try:
             return self._h5[id]
         except BROKEN as error:
@@ -212,19 +202,6 @@ class FeatureFile:
 
 
 # --- opening: what reader and writer share -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What the header of one video says."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def dims(self) -> tuple[int, int]:
-        """R and D; a video of pooled frame vectors [T, D] has one region a frame."""
-        return (1, self.shape[1]) if len(self.shape) == 2 else (self.shape[1], self.shape[2])
 
 
 def import_h5py() -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hapvr.checks import require_finite, shape_of
-from hapvr.config import from_mapping
+from hapvr.config import CheckedConfig, Within, from_mapping
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.weights import Part, load_strict
 
@@ -17,16 +18,14 @@ _ROWS = 4096  # vectors taken at a time: at 3840 dimensions their float64 copy t
 
 
 @dataclass(frozen=True)
-class WhiteningConfig:
+class WhiteningConfig(CheckedConfig):
     """Dimensions before and after whitening. The defaults are those of ResNet-50 regions."""
 
-    inputs: int = 3840
-    outputs: int = 512
+    inputs: Annotated[int, Within(1)] = 3840
+    outputs: Annotated[int, Within(1)] = 512
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigError(f"WhiteningConfig.{name} must be a whole number of at least 1, got {value!r}.")
+        super().__post_init__()
         if self.outputs > self.inputs:
             raise ConfigError(f"whitening cannot make {self.outputs} outputs of {self.inputs} inputs: ask for fewer.")
 

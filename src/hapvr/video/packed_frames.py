@@ -11,7 +11,6 @@ Pillow and the standard library, nothing else. `packed_writer.py` writes them.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import zlib
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, to_sentence
-from hapvr.storage import StrPath, check_attributes, read_document, sha256_file
+from hapvr.storage import StoredVideos, StrPath, check_attributes, read_document, sha256_file
 from hapvr.video.frame_tasks import VideoPart
 from hapvr.video.pictures import Picture, crop_centre, enlarged_size, open_jpeg
 from hapvr.workers.pool import TaskContext
@@ -234,29 +233,23 @@ def join_parts(shards: Sequence[Shard], folder: Path) -> tuple[dict[str, PackedV
 # --- reading -------------------------------------------------------------------------------------------------------
 
 
-class PackedFrames:
+class PackedFrames(StoredVideos[PackedVideo]):
     """Frames of many videos, read from a folder of shards; a collection of ids. Open it with `PackedFrames.open`.
 
     Holds no file open, and may be read from several threads and processes.
     """
 
     def __init__(self, folder: Path, shards: list[Shard], workers: int | None) -> None:
-        self.folder = folder
-        self._shards = shards
-        self._videos, self._incomplete = join_parts(shards, folder)
-        self._threads = count_threads(workers)
+        videos, self._incomplete = join_parts(shards, folder)
+        super().__init__(folder, videos)
+        self.folder, self._shards, self._threads = folder, shards, count_threads(workers)
 
     @classmethod
     def open(cls, folder: StrPath, *, workers: int | None = None) -> PackedFrames:
-        """Read every index of a folder and check that its shards are there, with the right size.
+        """Read every index of a folder that `PackedWriter` made, and check that its shards are there, whole by size.
 
-        Args:
-            folder: made by `PackedWriter`.
-            workers: threads that decode in `load_all`; by default one per core.
-
-        Raises:
-            StorageError: an index is damaged or contradicts another, a shard is missing or cut short, or the folder
-                holds none.
+        `workers` threads decode in `load_all`; by default one per core. `StorageError` if an index is damaged or
+        contradicts another, a shard is missing or cut short, or the folder holds none.
         """
         folder = Path(folder)
         if not folder.is_dir():
@@ -267,11 +260,6 @@ class PackedFrames:
         for shard in shards:
             shard.require_size()
         return cls(folder, shards, workers)
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of all videos, in the order in which they were packed."""
-        return list(self._videos)
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -288,22 +276,8 @@ class PackedFrames:
         """The settings that the frames share, as given to `PackedWriter`."""
         return dict(self._shards[0].settings["attributes"])
 
-    def __len__(self) -> int:
-        return len(self._videos)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._videos)
-
-    def __contains__(self, id: object) -> bool:
-        return id in self._videos
-
     def __getitem__(self, id: str) -> PackedVideo:
-        if id not in self._videos:
-            known = ", ".join(f"'{known}'" for known in itertools.islice(self._videos, 3))
-            raise StorageError(
-                f"'{self.folder}' has no video '{id}' among its {len(self)} (such as {known or 'none'})."
-            )
-        return self._videos[id]
+        return self.entry(id)
 
     def frames(self, id: str, *, size: int | None = None) -> tuple[Picture, Times]:
         """All frames of a video, uint8 [T, H, W, 3], and their times, float64 [T]; `size` as in `load_all`."""

@@ -11,6 +11,7 @@ import tarfile
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ _BLOCK = 512  # bytes of a block of a tar
 _UNFINISHED = re.compile(r"frames-\d{5,}\.(tar|(tar|json)\.partial)|\.frames(-\d{5,})?\.(tar|json)\..+\.part")
 
 
-class PackedWriter:
+class PackedWriter(AbstractContextManager["PackedWriter"]):
     """Packs frames of videos into a folder, made if need be, shard by shard.
 
     A video is safe once the shard with its last frame is in place: when enough others have followed, at `flush`, or at
@@ -251,9 +252,6 @@ class PackedWriter:
             self._open = False
             self._pool.shutdown()
             self._lock.close()
-
-    def __enter__(self) -> PackedWriter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

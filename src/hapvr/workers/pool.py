@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -179,7 +179,7 @@ class TaskResult:
     error: str | None
 
 
-class WorkerPool:
+class WorkerPool(AbstractContextManager["WorkerPool"]):
     """Runs `work(context, task)` in processes; use it in a `with` block.
 
     Args:
@@ -217,9 +217,6 @@ class WorkerPool:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> WorkerPool:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

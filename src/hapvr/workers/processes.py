@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import IO, Any
@@ -98,7 +98,7 @@ def find_program(name: str) -> str | None:
     return None
 
 
-class ChildProcess:
+class ChildProcess(AbstractContextManager["ChildProcess"]):
     """A module of this package that runs as a process of its own and answers on its standard output.
 
     Use it in a `with` block: when that is left the process is killed, if it has not ended.
@@ -142,9 +142,6 @@ class ChildProcess:
         self._errors.seek(0)
         lines = self._errors.read()[-4000:].decode(errors="replace").strip().splitlines()
         return how_ended(code), lines[-1] if lines else ""
-
-    def __enter__(self) -> ChildProcess:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
