@@ -143,17 +143,13 @@ class Evaluation:
                 "task": asdict(result.task),
                 "overall": replace_nan(asdict(result.overall)),
                 "by_group": {name: replace_nan(asdict(measured)) for name, measured in result.by_group.items()},
-                "by_query": replace_nan(dict(result.by_query)),
+                "by_query": replace_nan(result.by_query),
                 "unscored_pairs": result.unscored_pairs,
             }
             for result in self.results
         ]
-        return {
-            "benchmark": self.benchmark,
-            "missing": self.missing,
-            "coverage": asdict(self.coverage),
-            "results": results,
-        }
+        coverage = asdict(self.coverage)
+        return {"benchmark": self.benchmark, "missing": self.missing, "coverage": coverage, "results": results}
 
 
 def evaluate(benchmark: Benchmark, scores: Scores, *, missing: Missing = "drop") -> Evaluation:
@@ -169,10 +165,10 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, missing: Missing = "drop")
         >>> evaluate(benchmark, scores)["mAP"].value
         0.8333333333333333
     """
-    matched = _match_ids(benchmark, scores, missing)
+    rankings = _Rankings(benchmark, scores, missing)
     known: dict[Task, Mapping[str, float]] = {}
-    results = tuple(_measure_task(task, matched, missing, known) for task in benchmark.tasks)
-    return Evaluation(benchmark.name, missing, matched.coverage, results)
+    results = tuple(_measure_task(task, rankings, known) for task in benchmark.tasks)
+    return Evaluation(benchmark.name, missing, rankings.coverage, results)
 
 
 def require_policy(missing: str) -> None:
@@ -186,27 +182,7 @@ def require_policy(missing: str) -> None:
 
 def rank_queries(benchmark: Benchmark, scores: Scores, task: Task, *, missing: Missing = "drop") -> list[Ranking]:
     """What each query of a task is measured on, by ascending query id."""
-    return _make_rankings(task, _match_ids(benchmark, scores, missing), missing)
-
-
-def _match_ids(benchmark: Benchmark, scores: Scores, missing: Missing) -> _Matched:
-    require_policy(missing)
-    matched = _Matched(benchmark, scores)
-    if missing == "error" and not matched.coverage.complete:
-        absent = (("queries", matched.coverage.missing_queries), ("targets", matched.coverage.missing_targets))
-        parts = [
-            f"{len(ids)} {kind} ({', '.join(ids[:_NAMED])}{', ...' if len(ids) > _NAMED else ''})"
-            for kind, ids in absent
-            if ids
-        ]
-        raise DataError(f"no scores for {' and '.join(parts)}. Score them, or use missing='drop' or 'miss'.")
-    return matched
-
-
-def _make_rankings(task: Task, matched: _Matched, missing: Missing) -> list[Ranking]:
-    out = {target for name in task.without for target in matched.benchmark.left_out[name].targets}
-    kept = ~matched.mask(out)
-    return [matched.rank(query, task, missing, out, kept) for query in sorted(matched.benchmark.queries)]
+    return _Rankings(benchmark, scores, missing).rank_all(task)
 
 
 @dataclass(frozen=True)
@@ -222,11 +198,12 @@ class Ranking:
     dropped: bool = False
 
 
-class _Matched:
-    """Scores and benchmark brought together: columns by ascending id, and which of them a ranking may hold."""
+class _Rankings:
+    """Scores matched with a benchmark: columns by ascending id, and which of them a ranking may hold."""
 
-    def __init__(self, benchmark: Benchmark, scores: Scores) -> None:
-        self.benchmark, self.scores = benchmark, scores
+    def __init__(self, benchmark: Benchmark, scores: Scores, missing: Missing) -> None:
+        require_policy(missing)
+        self.benchmark, self.scores, self.missing = benchmark, scores, missing
         database, queries = set(benchmark.database), set(benchmark.queries)
         usable = benchmark.targets_among(scores.targets)
         self.ids = sorted(usable)
@@ -248,6 +225,14 @@ class _Matched:
             missing_queries=tuple(sorted(queries - self.row.keys())),
             missing_targets=tuple(sorted(database - self.column.keys())),
         )
+        if missing == "error" and not self.coverage.complete:
+            absent = (("queries", self.coverage.missing_queries), ("targets", self.coverage.missing_targets))
+            words = " and ".join(
+                f"{len(ids)} {kind} ({', '.join(ids[:_NAMED])}{', ...' if len(ids) > _NAMED else ''})"
+                for kind, ids in absent
+                if ids
+            )
+            raise DataError(f"no scores for {words}. Score them, or use missing='drop' or 'miss'.")
 
     def mask(self, ids: Iterable[str]) -> _Bools:
         """Which columns these ids are [N]; ids that have none are skipped."""
@@ -255,21 +240,24 @@ class _Matched:
         mask[[self.column[id] for id in ids if id in self.column]] = True
         return mask
 
-    def rank(self, query: str, task: Task, missing: Missing, out: set[str], kept: _Bools) -> Ranking:
+    def rank_all(self, task: Task) -> list[Ranking]:
+        """The rankings of all queries, by ascending query id."""
+        out = {target for name in task.without for target in self.benchmark.left_out[name].targets}
+        kept = ~self.mask(out)
+        return [self.rank(query, task, out, kept) for query in sorted(self.benchmark.queries)]
+
+    def rank(self, query: str, task: Task, out: set[str], kept: _Bools) -> Ranking:
         """The ranking of a query. `out`: the targets that the task takes out for all; `kept`: the other columns."""
         benchmark = self.benchmark
         labels = benchmark.labels.get(query, {})
         own_out = {target for name in task.without for target in benchmark.left_out[name].of_query.get(query, ())}
         if not task.query_itself:
             own_out.add(query)
-        positives = [
-            target
-            for target, label in labels.items()
-            if label in task.labels and target not in out and target not in own_out
-        ]
+        removed = out | own_out
+        positives = [target for target, label in labels.items() if label in task.labels and target not in removed]
         if query not in self.row:
             none = (np.zeros(0, dtype=np.float32), np.zeros(0, dtype=np.bool_))
-            dropped = missing == "drop"
+            dropped = self.missing == "drop"
             return Ranking(query, *none, 0 if dropped else len(positives), len(positives), dropped=dropped)
         own = (benchmark.candidates or {}).get(query, ())
         held = self.mask(labels) if task.labelled_only else ~self.apart | self.mask(own)
@@ -278,24 +266,21 @@ class _Matched:
         relevant = self.mask(positives)
         scored = held & (values != -np.inf)
         unscored = int(held.sum() - scored.sum())
-        if unscored and missing == "error":
+        if unscored and self.missing == "error":
             place = int(np.argmax(held & ~scored))
             raise DataError(
                 f"query '{query}' has no score for {unscored} targets of its ranking (the first is "
                 f"'{self.ids[place]}'). Score all pairs, or use missing='drop' or 'miss'."
             )
-        total = len(positives) if missing == "miss" else sum(target in self.column for target in positives)
+        total = len(positives) if self.missing == "miss" else sum(target in self.column for target in positives)
         return Ranking(query, values[scored], relevant[scored], total, len(positives), unscored)
 
 
 # --- figures -----------------------------------------------------------------------------------------------------
 
 
-def _measure_task(
-    task: Task, matched: _Matched, missing: Missing, known: dict[Task, Mapping[str, float]]
-) -> TaskResult:
-    benchmark = matched.benchmark
-    rankings = _make_rankings(task, matched, missing)
+def _measure_task(task: Task, source: _Rankings, known: dict[Task, Mapping[str, float]]) -> TaskResult:
+    benchmark, rankings = source.benchmark, source.rank_all(task)
     # mAP and uAP of the same rankings have the same values of queries, and to sort them is most of the work.
     alike = replace(task, name="", figure="mAP" if task.figure == "uAP" else task.figure)
     if alike not in known:
@@ -305,7 +290,7 @@ def _measure_task(
     if not any(ranking.positives for ranking in rankings):
         raise DataError(
             f"{benchmark.name}, task '{task.name}': no query is left with a positive, so the figure is not defined. "
-            f"{matched.coverage}. Check that the ids of the scores are those of the benchmark."
+            f"{source.coverage}. Check that the ids of the scores are those of the benchmark."
         )
     groups: dict[str, list[Ranking]] = {}
     for ranking in rankings:
@@ -332,11 +317,8 @@ def _measure(task: Task, rankings: list[Ranking], by_query: Mapping[str, float])
     found = sum(int(ranking.relevant.sum()) for ranking in rankings)
     expected = sum(ranking.expected for ranking in rankings)
     positives = sum(ranking.positives for ranking in rankings)
-    counted = [
-        ranking
-        for ranking in rankings
-        if not ranking.dropped and (ranking.positives or task.figure in ("EVVE mAP", "uAP"))
-    ]
+    every = task.figure in ("EVVE mAP", "uAP")
+    counted = [ranking for ranking in rankings if not ranking.dropped and (ranking.positives or every)]
     if not counted or (positives == 0 and task.figure != "EVVE mAP"):
         value = math.nan
     elif task.figure != "uAP":

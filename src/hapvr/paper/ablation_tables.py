@@ -35,6 +35,11 @@ class Figure:
         """The standard deviation over seeds (n - 1); None with fewer than two."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
+    def __str__(self) -> str:
+        if self.mean is None:
+            return "failed"
+        return f"{self.mean:.2f}" + ("" if self.spread is None else f" ±{self.spread:.2f}")
+
     def to_json(self) -> dict[str, Any]:
         """The figure as `AblationTable.to_json` has it."""
         return {"mean": self.mean, "spread": self.spread, "values": list(self.values)}
@@ -123,15 +128,9 @@ def _make_cells(table: AblationTable, line: AblationLine) -> list[str]:
     cells = list(line.row.keys)
     if table.shows_kept:
         cells += [str(line.kept_in_training), *(", ".join(map(str, line.kept[name])) for name in table.benchmarks)]
-    cells += [_format_figure(line.figures[name, measure]) for name in table.benchmarks for measure in MEASURES]
+    cells += [str(line.figures[name, measure]) for name in table.benchmarks for measure in MEASURES]
     printed = table.paper.lines[line.row.number - 1].figures
     return cells + [format_percent(figure) for figure in printed]
-
-
-def _format_figure(figure: Figure) -> str:
-    if figure.mean is None:
-        return "failed"
-    return f"{figure.mean:.2f}" + ("" if figure.spread is None else f" ±{figure.spread:.2f}")
 
 
 def _write_text(headings: Sequence[_Heading], body: Sequence[Sequence[str]]) -> list[str]:

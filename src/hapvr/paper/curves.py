@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -85,13 +86,11 @@ def pool_pairs(benchmark: Benchmark, scores: Scores, task: Task, *, missing: pro
     ([0.5, 0.25], [True, False], 1)
     """
     found = protocol.rank_queries(benchmark, scores, task, missing=missing)
-    if not any(len(ranking.scores) for ranking in found):
+    pooled = np.concatenate([ranking.scores for ranking in found])
+    if not len(pooled):
         raise DataError(f"{benchmark.name}, task '{task.name}': no query has scores.")
-    return Pool(
-        np.concatenate([ranking.scores for ranking in found]),
-        np.concatenate([ranking.relevant for ranking in found]),
-        sum(ranking.positives for ranking in found),
-    )
+    relevant = np.concatenate([ranking.relevant for ranking in found])
+    return Pool(pooled, relevant, sum(ranking.positives for ranking in found))
 
 
 def precision_recall(
@@ -99,14 +98,8 @@ def precision_recall(
 ) -> PrecisionRecall:
     """The precision-recall curve of a ranking, or of the pooled pairs of all queries; its area is the (u)AP.
 
-    Args:
-        scores: [P] of the pairs, higher is more similar; infinities are ranked, NaN is refused.
-        relevant: [P] True where the pair is relevant.
-        positives: how many relevant pairs there are, if some have no score. Default: those in `relevant`.
-        ties: "id": equal scores are ordered by their position. "group": equal scores are one threshold.
-
-    Only the points at positives are kept, so that the curve of a whole benchmark is small; between two of them the
-    precision falls from the left one's and rises again.
+    Arguments [P] are as in `hapvr.evaluation.metrics`. Only the points at positives are kept, so that the curve of a
+    whole benchmark is small; between two of them the precision falls from the left one's and rises again.
 
     Example: positives at ranks 1 and 3.
         >>> curve = precision_recall([.9, .8, .7], [True, False, True])
@@ -191,13 +184,13 @@ def rescale(scores: Array, *, scale: Scale = "range") -> Floats:
             raise DataError(f"all {len(numbers)} scores are {low:g}: there is no range to map to [0, 1].")
         # Divided first: the range of very large scores would overflow.
         return (numbers / 2 - low / 2) / (high / 2 - low / 2)
-    least, most = (-1.0, 1.0) if scale == "half" else (0.0, 1.0)
+    bottom = -1.0 if scale == "half" else 0.0
     # Sums of float32 products leave the range by a rounding; what leaves it by more is another scale.
-    if low < least - 1e-4 or high > most + 1e-4:
+    if low < bottom - 1e-4 or high > 1 + 1e-4:
         raise DataError(
-            f"scores lie in [{low:g}, {high:g}], but scale='{scale}' takes [{least:g}, {most:g}]. Use scale='range'."
+            f"scores lie in [{low:g}, {high:g}], but scale='{scale}' takes [{bottom:g}, 1]. Use scale='range'."
         )
-    return ((numbers - least) / (most - least)).clip(0, 1)
+    return ((numbers - bottom) / (1 - bottom)).clip(0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,19 +231,14 @@ def order_queries(models: Mapping[str, Mapping[str, float]], *, groups: Mapping[
         raise DataError(f"none of the {len(queries)} queries has an average precision.")
     kinds = [groups.get(query, "other") if groups else "" for query in queries]
     middle = table.mean(0)
-    places = sorted(
-        np.flatnonzero(real).tolist(),
-        key=lambda place: (_make_natural_key(kinds[place]), -middle[place], queries[place]),
-    )
-    drawn = [kinds[place] for place in places]
-    starts = [number for number, kind in enumerate(drawn) if number == 0 or kind != drawn[number - 1]]
-    ends = [*starts[1:], len(drawn)]
-    return QueryOrder(
-        tuple(queries[place] for place in places),
-        table[:, places],
-        tuple((drawn[start], start, end) for start, end in zip(starts, ends, strict=True)),
-        len(queries) - len(places),
-    )
+    keys = [(_make_natural_key(kind), -mean, query) for kind, mean, query in zip(kinds, middle, queries, strict=True)]
+    places = sorted(np.flatnonzero(real).tolist(), key=keys.__getitem__)
+    spans: list[tuple[str, int, int]] = []
+    for kind, members in groupby(kinds[place] for place in places):
+        start = spans[-1][2] if spans else 0
+        spans.append((kind, start, start + len(list(members))))
+    ordered = tuple(queries[place] for place in places)
+    return QueryOrder(ordered, table[:, places], tuple(spans), len(queries) - len(places))
 
 
 def _make_natural_key(name: str) -> tuple[list[tuple[int, str]], str]:

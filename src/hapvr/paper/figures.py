@@ -92,12 +92,8 @@ def draw_distributions(
 ) -> Drawing:
     """Draw how the similarities of relevant and of irrelevant pairs spread, and by how much they overlap.
 
-    Args:
-        source: what to draw.
-        outputs: the PNG, SVG or PDF files to write.
-        bins: of equal width; as many as the pairs can fill if None.
-        scale: how scores become [0, 1]; see `similarity_distribution`.
-        title: above the figure; benchmark and task if None.
+    `outputs` are PNG, SVG or PDF files. By default there are as many `bins` as the pairs can fill, and the `title` is
+    benchmark and task; for `scale` see `similarity_distribution`.
     """
     files = require_pictures(outputs)
     known, task, models = source.read("uAP", "mAP")
@@ -217,10 +213,7 @@ def plot_queries(
 ) -> Figure:
     """The average precision of every query, those of a group from best to worst: dots, or lines where they are many.
 
-    Args:
-        models: for each model the AP of each query; NaN where a query has no positive. All have the same queries.
-        groups: the kind of each query.
-        title: above the figure.
+    `models` has the AP of each query for each model; NaN where a query has no positive. `groups` has their kinds.
     """
     _require_models(models)
     order = order_queries(models, groups=groups)

@@ -64,12 +64,7 @@ def save_matches(
 ) -> Path:
     """Write the explanations of several matches, such as the hits of a search, as one self-contained page.
 
-    Args:
-        matches: best first.
-        path: the page to write.
-        title: of the page.
-        summary: a few sentences below it.
-        notes: what else there is to say, one sentence each.
+    `summary` is a few sentences below the title, `notes` a list of further ones.
     """
     said = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     listed = "".join(
@@ -98,16 +93,7 @@ def save_report(
     targets: Sequence[VideoDescription],
     scores: NDArray[np.float64],
 ) -> Path:
-    """Write many queries and their matches as one self-contained page.
-
-    Args:
-        entries: the queries, in order.
-        path: the page to write.
-        title: of the page.
-        summary: a few sentences below it.
-        targets: what the queries were compared with.
-        scores: [entries, targets].
-    """
+    """Write many queries and their matches as one self-contained page; `scores` is [entries, targets]."""
     body = f"""<h1>{html.escape(title)}</h1>
 <p class="lead">{html.escape(summary)}</p>
 <h2>The matches</h2>
@@ -128,7 +114,6 @@ def _render_entry(entry: Entry) -> str:
     where = f"<p>{_write_headline(match, target)}.</p>"
     if match.segments:
         where = _render_segments(match, "in the query", f"in {target}", limit=_PLACES)
-    heat = f'<img src="{_draw_matrix(match.matrix)}" alt="frame similarities">{_draw_paths(match, entry.truth)}'
     return f"""<section class="entry">
 <header><h3>{html.escape(entry.name)}</h3><span class="badge {entry.mark}">{html.escape(entry.verdict)}</span>
 <p class="note">{html.escape(entry.note)}</p></header>
@@ -138,7 +123,7 @@ def _render_entry(entry: Entry) -> str:
 {where}
 <p class="note">{html.escape(entry.name)}</p>{_draw_timeline(match, "query")}
 <p class="note">{target}</p>{_draw_timeline(match, "target")}</div>
-<div class="matrix small">{heat}</div>
+<div class="matrix small">{_draw_matrix(match, entry.truth)}</div>
 </section>
 """
 
@@ -213,7 +198,7 @@ def _render_match(match: Match) -> str:
 <p class="note">{names[1]}</p>{_draw_timeline(match, "target")}
 <h2>Frame by frame</h2>
 <p class="note">Down: {names[0]}. Across: {names[1]}. Bright cells are frames that look alike{line}.</p>
-<div class="matrix"><img src="{_draw_matrix(match.matrix)}" alt="frame similarities">{_draw_paths(match)}</div>
+<div class="matrix">{_draw_matrix(match)}</div>
 <h2>{"Frames that match" if match.segments else "Most similar frames"}</h2>{pairs}{warnings}"""
 
 
@@ -224,8 +209,7 @@ def _write_headline(match: Match, target: str) -> str:
             return f"{NO_STRETCH[:1].upper()}{NO_STRETCH[1:]}"
         return f"Most alike at {match.best.target:.1f} s of {target} (similarity {match.best.similarity:.2f})"
     covered = sum(segment.query[1] - segment.query[0] for segment in match.segments)
-    low, high = _find_ends(match.query)
-    share = f"{min(1.0, covered / max(high - low, 1e-9)):.0%} of the query"
+    share = f"{min(1.0, covered / _measure_length(match.query)):.0%} of the query"
     return f"They match over {share}" if match.verdict.match else f"No match, though {share} is somewhat alike"
 
 
@@ -251,16 +235,14 @@ def _count_matches(match: Match) -> str:
     return "1 match" if len(match.segments) == 1 else f"{len(match.segments)} matches"
 
 
-def _find_ends(side: VideoDescription) -> tuple[float, float]:
-    last = float(side.times[-1])
-    return 0.0, max(side.duration_s or 0.0, last, 1e-3)
+def _measure_length(side: VideoDescription) -> float:
+    return max(side.duration_s or 0.0, float(side.times[-1]), 1e-3)
 
 
 def _draw_timeline(match: Match, which: str) -> str:
-    side: VideoDescription = getattr(match, which)
-    low, high = _find_ends(side)
+    length = _measure_length(getattr(match, which))
     bars = "".join(
-        f"<rect x='{100 * (start - low) / (high - low):.2f}%' y='0' width='{100 * (end - start) / (high - low):.2f}%' "
+        f"<rect x='{100 * start / length:.2f}%' y='0' width='{100 * (end - start) / length:.2f}%' "
         f"height='14' fill='{_COLOURS[number % len(_COLOURS)]}'/>"
         for number, (start, end) in reversed(list(enumerate(getattr(segment, which) for segment in match.segments)))
     )
@@ -268,8 +250,8 @@ def _draw_timeline(match: Match, which: str) -> str:
     return f"<svg class='bar' role='img' aria-label='matching parts'>{ground}{bars}</svg>"
 
 
-def _draw_paths(match: Match, truth: Sequence[tuple[float, float, float, float]] = ()) -> str:
-    """The matches as lines over the matrix, the truth as dashed ones."""
+def _draw_matrix(match: Match, truth: Sequence[tuple[float, float, float, float]] = ()) -> str:
+    """The frame matrix with the matches as lines over it, the truth as dashed ones."""
     height, width = match.matrix.shape
     rows, columns = (np.arange(len(side.times)) + 0.5 for side in (match.query, match.target))
     lines = [
@@ -287,11 +269,8 @@ def _draw_paths(match: Match, truth: Sequence[tuple[float, float, float, float]]
         f"points='{points}'/>"
         for points, colour, size, more in lines
     )
-    return f"<svg viewBox='0 0 {width} {height}' preserveAspectRatio='none' aria-hidden='true'>{drawn}</svg>"
-
-
-def _draw_matrix(matrix: NDArray[np.float32]) -> str:
-    return make_png(_map_colours(matrix))
+    image = f'<img src="{make_png(_map_colours(match.matrix))}" alt="frame similarities">'
+    return f"{image}<svg viewBox='0 0 {width} {height}' preserveAspectRatio='none' aria-hidden='true'>{drawn}</svg>"
 
 
 def _map_colours(values: NDArray[np.floating]) -> NDArray[np.uint8]:

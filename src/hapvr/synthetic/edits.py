@@ -67,9 +67,6 @@ class Edit:
         return self.step(clip, rng, host)
 
 
-EDITS: dict[str, Edit] = {}
-
-
 def find_edit(name: str) -> Edit:
     """The edit of a name; names joined by "+" are made one after the other.
 
@@ -113,40 +110,15 @@ def _chain(names: list[str]) -> Step:
     return step
 
 
-def _edit(name: str, summary: str) -> Callable[[Step], Step]:
-    """Enter a step into `EDITS`."""
-
-    def register(step: Step) -> Step:
-        EDITS[name] = Edit(name, summary, step)
-        return step
-
-    return register
+# --- the picture -----------------------------------------------------------------------------------------------------
 
 
-def _picture_edit(name: str, summary: str) -> Callable[[PictureStep], PictureStep]:
-    """Enter into `EDITS` a step that leaves the number and the rate of the frames alone."""
-
-    def register(change: PictureStep) -> PictureStep:
-        def step(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
-            return Edited(Clip(change(clip.images, rng), clip.fps), TimeMap.identity(clip.seconds))
-
-        EDITS[name] = Edit(name, summary, step)
-        return change
-
-    return register
-
-
-# --- quality --------------------------------------------------------------------------------------------------------
-
-
-@_picture_edit("downscale", "made smaller")
 def _downscale(images: Images, rng: Generator) -> Images:
     scale = between(rng, 0.3, 0.6)
     height, width = (max(2, round(side * scale / 2) * 2) for side in images.shape[1:3])
     return pixels.resize(images, (height, width))
 
 
-@_picture_edit("blur", "out of focus or smeared by motion")
 def _blur(images: Images, rng: Generator) -> Images:
     side = min(images.shape[1:3])
     if rng.random() < 0.3:
@@ -154,15 +126,6 @@ def _blur(images: Images, rng: Generator) -> Images:
     return pixels.blur(images, side * between(rng, 0.01, 0.025))
 
 
-@_picture_edit("noise", "noisy")
-def _noise(images: Images, rng: Generator) -> Images:
-    return pixels.add_noise(images, between(rng, 12, 36), rng)
-
-
-# --- colour ---------------------------------------------------------------------------------------------------------
-
-
-@_picture_edit("colour", "brightness, contrast, gamma, saturation and hue changed")
 def _colour(images: Images, rng: Generator) -> Images:
     toned = pixels.change_tones(
         images, brightness=between(rng, -45, 45), contrast=between(rng, 0.6, 1.5), gamma=between(rng, 0.65, 1.5)
@@ -170,15 +133,6 @@ def _colour(images: Images, rng: Generator) -> Images:
     return pixels.change_hues(toned, saturation=between(rng, 0.3, 1.9), turn=between(rng, -0.12, 0.12))
 
 
-@_picture_edit("greyscale", "without colour")
-def _greyscale(images: Images, _: Generator) -> Images:
-    return pixels.change_hues(images, saturation=0.0)
-
-
-# --- geometry -------------------------------------------------------------------------------------------------------
-
-
-@_picture_edit("crop", "a part of the picture")
 def _crop(images: Images, rng: Generator) -> Images:
     height, width = (max(1, round(side * between(rng, 0.55, 0.85))) for side in images.shape[1:3])
     top, left = (
@@ -187,27 +141,10 @@ def _crop(images: Images, rng: Generator) -> Images:
     return np.ascontiguousarray(images[:, top : top + height, left : left + width])
 
 
-@_picture_edit("flip", "mirrored left to right")
-def _flip(images: Images, _: Generator) -> Images:
-    return np.ascontiguousarray(images[:, :, ::-1])
-
-
-@_picture_edit("rotate", "tilted by a few degrees")
 def _rotate(images: Images, rng: Generator) -> Images:
     return pixels.rotate(images, between(rng, 4, 15) * (1 if rng.random() < 0.5 else -1))
 
 
-@_picture_edit("rotate-90", "on its side")
-def _rotate_90(images: Images, rng: Generator) -> Images:
-    return np.ascontiguousarray(np.rot90(images, pick(rng, [1, 3]), axes=(1, 2)))
-
-
-@_picture_edit("perspective", "seen from aside")
-def _perspective(images: Images, rng: Generator) -> Images:
-    return pixels.perspective(images, [_draw_corners(rng, 0.18)])
-
-
-@_picture_edit("camcorder", "filmed from a screen: askew, shaking, striped, flickering, soft and noisy")
 def _camcorder(images: Images, rng: Generator) -> Images:
     still = _draw_corners(rng, 0.12)
     shake = [(between(rng, -0.006, 0.006), between(rng, -0.006, 0.006)) for _ in images]
@@ -230,7 +167,6 @@ def _draw_corners(rng: Generator, reach: float) -> list[tuple[float, float]]:
     return [(x + sx * dx, y + sy * dy) for (x, y), (sx, sy), (dx, dy) in zip(square, signs, moves, strict=True)]
 
 
-@_picture_edit("letterbox", "between bars, black, coloured or blurred, in another format")
 def _letterbox(images: Images, rng: Generator) -> Images:
     height, width = images.shape[1:3]
     formats = [shape for shape in (9 / 16, 1.0, 16 / 9, 2.35) if abs(shape * height / width - 1) > 0.15]
@@ -250,10 +186,6 @@ def _letterbox(images: Images, rng: Generator) -> Images:
     return pixels.place_in(small, bars, (size[0] - small.shape[1]) // 2, (size[1] - small.shape[2]) // 2)
 
 
-# --- things laid over -----------------------------------------------------------------------------------------------
-
-
-@_picture_edit("caption", "with words over it")
 def _caption(images: Images, rng: Generator) -> Images:
     height, width = images.shape[1:3]
     texts = int(rng.integers(1, 4))
@@ -266,7 +198,6 @@ def _caption(images: Images, rng: Generator) -> Images:
     return np.concatenate(parts)
 
 
-@_picture_edit("emoji", "with emoji over it, some of them moving")
 def _emoji(images: Images, rng: Generator) -> Images:
     height, width = images.shape[1:3]
     for _ in range(int(rng.integers(2, 6))):
@@ -279,7 +210,6 @@ def _emoji(images: Images, rng: Generator) -> Images:
     return images
 
 
-@_picture_edit("logo", "with a logo in a corner")
 def _logo(images: Images, rng: Generator) -> Images:
     height, width = images.shape[1:3]
     mark = sprites.draw_logo(rng, max(8, round(min(height, width) * between(rng, 0.1, 0.2))))
@@ -288,15 +218,10 @@ def _logo(images: Images, rng: Generator) -> Images:
     return pixels.lay_over(images, mark, [place], opacity=between(rng, 0.6, 1.0))
 
 
-# --- codecs and windows ----------------------------------------------------------------------------------------------
-
-
-@_edit("recompress", "encoded again at a low rate")
 def _recompress(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
     return Edited(recompress(clip, crf=int(rng.integers(36, 47))), TimeMap.identity(clip.seconds))
 
 
-@_edit("picture-in-picture", "a window in another video")
 def _picture_in_picture(clip: Clip, rng: Generator, host: Clip | None) -> Edited:
     height, width = clip.size
     ground = _take_host_frames(host, clip, len(clip), rng)
@@ -316,25 +241,17 @@ def _picture_in_picture(clip: Clip, rng: Generator, host: Clip | None) -> Edited
 # --- time --------------------------------------------------------------------------------------------------------
 
 
-@_edit("frame-rate", "fewer frames a second")
-def _frame_rate(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
-    return _change_rate(clip, _round_rate(clip.fps * between(rng, 0.35, 0.7)))
-
-
-@_edit("speed", "slower or faster")
 def _speed(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
     factor = pick(rng, [slow / 20 for slow in range(10, 17)] + [fast / 20 for fast in range(25, 41, 2)])
     played = Clip(clip.images, _round_rate(clip.fps * factor))
     return Edited(played, TimeMap.of(Segment(0.0, played.seconds, 0.0, clip.seconds)))
 
 
-@_edit("reverse", "played backwards")
 def _reverse(clip: Clip, _: Generator, __: Clip | None) -> Edited:
     backwards = Clip(np.ascontiguousarray(clip.images[::-1]), clip.fps)
     return Edited(backwards, TimeMap.of(Segment(0.0, clip.seconds, clip.seconds, 0.0)))
 
 
-@_edit("trim", "a part of the time")
 def _trim(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
     kept = max(round(len(clip) * between(rng, 0.3, 0.7)), min(len(clip), _MIN_FRAMES))
     first = int(rng.integers(0, len(clip) - kept + 1))
@@ -342,7 +259,6 @@ def _trim(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
     return Edited(part, TimeMap.of(Segment(0.0, part.seconds, first / clip.fps, (first + kept) / clip.fps)))
 
 
-@_edit("insert", "a part of it inside another video")
 def _insert(clip: Clip, rng: Generator, host: Clip | None) -> Edited:
     kept = max(round(len(clip) * between(rng, 0.4, 0.8)), min(len(clip), _MIN_FRAMES))
     first = int(rng.integers(0, len(clip) - kept + 1))
@@ -393,15 +309,65 @@ def _draw_chain(*pools: list[str]) -> Step:
     return step
 
 
-@_edit("low-rate-blur-noise", "2 to 4 frames a second, blurred and noisy")
 def _low_rate_blur_noise(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
     made = _change_rate(clip, min(clip.fps, _round_rate(between(rng, 2.0, 4.0))))
     images = pixels.blur(made.clip.images, min(clip.size) * between(rng, 0.015, 0.03))
     return Edited(Clip(pixels.add_noise(images, between(rng, 20, 40), rng), made.clip.fps), made.time)
 
 
-_edit("letterbox-caption", "between bars, with words over it")(_chain(["letterbox", "caption"]))
-_edit("chain-2", "two edits: one of the shape, one of the looks")(_draw_chain(_OF_SHAPE, _OF_LOOKS))
-_edit("chain-3", "three edits: one of time, one of the shape, one of the looks")(
-    _draw_chain(_OF_TIME, _OF_SHAPE, _OF_LOOKS)
-)
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+# These leave the number and the rate of the frames alone.
+_PICTURE: dict[str, tuple[str, PictureStep]] = {
+    "downscale": ("made smaller", _downscale),
+    "blur": ("out of focus or smeared by motion", _blur),
+    "noise": ("noisy", lambda images, rng: pixels.add_noise(images, between(rng, 12, 36), rng)),
+    "colour": ("brightness, contrast, gamma, saturation and hue changed", _colour),
+    "greyscale": ("without colour", lambda images, _: pixels.change_hues(images, saturation=0.0)),
+    "crop": ("a part of the picture", _crop),
+    "flip": ("mirrored left to right", lambda images, _: np.ascontiguousarray(images[:, :, ::-1])),
+    "rotate": ("tilted by a few degrees", _rotate),
+    "rotate-90": (
+        "on its side",
+        lambda images, rng: np.ascontiguousarray(np.rot90(images, pick(rng, [1, 3]), axes=(1, 2))),
+    ),
+    "perspective": ("seen from aside", lambda images, rng: pixels.perspective(images, [_draw_corners(rng, 0.18)])),
+    "camcorder": ("filmed from a screen: askew, shaking, striped, flickering, soft and noisy", _camcorder),
+    "letterbox": ("between bars, black, coloured or blurred, in another format", _letterbox),
+    "caption": ("with words over it", _caption),
+    "emoji": ("with emoji over it, some of them moving", _emoji),
+    "logo": ("with a logo in a corner", _logo),
+}
+_WHOLE: dict[str, tuple[str, Step]] = {
+    "recompress": ("encoded again at a low rate", _recompress),
+    "picture-in-picture": ("a window in another video", _picture_in_picture),
+    "frame-rate": (
+        "fewer frames a second",
+        lambda clip, rng, _: _change_rate(clip, _round_rate(clip.fps * between(rng, 0.35, 0.7))),
+    ),
+    "speed": ("slower or faster", _speed),
+    "reverse": ("played backwards", _reverse),
+    "trim": ("a part of the time", _trim),
+    "insert": ("a part of it inside another video", _insert),
+    "low-rate-blur-noise": ("2 to 4 frames a second, blurred and noisy", _low_rate_blur_noise),
+    "letterbox-caption": ("between bars, with words over it", _chain(["letterbox", "caption"])),
+    "chain-2": ("two edits: one of the shape, one of the looks", _draw_chain(_OF_SHAPE, _OF_LOOKS)),
+    "chain-3": (
+        "three edits: one of time, one of the shape, one of the looks",
+        _draw_chain(_OF_TIME, _OF_SHAPE, _OF_LOOKS),
+    ),
+}
+
+
+def _keep_time(change: PictureStep) -> Step:
+    def step(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
+        return Edited(Clip(change(clip.images, rng), clip.fps), TimeMap.identity(clip.seconds))
+
+    return step
+
+
+EDITS: dict[str, Edit] = {
+    **{name: Edit(name, summary, _keep_time(change)) for name, (summary, change) in _PICTURE.items()},
+    **{name: Edit(name, summary, step) for name, (summary, step) in _WHOLE.items()},
+}
+"""The edits by name, as `hapvr make-benchmark --kind` takes them."""
