@@ -194,7 +194,7 @@ def test_what_lies_among_videos_and_is_none_is_passed_over_and_counted(
     code, text, _ = run(capsys, "frames", folder, "-o", tmp_path / "packed", "--short-side", 64)
     assert code == 0
     assert text.startswith("2 done (")
-    assert text.endswith("\n3 files that are no videos were passed over\n")
+    assert text.endswith("\n3 files that are no videos were skipped\n")
     code, text, _ = run(capsys, "extract", folder, "-o", tmp_path / "f.h5", "--model", quick, "--json")
     report = json.loads(text)
     assert (code, sorted(report["done"]), report["passed_over"]) == (0, ["0.mp4", "deep/unnamed"], 3)
@@ -202,7 +202,7 @@ def test_what_lies_among_videos_and_is_none_is_passed_over_and_counted(
     code, text, _ = run(capsys, *command, "--json")
     assert (code, json.loads(text)["database"], json.loads(text)["passed_over"]) == (0, 2, 3)
     code, text, _ = run(capsys, *command)
-    assert text.endswith("\n3 files that are no videos were passed over\n")
+    assert text.endswith("\n3 files that are no videos were skipped\n")
     named = folder / "readme.TXT"
     code, text, _ = run(capsys, "frames", folder, named, "-o", tmp_path / "packed", "--short-side", 64, "--json")
     report = json.loads(text)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hapvr.cli.printing import printed
+from hapvr.cli.terminal import escape
 from hapvr.library import Library, opening
 from tests.library import toy
 from tests.library.conftest import Run
@@ -56,11 +56,11 @@ def test_names_stay_on_their_line_and_json_is_exact(run: Run, folder: Path, tmp_
 def test_what_steers_a_terminal_is_escaped() -> None:
     marks = [*range(32), *range(127, 160), 0x2028, 0x2029, 0x202E, 0x2066, 0xDC80, 0xDCFF, 0xD800]
     for mark in map(chr, marks):
-        text = printed(f"a{mark}b")
+        text = escape(f"a{mark}b")
         assert text.isprintable()
         assert (text[:2], text[-1]) == ("a\\", "b")
         text.encode()
-    assert printed(Path("a b/ü.mp4")) == str(Path("a b/ü.mp4"))
+    assert escape(Path("a b/ü.mp4")) == str(Path("a b/ü.mp4"))
 
 
 # --- what is left behind ---------------------------------------------------------------------------------------------

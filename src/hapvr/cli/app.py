@@ -25,12 +25,11 @@ from hapvr.cli import (
     table,
     train,
 )
-from hapvr.cli.interrupts import code_of
-from hapvr.cli.printing import printed
+from hapvr.cli.terminal import escape, exit_code
 from hapvr.errors import HapvrError
 from hapvr.workers.processes import leave_current_folder_out
 
-# What goes on where it stopped if it is called again.
+# Commands that continue where they stopped when they are run again.
 _RESUMED = {"ablate", "add", "evaluate", "extract", "frames", "make-benchmark", "train"}
 
 
@@ -69,7 +68,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 
 
 class _Commands(TyperGroup):
-    """Ctrl-C is one line on stderr and exit code 130; SIGTERM, where a command heeds it, is 143."""
+    """Ctrl-C is one line on stderr and exit code 130; SIGTERM, in commands that handle it, is 143."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -77,7 +76,7 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt as interrupt:
             again = "; run the same command again to go on" if ctx.invoked_subcommand in _RESUMED else ""
             typer.echo(f"interrupted{again}", err=True)
-            raise typer.Exit(code_of(interrupt)) from None
+            raise typer.Exit(exit_code(interrupt)) from None
 
     def list_commands(self, ctx: Any) -> list[str]:
         """In the order of the panels; typer puts commands with subcommands behind all others."""
@@ -109,7 +108,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Find videos by content: copies, edited copies, clips inside longer videos, footage of the same incident."""
@@ -125,8 +124,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=None if arguments is None else list(arguments), prog_name="hapvr")
     except HapvrError as error:
-        print(f"error: {printed(str(error))}", file=sys.stderr)
+        print(f"error: {escape(str(error))}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as interrupt:  # before or after a command
         print("interrupted", file=sys.stderr)
-        raise SystemExit(code_of(interrupt)) from None
+        raise SystemExit(exit_code(interrupt)) from None

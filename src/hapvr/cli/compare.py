@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson
-from hapvr.cli.printing import printed
+from hapvr.cli.options import AsJson, HtmlPage, Model, Prior
+from hapvr.cli.terminal import show, warn
 
 if TYPE_CHECKING:
     from hapvr.matching import Match
 
 
 def compare(
-    query: Annotated[str, typer.Argument(metavar="A", help="A video, GIF or picture.")],
-    target: Annotated[str, typer.Argument(metavar="B", help="What it is looked for in.")],
-    model: Annotated[str | None, typer.Option(help="A model's name or folder; the shipped one if not given.")] = None,
+    query: Annotated[str, typer.Argument(metavar="A", help="A video, GIF or picture to look for.")],
+    target: Annotated[str, typer.Argument(metavar="B", help="The video in which A is looked for.")],
+    model: Model = None,
     library: Annotated[
         Path | None,
-        typer.Option(help="Answer as this library does: by what it keeps of its videos, which may be given by id."),
+        typer.Option(help="Compare with the model and the stored vectors of this library; A and B may be ids of it."),
     ] = None,
-    prior: Annotated[
-        float | None, typer.Option(help="How likely a match is before looking, above 0 and below 1; 0.5 if not given.")
-    ] = None,
+    prior: Prior = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the match into this PNG, SVG or PDF.")] = None,
-    page: Annotated[Path | None, typer.Option("--html", help="Explain the match on this self-contained page.")] = None,
+    page: HtmlPage = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell whether and where two videos match: hapvr compare clip.mp4 film.mp4 --html match.html."""
@@ -42,10 +39,10 @@ def compare(
     require_outputs(outputs, inputs=(query, target))
     match = _compare(query, target, model=model, library=library, prior=prior, outputs=outputs)
     # The answer comes first, so that a page that cannot be written does not lose it.
-    if as_json:
-        typer.echo(json.dumps(match.to_json()))
-    else:
-        _print(match)
+    show(as_json, match.to_json(), _describe(match))
+    if not as_json:
+        warn(match.query.warnings, before="  A: ")
+        warn(match.target.warnings, before="  B: ")
     if plot is not None:
         save_plot(match, plot)
     if page is not None:
@@ -69,15 +66,12 @@ def _compare(
         return opened.compare(query, target, prior=prior)
 
 
-def _print(match: Match) -> None:
-    typer.echo(f"score {match.score:.3f}" + (f": {match.meaning}" if match.meaning else ""))
+def _describe(match: Match) -> Iterator[str]:
+    yield f"score {match.score:.3f}" + (f": {match.meaning}" if match.meaning else "")
     for segment in match.segments:
         (a, b), (c, d) = segment.query, segment.target
         way = ", backwards" if segment.backwards else ""
-        typer.echo(f"  {a:.1f}-{b:.1f} s of A is {c:.1f}-{d:.1f} s of B (similarity {segment.score:.2f}{way})")
+        yield f"  {a:.1f}-{b:.1f} s of A is {c:.1f}-{d:.1f} s of B (similarity {segment.score:.2f}{way})"
     if not match.segments:
         own = "" if len(match.matrix) == 1 else f"{match.best.query:.1f} s of A and "
-        typer.echo(f"  most alike at {own}{match.best.target:.1f} s of B (similarity {match.best.similarity:.2f})")
-    for name, side in (("A", match.query), ("B", match.target)):
-        for warning in side.warnings:
-            typer.echo(printed(f"  {name}: {warning}"), err=True)
+        yield f"  most alike at {own}{match.best.target:.1f} s of B (similarity {match.best.similarity:.2f})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,26 +9,23 @@ from typing import Annotated, Any
 import typer
 
 from hapvr.cli.options import AsJson
+from hapvr.cli.terminal import progress_bars, show
 
 
 def demo(
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Where films, copies and report go; a new folder if not given."),
+        typer.Option("--output", "-o", help="The folder for films, copies and report; a new one if not given."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw films, edit copies of them, find each copy's original, and write a report: hapvr demo -o demo."""
-    from hapvr.cli.progress import progress_bars
+    """Draw films, edit copies of them, find the original of each copy, and write a report: hapvr demo -o demo."""
     from hapvr.demo import run_demo
 
     folder = Path(tempfile.mkdtemp(prefix="hapvr-demo-")) if output is None else output
     with progress_bars(quiet=as_json) as progress:
         result = run_demo(folder, progress=progress)
-    if as_json:
-        typer.echo(json.dumps(result))
-    else:
-        _print(result)
+    show(as_json, result, lambda: _print(result))
 
 
 def _print(result: dict[str, Any]) -> None:

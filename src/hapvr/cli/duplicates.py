@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.library import Place, Wait
-from hapvr.cli.options import AsJson
-from hapvr.cli.printing import printed
+from hapvr.cli.options import AsJson, HtmlPage, LibraryFolder, Reports, Wait
+from hapvr.cli.terminal import escape, progress_bar, show, warn
 
 if TYPE_CHECKING:
     from hapvr.library.duplicate_report import DuplicateReport
@@ -21,53 +19,52 @@ _DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
 
 
 def duplicates(
-    library: Place,
+    library: LibraryFolder,
     threshold: Annotated[
-        float | None, typer.Option(help="How strong a link must be, from 0 to 1; higher is stricter.")
+        float | None, typer.Option(help="How strong the evidence must be, from 0 to 1; higher is stricter.")
     ] = None,
     since: Annotated[
-        datetime | None, typer.Option(formats=_DATES, help="Only what was added since, against everything.")
+        datetime | None,
+        typer.Option(formats=_DATES, help="Only pairs with a video that was added since this date or time."),
     ] = None,
     as_json: AsJson = False,
-    output: Annotated[
-        list[Path] | None,
-        typer.Option("--output", "-o", help="Write everything as .json, or a row for each link as .csv; repeatable."),
-    ] = None,
-    page: Annotated[Path | None, typer.Option("--html", help="Show it on this self-contained page.")] = None,
+    output: Reports = None,
+    page: HtmlPage = None,
     distinct: Annotated[
         tuple[str, str] | None,
-        typer.Option(metavar="A B", help="Remember that these two, by id, are no duplicates; nothing else is done."),
+        typer.Option(metavar="A B", help="Mark two videos, by id, as no duplicates; nothing else is done."),
     ] = None,
     not_distinct: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="A B", help="Take back what --distinct said.")
+        tuple[str, str] | None, typer.Option(metavar="A B", help="Remove the mark that --distinct made.")
     ] = None,
     wait: Wait = 10.0,
 ) -> None:
-    """Find what a library holds twice; nothing is deleted: hapvr duplicates library --html duplicates.html."""
-    from hapvr.cli.progress import progress_bar
+    """Find videos that a library holds twice; nothing is deleted: hapvr duplicates library --html duplicates.html."""
     from hapvr.library import Library
     from hapvr.library.duplicate_report import require_report_files, write_report
     from hapvr.storage import require_outputs
 
     require_report_files(output or ())
     with Library.open(library, wait_s=wait) as opened:
+        for pair, change, done, otherwise in (
+            (distinct, opened.mark_distinct, "are marked as distinct", "were marked already"),
+            (not_distinct, opened.forget_mark, "are no longer marked", "were not marked"),
+        ):
+            if pair is not None:
+                changed = change(*pair)
+                show(as_json, {"changed": changed}, f"they {done if changed else otherwise}")
         if distinct is not None or not_distinct is not None:
-            if distinct is not None:
-                _say(opened.mark_distinct(*distinct), "marked as distinct", "were marked already", as_json)
-            if not_distinct is not None:
-                _say(opened.forget_mark(*not_distinct), "no longer marked", "were not marked", as_json)
             return
         files = [*(output or ()), *([] if page is None else [page])]
         require_outputs(files, inputs=[path for file in files for path in opened.files_named(file)])
-        with progress_bar("comparing", quiet=as_json) as reach:
+        with progress_bar("comparing", quiet=as_json) as update:
             report = opened.duplicates(
-                threshold=threshold, since=since, progress=lambda now: reach(now.done, now.total)
+                threshold=threshold, since=since, progress=lambda now: update(now.done, now.total)
             )
     # The answer comes first, so that a file that cannot be written does not lose it.
-    if as_json:
-        typer.echo(json.dumps(report.to_json()))
-    else:
-        _print(report)
+    show(as_json, report.to_json(), _describe(report))
+    if not as_json:
+        _print_notes(report)
     for path in output or ():
         write_report(report, path)
     if page is not None:
@@ -77,93 +74,81 @@ def duplicates(
 
 
 def calibrate(
-    library: Place,
-    copies: Annotated[int, typer.Option(help="Edited copies to make of the library's own videos.")] = 100,
-    pairs: Annotated[int, typer.Option(help="Pairs of different videos to compare.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same videos and edits.")] = 0,
+    library: LibraryFolder,
+    copies: Annotated[int, typer.Option(help="Number of edited copies to make of the library's own videos.")] = 100,
+    pairs: Annotated[int, typer.Option(help="Number of pairs of different videos to compare.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="The same seed chooses the same videos and edits.")] = 0,
     wait: Wait = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Fit what scores mean on a library's own videos, for its searches: hapvr calibrate library."""
-    from hapvr.cli.progress import progress_bar
+    """Fit the probabilities that searches of a library report to its own videos: hapvr calibrate library."""
     from hapvr.library import Library
 
-    with Library.open(library, wait_s=wait) as opened, progress_bar("calibrating", quiet=as_json) as reach:
+    with Library.open(library, wait_s=wait) as opened, progress_bar("calibrating", quiet=as_json) as update:
         report = opened.calibrate(
-            copies=copies, pairs=pairs, seed=seed, progress=lambda now: reach(now.done, now.total)
+            copies=copies, pairs=pairs, seed=seed, progress=lambda now: update(now.done, now.total)
         )
-    if as_json:
-        typer.echo(json.dumps(report.to_json()))
-    else:
-        _print_calibration(report)
+    show(as_json, report.to_json(), _describe_calibration(report))
+    if not as_json:
+        warn(report.warnings, before="warning: ")
+        warn(f"  {path}: {reason}" for path, reason in report.failed)
     raise typer.Exit(1 if report.failed else 0)
 
 
 # --- printing --------------------------------------------------------------------------------------------------------
 
 
-def _say(changed: bool, done: str, otherwise: str, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps({"changed": changed}))
-    else:
-        typer.echo(f"they are {done}" if changed else f"they {otherwise}")
-
-
-def _print(report: DuplicateReport) -> None:
+def _describe(report: DuplicateReport) -> Iterator[str]:
     from hapvr.reports.html_page import format_time
 
     for number, group in enumerate(report.groups, 1):
         strongest = {id: link for link in reversed(group.links) for id in (link.a, link.b)}
-        typer.echo(f"group {number}: {len(group.videos)} copies")
+        yield f"group {number}: {len(group.videos)} copies"
         for video in group.videos:
             link = strongest[video.id]
             size = f"{format_time(video.duration)} {video.width}x{video.height} {video.bitrate / 1000:,.0f} kbit/s"
             what = "keep" if video is group.keep else f"{link.kind}, {link.reason}"
             gone = "" if video.state == "ready" else f" ({video.state})"
-            typer.echo(f"  {video.id:14} {size:32} {printed(video.path)}{gone}  {what}")
-            for warning in video.warnings:
-                typer.echo(printed(f"  {video.id}: {warning}"), err=True)
-        typer.echo(f"  keep {group.keep.id}: {group.reason}")
+            yield f"  {video.id:14} {size:32} {escape(video.path)}{gone}  {what}"
+        yield f"  keep {group.keep.id}: {group.reason}"
     beside = report.beside
     if beside:
-        typer.echo("parts of others" if report.groups else "parts")
+        yield "parts of others" if report.groups else "parts"
     for link in beside:
-        a, b = report.records[link.a], report.records[link.b]
-        (a_from, a_to), (b_from, b_to) = link.intervals
-        where = f"{format_time(b_from)}-{format_time(b_to)}"
+        a, b = (escape(report.records[id].path) for id in (link.a, link.b))
+        own, other = (f"{format_time(start)}-{format_time(end)}" for start, end in link.intervals)
         if link.kind == "contained":
-            typer.echo(f"  {printed(a.path)} is {where} of {printed(b.path)}  {link.reason}")
+            yield f"  {a} is {other} of {b}  {link.reason}"
         elif link.kind == "shared":
-            own = f"{format_time(a_from)}-{format_time(a_to)}"
-            typer.echo(f"  {own} of {printed(a.path)} is {where} of {printed(b.path)}  {link.reason}")
+            yield f"  {own} of {a} is {other} of {b}  {link.reason}"
         else:
-            typer.echo(f"  {printed(a.path)} is a copy of {printed(b.path)}  {link.reason}")
+            yield f"  {a} is a copy of {b}  {link.reason}"
     count = len(report.groups)
-    typer.echo(
-        f"{count:,} {'group' if count == 1 else 'groups'} of copies, {len(beside):,} other links among "
-        f"{report.videos:,} videos"
-    )
+    groups = "group" if count == 1 else "groups"
+    yield f"{count:,} {groups} of copies, {len(beside):,} other links among {report.videos:,} videos"
     if report.marked:
-        typer.echo(f"{report.marked:,} left out that were marked as distinct")
-    typer.echo(
-        f"{report.scored:,} of {report.pairs:,} pairs compared at a threshold of {report.threshold:g}, "
-        f"{report.seconds:.1f} s",
-        err=True,
+        yield f"{report.marked:,} left out that were marked as distinct"
+
+
+def _print_notes(report: DuplicateReport) -> None:
+    for video in (video for group in report.groups for video in group.videos):
+        warn(video.warnings, before=f"  {video.id}: ")
+    warn(
+        [
+            f"{report.scored:,} of {report.pairs:,} pairs compared at a threshold of {report.threshold:g}, "
+            f"{report.seconds:.1f} s"
+        ]
     )
 
 
-def _print_calibration(report: CalibrationReport) -> None:
+def _describe_calibration(report: CalibrationReport) -> Iterator[str]:
     calibration = report.calibration
-    typer.echo(f"fitted on {calibration.positives:,} edited copies and {calibration.negatives:,} pairs without a match")
-    typer.echo("threshold  false per million  copies found  precision of a search")
+    yield f"fitted on {calibration.positives:,} edited copies and {calibration.negatives:,} pairs without a match"
+    yield "threshold  false per million  copies found  precision of a search"
     for one in report.expected:
-        typer.echo(f"{one.threshold:9.3f}  {one.false_per_million:17,.1f}  {one.recall:12.1%}  {one.precision:10.1%}")
+        yield f"{one.threshold:9.3f}  {one.false_per_million:17,.1f}  {one.recall:12.1%}  {one.precision:10.1%}"
     missed = {kind: counts for kind, counts in report.kinds.items() if counts[0] < counts[1]}
     if missed:
         listed = ", ".join(f"{kind} ({found} of {of})" for kind, (found, of) in missed.items())
-        typer.echo(f"at 100 false matches per million not all copies are found of: {listed}")
-    typer.echo("kept with the library; its searches use it from now on")
-    for warning in report.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    for path, reason in report.failed:
-        typer.echo(printed(f"  {path}: {reason}"), err=True)
+        yield f"at 100 false matches per million not all copies are found of: {listed}"
+    yield "kept with the library; its searches use it from now on"

@@ -2,42 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, Model
-from hapvr.cli.printing import printed
+from hapvr.cli.options import Annotations, AsJson, Missing, Model, Reports
+from hapvr.cli.terminal import progress_bars, show, warn
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hapvr.evaluating import EvaluationReport
+    from hapvr.evaluation import Evaluation
+
+_POLICIES = {"drop": "left out of the figures", "miss": "counted as a miss", "error": "refused"}
 Name = Annotated[
-    str, typer.Argument(metavar="BENCHMARK", help="A published name (fivr-200k), a made folder, a CSV or JSON file.")
+    str,
+    typer.Argument(
+        metavar="BENCHMARK",
+        help="A published benchmark (such as fivr-200k), a folder of `make-benchmark`, a CSV or JSON file.",
+    ),
 ]
-Annotations = Annotated[Path | None, typer.Option(help="A published benchmark's annotation file, or its folder.")]
-Features = Annotated[Path | None, typer.Option(help="An HDF5 file of features to measure.")]
-QueryFeatures = Annotated[Path | None, typer.Option(help="The queries' features, if they are in another file.")]
+Features = Annotated[Path | None, typer.Option(help="An HDF5 file of features to measure, see `hapvr extract`.")]
+QueryFeatures = Annotated[Path | None, typer.Option(help="The features of the queries, if they are in another file.")]
 Videos = Annotated[Path | None, typer.Option(help="A folder of the benchmark's videos, named by their ids.")]
 KeepFeatures = Annotated[
-    Path | None, typer.Option(help="The HDF5 file that keeps the features of videos; in --work or a made folder else.")
+    Path | None,
+    typer.Option(
+        help="The HDF5 file that keeps features of --videos; if not given, one in --work or in the benchmark."
+    ),
 ]
 SavedScores = Annotated[Path | None, typer.Option(help="Saved scores to measure again, .json or .npz; needs no model.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1; the GPU if there is one.")]
 Precision = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; bfloat16 on a GPU, else float32.")]
-Work = Annotated[Path | None, typer.Option(help="A folder that keeps finished work: run it again to go on.")]
-Shard = Annotated[str | None, typer.Option(help="0/4: score only the first of four parts, into --work.")]
-Readers = Annotated[int | None, typer.Option(help="Processes that read features, 0 for threads.")]
-MissingPolicy = Annotated[str, typer.Option(help="What has no score: drop it, count it as a miss, or error.")]
-SaveScores = Annotated[Path | None, typer.Option(help="Keep the scores in this .json or .npz file.")]
-Output = Annotated[
-    list[Path] | None,
-    typer.Option("--output", "-o", help="Write everything as .json, or the figures as .csv; repeatable."),
-]
+Work = Annotated[Path | None, typer.Option(help="A folder that keeps finished work: run it again to continue.")]
+Shard = Annotated[str | None, typer.Option(help="Such as 0/4: score only the first of four parts, into --work.")]
+Readers = Annotated[int | None, typer.Option(help="Number of processes that read features; 0 uses threads.")]
+SaveScores = Annotated[Path | None, typer.Option(help="Save the scores into this .json or .npz file.")]
 EasyDuplicates = Annotated[Path | None, typer.Option(help="FIVR: its list of easy duplicates.")]
 Unlabelled = Annotated[Path | None, typer.Option(help="SVD: its list of unlabelled videos.")]
-Distractors = Annotated[bool | None, typer.Option(help="VCDB: whether the database holds them.")]
-Positives = Annotated[list[str] | None, typer.Option(help="CSV: the labels that are positives.")]
+Distractors = Annotated[bool | None, typer.Option(help="VCDB: whether the database holds the distractors.")]
+Positives = Annotated[list[str] | None, typer.Option(help="CSV: a label that counts as a match. Repeatable.")]
 
 
 def evaluate(
@@ -54,9 +61,9 @@ def evaluate(
     work: Work = None,
     shard: Shard = None,
     readers: Readers = None,
-    missing: MissingPolicy = "drop",
+    missing: Missing = "drop",
     save_scores: SaveScores = None,
-    output: Output = None,
+    output: Reports = None,
     as_json: AsJson = False,
     easy_duplicates: EasyDuplicates = None,
     unlabelled: Unlabelled = None,
@@ -64,8 +71,6 @@ def evaluate(
     positives: Positives = None,
 ) -> None:
     """Measure a model by a benchmark's protocol: hapvr evaluate fivr-5k --annotations fivr.pickle --features f.h5."""
-    from hapvr.cli.evaluation_tables import print_report
-    from hapvr.cli.progress import progress_bars
     from hapvr.evaluating import evaluate as run
     from hapvr.evaluation import open_benchmark
 
@@ -90,15 +95,10 @@ def evaluate(
             output=output or (),
             progress=progress,
         )
-    for failure in report.failed:
-        typer.echo(printed(f"  {failure.path}: {failure.error}"), err=True)
+    warn(f"  {failure.path}: {failure.error}" for failure in report.failed)
     for id, warnings in report.warnings.items():
-        for warning in warnings:
-            typer.echo(printed(f"  {id}: {warning}"), err=True)
-    if as_json:
-        typer.echo(json.dumps(report.to_json()))
-    else:
-        print_report(report)
+        warn(warnings, before=f"  {id}: ")
+    show(as_json, report.to_json(), lambda: _print_report(report))
 
 
 def _parse_shard(text: str | None) -> tuple[int, int]:
@@ -108,3 +108,74 @@ def _parse_shard(text: str | None) -> tuple[int, int]:
     if numbers is None:
         raise ConfigError(f"--shard must be like 0/4, the first of four; got '{text}'.")
     return int(numbers[1]), int(numbers[2])
+
+
+# --- printing --------------------------------------------------------------------------------------------------------
+
+
+def _print_report(report: EvaluationReport) -> None:
+    from rich.console import Console
+
+    evaluation, scoring, console = report.evaluation, report.scoring, Console(highlight=False, soft_wrap=True)
+    if evaluation is None:
+        assert scoring is not None
+        words = f"{scoring.finished} of {scoring.chunks} chunks are finished"
+        console.print(f"{words}. When all are, run it without --shard for the figures.")
+        return
+    console.print(_task_table(evaluation), soft_wrap=False)
+    if any(result.by_group for result in evaluation.results):
+        console.print(_group_table(evaluation), soft_wrap=False)
+    if report.segments is not None:
+        console.print(_segment_table(report), soft_wrap=False)
+    console.print(f"{evaluation.coverage}; what has none is {_POLICIES[evaluation.missing]}.")
+    if ignored := evaluation.coverage.ignored_targets:
+        console.print(f"{ignored:,} scored videos are not of this benchmark.")
+    if warned := len(report.warnings):
+        console.print(f"{warned:,} {'videos were' if warned > 1 else 'video was'} read with warnings.")
+    if scoring is not None:
+        rate = scoring.pairs / report.wall_s if report.wall_s else 0.0
+        console.print(f"{scoring.pairs:,} pairs in {report.wall_s:.1f} s ({rate:,.0f} a second).")
+
+
+def _task_table(evaluation: Evaluation) -> Table:
+    table = _table("task", "figure", "queries", "positives", title=f"{evaluation.benchmark}, %")
+    for result in evaluation.results:
+        over = result.overall
+        positives = f"{over.positives_found:,} / {over.positives_expected:,}"
+        table.add_row(result.task.name, _percent(over.value), f"{over.queries:,}", positives)
+    return table
+
+
+def _group_table(evaluation: Evaluation) -> Table:
+    results = evaluation.results
+    table = _table("group", *(result.task.name for result in results), "queries", title="by group, %")
+    for group in dict.fromkeys(group for result in results for group in result.by_group):
+        measured = [result.by_group.get(group) for result in results]
+        cells = ("" if one is None else _percent(one.value) for one in measured)
+        table.add_row(group, *cells, str(max(one.queries for one in measured if one is not None)))
+    return table
+
+
+def _segment_table(report: EvaluationReport) -> Table:
+    columns = ("precision", "recall", "F1", "borders off by", "false pairs")
+    table = _table("segments", *columns, title="where videos match, %")
+    for group, found in (report.segments or {}).items():
+        rates = (found.precision, found.recall, found.f1)
+        cells = ["-" if not found.true else _percent(rate) for rate in rates]
+        error = found.boundary_error_s
+        cells.append("-" if error != error else f"{error:.2f} s")
+        table.add_row(group or "all", *cells, f"{found.false_pairs} of {found.negative_pairs} pairs")
+    return table
+
+
+def _table(first: str, *others: str, title: str) -> Table:
+    from rich.table import Table
+
+    table = Table(first, title=title)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _percent(value: float) -> str:
+    return "-" if value != value else f"{100 * value:.2f}"

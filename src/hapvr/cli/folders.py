@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, Model
-from hapvr.cli.printing import printed
+from hapvr.cli.options import AsJson, Model, VideoPaths, Workers
+from hapvr.cli.terminal import progress_bar, show, warn
 
 if TYPE_CHECKING:
     from hapvr.features.video_extraction import ExtractionReport
 
-Videos = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")]
-
 
 def extract(
-    videos: Videos,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HDF5 file to write, or to go on with.")],
+    videos: VideoPaths,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HDF5 file to write, or to continue.")],
     model: Model = None,
     half: Annotated[bool, typer.Option(help="Store float16 instead of float32.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Decoding processes.")] = None,
+    workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the region vectors of videos into one HDF5 file, resumably: hapvr extract ~/Videos -o features.h5."""
+    """Write the feature vectors of videos into one HDF5 file: hapvr extract ~/Videos -o features.h5."""
     from hapvr.batch import extract as run
-    from hapvr.cli.progress import progress_bar
 
     with progress_bar(quiet=as_json) as progress:
         report = run(videos, output, model=model, half=half, workers=workers, progress=progress)
@@ -35,19 +31,16 @@ def extract(
 
 
 def frames(
-    videos: Videos,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder of tar shards to write, or to go on with.")
-    ],
-    fps: Annotated[float | None, typer.Option(help="Frames a second; as models sample if not given.")] = None,
+    videos: VideoPaths,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder of tar files to write, or to continue.")],
+    fps: Annotated[float | None, typer.Option(help="Frames per second; what models use if not given.")] = None,
     short_side: Annotated[
-        int | None, typer.Option(help="Pixels of the shorter side; as models sample if not given.")
+        int | None, typer.Option(help="Pixels of the shorter side; what models use if not given.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Pack sampled frames as JPEG in tar shards, for machines without a decoder: hapvr frames ~/Videos -o packed."""
+    """Pack sampled frames as JPEG into tar files, for machines without a decoder: hapvr frames ~/Videos -o packed."""
     from hapvr.batch import pack_frames
-    from hapvr.cli.progress import progress_bar
 
     with progress_bar(quiet=as_json) as progress:
         report = pack_frames(videos, output, fps=fps, short_side=short_side, progress=progress)
@@ -56,26 +49,31 @@ def frames(
 
 def make_benchmark(
     videos: Annotated[Path, typer.Argument(metavar="VIDEOS", help="A folder of source videos.")],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="The benchmark folder to write, or to go on with.")],
-    distractors: Annotated[list[Path] | None, typer.Option(help="More videos for the database.")] = None,
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="The benchmark folder to write, or to continue.")],
+    distractors: Annotated[
+        list[Path] | None,
+        typer.Option(help="Further videos for the database, of which no copies are made. Repeatable."),
+    ] = None,
     hosts: Annotated[
-        list[Path] | None, typer.Option(help="Videos to mix others into, outside the database; else drawn films.")
+        list[Path] | None,
+        typer.Option(
+            help="Videos into which parts of others are mixed, not in the database; drawn films if not given."
+        ),
     ] = None,
     duplicates: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="JSON: a list of groups of files in VIDEOS that show the same."),
     ] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="A kind of edited copy; again for more. All if none.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="A kind of edit to use; all if not given. Repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same benchmark.")] = 0,
     queries: Annotated[
-        int, typer.Option(help="Edited copies of each video; one chosen for `same-event` gives only that one.")
+        int, typer.Option(help="Number of edited copies of each video; those of the kind `same-event` get one.")
     ] = 4,
-    workers: Annotated[int | None, typer.Option(help="Processes; one a core if not given, four at most.")] = None,
+    workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
     """Make edited copies with known ground truth: hapvr make-benchmark ~/Videos benchmark."""
     from hapvr.batch import make_benchmark as run
-    from hapvr.cli.progress import progress_bar
 
     with progress_bar("queries", quiet=as_json) as progress:
         summary = run(
@@ -90,32 +88,26 @@ def make_benchmark(
             workers=workers,
             progress=progress,
         )
-    typer.echo(json.dumps(summary.to_json()) if as_json else str(summary))
-    if not as_json:
-        _print_passed_over(summary.skipped)
+    show(as_json, summary.to_json(), [str(summary), *_describe_skipped(summary.skipped)])
     raise typer.Exit(1 if summary.failed else 0)
 
 
 def _print(report: ExtractionReport, as_json: bool) -> None:
     """What became of every file; exit code 1 if some failed."""
-    if as_json:
-        typer.echo(json.dumps(report.to_json()))
-    else:
-        rate = report.frames / report.wall_s if report.wall_s else 0.0
-        typer.echo(
-            f"{len(report.done)} done ({report.frames:,} frames, {rate:.0f} a second), "
-            f"{len(report.skipped)} were there already, {len(report.failed)} failed"
-        )
-        _print_passed_over(len(report.passed_over))
-        for failure in report.failed:
-            typer.echo(printed(f"  {failure.path}: {failure.error}"), err=True)
+    rate = report.frames / report.wall_s if report.wall_s else 0.0
+    text = (
+        f"{len(report.done)} done ({report.frames:,} frames, {rate:.0f} a second), "
+        f"{len(report.skipped)} were there already, {len(report.failed)} failed"
+    )
+    show(as_json, report.to_json(), [text, *_describe_skipped(len(report.passed_over))])
+    if not as_json:
+        warn(f"  {failure.path}: {failure.error}" for failure in report.failed)
         for id, warnings in report.warnings.items():
-            for warning in warnings:
-                typer.echo(printed(f"  {id}: {warning}"), err=True)
+            warn(warnings, before=f"  {id}: ")
     raise typer.Exit(1 if report.failed else 0)
 
 
-def _print_passed_over(count: int) -> None:
-    if count:
-        files = "1 file that is no video was" if count == 1 else f"{count} files that are no videos were"
-        typer.echo(f"{files} passed over")
+def _describe_skipped(count: int) -> list[str]:
+    if not count:
+        return []
+    return ["1 file that is no video was skipped" if count == 1 else f"{count} files that are no videos were skipped"]

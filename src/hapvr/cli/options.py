@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share: each has its words here, once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,26 @@ import typer
 from hapvr.errors import ConfigError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Model = Annotated[str | None, typer.Option(help="A model's name or folder; the shipped one if not given.")]
+Model = Annotated[str | None, typer.Option(help="A model's name or folder; the default model if not given.")]
+LibraryFolder = Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder of the library.")]
+VideoPaths = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")]
+Workers = Annotated[int | None, typer.Option(help="Number of processes; one per core, four at most, if not given.")]
+Wait = Annotated[float, typer.Option(help="Seconds to wait while another process writes into the library.")]
+Prior = Annotated[
+    float | None,
+    typer.Option(help="Probability of a match before the videos are compared, between 0 and 1; 0.5 if not given."),
+]
+HtmlPage = Annotated[Path | None, typer.Option("--html", help="Write a self-contained HTML page that explains it.")]
+Reports = Annotated[
+    list[Path] | None,
+    typer.Option("--output", "-o", help="Write a report: .json holds everything, .csv one row per result. Repeatable."),
+]
+Annotations = Annotated[
+    Path | None, typer.Option(help="The annotation file of a published benchmark, or the folder that holds it.")
+]
+Missing = Annotated[
+    str, typer.Option(help="Videos without a score: drop (leave them out), miss (count as not found) or error (stop).")
+]
 
 
 def split_label(word: str) -> tuple[str | None, str]:

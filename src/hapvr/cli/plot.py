@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, name_places
+from hapvr.cli.options import Annotations, AsJson, Missing, name_places
+from hapvr.cli.terminal import show
 
 if TYPE_CHECKING:
     from hapvr.paper.figures import Drawing, ScoreFiles
@@ -19,11 +19,9 @@ Against = Annotated[str, typer.Argument(metavar="BENCHMARK", help="A benchmark's
 Scored = Annotated[
     list[str], typer.Argument(metavar="[NAME=]SCORES", help="Score files (.json or .npz), one for each model.")
 ]
-Annotations = Annotated[Path | None, typer.Option(help="Annotation file, or folder of them, of a published benchmark.")]
-Named = Annotated[str | None, typer.Option(help="Which task of the benchmark; a fitting one if not given.")]
-Missing = Annotated[str, typer.Option(help="What becomes of videos without scores: drop, miss or error.")]
-Output = Annotated[list[Path], typer.Option("--output", "-o", help="File to write: PNG, SVG or PDF; repeatable.")]
-Title = Annotated[str | None, typer.Option(help="Above the figure; benchmark and task if not given.")]
+Task = Annotated[str | None, typer.Option(help="Which task of the benchmark; one that fits if not given.")]
+Output = Annotated[list[Path], typer.Option("--output", "-o", help="File to write: PNG, SVG or PDF. Repeatable.")]
+Title = Annotated[str | None, typer.Option(help="The title of the figure; benchmark and task if not given.")]
 
 
 @app.command()
@@ -32,56 +30,53 @@ def distributions(
     scores: Scored,
     output: Output,
     annotations: Annotations = None,
-    task: Named = None,
+    task: Task = None,
     missing: Missing = "drop",
     bins: Annotated[
-        int | None, typer.Option(help="Of equal width; as many as the pairs can fill if not given.")
+        int | None, typer.Option(help="Number of bins of equal width; chosen by the number of pairs if not given.")
     ] = None,
     scale: Annotated[str, typer.Option(help="How scores become [0, 1]: range, half (s/2 + 1/2) or none.")] = "range",
     title: Title = None,
     as_json: AsJson = False,
 ) -> None:
-    """Similarities of relevant and irrelevant pairs: hapvr plot distributions made scores.npz -o spread.png."""
+    """Histograms of the scores of matching and other pairs: hapvr plot distributions made scores.npz -o spread.png."""
     from hapvr.paper.figures import draw_distributions
 
     source = _source(benchmark, scores, annotations, task, missing)
     _print(draw_distributions(source, *output, bins=bins, scale=scale, title=title), as_json)  # type: ignore[arg-type]
 
 
-@app.command("precision-recall")
-def precision_recall(
-    benchmark: Against,
-    scores: Scored,
-    output: Output,
-    annotations: Annotations = None,
-    task: Named = None,
-    missing: Missing = "drop",
-    title: Title = None,
-    as_json: AsJson = False,
-) -> None:
-    """Precision over recall of all pairs pooled: hapvr plot precision-recall made a=a.npz b=b.npz -o curves.svg."""
-    from hapvr.paper.figures import draw_precision_recall
+def _add_figure(name: str, draw: str, help: str) -> None:
+    """A command that draws score files by a function of `hapvr.paper.figures`."""
 
-    source = _source(benchmark, scores, annotations, task, missing)
-    _print(draw_precision_recall(source, *output, title=title), as_json)
+    def command(
+        benchmark: Against,
+        scores: Scored,
+        output: Output,
+        annotations: Annotations = None,
+        task: Task = None,
+        missing: Missing = "drop",
+        title: Title = None,
+        as_json: AsJson = False,
+    ) -> None:
+        from hapvr.paper import figures
+
+        source = _source(benchmark, scores, annotations, task, missing)
+        _print(getattr(figures, draw)(source, *output, title=title), as_json)
+
+    app.command(name, help=help)(command)
 
 
-@app.command()
-def queries(
-    benchmark: Against,
-    scores: Scored,
-    output: Output,
-    annotations: Annotations = None,
-    task: Named = None,
-    missing: Missing = "drop",
-    title: Title = None,
-    as_json: AsJson = False,
-) -> None:
-    """The average precision of every query, by group: hapvr plot queries made a=a.npz b=b.npz -o queries.png."""
-    from hapvr.paper.figures import draw_queries
-
-    source = _source(benchmark, scores, annotations, task, missing)
-    _print(draw_queries(source, *output, title=title), as_json)
+_add_figure(
+    "precision-recall",
+    "draw_precision_recall",
+    "Precision over recall of all pairs pooled: hapvr plot precision-recall made a=a.npz b=b.npz -o curves.svg.",
+)
+_add_figure(
+    "queries",
+    "draw_queries",
+    "The average precision of every query, by group: hapvr plot queries made a=a.npz b=b.npz -o queries.png.",
+)
 
 
 @app.command()
@@ -90,7 +85,7 @@ def matrices(
     target: Annotated[Path, typer.Argument(metavar="B", help="What it is compared with.")],
     output: Output,
     model: Annotated[
-        list[str] | None, typer.Option(metavar="[NAME=]MODEL", help="A model's name or folder; repeatable.")
+        list[str] | None, typer.Option(metavar="[NAME=]MODEL", help="A model's name or folder. Repeatable.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -104,12 +99,16 @@ def matrices(
 @app.command()
 def surrogates(
     output: Output,
-    delta: Annotated[float | None, typer.Option(help="Of QuadLinear-AP; its default if not given.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Of Smooth-AP; its default if not given.")] = None,
-    reach: Annotated[float, typer.Option(help="x runs from -reach to reach.")] = 0.2,
+    delta: Annotated[
+        float | None, typer.Option(help="The width delta of QuadLinear-AP; its default if not given.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="The temperature of Smooth-AP; its default if not given.")
+    ] = None,
+    reach: Annotated[float, typer.Option(help="The x axis runs from -REACH to REACH.")] = 0.2,
     as_json: AsJson = False,
 ) -> None:
-    """The step of AP, its surrogates and their slopes: hapvr plot surrogates -o surrogates.png."""
+    """The step function in average precision, its smooth surrogates, their slopes: hapvr plot surrogates -o s.png."""
     from hapvr.paper.figures import draw_surrogates
 
     _print(draw_surrogates(*output, delta=delta, temperature=temperature, reach=reach), as_json)
@@ -122,13 +121,9 @@ def _source(benchmark: str, scores: list[str], annotations: Path | None, task: s
 
 
 def _print(drawing: Drawing, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(drawing.to_json()))
-        return
-    for name, values in drawing.values.items():
-        for measure, value in values.items():
-            typer.echo(f"{name}: {measure} {value:.3f}" if measure == "score" else f"{name}: {measure} {value:.2%}")
-    for note in drawing.notes:
-        typer.echo(note)
-    for file in drawing.files:
-        typer.echo(f"wrote {file}")
+    figures = [
+        f"{name}: {measure} {value:.3f}" if measure == "score" else f"{name}: {measure} {value:.2%}"
+        for name, values in drawing.values.items()
+        for measure, value in values.items()
+    ]
+    show(as_json, drawing.to_json(), [*figures, *drawing.notes, *(f"wrote {file}" for file in drawing.files)])

@@ -1,40 +1,42 @@
-"""`hapvr search`: one video, picture or part of one, and what a library has of it."""
+"""`hapvr search`: what a library has of a video, a picture, or a part of a video."""
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson
-from hapvr.cli.printing import printed
+from hapvr.cli.options import AsJson, HtmlPage, LibraryFolder, Prior
+from hapvr.cli.terminal import escape, show, warn
 
 if TYPE_CHECKING:
     from hapvr.library import Library, SearchResult
 
 
 def search(
-    library: Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder of a library, see `hapvr add`.")],
+    library: LibraryFolder,
     query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="A video, GIF or picture, or the id of an indexed one.")
+        str, typer.Argument(metavar="QUERY", help="A video, GIF or picture, or the id of a video of the library.")
     ],
-    k: Annotated[int, typer.Option("-k", help="Hits at most.")] = 10,
-    start: Annotated[float | None, typer.Option("--from", help="Look for the query from here on, in seconds.")] = None,
-    end: Annotated[float | None, typer.Option("--to", help="Look for the query up to here, in seconds.")] = None,
+    k: Annotated[int, typer.Option("-k", help="Number of hits at most.")] = 10,
+    start: Annotated[
+        float | None, typer.Option("--from", help="Where the part to look for starts, in seconds.")
+    ] = None,
+    end: Annotated[float | None, typer.Option("--to", help="Where the part to look for ends, in seconds.")] = None,
     min_probability: Annotated[
-        float | None, typer.Option(help="Leave out hits that match less likely, from 0 to 1.")
+        float | None, typer.Option(help="Leave out hits with a lower probability of being a match, from 0 to 1.")
     ] = None,
-    prior: Annotated[
-        float | None, typer.Option(help="How likely a match is before looking, above 0 and below 1; 0.5 if not given.")
-    ] = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Compare with every video, not only with candidates.")] = False,
+    prior: Prior = None,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Compare with every video, not only with the most promising ones.")
+    ] = False,
     as_json: AsJson = False,
-    page: Annotated[Path | None, typer.Option("--html", help="Explain the hits on this self-contained page.")] = None,
+    page: HtmlPage = None,
 ) -> None:
-    """Find what shows the same as a query: hapvr search library clip.mp4 --from 12 --to 20."""
+    """Find the videos that show what a query shows: hapvr search library clip.mp4 --from 12 --to 20."""
     from hapvr.library import Library
     from hapvr.storage import require_outputs
 
@@ -46,41 +48,41 @@ def search(
             query, start=start, end=end, k=k, min_probability=min_probability, exact=exact, prior=prior
         )
         # The answer comes first, so that a page that cannot be written does not lose it.
-        if as_json:
-            typer.echo(json.dumps(result.to_json()))
-        else:
-            _print(result)
+        show(as_json, result.to_json(), _describe(result))
+        if not as_json:
+            _print_notes(result)
         if page is not None:
             _explain(opened, query, result, page, start=start, end=end)
 
 
-def _print(result: SearchResult) -> None:
+def _describe(result: SearchResult) -> Iterator[str]:
     from hapvr.matching import format_percent
 
     for number, hit in enumerate(result.hits, 1):
         sure = "" if hit.probability is None else f", probability {format_percent(hit.probability)}"
         sure = sure if hit.verdict.aligned else ", no match"
-        typer.echo(f"{number:3}. {hit.score:.3f}{sure}  {hit.id}  {printed(hit.path)}")
+        yield f"{number:3}. {hit.score:.3f}{sure}  {hit.id}  {escape(hit.path)}"
         for segment in hit.segments:
             (a, b), (c, d) = segment.query, segment.target
             way = ", backwards" if segment.backwards else ""
-            typer.echo(
-                f"       {a:.1f}-{b:.1f} s of the query is {c:.1f}-{d:.1f} s (similarity {segment.score:.2f}{way})"
-            )
+            yield f"       {a:.1f}-{b:.1f} s of the query is {c:.1f}-{d:.1f} s (similarity {segment.score:.2f}{way})"
         if hit.verdict.aligned and not hit.segments:
-            typer.echo(f"       most alike at {hit.best.target:.1f} s (similarity {hit.best.similarity:.2f})")
-        for warning in hit.warnings:
-            typer.echo(printed(f"       {hit.id}: {warning}"), err=True)
+            yield f"       most alike at {hit.best.target:.1f} s (similarity {hit.best.similarity:.2f})"
     if not result.hits:
-        typer.echo("nothing found" if result.note is None else result.note)
-    for warning in result.warnings:
-        typer.echo(printed(f"the query: {warning}"), err=True)
+        yield "nothing found" if result.note is None else result.note
+
+
+def _print_notes(result: SearchResult) -> None:
+    for hit in result.hits:
+        warn(hit.warnings, before=f"       {hit.id}: ")
+    warn(result.warnings, before="the query: ")
     seconds = sum(value for name, value in result.seconds.items() if name != "decode")
-    typer.echo(
-        f"{result.scored:,} of {result.database:,} videos compared exactly; {result.seconds['decode']:.2f} s to read "
-        f"the query, {seconds:.2f} s to search"
-        + ("" if result.prior is None else f"; probabilities at a prior of {result.prior:g}"),
-        err=True,
+    prior = "" if result.prior is None else f"; probabilities at a prior of {result.prior:g}"
+    warn(
+        [
+            f"{result.scored:,} of {result.database:,} videos compared exactly; {result.seconds['decode']:.2f} s to "
+            f"read the query, {seconds:.2f} s to search{prior}"
+        ]
     )
 
 

@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hapvr.cli.options import LibraryFolder
+from hapvr.cli.terminal import show
+
 
 def serve(
-    library: Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder of the library.")],
-    host: Annotated[str, typer.Option(help="The address to listen on; another than this machine's needs a token.")] = (
-        "127.0.0.1"
-    ),
+    library: LibraryFolder,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; to serve other machines, give a token.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8787,
     root: Annotated[
-        list[Path] | None, typer.Option(help="A folder whose videos may be added from the page; may be given again.")
+        list[Path] | None, typer.Option(help="A folder whose videos may be added from the page. Repeatable.")
     ] = None,
     token: Annotated[
-        str | None, typer.Option(envvar="HAPVR_TOKEN", help="What clients must show.", show_envvar=True)
+        str | None,
+        typer.Option(
+            envvar="HAPVR_TOKEN", help="A secret that clients must send, of 16 characters or more.", show_envvar=True
+        ),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A further name that clients may call it by; may be given again.")
+        list[str] | None, typer.Option(help="A further host name of this server, such as that of a proxy. Repeatable.")
     ] = None,
     secure_cookie: Annotated[
-        bool, typer.Option("--secure-cookie", help="The login cookie is for HTTPS only: behind a proxy with TLS.")
+        bool,
+        typer.Option("--secure-cookie", help="Send the login cookie over HTTPS only: for use behind a proxy with TLS."),
     ] = False,
-    max_upload: Annotated[float, typer.Option(help="Megabytes of an upload.")] = 2048.0,
+    max_upload: Annotated[float, typer.Option(help="Size of an upload at most, in MiB.")] = 2048.0,
     keep_uploads: Annotated[float, typer.Option(help="Minutes that an upload is kept after its last use.")] = 60.0,
     connections_per_client: Annotated[
         int,
-        typer.Option(
-            min=1, help="Connections of one address; raise it where a proxy on another machine speaks for many."
-        ),
+        typer.Option(min=1, help="Open connections of one address at most; raise it for a proxy on another machine."),
     ] = 64,
-    search_slots: Annotated[int, typer.Option(min=1, help="Searches that are worked on at a time.")] = 2,
+    search_slots: Annotated[int, typer.Option(min=1, help="Number of searches that run at a time.")] = 2,
     folder: Annotated[
-        Path | None, typer.Option(help="Where uploads and pictures are kept; a temporary folder if not given.")
+        Path | None, typer.Option(help="The folder for uploads and pictures; a temporary one if not given.")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
@@ -64,10 +68,9 @@ def serve(
         search_slots=search_slots,
         folder=folder,
     )
-    run(library, settings, open_page=open_page, announce=lambda address: _announce(address, as_json))
 
+    def announce(address: str) -> None:
+        text = f"serving at {address} (Ctrl-C ends it)"
+        show(as_json, {"address": address}, lambda: typer.echo(text, err=True))
 
-def _announce(address: str, as_json: bool) -> None:
-    typer.echo(
-        json.dumps({"address": address}) if as_json else f"serving at {address} (Ctrl-C ends it)", err=not as_json
-    )
+    run(library, settings, open_page=open_page, announce=announce)

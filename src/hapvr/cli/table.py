@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from hapvr.cli.options import AsJson, split_label
+from hapvr.cli.terminal import show
 
 
 def table(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A table's name or number; they are listed if not given.")
+        str | None, typer.Argument(metavar="NAME", help="A table's name or number; all are listed if not given.")
     ] = None,
     results: Annotated[
         list[str] | None,
-        typer.Option(metavar="[LABEL=]FILE", help="What `hapvr evaluate -o` wrote; equal labels are one line."),
+        typer.Option(
+            metavar="[LABEL=]FILE",
+            help="A JSON file of `hapvr evaluate -o`; files with the same label become one line. Repeatable.",
+        ),
     ] = None,
     format: Annotated[str, typer.Option(help="text, markdown or latex.")] = "text",
     against: Annotated[
         str | None,
-        typer.Option(help="The line to compare with, by its first key or as 'line 3'; else the paper's own."),
+        typer.Option(
+            help="The line to compare with: its first column, or 'line 3'; the paper's own method if not given."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a result table of the paper, your figures below: hapvr table methods --results mine=eval.json."""
+    """Print a result table of the paper with your own results below: hapvr table methods --results mine=eval.json."""
     from hapvr.errors import ConfigError
     from hapvr.paper import tables
 
@@ -33,13 +38,11 @@ def table(
         chosen = tables.paper_table(name)
         read = [tables.read_result(file, label=label) for label, file in map(split_label, results or [])]
         ours = tables.join_results(read)
-        if as_json:
-            typer.echo(json.dumps(tables.to_json(chosen, ours, against=against)))
-        else:
-            typer.echo(tables.render(chosen, ours, format=format, against=against))  # type: ignore[arg-type]
+        text = tables.render(chosen, ours, format=format, against=against)  # type: ignore[arg-type]
+        show(as_json, tables.to_json(chosen, ours, against=against), text)
     elif results or against:
         raise ConfigError(f"Say which table: {', '.join(tables.paper_tables())}.")
     else:
         listed = tables.paper_tables().values()
         lines = [f"{one.number:>2}  {one.name:<9} {one.caption}" for one in listed]
-        typer.echo(json.dumps([one.to_json() for one in listed]) if as_json else "\n".join(lines))
+        show(as_json, [one.to_json() for one in listed], lines)

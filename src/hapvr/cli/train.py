@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from hapvr.cli.options import AsJson
+from hapvr.cli.terminal import show
 
 
 class _RunByDefault(TyperGroup):
@@ -31,13 +31,14 @@ Settings = Annotated[
     str, typer.Argument(metavar="SETTINGS", help="A TOML file, or a recipe: paper, small, tiny, whole.")
 ]
 Words = Annotated[
-    list[str] | None, typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Settings that the file has otherwise.")
+    list[str] | None,
+    typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Values that replace those of the file, such as run.seed=1."),
 ]
 
 
 @app.command()
 def run(settings: Settings, words: Words = None, as_json: AsJson = False) -> None:
-    """Train; a run that is in its folder already is continued: hapvr train run small data.frames=packed.
+    """Train a model, or continue a run: hapvr train run small data.frames=packed.
 
     The word `run` may be left out. Under torchrun the batch grows with the processes; see `python -m hapvr.training`.
     """
@@ -45,8 +46,7 @@ def run(settings: Settings, words: Words = None, as_json: AsJson = False) -> Non
     from hapvr.training.trainer import train_stages
 
     trained = train_stages(load_stages(settings, words or []), report=lambda line: typer.echo(line, err=as_json))
-    if as_json:
-        typer.echo(json.dumps(trained.to_json()))
+    show(as_json, trained.to_json(), [])
 
 
 @app.command()
@@ -54,14 +54,14 @@ def preview(
     settings: Settings,
     words: Words = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The PNG to write.")] = Path("views.png"),
-    clips: Annotated[int, typer.Option(min=2, help="How many videos to show, where there are as many.")] = 4,
+    clips: Annotated[int, typer.Option(min=2, help="Number of videos to show at most.")] = 4,
     as_json: AsJson = False,
 ) -> None:
-    """Draw the views that a run would learn from: hapvr train preview small data.frames=packed -o views.png."""
+    """Draw the edited frames that a run would learn from: hapvr train preview small data.frames=packed -o views.png."""
     from hapvr.training.config import load_stages
     from hapvr.training.trainer import preview_views
 
     first = next(iter(load_stages(settings, words or []).values()))  # of a recipe with stages
     shown = preview_views(first, output, clips=clips)
     text = f"{output}: weak and strong views of {shown} videos" + ("; there are no more" if shown < clips else "")
-    typer.echo(json.dumps({"file": str(output), "videos": shown}) if as_json else text)
+    show(as_json, {"file": str(output), "videos": shown}, text)
