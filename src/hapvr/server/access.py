@@ -1,4 +1,4 @@
-"""Which files clients may read, and what they are told of where files lie.
+"""Which files clients may read, and which paths they may see.
 
 A client never names a path outside the server's roots. It sees the names of all videos, the paths of those in the
 roots, and no other path: not in messages either.
@@ -100,7 +100,7 @@ def visible_record(record: VideoRecord, roots: Sequence[str]) -> VideoRecord:
 
 
 def translate_library_error(error: Exception, library: Path) -> Problem:
-    """What a client is told of an error that the library may have caused, without the path of the library."""
+    """The answer to a client after an error that the library may have caused, without the path of the library."""
     problem = translate_error(error)
     if isinstance(error, Problem) and problem.status < 500:
         return problem

@@ -72,8 +72,8 @@ def configure(app: ASGIApp, connections: Connections) -> uvicorn.Config:
 class Pace:
     """How long a client may still take: time runs out, and bytes earn it back.
 
-    Whoever sends or reads `rate` bytes a second can go on for ever; whoever stops is late after `stall_s` seconds, and
-    a fast beginning does not earn a longer stop.
+    A client that sends or reads `rate` bytes a second can go on for ever; one that stops is late after `stall_s`
+    seconds, and a fast start does not earn a longer stop.
 
     >>> pace = Pace(stall_s=30, rate=1000)
     >>> pace.spend(20, 5000); pace.left_s
@@ -87,7 +87,7 @@ class Pace:
         self.left_s = self._stall_s
 
     def spend(self, seconds: float, count: int) -> None:
-        """So many seconds have passed, and so many bytes have moved in them."""
+        """`count` bytes have moved within `seconds`."""
         self.left_s = min(self._stall_s, self.left_s - seconds + count / self._rate)
 
     @property
@@ -131,19 +131,18 @@ class Connections:
         return room
 
     def release(self, connection: Connection) -> None:
-        """Count it out, if it was in."""
+        """Count it no longer."""
         self._open.pop(connection, None)
 
     def count(self, reason: str, address: str | None) -> None:
-        """Remember that a connection was closed."""
+        """Count a connection that was closed; refusals are not logged one by one."""
         self.closed[reason] += 1
         if reason != "refused" or time.monotonic() - self._logged > _LOG_S:
-            if reason == "refused":
-                self._logged = time.monotonic()
+            self._logged = time.monotonic() if reason == "refused" else self._logged
             log.info("connection closed", extra={"reason": reason, "client": address, "open": len(self)})
 
     def _make_room(self, among: list[Connection]) -> bool:
-        """Close the one that has least to lose: idle ones first, then the head of a request that takes longest."""
+        """Close an idle connection, or else the one that has been sending the head of a request for longest."""
         waiting = [one for one in among if one.waiting_since is not None]
         if not waiting:
             return False
@@ -291,7 +290,7 @@ class Connection(H11Protocol):
 
 
 def _queue_little(transport: asyncio.Transport) -> None:
-    """Let the system queue little, where it can be told to: else megabytes are read before anything is seen of it."""
+    """Let the system queue little, where it can: else it takes megabytes of an answer that the client does not read."""
     option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
     if option is not None:
         with suppress(OSError):  # no TCP
@@ -301,7 +300,7 @@ def _queue_little(transport: asyncio.Transport) -> None:
 def client_of(address: str | None) -> str | None:
     """Who connects, as far as an address tells; None for this machine, which may speak for many as a proxy.
 
-    Whoever has one address of version 6 has 2^64 of them: what they share is what counts.
+    A client with one IPv6 address has 2^64 of them: their network counts.
 
     >>> client_of("192.0.2.7"), client_of("2001:db8:1:2:3:4:5:6"), client_of("::ffff:192.0.2.7"), client_of("127.0.0.1")
     ('192.0.2.7', '2001:db8:1:2::/64', '192.0.2.7', None)

@@ -218,7 +218,7 @@ def parse_range(asked: str, size: int) -> tuple[int, int] | None:
     if first is None and last is None:
         return None
     if first is None:
-        first, last = max(0, size - (last or 0)), size - 1  # the last so many
+        first, last = max(0, size - (last or 0)), size - 1  # a count from the end
     elif last is not None and last < first:
         return None
     if first >= size:

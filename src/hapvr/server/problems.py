@@ -22,7 +22,7 @@ _STATUSES: tuple[tuple[type[HapvrError], int], ...] = (
 
 
 class Problem(Exception):  # noqa: N818 - an answer, not always an error of the server
-    """What a client is told instead of an answer: an HTTP status, a sentence, and what to do."""
+    """The answer to a request that fails: an HTTP status, a sentence, and what to do."""
 
     def __init__(
         self, status: int, message: str, *, hint: str | None = None, headers: dict[str, str] | None = None
@@ -37,7 +37,7 @@ class Problem(Exception):  # noqa: N818 - an answer, not always an error of the 
 
 
 def translate_error(error: BaseException) -> Problem:
-    """What a client is told of an error: the client's input is wrong (4xx), or something is wrong here (500).
+    """The answer to a client after an error: its input is wrong (4xx), or something is wrong here (500).
 
     >>> translate_error(DecodeError("'a.mp4' holds no video.")).status
     415

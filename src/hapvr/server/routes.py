@@ -24,7 +24,6 @@ from hapvr.server.security import JSON
 from hapvr.server.state import State, check_health
 
 Options = TypeVar("Options", bound=schemas.SearchOptions)
-router = APIRouter(prefix="/api")
 _ASK_S = 120.0
 _HOUR = {"Cache-Control": "private, max-age=3600"}
 _REASONS = {
@@ -43,7 +42,14 @@ _REASONS = {
     503: "The server is busy, or stopping.",
     507: "The server has no room.",
 }
-_ALWAYS = (401, 403, 408, 413, 421, 422, 500, 503)
+
+
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Errors that an operation declares."""
+    return {code: {"model": schemas.Error, "description": _REASONS[code]} for code in statuses}
+
+
+router = APIRouter(prefix="/api", responses=_errors(401, 403, 408, 413, 421, 422, 500, 503))
 
 
 def find_state(request: Request) -> State:
@@ -62,11 +68,6 @@ Time = Annotated[float, Query(ge=0, le=1e7, allow_inf_nan=False, description="Se
 Width = Annotated[int, Query(ge=16, le=1280, description="Pixels.")]
 Count = Annotated[int, Query(ge=1, le=40, description="Number of frames.")]
 Height = Annotated[int, Query(ge=16, le=360, description="Pixels.")]
-
-
-def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors that an operation declares, beside those that any may have."""
-    return {code: {"model": schemas.Error, "description": _REASONS[code]} for code in sorted({*_ALWAYS, *statuses})}
 
 
 def _file(*kinds: str, description: str) -> dict[int | str, dict[str, Any]]:
@@ -94,7 +95,7 @@ def _describe_search() -> dict[str, Any]:
     "/searches",
     status_code=202,
     response_model=schemas.SearchBegun,
-    responses=_errors(400, 404, 409, 413, 415, 507),
+    responses=_errors(400, 404, 409, 415, 507),
     openapi_extra=_describe_search(),
     tags=["search"],
 )
@@ -202,7 +203,7 @@ async def matrix(
 # --- jobs ------------------------------------------------------------------------------------------------------------
 
 
-@router.get("/jobs", response_model=list[schemas.Job], responses=_errors(), tags=["jobs"])
+@router.get("/jobs", response_model=list[schemas.Job], tags=["jobs"])
 async def jobs(server: Server) -> Response:
     """All jobs that are remembered, the newest first, without their results."""
     return JSON([job.to_json(result=False) for job in server.jobs.all()])
@@ -245,9 +246,7 @@ async def events(server: Server, id: JobId) -> Response:
     return StreamingResponse(server.jobs.watch(found), media_type="text/event-stream", headers=headers)
 
 
-@router.post(
-    "/jobs/add", status_code=202, response_model=schemas.Begun, responses=_errors(400, 403, 404), tags=["jobs"]
-)
+@router.post("/jobs/add", status_code=202, response_model=schemas.Begun, responses=_errors(400, 404), tags=["jobs"])
 async def add(server: Server, request: schemas.AddRequest) -> Response:
     """Add the videos of a configured folder, or of one below it."""
     root = server.settings.named_roots.get(request.root)
@@ -334,7 +333,7 @@ async def _write(server: State, task: str, arguments: dict[str, Any]) -> Any:
 @router.get(
     "/health",
     response_model=schemas.Health,
-    responses=_errors() | {503: {"model": schemas.FailedHealth | schemas.Error, "description": "It cannot search."}},
+    responses={503: {"model": schemas.FailedHealth | schemas.Error, "description": "It cannot search."}},
     tags=["library"],
 )
 async def health(server: Server) -> Response:
@@ -355,7 +354,7 @@ async def health(server: Server) -> Response:
     return JSON(about | {"error": problem.to_json()}, problem.status, headers=problem.headers)
 
 
-@router.get("/library", response_model=schemas.LibraryDescription, responses=_errors(), tags=["library"])
+@router.get("/library", response_model=schemas.LibraryDescription, tags=["library"])
 async def library(server: Server) -> Response:
     """What the library holds, and which folders may be added."""
     info, calibration = await server.library.info(), await server.library.calibration()
@@ -377,7 +376,7 @@ def _model_name(model: str) -> str:
     return model.replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
-@router.get("/videos", response_model=schemas.VideoPage, responses=_errors(), tags=["library"])
+@router.get("/videos", response_model=schemas.VideoPage, tags=["library"])
 async def videos(
     server: Server,
     state: Annotated[Literal["ready", "failed", "missing"] | None, Query(description="Only those.")] = None,
@@ -407,7 +406,7 @@ async def remove(server: Server, id: VideoId) -> Response:
     return JSON({"removed": count})
 
 
-@router.get("/failures", response_model=list[schemas.Failure], responses=_errors(), tags=["library"])
+@router.get("/failures", response_model=list[schemas.Failure], tags=["library"])
 async def failures(server: Server) -> Response:
     """Videos that could not be indexed, and why; a thousand at most."""
     _, records = await server.library.page(state="failed", limit=1000)

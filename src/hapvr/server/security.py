@@ -33,6 +33,7 @@ COOKIE = "hapvr_session"
 SESSION_S = 7 * 24 * 3600
 _BODY = 64 * 2**10
 _SAFE = ("GET", "HEAD", "OPTIONS")
+_METHODS = (*_SAFE, "POST", "PUT", "DELETE", "PATCH")
 _PUBLIC = ("/login", "/static/")  # without a token
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?")
 HEADERS = {
@@ -131,33 +132,21 @@ class Guard:
             if refusal is not None:
                 await refusal(scope, receive, send_on)
             else:
-                body = _Body(receive, self._most(scope), self._settings)
+                body = _Body(receive, self._max_body(scope), self._settings)
                 with suppress(ClientDisconnect):
                     await self._app(scope, body.receive, body.unless_refused(send_on))
                 if body.refusal is not None and status == 0:
                     await answer(body.refusal)(scope, receive, send_on)
         finally:
             seconds = time.perf_counter() - began
-            route = getattr(scope.get("route"), "path", "other")
-            self._metrics.request(_method(scope), route, status, seconds)
-            client = scope.get("client") or ("?", 0)
-            log.info(
-                "request",
-                extra={
-                    "request": number,
-                    "method": scope["method"][:20],
-                    "path": scope["path"][:300],
-                    "status": status,
-                    "bytes": sent,
-                    "seconds": round(seconds, 4),
-                    "client": client[0],
-                },
-            )
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._metrics.request(method, getattr(scope.get("route"), "path", "other"), status, seconds)
+            about = {"request": number, "method": scope["method"][:20], "path": scope["path"][:300], "status": status}
+            client = (scope.get("client") or ("?", 0))[0]
+            log.info("request", extra=about | {"bytes": sent, "seconds": round(seconds, 4), "client": client})
 
-    def _most(self, scope: Scope) -> int:
-        if scope["path"] == "/api/searches":
-            return self._settings.max_upload + 2 * _BODY
-        return _BODY
+    def _max_body(self, scope: Scope) -> int:
+        return _BODY + (self._settings.max_upload + _BODY if scope["path"] == "/api/searches" else 0)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         host = headers.get("host", "")
@@ -171,7 +160,9 @@ class Guard:
             message = "Requests that change something must come from this server's own page."
             return answer(Problem(403, message))
         length = headers.get("content-length")
-        if length is not None and (not re.fullmatch(r"\d{1,18}", length, re.ASCII) or int(length) > self._most(scope)):
+        if length is not None and (
+            not re.fullmatch(r"\d{1,18}", length, re.ASCII) or int(length) > self._max_body(scope)
+        ):
             message = "The body of the request is larger than this server takes."
             return answer(Problem(413, message, headers={"Connection": "close"}))
         return None
@@ -213,16 +204,14 @@ class Guard:
         return answer(problem)
 
     def _same_origin(self, scope: Scope, headers: Headers) -> bool:
+        if scope["state"].get("bearer"):
+            return True
         origin = headers.get("origin")
         if origin is not None:
             scheme, _, host = origin.partition("://")
-            if scope["state"].get("bearer"):
-                return True
             return scheme in ("http", "https") and host.lower() == headers.get("host", "").lower()
-        if scope["state"].get("bearer"):
-            return True
-        # Browsers name the origin of whatever changes something, and most say where a request comes from: without
-        # either it is a program. With a token, a program shows it.
+        # Browsers send the origin with requests that change something, and most send Sec-Fetch-Site: a request without
+        # either comes from a program. A server with a token demands it of a program.
         return self._sessions is None and headers.get("sec-fetch-site", "none") in ("none", "same-origin")
 
 
@@ -234,22 +223,16 @@ def _cookie(headers: Headers) -> str:
     return "" if found is None else found.value
 
 
-def _method(scope: Scope) -> str:
-    method: str = scope["method"]
-    return method if method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH") else "other"
-
-
 class _Body:
-    """The body of a request, as long as it is neither too large nor too slow; what then answers is `refusal`.
+    """The body of a request, as long as it is neither too large nor too slow; else `refusal` is the answer.
 
-    The application is told that the client has gone, so that it ends in every case, and whatever it still says is
-    dropped.
+    To the application it then looks as if the client had gone, so that it ends; whatever it still sends is dropped.
     """
 
-    def __init__(self, receive: Receive, most: int, settings: ServerSettings) -> None:
-        self._receive, self._most = receive, most
+    def __init__(self, receive: Receive, max_bytes: int, settings: ServerSettings) -> None:
+        self._receive, self._max_bytes = receive, max_bytes
         self._pace = Pace(stall_s=settings.stall_s, rate=settings.min_rate)
-        self._left_s = settings.body_s(most)
+        self._left_s = settings.body_s(max_bytes)
         self._total, self._whole = 0, False
         self.refusal: Problem | None = None
 
@@ -265,7 +248,7 @@ class _Body:
                 self._refuse(408, "The body of the request came too slowly.", hint="Try again, or a smaller file.")
             else:
                 self._count(message, time.monotonic() - began)
-                if self._total <= self._most:
+                if self._total <= self._max_bytes:
                     return message
                 self._refuse(413, "The body of the request is larger than this server takes.")
         return {"type": "http.disconnect"}

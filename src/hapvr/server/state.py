@@ -9,12 +9,13 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from hapvr.errors import HapvrError, StorageError
 from hapvr.library import Library, LibraryInfo, VideoRecord
@@ -31,6 +32,7 @@ from hapvr.server.uploads import Uploads
 from hapvr.server.workers import Worker
 
 log = logging.getLogger("hapvr.server.state")
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 _EXPIRE_S = 30.0  # how often old uploads are looked for
 _INFO_S = 2.0  # how old counts may be: they take a look at every file of the library
@@ -59,7 +61,7 @@ class State:
                 self.follow(worker.start())
 
     def follow(self, work: Any) -> None:
-        """Let something run until it ends or the server stops; nobody is told if it ends in a `Problem`."""
+        """Let something run until it ends or the server stops; a `Problem` it ends in is ignored."""
 
         def end(task: asyncio.Task[Any]) -> None:
             self._tasks.discard(task)
@@ -96,7 +98,7 @@ class State:
         return Source.of_video(await self._readable(id, "show"))
 
     async def side(self, id: str) -> dict[str, Any]:
-        """How a worker is told of a video or an upload, see `LibraryTasks`."""
+        """A video or an upload as an argument of a task, see `LibraryTasks`."""
         if id in self.uploads:
             query = self.uploads.get(id)
             start, end = query.part
@@ -110,88 +112,82 @@ class State:
         return record
 
 
+def _in_thread(
+    read: Callable[Concatenate[LibraryReader, Arguments], Result],
+) -> Callable[Concatenate[LibraryReader, Arguments], Coroutine[Any, Any, Result]]:
+    """A method that runs in a thread; if the library's folder is gone, any error says so."""
+
+    async def run(self: LibraryReader, /, *args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self.pool, partial(read, self, *args, **options))
+        except Exception as error:
+            if is_library(self.path):
+                raise
+            raise translate_library_error(error, self.path) from error
+
+    return run
+
+
 class LibraryReader:
     """A library that the server itself reads: records and counts, in threads, never on the event loop."""
 
     def __init__(self, path: Path) -> None:
         self._library = Library.open(path)
         self.path = self._library.path
-        self._pool = ThreadPoolExecutor(2, "library")
+        self.pool = ThreadPoolExecutor(2, "library")
         self._info: tuple[float, LibraryInfo] | None = None
         self._lock = threading.Lock()
 
-    async def _run(self, read: Callable[[], Result]) -> Result:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, read)
-        except Exception as error:
-            if is_library(self.path):
-                raise
-            raise translate_library_error(error, self.path) from error
-
-    async def info(self) -> LibraryInfo:
+    @_in_thread
+    def info(self) -> LibraryInfo:
         """Counts, no older than a few seconds."""
+        with self._lock:
+            if self._info is None or time.monotonic() - self._info[0] > _INFO_S:
+                self._info = (time.monotonic(), self._library.info())
+            return self._info[1]
 
-        def read() -> LibraryInfo:
-            with self._lock:
-                if self._info is None or time.monotonic() - self._info[0] > _INFO_S:
-                    self._info = (time.monotonic(), self._library.info())
-                return self._info[1]
-
-        return await self._run(read)
-
-    async def calibration(self) -> Literal["library", "model"] | None:
+    @_in_thread
+    def calibration(self) -> Literal["library", "model"] | None:
         """What probabilities are based on; a model's description tells, for a model takes long to load."""
+        store = self._library.store
+        if (store.folder / CALIBRATION).is_file():  # fitted on its own videos
+            return "library"
+        try:
+            return "model" if is_calibrated(store.settings.model) else None
+        except (HapvrError, OSError, ValueError, KeyError):  # the first search will say what is wrong with it
+            return None
 
-        def read() -> Literal["library", "model"] | None:
-            store = self._library.store
-            if (store.folder / CALIBRATION).is_file():  # fitted on its own videos
-                return "library"
-            try:
-                return "model" if is_calibrated(store.settings.model) else None
-            except (HapvrError, OSError, ValueError, KeyError):  # the first search will say what is wrong with it
-                return None
-
-        return await self._run(read)
-
-    async def get(self, id: str) -> VideoRecord:
+    @_in_thread
+    def get(self, id: str) -> VideoRecord:
         """A record; `Problem` if there is none."""
+        catalog = self._library.store.catalog()
+        if id not in catalog:
+            raise not_found("video", id)
+        return catalog.record(catalog.row(id))
 
-        def read() -> VideoRecord:
-            catalog = self._library.store.catalog()
-            if id not in catalog:
-                raise not_found("video", id)
-            return catalog.record(catalog.row(id))
-
-        return await self._run(read)
-
-    async def page(
+    @_in_thread
+    def page(
         self, *, state: str | None, text: str = "", offset: int = 0, limit: int, warned: bool = False
     ) -> tuple[int, list[VideoRecord]]:
         """How many records have a text in their file names, and some of them."""
+        catalog = self._library.store.catalog()
+        rows = [row for row in catalog.rows(state) if not warned or catalog.warned[row]]
+        if text:
+            wanted, paths = text.casefold(), catalog.paths
+            rows = [row for row in rows if wanted in os.path.basename(os.fsdecode(paths[row])).casefold()]
+        return len(rows), catalog.records(rows[offset : offset + limit])
 
-        def read() -> tuple[int, list[VideoRecord]]:
-            catalog = self._library.store.catalog()
-            rows = [row for row in catalog.rows(state) if not warned or catalog.warned[row]]
-            if text:
-                wanted, paths = text.casefold(), catalog.paths
-                rows = [row for row in rows if wanted in os.path.basename(os.fsdecode(paths[row])).casefold()]
-            return len(rows), catalog.records(rows[offset : offset + limit])
-
-        return await self._run(read)
-
-    async def refresh(self) -> None:
+    @_in_thread
+    def refresh(self) -> None:
         """Read what has just been written."""
-
-        def read() -> None:
-            with self._lock:
-                self._library.refresh()
-                self._info = None
-
-        await self._run(read)
+        with self._lock:
+            self._library.refresh()
+            self._info = None
 
     def close(self) -> None:
         """Close it."""
-        self._pool.shutdown()
+        self.pool.shutdown()
         self._library.close()
 
 
@@ -238,14 +234,7 @@ def _remove_left(parent: Path) -> None:
 
 @dataclass(frozen=True)
 class HealthReport:
-    """What a health check says.
-
-    Attributes:
-        status: ok; starting (searches wait a moment); degraded (searching works, but something else does not, or a
-            process has just died); failed (searching does not work).
-        cause: why it is not ok, in a sentence.
-        workers: state and cause of each worker, by name.
-    """
+    """What a health check says; see `schemas.Health`."""
 
     status: Literal["ok", "starting", "degraded", "failed"]
     cause: str | None

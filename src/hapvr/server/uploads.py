@@ -1,4 +1,4 @@
-"""Uploads: streamed to a private folder under names of their own, within limits, and removed in every case."""
+"""Uploads: streamed to a private folder under new names, within limits, and removed in every case."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Uploads:
                 self.remove(query.id)
 
     def _make_room(self, count: int) -> None:
-        """Remove the oldest that nobody needs until so many bytes fit; `Problem` if they do not."""
+        """Remove the oldest that nobody needs until `count` more bytes fit; `Problem` if they do not."""
         for query in sorted(self._queries.values(), key=lambda one: one.used):
             if self.stored + count <= self._settings.uploads_bytes:
                 return
@@ -99,11 +99,11 @@ class Uploads:
         self, content_type: str, length: int | None, chunks: AsyncIterator[bytes]
     ) -> tuple[Query, dict[str, str]]:
         """Receive a form with a file: the upload, and the other fields. Nothing is left of one that fails."""
-        most = self._settings.max_upload
-        if length is not None and length > most + _OVERHEAD:
+        max_upload = self._settings.max_upload
+        if length is not None and length > max_upload + _OVERHEAD:
             raise self._too_large()
         self.expire()
-        self._make_room(min(length or 0, most))
+        self._make_room(min(length or 0, max_upload))
         id = f"q{secrets.token_hex(12)}"
         path = self._folder / id
         form = _Form(content_type)
@@ -135,7 +135,7 @@ class Uploads:
         loop = asyncio.get_running_loop()
 
         async def write() -> None:
-            data = form.taken()
+            data = form.take_data()
             self._receiving[id] += len(data)
             if self._receiving[id] > self._settings.max_upload:
                 raise self._too_large()
@@ -155,16 +155,16 @@ class Uploads:
         await write()
 
     def _take_place(self, id: str) -> None:
-        """Raise `Problem` if too many others are being stored. Who sends little takes nobody's place."""
+        """Raise `Problem` if too many others are being stored."""
         if len(self._placed - {id}) >= self._settings.uploads_at_once:
             raise busy(f"{len(self._placed)} uploads are being received already.")
         self._placed.add(id)
 
     def _too_large(self) -> Problem:
-        most = self._settings.max_upload / 2**20
+        max_mb = self._settings.max_upload / 2**20
         return Problem(
             413,
-            f"The upload is larger than {most:,.0f} MB, the most that this server takes.",
+            f"The upload is larger than {max_mb:,.0f} MB, the most that this server takes.",
             hint="Upload a shorter part of the video, or a copy of a lower resolution.",
             headers={"Connection": "close"},
         )
@@ -208,8 +208,8 @@ class _Form:
         except MultipartParseError as error:
             raise Problem(400, f"The form cannot be read: {error}.") from None
 
-    def taken(self) -> bytes:
-        """What of the file has come in since."""
+    def take_data(self) -> bytes:
+        """The bytes of the file that have come since the last call."""
         data = b"".join(self._data)
         self._data, self.waiting = [], 0
         return data
@@ -240,7 +240,7 @@ class _Form:
             if self._has_file:
                 raise Problem(400, "One file at a time.")
             self._has_file = True
-            self.name = shown_name(options[b"filename"].decode(errors="replace"))
+            self.name = printable_name(options[b"filename"].decode(errors="replace"))
             self._part = None
         else:
             if len(self.fields) >= _FIELDS:
@@ -264,10 +264,10 @@ class _Form:
         self._ended = True
 
 
-def shown_name(given: str) -> str:
+def printable_name(given: str) -> str:
     r"""A name that a client gave, fit to be shown: no folders, nothing that does not print, not too long.
 
-    >>> shown_name("C:\\films\\a\nb.mp4"), shown_name("../../etc/passwd"), shown_name("")
+    >>> printable_name("C:\\films\\a\nb.mp4"), printable_name("../../etc/passwd"), printable_name("")
     ('ab.mp4', 'passwd', 'upload')
     """
     name = os.path.basename(given.replace("\\", "/"))

@@ -330,7 +330,7 @@ class Worker:
                 await self.start()
 
     def _abandon(self, number: int, *, after_s: float) -> None:
-        """Cancel a task, and kill the process if it still works on it after so many seconds."""
+        """Cancel a task, and kill the process if it still works on it after `after_s` seconds."""
         assignment, process = self._assignments.get(number), self._process
         if assignment is None or process is None:
             return

@@ -87,7 +87,7 @@ export function segmentAt(segments, side, time, present = null) {
   return segments.find(holds) ?? null;
 }
 
-/** A pair of moments as a segment of its own, for two videos that run side by side from there. */
+/** A pair of moments as a segment, for two videos that run side by side from there. */
 export function instant(query, target, like = null) {
   const rate = like ? Math.abs(speed(like)) : 1;
   return { query: [query, query + 1], target: [target, target + rate], backwards: false, score: null };

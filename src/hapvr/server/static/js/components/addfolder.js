@@ -106,13 +106,13 @@ async function watchJob(place, job, { signal, changed }) {
     changed();
   } catch (error) {
     if (error.name === "AbortError") return;
-    card.element.replaceWith(errorState(error, { title: "It is not known what became of it" }));
+    card.element.replaceWith(errorState(error, { title: "Its result is not known" }));
   }
 }
 
 function outcome(job) {
   const close = h("button", { type: "button", class: "button quiet small", onclick: () => box.remove() }, "Dismiss");
-  const [title, ...lines] = told(job);
+  const [title, ...lines] = describeEnd(job);
   const box = h(
     "section",
     { class: `card outcome outcome-${job.state}`, role: "status" },
@@ -122,10 +122,10 @@ function outcome(job) {
   return box;
 }
 
-function told(job) {
+function describeEnd(job) {
   if (job.state === "failed") return ["Adding failed", h("p", {}, job.error?.message ?? "The server gave no reason.")];
   if (job.state === "cancelled" && !job.result)
-    return ["Adding was cancelled", h("p", {}, "What had been added stays.")];
+    return ["Adding was cancelled", h("p", {}, "What was added before stays.")];
   const report = job.result ?? {};
   const parts = [
     report.added && `${plural(report.added, "video")} added`,

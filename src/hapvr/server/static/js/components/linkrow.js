@@ -58,7 +58,7 @@ export function linkRow(link, byId) {
     }
   };
   const mark = () => tell(post, marked, `Marked ${pair} as not a duplicate.`);
-  const unmark = () => tell(remove, offered, "The mark was taken back.");
+  const unmark = () => tell(remove, offered, "The mark was removed.");
 
   offered();
   show(row, facts(link, a, b), drawing(link, a, b), state);

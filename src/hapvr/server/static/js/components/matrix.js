@@ -7,9 +7,9 @@ import { nearest, toTarget } from "../timing.js";
 const LEFT = 46; // room for the query's times
 const TOP = 6;
 const BOTTOM = 22; // and for the target's
-const MOST_HEIGHT = 460;
-const LEAST_HEIGHT = 160;
-const MOST_CELL = 26;
+const MAX_HEIGHT = 460;
+const MIN_HEIGHT = 160;
+const MAX_CELL = 26;
 const PAGE = 10; // cells of Page Up and Page Down
 
 // Dark means unlike in the dark, light in the light; both ends and the middle of a ramp of one hue family each.
@@ -95,7 +95,7 @@ export class MatrixView {
     this.#draw();
   }
 
-  /** Where cells lie on the page, for whoever wants to point at one: the middle of a row and column. */
+  /** Where cells lie on the page, to point at one: the middle of a row and column. */
   middle(row, column) {
     const { left, top } = this.surface.getBoundingClientRect();
     const [x, y] = [this.#x((column + 0.5) / this.#matrix.columns), this.#y((row + 0.5) / this.#matrix.rows)];
@@ -107,8 +107,8 @@ export class MatrixView {
     const room = this.element.clientWidth - LEFT - 8;
     if (room < 40) return;
     const [rows, columns] = [this.times.query.length, this.times.target.length];
-    const width = Math.min(room, Math.max(columns * MOST_CELL, 160));
-    const height = Math.max(Math.min(rows * MOST_CELL, LEAST_HEIGHT), Math.min(MOST_HEIGHT, (width * rows) / columns));
+    const width = Math.min(room, Math.max(columns * MAX_CELL, 160));
+    const height = Math.max(Math.min(rows * MAX_CELL, MIN_HEIGHT), Math.min(MAX_HEIGHT, (width * rows) / columns));
     this.#box = { width, height };
     for (const canvas of [this.#canvas, this.#overlay]) {
       canvas.width = Math.round((width + LEFT + 8) * devicePixelRatio);

@@ -4,7 +4,7 @@ import { announce, h } from "../dom.js";
 import { icon } from "../icons.js";
 import { toast } from "./notice.js";
 
-/** A line for a video with a `path`; nothing for one whose path is not told. */
+/** A line for a video with a `path`; nothing for one whose path the server keeps to itself. */
 export function pathLine({ path, name }) {
   if (!path) return null;
   const copy = h(

@@ -7,7 +7,7 @@ import { h } from "../dom.js";
 const FRAME_S = 1; // how far apart single frames are shown while "playing" them
 const WAIT_MS = 15_000; // a file that tells nothing about itself by then is not going to
 const AGAIN_MS = 3000;
-const MOST_TRIES = 60; // of a preview that is being made
+const MAX_TRIES = 60; // of a preview that is being made
 
 export class Screen extends EventTarget {
   kind = "loading"; // "file", "preview", "frames" or "picture"
@@ -54,7 +54,7 @@ export class Screen extends EventTarget {
   async #toPreview() {
     const url = media(this.#side, "preview");
     try {
-      for (let tries = 0; tries < MOST_TRIES && !this.#signal.aborted; tries += 1) {
+      for (let tries = 0; tries < MAX_TRIES && !this.#signal.aborted; tries += 1) {
         const answer = await fetch(url, { headers: { Range: "bytes=0-0" }, signal: this.#signal });
         if (answer.ok) {
           const time = this.#time;

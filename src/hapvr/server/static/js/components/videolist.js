@@ -107,7 +107,7 @@ export class VideoList {
           ? emptyState({
               picture: "search",
               title: "No such video",
-              text: "No name and state fits. Try fewer letters.",
+              text: "No video has this name and state. Try fewer letters.",
             })
           : emptyState({
               picture: "film",

@@ -31,7 +31,7 @@ export function loginView(place, { done }) {
       { class: "card login stack", onsubmit: submit },
       h("div", { class: "state-icon" }, icon("lock")),
       h("h1", {}, "This library asks for a token"),
-      h("p", { class: "muted" }, "Whoever started the server has it."),
+      h("p", { class: "muted" }, "The person who started the server has it."),
       h("div", { class: "field" }, h("label", { for: id }, "Token"), input),
       problem,
       button,

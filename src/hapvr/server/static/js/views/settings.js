@@ -25,7 +25,7 @@ function fill(form, signal) {
     keep(DEFAULTS);
     window.hapvrTheme.choose("system");
     fill(form, signal);
-    announce("Everything is as it was at first.");
+    announce("All settings have their defaults again.");
   };
   show(
     form,
@@ -72,7 +72,7 @@ function threshold(now) {
   return h(
     "div",
     { class: "setting" },
-    h("div", { class: "row between" }, h("label", { for: id }, "Least probability"), said),
+    h("div", { class: "row between" }, h("label", { for: id }, "Minimum probability"), said),
     input,
     h(
       "p",
