@@ -27,6 +27,8 @@ def _seeded() -> None:
 
 # Minutes of browsers, killed processes, whole commands and training: `make test-fast` leaves these files out.
 SLOW = [
+    "cli/test_demo.py",
+    "cli/test_folders.py",
     "features/test_files.py",
     "video/test_packed.py",
     "library/test_adding.py",
@@ -51,8 +53,6 @@ SLOW = [
     "server/test_workers.py",
     "similarity/test_kernels.py",
     "synthetic/test_benchmark.py",
-    "test_cli_demo.py",
-    "test_cli_folders.py",
     "test_compare.py",
     "test_convert.py",
     "test_current_folder.py",

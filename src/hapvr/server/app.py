@@ -203,11 +203,14 @@ async def metrics(server: Server, request: Request) -> Response:
 
 
 class _Server(uvicorn.Server):
-    """Tells the jobs at once that it is to stop: it would wait for those who watch one."""
+    """Ends the streams of those who watch a job at once: it would wait for them."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """A signal has come."""
-        state = getattr(self.config.hapvr_state, "server", None)  # type: ignore[attr-defined]
+        state: State | None = getattr(self._app.state, "server", None)
         if state is not None:
             state.jobs.announce_stop()
         super().handle_exit(sig, frame)
@@ -230,9 +233,7 @@ def run(
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else shown}:{port}/"
     log_to_stderr()
-    config = configure(app, app.state.connections)
-    config.hapvr_state = app.state  # type: ignore[attr-defined]
-    server = _Server(config)
+    server = _Server(configure(app, app.state.connections), app)
     announce(address)
 
     def open_when_started() -> None:

@@ -52,7 +52,7 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 router = APIRouter(prefix="/api", responses=_errors(401, 403, 408, 413, 421, 422, 500, 503))
 
 
-def find_state(request: Request) -> State:
+async def find_state(request: Request) -> State:
     """What the server shares among requests."""
     state: State = request.app.state.server
     return state

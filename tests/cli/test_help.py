@@ -10,7 +10,7 @@ import pytest
 from hapvr.cli import main
 from hapvr.cli.app import PANELS, app
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_everyday_commands_come_first(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
