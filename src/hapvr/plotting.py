@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError
 from hapvr.matching import Match
@@ -38,6 +39,15 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "svg.hashsalt": "hapvr",  # the same figure is the same file
 }
+
+
+def map_colours(values: NDArray[np.floating]) -> NDArray[np.uint8]:
+    """Similarities [...] on the ramp, from -0.1 to 1: uint8 [..., 3]."""
+    place = np.clip((values + 0.1) / 1.1, 0, 1) * (len(RAMP) - 1)
+    low = np.minimum(place.astype(int), len(RAMP) - 2)
+    share = (place - low)[..., None]
+    colours: NDArray[np.uint8] = (RAMP[low] * (1 - share) + RAMP[low + 1] * share).round().astype(np.uint8)
+    return colours
 
 
 def save_figure(figure: Figure, *paths: StrPath, dpi: int = 200) -> list[Path]:

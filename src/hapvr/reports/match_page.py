@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.matching import NO_STRETCH, Match, VideoDescription
-from hapvr.plotting import RAMP, plot_match, require_pictures, save_figure
+from hapvr.plotting import map_colours, plot_match, require_pictures, save_figure
 from hapvr.reports.html_page import format_interval, make_png, make_thumbnail, write_page
 
 _PAIRS = 4  # thumbnail pairs shown
@@ -156,7 +156,7 @@ def _render_scores(entries: Sequence[Entry], targets: Sequence[VideoDescription]
         f"<th><img src='{make_thumbnail(picture, 48)}' alt=''>{html.escape(Path(side.path).stem)}</th>"
         for side, picture in zip(targets, middles, strict=True)
     )
-    shades = _map_colours(scores)
+    shades = map_colours(scores)
     rows = "".join(
         f"<tr><th>{html.escape(entry.name)}</th>"
         + "".join(
@@ -269,17 +269,8 @@ def _draw_matrix(match: Match, truth: Sequence[tuple[float, float, float, float]
         f"points='{points}'/>"
         for points, colour, size, more in lines
     )
-    image = f'<img src="{make_png(_map_colours(match.matrix))}" alt="frame similarities">'
+    image = f'<img src="{make_png(map_colours(match.matrix))}" alt="frame similarities">'
     return f"{image}<svg viewBox='0 0 {width} {height}' preserveAspectRatio='none' aria-hidden='true'>{drawn}</svg>"
-
-
-def _map_colours(values: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """Similarities [...] on the ramp, from -0.1 to 1: uint8 [..., 3]."""
-    place = np.clip((values + 0.1) / 1.1, 0, 1) * (len(RAMP) - 1)
-    low = np.minimum(place.astype(int), len(RAMP) - 2)
-    share = (place - low)[..., None]
-    colours: NDArray[np.uint8] = (RAMP[low] * (1 - share) + RAMP[low + 1] * share).round().astype(np.uint8)
-    return colours
 
 
 def _render_pairs(match: Match, pairs: Sequence[tuple[int, int]], height: int) -> list[str]:

@@ -40,7 +40,7 @@ class Job:
         self.finished: datetime | None = None
         self.weight = 0  # characters of the result
         self.task: asyncio.Task[None] | None = None
-        self._changed = asyncio.Event()
+        self.changed = asyncio.Event()  # set at the next change; then there is another
 
     @property
     def over(self) -> bool:
@@ -51,12 +51,8 @@ class Job:
         """Set fields, and wake those who watch it."""
         for name, value in values.items():
             setattr(self, name, value)
-        changed, self._changed = self._changed, asyncio.Event()
+        changed, self.changed = self.changed, asyncio.Event()
         changed.set()
-
-    async def next_change(self) -> None:
-        """Wait until something has changed."""
-        await self._changed.wait()
 
     def to_json(self, *, result: bool = True) -> dict[str, Any]:
         """What clients see; without its result where there are many."""
@@ -140,7 +136,7 @@ class Jobs:
 
         async def over() -> None:
             while not job.over and not self.stopping.is_set():
-                await job.next_change()
+                await job.changed.wait()
 
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(over(), seconds)
@@ -148,21 +144,15 @@ class Jobs:
     async def watch(self, job: Job) -> AsyncIterator[str]:
         """A job as server-sent events: now, and after each change, until it is over."""
         while True:
-            changed = asyncio.ensure_future(job.next_change())
+            changed = job.changed  # of this moment: a change while the client reads is not missed
             yield f"event: job\ndata: {json.dumps(job.to_json())}\n\n"
-            try:
-                if job.over:
+            while not changed.is_set():
+                if job.over or self.stopping.is_set():
                     return
-                while not changed.done():
-                    stopping = asyncio.ensure_future(self.stopping.wait())
-                    await asyncio.wait({changed, stopping}, timeout=_HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
-                    stopping.cancel()
-                    if self.stopping.is_set():
-                        return
-                    if not changed.done():
-                        yield ": still here\n\n"
-            finally:
-                changed.cancel()
+                try:
+                    await asyncio.wait_for(changed.wait(), _HEARTBEAT_S)
+                except asyncio.TimeoutError:
+                    yield ": still here\n\n"
 
     def announce_stop(self) -> None:
         """The server is about to stop: end the streams of those who watch a job. Safe within a signal handler."""

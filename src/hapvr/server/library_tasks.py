@@ -28,7 +28,7 @@ from hapvr.library.duplicate_report import DuplicateProgress, format_csv
 from hapvr.library.results import escape_text
 from hapvr.library.stored_scores import RegionCache
 from hapvr.matching import Match
-from hapvr.plotting import RAMP
+from hapvr.plotting import map_colours
 from hapvr.records import Frames
 from hapvr.server.access import file_name, hide_path, visible_path, visible_record
 from hapvr.server.schemas import link_json, video_json
@@ -217,7 +217,7 @@ class LibraryTasks:
 
         found, _ = self._compare(arguments, call)
         values = _pool(found.matrix if arguments["stage"] == "before" or found.psi is None else found.psi)[0]
-        picture = Image.fromarray(_colour(values))
+        picture = Image.fromarray(map_colours(values))
         scale = max(1, 480 // max(picture.size))
         picture = picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
         stream = io.BytesIO()
@@ -310,21 +310,9 @@ def _enlarge(matrix: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.
     return enlarged
 
 
-def _scale(matrix: NDArray[np.float32]) -> NDArray[np.float32]:
-    scaled: NDArray[np.float32] = np.clip((matrix - _LOWEST) / (_HIGHEST - _LOWEST), 0, 1)
-    return scaled
-
-
 def _encode(matrix: NDArray[np.float32]) -> str:
-    return base64.b64encode((_scale(matrix) * 255).round().astype(np.uint8).tobytes()).decode()
-
-
-def _colour(matrix: NDArray[np.float32]) -> NDArray[np.uint8]:
-    place = _scale(matrix) * (len(RAMP) - 1)
-    low = np.minimum(place.astype(int), len(RAMP) - 2)
-    share = (place - low)[..., None]
-    colours: NDArray[np.uint8] = (RAMP[low] * (1 - share) + RAMP[low + 1] * share).round().astype(np.uint8)
-    return colours
+    scaled = np.clip((matrix - _LOWEST) / (_HIGHEST - _LOWEST), 0, 1)
+    return base64.b64encode((scaled * 255).round().astype(np.uint8).tobytes()).decode()
 
 
 if __name__ == "__main__":
