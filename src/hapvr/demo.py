@@ -62,14 +62,10 @@ class _Copy:
 
 
 def run_demo(folder: StrPath, *, progress: Progress = lambda *_: None) -> dict[str, Any]:
-    """Draw films, edit copies of them, find each copy's original, and write a report.
+    """Draw films, edit copies of them, find each copy's original, and write report.html, all below `folder`.
 
-    Args:
-        folder: where films, copies and report.html go.
-        progress: called with the step, how much of it is done, and how much there is.
-
-    Returns:
-        What `hapvr demo --json` prints: a row for each copy, mAP, uAP, the path of the report.
+    Returns what `hapvr demo --json` prints: a row for each copy, mAP, uAP, the path of the report. `progress` is called
+    with the step, how much of it is done, and how much there is.
     """
     start, folder = time.perf_counter(), Path(folder)
     films, copies = _make(folder, progress)
@@ -183,7 +179,7 @@ def _row(copy: _Copy, best: Match) -> dict[str, Any]:
 
 
 def _agreement(found: Iterable[Sequence[float]], true: Iterable[Sequence[float]]) -> float:
-    """How well two sets of stretches agree: the time in both by the time in either.
+    """How well two sets of stretches agree: the time in both divided by the time in either.
 
     >>> _agreement([(0, 2), (1, 3)], [(2, 5)])
     0.2

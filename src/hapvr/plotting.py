@@ -79,12 +79,9 @@ def require_pictures(paths: Iterable[StrPath]) -> list[Path]:
 
 
 def plot_match(match: Match, pairs: Sequence[tuple[int, int]], *, title: str = "") -> Figure:
-    """The frame matrix of one pair with the matched paths, before and after psi, and pairs of frames beside it.
+    """The frame matrix of a match with the matched paths, before and after psi, and pairs of frames beside it.
 
-    Args:
-        match: what `compare` gave.
-        pairs: (query frame, target frame) of the pairs to show, see `hapvr.reports.match_page.choose_pairs`.
-        title: above the figure.
+    `pairs` are (query frame, target frame), see `hapvr.reports.match_page.choose_pairs`.
     """
     panels = ["frame similarities"] + ["after psi"] * (match.psi is not None)
     with figure_style():
@@ -129,7 +126,7 @@ def draw_matrix(axes: Axes, match: Match, *, psi: bool = False) -> ScalarMappabl
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches."""
+    """An empty figure; sizes in inches."""
     from matplotlib.figure import Figure  # not pyplot: no window system, no figures that stay open
 
     return Figure(figsize=(width, height), layout="constrained")

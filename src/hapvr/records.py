@@ -23,18 +23,6 @@ class Frames:
 
     `ShapeError` or `DataError` where the fields contradict each other.
 
-    Attributes:
-        images: uint8 [T, H, W, 3], RGB, upright as a player shows them; at least one.
-        timestamps: float64 [T], the presentation time of each frame in seconds since the first frame of the file;
-            strictly increasing. They need not be evenly spaced.
-        low_information: bool [T], True where a frame is flat (black, white, one colour) or repeats the one before it.
-            Such frames match everything: leave them out of a comparison, and say so.
-        duration_s: length of the video in seconds; None for a still picture.
-        fps: frames per second it was sampled at; more than was asked for if the video is short.
-        source_size: width and height of the source as a player shows it: rotated, with square pixels.
-        crop: the part of the source that `images` show, in pixels of `source_size`; None if all of it.
-        warnings: what was wrong with the file, in sentences; empty if nothing was.
-
     >>> import numpy as np
     >>> frames = Frames(np.zeros((2, 4, 6, 3), np.uint8), np.array([0., 1.]), np.array([True, True]),
     ...                 duration_s=2., fps=1., source_size=(6, 4))
@@ -42,14 +30,14 @@ class Frames:
     (2, [0.0, 1.0], None)
     """
 
-    images: NDArray[np.uint8]
-    timestamps: NDArray[np.float64]
-    low_information: NDArray[np.bool_]
-    duration_s: float | None
-    fps: float
-    source_size: Size
-    crop: Box | None = None
-    warnings: tuple[str, ...] = ()
+    images: NDArray[np.uint8]  # [T, H, W, 3], RGB, upright as a player shows them; at least one
+    timestamps: NDArray[np.float64]  # [T], seconds since the first frame of the file; increasing, not always evenly
+    low_information: NDArray[np.bool_]  # [T], where a frame is flat (of one colour) or repeats the one before it
+    duration_s: float | None  # of the whole video; None for a still picture
+    fps: float  # that it was sampled at; more than was asked for if the video is short
+    source_size: Size  # of the source as a player shows it: rotated, with square pixels
+    crop: Box | None = None  # the part of the source that `images` show; None if all of it
+    warnings: tuple[str, ...] = ()  # what was wrong with the file, in sentences
 
     def __post_init__(self) -> None:
         images = self.images
@@ -80,25 +68,15 @@ class Frames:
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """What a file declares about its video; nothing of it has been checked by decoding.
+    """What a file declares about its video; nothing of it has been checked by decoding."""
 
-    Attributes:
-        duration_s: declared length in seconds; None if the file declares none.
-        size: width and height as a player shows them: rotated, with square pixels.
-        fps: average frames per second; None if unknown.
-        frame_count: declared number of frames; None if the file declares none.
-        container: name of the container, as FFmpeg calls it.
-        codec: name of the codec, as FFmpeg calls it.
-        rotation: degrees counter-clockwise that a player turns the coded picture: 0, 90, 180 or 270.
-    """
-
-    duration_s: float | None
-    size: Size
-    fps: float | None
+    duration_s: float | None  # None if the file declares none, as the next two that can be None
+    size: Size  # as a player shows it: rotated, with square pixels
+    fps: float | None  # on average
     frame_count: int | None
-    container: str
-    codec: str
-    rotation: int
+    container: str  # as FFmpeg calls it
+    codec: str  # as FFmpeg calls it
+    rotation: int  # degrees counter-clockwise that a player turns the coded picture: 0, 90, 180 or 270
 
 
 def require_vector(value: Any, name: str, dtype: type, length: int) -> None:

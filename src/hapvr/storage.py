@@ -141,7 +141,7 @@ def sync_folder(folder: StrPath) -> None:
 
 
 def write_document(path: StrPath, content: Mapping[str, Any], *, indent: int | None = 2, hint: str = "") -> None:
-    """Write named values as a JSON file that carries a checksum of its own content, `crc32`; see `replace_file`."""
+    """Write named values as a JSON file that carries a checksum of its content, `crc32`; see `replace_file`."""
     write_json(path, {**content, _CHECKSUM: crc32_json(content)}, indent=indent, hint=hint)
 
 
@@ -247,7 +247,7 @@ def sha256_tensors(tensors: Mapping[str, Tensor]) -> str:
 
 
 def sample_file(path: StrPath, *, samples: int = 64, sample_bytes: int = 4096) -> str:
-    """The sha256 of a large file's size and of pieces spread over it: quick, and tells most changes.
+    """The sha256 of a large file's size and of pieces spread over it: quick, and shows most changes.
 
     `StorageError` if the file cannot be read.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from hapvr.backbones import EfficientNetLite0
 from hapvr.errors import ConfigError, DataError
-from hapvr.features import FeatureFile, Features, FeatureWriter, PackedFrames, PackedWriter, video_extraction
+from hapvr.features import FeatureFile, Features, FeatureWriter, PackedFrames, PackedWriter, features, video_extraction
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import extract_files, extract_packed, pack_files
 from hapvr.synthetic.clip_files import write_clip
@@ -146,6 +147,24 @@ def test_pictures_that_give_no_finite_regions_cost_only_their_video(
     report = extract_files(small, files, lambda *_: None, workers=2)
     assert sorted(report.done) == ["a.mp4", "deep/a.mp4"]
     assert [(failure.id, failure.error) for failure in report.failed] == [("b.mp4", "pooled regions hold 3 NaN.")]
+
+
+def test_parts_that_do_not_fit_together_cost_only_their_video(
+    small: RegionExtractor, videos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = features.join_fields
+    joined: list[int] = []
+
+    def refuse_the_first(parts: Any) -> Any:
+        joined.append(len(parts))
+        if len(joined) == 1:
+            raise DataError("timestamps must be finite and strictly increasing.")
+        return honest(parts)
+
+    monkeypatch.setattr(video_extraction, "join_fields", refuse_the_first)
+    report = extract_files(small, {"a": videos / "a.mp4", "b": videos / "b.mp4"}, lambda *_: None, workers=1)
+    assert len(report.done) == 1
+    assert [failure.error for failure in report.failed] == ["timestamps must be finite and strictly increasing."]
 
 
 def test_a_worker_that_dies_takes_only_its_file_with_it(

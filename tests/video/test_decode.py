@@ -148,7 +148,7 @@ def test_a_seek_that_goes_too_far_is_made_good(tmp_path: Path, monkeypatch: pyte
 
     path = media.write(tmp_path / "a.mkv", codes(180))
     honest = decode(path, at_least=0, start_s=3.0, end_s=5.0)
-    monkeypatch.setattr(FFmpegSource, "_sought", too_far)
+    monkeypatch.setattr(FFmpegSource, "_seek", too_far)
     assert read(decode(path, at_least=0, start_s=3.0, end_s=5.0)) == read(honest) == [90, 120]
 
 

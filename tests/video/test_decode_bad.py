@@ -143,14 +143,14 @@ def test_a_file_cut_while_it_is_read_gives_a_warning(tmp_path: Path, monkeypatch
 
 def test_a_slow_decoder_is_given_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = media.write(tmp_path / "a.mp4", [media.barcode(index) for index in range(30)])
-    honest = FFmpegSource._demuxed
+    honest = FFmpegSource._demux
 
     def slow(self: FFmpegSource, start_s: float) -> Iterator[Any]:
         for packet in honest(self, start_s):
             time.sleep(0.05)
             yield packet
 
-    monkeypatch.setattr(FFmpegSource, "_demuxed", slow)
+    monkeypatch.setattr(FFmpegSource, "_demux", slow)
     started = time.monotonic()
     with pytest.raises(DecodeTimeoutError, match=r"gave up after 0\.2 s"):
         decode(path, limits=DecodeLimits(seconds=0.2))

@@ -161,14 +161,14 @@ def test_the_clock_stands_still_while_the_caller_works(tmp_path: Path, monkeypat
         time.sleep(0.5)
         count += len(part)
     assert count == 150
-    honest = FFmpegSource._demuxed
+    honest = FFmpegSource._demux
 
     def slow(self: FFmpegSource, start_s: float) -> Iterator[Any]:
         for number, packet in enumerate(honest(self, start_s)):
             time.sleep(0.05 if number > 100 else 0.0)
             yield packet
 
-    monkeypatch.setattr(FFmpegSource, "_demuxed", slow)
+    monkeypatch.setattr(FFmpegSource, "_demux", slow)
     with pytest.raises(DecodeTimeoutError):
         list(decode_chunks(path, limits=DecodeLimits(seconds=0.5), **settings))
 

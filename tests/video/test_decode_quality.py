@@ -107,7 +107,7 @@ def test_black_and_repeated_frames_are_flagged(tmp_path: Path) -> None:
 def test_slow_change_adds_up() -> None:
     seen = LowInformation()
     ramp = np.tile(np.arange(64, dtype=np.uint8), (64, 1))
-    flags = [seen.lacking(ramp + step) for step in range(9)]
+    flags = [seen.classify(ramp + step) for step in range(9)]
     assert flags == [None, "static", "static", "static"] * 2 + [None]
 
 
@@ -116,14 +116,14 @@ def test_a_small_change_is_seen() -> None:
     face = np.tile(np.arange(64, dtype=np.uint8), (64, 1))
     talking = face.copy()
     talking[40:48, 24:40] += 20
-    assert [seen.lacking(face), seen.lacking(talking)] == [None, None]
+    assert [seen.classify(face), seen.classify(talking)] == [None, None]
 
 
 @pytest.mark.parametrize("size", [(16, 16), (17, 31), (5, 40)])
 def test_frames_of_any_size_can_be_compared(size: tuple[int, int]) -> None:
     seen = LowInformation()
     picture = np.random.default_rng(0).integers(0, 256, size).astype(np.uint8)
-    assert [seen.lacking(picture), seen.lacking(picture), seen.lacking(255 - picture)] == [None, "static", None]
+    assert [seen.classify(picture), seen.classify(picture), seen.classify(255 - picture)] == [None, "static", None]
 
 
 def test_flat_is_a_matter_of_two_percent() -> None:

@@ -111,7 +111,7 @@ class FeatureFile(StoredVideos[Entry], AbstractContextManager["FeatureFile"]):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The settings the features were made with, as far as the file tells: model, rate."""
+        """The settings the features were made with, as far as the file has them: model, rate."""
         return read_attributes(self._h5, self.path)
 
     def __getitem__(self, id: str) -> Features:
@@ -129,12 +129,8 @@ class FeatureFile(StoredVideos[Entry], AbstractContextManager["FeatureFile"]):
     ) -> Iterator[tuple[str, Features]]:
         """Each id with its features, read ahead by threads while the caller works.
 
-        HDF5 reads and unpacks for one thread at a time; here it only reads, and the threads unpack gzip.
-
-        Args:
-            ids: which videos, in this order; by default all, as they lie in the file, which is the fastest.
-            prefetch: how many videos are held ready at most.
-            workers: threads; by default one per core, at most 8.
+        HDF5 reads and unpacks for one thread at a time; here it only reads, and the threads (by default one per core,
+        at most 8) unpack gzip. At most `prefetch` videos are held ready. All `ids` in file order is the fastest.
         """
         if prefetch < 1 or (workers is not None and workers < 1):
             raise ConfigError(f"prefetch and workers must be at least 1, got {prefetch} and {workers}.")

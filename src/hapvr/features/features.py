@@ -27,25 +27,19 @@ _REPEATS = 0.8  # mean cosine similarity of regions from which on a frame shows 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The region vectors of one video, and when its frames were.
+    """The region vectors of one video, and when its frames were. What is not known is None.
 
     `ShapeError` or `DataError` where the fields contradict each other.
-
-    Attributes:
-        regions: floating point [T, R, D], at least one frame; finite.
-        timestamps: float64 [T], seconds, strictly increasing; None where they are not known, as in published files.
-        low_information: bool [T], True for a frame that is flat or repeats the one before it; None where not known.
-        miniatures: uint8 [T, S, S], the frames as tiny grey pictures; None where not known, as in files.
 
     >>> features = Features(torch.ones(2, 9, 4), np.array([0.0, 1.0]))
     >>> len(features), features.timestamps.tolist()
     (2, [0.0, 1.0])
     """
 
-    regions: Tensor
-    timestamps: NDArray[np.float64] | None = None
-    low_information: NDArray[np.bool_] | None = None
-    miniatures: NDArray[np.uint8] | None = None
+    regions: Tensor  # floating point [T, R, D], at least one frame; finite
+    timestamps: NDArray[np.float64] | None = None  # [T], seconds, strictly increasing; published files have none
+    low_information: NDArray[np.bool_] | None = None  # [T], where a frame is flat or repeats the one before it
+    miniatures: NDArray[np.uint8] | None = None  # [T, S, S], the frames as tiny grey pictures; not in files
 
     def __post_init__(self) -> None:
         require_tensor(self.regions, "regions", dims=3, axes="[T, R, D]", hint="One video at a time, regions kept.")

@@ -12,7 +12,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -31,7 +31,6 @@ from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
 from hapvr.workers.threads import torch_thread_pool
 
-Result = TypeVar("Result")
 Files = Mapping[str, StrPath]
 Store = Callable[[str, Features], None]
 Progress = Callable[[int, int], None]
@@ -212,33 +211,38 @@ def extract_stream(
         dtype: of the features.
     """
     begun: dict[str, _FeatureSpool] = {}
-
-    def take(id: str, part: VideoPart, regions: Tensor) -> None:
-        begun.setdefault(id, _FeatureSpool()).add(regions, part)
-
+    wrong: dict[str, str] = {}  # with videos that are still being read
     gpu = extractor.device.type == "cuda"
     threads = 2 if gpu else extractor.threads()  # on a GPU, one prepares a batch while another's is computed
     size = min(extractor.batch, _MAX_BLOCK_PICTURES) * extractor.sampling.crop**2 * 3
-    blocks = _GPU_BLOCKS if gpu else _BLOCKS
+    blocks, linger_s = (_GPU_BLOCKS, _GPU_LINGER_S) if gpu else (_BLOCKS, 0.0)
+    describe = partial(_describe, extractor, dtype, threading.local())
     with (
         WorkerPool(work, tasks, workers=workers, block_bytes=size, blocks=blocks, pin=gpu) as pool,
         ThreadPoolExecutor(threads) if gpu else torch_thread_pool(threads) as executor,
     ):
-        describe = partial(_describe, extractor, dtype, threading.local())
         stream = describe_blocks(
-            pool,
-            describe,
-            executor,
-            threads=threads,
-            batch=extractor.batch,
-            count=_count,
-            linger_s=_GPU_LINGER_S if gpu else 0.0,
+            pool, describe, executor, threads=threads, batch=extractor.batch, count=_count, linger_s=linger_s
         )
         try:
-            for id, note, error in _ends(stream, take, stop):
-                with closing(begun.pop(id, _FeatureSpool())) as spool:
-                    features = spool.join() if error is None else None
-                yield ExtractedVideo(id, features, note, error)
+            for item in stream:
+                if stop is not None and stop():
+                    return
+                if isinstance(item, TaskResult):
+                    id = str(item.key)
+                    error, features = wrong.pop(id, None) or item.error, None
+                    with closing(begun.pop(id, _FeatureSpool())) as spool:
+                        try:
+                            features = spool.join() if error is None else None
+                        except HapvrError as refusal:
+                            error = str(refusal)
+                    yield ExtractedVideo(id, features, item.value, error)
+                    continue
+                (block, regions), id = item, str(item[0].key)
+                if isinstance(regions, HapvrError):
+                    wrong.setdefault(id, str(regions))
+                elif id not in wrong:
+                    begun.setdefault(id, _FeatureSpool()).add(regions, block.note)
         finally:
             for spool in begun.values():
                 spool.close()
@@ -292,35 +296,33 @@ def pack_files(
 
     The worker processes also make the JPEG pictures, and of a video these are all that is held.
     """
-    parts: dict[str, list[tuple[VideoPart, bytes]]] = {}
+    held: dict[str, list[tuple[VideoPart, bytes]]] = {}
 
-    def copy(blocks: list[Block]) -> list[bytes]:
-        return [block.data[: sum(block.note.sizes)].tobytes() for block in blocks]
-
-    def take(id: str, part: VideoPart, data: bytes) -> None:
-        parts.setdefault(id, []).append((part, data))
-
-    def write(id: str, held: list[tuple[VideoPart, bytes]]) -> None:
+    def write(id: str, parts: list[tuple[VideoPart, bytes]]) -> None:
         pictures: list[bytes] = []
-        for part, data in held:
+        for part, data in parts:
             ends = np.cumsum(part.sizes or ()).tolist()
             pictures += [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-        _, height, width, _ = held[0][0].shape
-        fields = join_fields([part for part, _ in held])
+        _, height, width, _ = parts[0][0].shape
+        fields = join_fields([part for part, _ in parts])
         times, low = fields["timestamps"], fields["low_information"]
         writer.add_encoded(id, pictures, times, size=(width, height), low_information=low)
 
     workers, run = default_workers(workers), _Run(files, writer.done_ids(), progress)
     tasks = make_tasks(run.todo, sampling, workers=workers, jpeg=writer.encoding)
     size = max(_MIN_JPEG_BLOCK_BYTES, 8 * sampling.short_side**2 * 3)  # the widest picture that a decoder gives
-    with (
-        WorkerPool(read_video, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as pool,
-        ThreadPoolExecutor(1) as executor,
-    ):
-        for id, end, error in _ends(describe_blocks(pool, copy, executor, threads=1, batch=1, count=_count), take):
-            held = parts.pop(id, [])
-            frames = sum(len(part.timestamps) for part, _ in held)
-            run.end(id, error, partial(write, id, held), frames=frames, end=end)
+    with WorkerPool(read_video, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as pool:
+        while pool.busy:
+            for event in pool.wait():
+                id = str(event.key)
+                if isinstance(event, Block):
+                    data = event.data[: sum(event.note.sizes)].tobytes()
+                    held.setdefault(id, []).append((event.note, data))
+                    pool.release(event)
+                else:
+                    parts = held.pop(id, [])
+                    frames = sum(len(part.timestamps) for part, _ in parts)
+                    run.end(id, event.error, partial(write, id, parts), frames=frames, end=event.value)
     return run.report
 
 
@@ -386,27 +388,3 @@ class _FeatureSpool:
 
 def _count(block: Block) -> int:
     return int(block.note.shape[0])
-
-
-def _ends(
-    stream: Iterator[tuple[Block, Result | HapvrError] | TaskResult],
-    take: Callable[[str, VideoPart, Result], None],
-    stop: Callable[[], bool] | None = None,
-) -> Iterator[tuple[str, Any, str | None]]:
-    """The end of each task, after all its blocks have been taken: id, note, and what was wrong."""
-    wrong: dict[str, str] = {}  # with videos that are still being read
-    for item in stream:
-        if stop is not None and stop():
-            return
-        if isinstance(item, TaskResult):
-            id = str(item.key)
-            yield id, item.value, wrong.pop(id, None) or item.error
-            continue
-        (block, result), id = item, str(item[0].key)
-        if isinstance(result, HapvrError):
-            wrong.setdefault(id, str(result))
-        elif id not in wrong:
-            try:
-                take(id, block.note, result)
-            except HapvrError as error:
-                wrong[id] = str(error)

@@ -69,7 +69,7 @@ def decode(
     packet, or crashes, takes this process with it: read files from strangers with `decode_isolated`.
 
     Args:
-        path: a file. Which kind it is, is told from its content.
+        path: a file of any kind; its content says which.
         fps: frames to take for each second.
         short_side: pixels of the shorter side of the result. Frames wider than 8:1 are squeezed to that.
         at_least: frames to take of a short video, where it has them; 0 to keep to `fps`.
@@ -150,16 +150,8 @@ def decode_at(
 ) -> list[NDArray[np.uint8]]:
     """The pictures [H, W, 3] that `decode_sampled` gave at these times, read again by seeking in the file.
 
-    A file whose times depend on what was read before (it holds none, or they go backwards) is read from the start.
-
-    Args:
-        path: the file.
-        times: as in `Frames.timestamps`; in any order.
-        sampling: as it was then.
-        crop: as `Frames.crop` gave it.
-
-    Raises:
-        DecodeError: as `decode`; `NoVideoError` too where there is no frame at one of the times.
+    `sampling` is as it was then, `crop` as `Frames.crop` gave it. A file whose times depend on what was read before (it
+    holds none, or they go backwards) is read from the start. `NoVideoError` where there is no frame at a time.
     """
     options = _options(sampling) | {"crop_bars": False if crop is None else crop}
     found: dict[float, NDArray[np.uint8]] = {}
@@ -183,16 +175,12 @@ def decode_at(
 
 
 def _options(sampling: SamplingConfig) -> dict[str, Any]:
-    limits = DecodeLimits(frames=MAX_FRAMES)
     chosen = {"fps": sampling.fps, "short_side": sampling.short_side, "at_least": sampling.at_least}
-    return {**chosen, "limits": limits}
+    return {**chosen, "limits": DecodeLimits(frames=MAX_FRAMES)}
 
 
 def probe(path: StrPath, *, limits: DecodeLimits = DecodeLimits()) -> VideoInfo:  # noqa: B008 - frozen
-    """What a file declares about its video; decodes one frame, which tells how it is turned.
-
-    Raises `DecodeError` as `decode` does.
-    """
+    """What a file declares about its video; decodes one frame, which shows how it is turned."""
     with OpenFile(path, Deadline(limits, os.fspath(path))) as file, closing(_open_source(file, threads=1)) as source:
         for _, _, frame in source.frames(0.0):
             return replace(source.info, size=source.size(frame), rotation=rotation_of(frame))
@@ -237,7 +225,7 @@ class _Plan:
 
 
 def _open_source(file: OpenFile, threads: int) -> Source:
-    """A new reading of the file; which decoder reads it is told by its first bytes, not by its name."""
+    """A new reading of the file, by the decoder that its first bytes ask for, whatever its name is."""
     file.deadline.check()
     return WebPSource(file) if is_webp(file.head()) else FFmpegSource(file, threads)
 
@@ -252,7 +240,7 @@ def _first_plan(wish: _Wish, info: VideoInfo) -> _Plan:
 
 
 class _Reading:
-    """One pass over the file, which may be paused and gone on with, and what it found. Frames after `after_s` only."""
+    """One pass over the file, which may be paused and continued, and what it found. Frames after `after_s` only."""
 
     def __init__(
         self, file: OpenFile, wish: _Wish, plan: _Plan | None, *, after_s: float = -math.inf, given: int = 0
@@ -290,7 +278,7 @@ class _Reading:
         self.to_the_end = True
 
     def fill(self, most: int) -> None:
-        """Take frames until there are so many, or no more."""
+        """Take frames until there are `most` of them, or no more."""
         wish = self.wish
         self.over, self.paused_s = True, math.inf
         for time_s, frame in self._chosen:
@@ -324,12 +312,12 @@ class _Reading:
                 raise ConfigError(f"crop_bars={box} does not lie within frames of {width}x{height} pixels.")
         image = _render(self.source, frame, self.source_size, box, self.wish.short_side)
         luma = luma_of(image)
-        lacking = self.seen.lacking(luma) is not None
+        says_little = self.seen.classify(luma) is not None
         self.images.append(image)
         self.times.append(time_s)
-        self.low_information.append(lacking)
-        self.flat = self.flat and lacking
-        if self.wish.crop_bars and box is None and not lacking and not self.given:
+        self.low_information.append(says_little)
+        self.flat = self.flat and says_little
+        if self.wish.crop_bars and box is None and not says_little and not self.given:
             self._bars.add(luma)
 
     def better_plan(self) -> _Plan:

@@ -26,7 +26,7 @@ from hapvr.video.sources import LIBRARY_ERRORS, OpenFile, Picture
 _DEFAULT_INTERVAL_S = 0.04  # FFmpeg's own guess for streams that say nothing about time: 25 frames a second
 _END_MARKS = {"gif": b"\x3b", "jpeg_pipe": b"\xff\xd9"}  # files that do not declare how long they are
 _SEEK_FROM_S = 2.0  # what begins earlier is read from the start
-_MOST_FPS = 1000.0  # a declared rate beyond this is a mistake
+_MAX_FPS = 1000.0  # a declared rate beyond this is a mistake
 _FAR_S = 1e9  # and so is a duration beyond thirty years
 
 
@@ -92,7 +92,7 @@ class FFmpegSource:
         """See `Source.frames`."""
         clock = Clock(self._interval_s, self.info.duration_s)
         broken, damaged, torn, refused, any_frame = 0, 0, 0, False, False
-        for packet in self._demuxed(start_s):
+        for packet in self._demux(start_s):
             self._deadline.check()
             torn += packet.is_corrupt
             if packet.pts is not None:
@@ -132,7 +132,7 @@ class FFmpegSource:
         """See `Source.coded_times`."""
         return np.sort(np.array(self._packets)) - (self._zero_s or 0.0)
 
-    def _demuxed(self, start_s: float) -> Iterator[Any]:
+    def _demux(self, start_s: float) -> Iterator[Any]:
         """The packets of the video; from the key frame before `start_s`, after the first of all, which sets zero."""
         packets = self._container.demux(self._stream)
         first = True
@@ -147,14 +147,14 @@ class FFmpegSource:
                 reason = getattr(error, "strerror", None) or str(error)
                 self.warnings.append(f"Reading stopped at a damaged place: {reason}.")
                 return
-            if first and start_s > _SEEK_FROM_S and packet.pts is not None and self._sought(packet.pts, start_s):
+            if first and start_s > _SEEK_FROM_S and packet.pts is not None and self._seek(packet.pts, start_s):
                 self._packets.append(float(packet.pts * self._unit))
                 packets = self._container.demux(self._stream)
             else:
                 yield packet
             first = False
 
-    def _sought(self, zero: int, start_s: float) -> bool:
+    def _seek(self, zero: int, start_s: float) -> bool:
         """Go to a key frame a second or more before `start_s`; False if the file cannot."""
         with suppress(*LIBRARY_ERRORS):
             self._container.seek(zero + int((start_s - 1) / self._unit), stream=self._stream)
@@ -254,7 +254,7 @@ def rotation_of(frame: Any) -> int:
 
 
 def _plausible(rate: Fraction | None) -> float | None:
-    return float(rate) if rate and 0 < rate <= _MOST_FPS else None
+    return float(rate) if rate and 0 < rate <= _MAX_FPS else None
 
 
 def _seconds(duration: int | None, unit: Fraction) -> float | None:

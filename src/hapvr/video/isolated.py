@@ -1,4 +1,4 @@
-"""Decoding in a process of its own, for files from strangers: a decoder that hangs or crashes takes nobody with it.
+"""Decoding in another process, for files from strangers: a decoder that hangs or crashes takes nobody with it.
 
 The process answers on its standard output, part by part: one line of JSON, then the arrays as they lie in memory; at
 the end a line that says so, or an error. Nothing that could run code is read back.

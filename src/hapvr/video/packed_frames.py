@@ -295,14 +295,10 @@ class PackedFrames(StoredVideos[PackedVideo]):
     def load_all(
         self, ids: Iterable[str] | None = None, *, size: int | None = None
     ) -> Iterator[tuple[str, Picture, Times]]:
-        """Each id with its frames and times, decoded ahead by a pool of threads while the caller works.
+        """Each id, by default all, with its frames and times, decoded ahead by threads while the caller works.
 
-        At most 256 MiB of frames wait for the caller, beside the video it holds.
-
-        Args:
-            ids: which videos, in this order; by default all, as they were packed.
-            size: side in pixels of the square to return: the short side is resized to it and the middle cut out. By
-                default frames come as they were packed.
+        With `size`, frames come as squares of that side: the short side is resized to it and the middle cut out. At
+        most 256 MiB of frames wait for the caller, beside the video it holds.
         """
         if size is not None and size < 1:
             raise ConfigError(f"size must be at least 1 pixel, got {size}.")

@@ -55,11 +55,11 @@ class PackedWriter(AbstractContextManager["PackedWriter"]):
 
     Args:
         folder: where the shards go.
-        shard_mib: the most that a shard may take, in MiB.
+        shard_mib: the most that a shard may take.
         quality: of the JPEG pictures, 1 to 95.
         short_side: larger frames are reduced to this short side in pixels; None keeps all as they are.
-        attributes: settings that the frames share, such as {"fps": 1.0}. With quality and short_side they must be the
-            same whenever the folder is added to.
+        attributes: settings that the frames share, such as {"fps": 1.0}; whenever the folder is added to, they, quality
+            and short_side must be the same.
         workers: threads that encode; by default one per core.
 
     >>> import os, tempfile
@@ -124,17 +124,10 @@ class PackedWriter(AbstractContextManager["PackedWriter"]):
         return frozenset(self._done)
 
     def add(self, id: str, images: Picture, timestamps: Times, low_information: Flags | None = None) -> None:
-        """Pack one video.
+        """Pack one video: images uint8 [T, H, W, 3], RGB; timestamps float64 [T], seconds, strictly increasing.
 
-        Args:
-            id: any text.
-            images: uint8 [T, H, W, 3], RGB.
-            timestamps: float64 [T], seconds, strictly increasing.
-            low_information: bool [T], which frames are flat or repeated, where that is known.
-
-        Raises:
-            ShapeError, DataError: images, timestamps or id are not such, or a frame alone is larger than a shard.
-            StorageError: the folder has the id already, or cannot be written.
+        `low_information`, bool [T], says which frames are flat or repeated, where that is known. `DataError` too if a
+        frame alone is larger than a shard; `StorageError` if the folder has the id already, or cannot be written.
         """
         if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
             raise ShapeError(f"images must be a uint8 array [T, H, W, 3], got {describe_array(images)}.")

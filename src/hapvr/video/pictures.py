@@ -18,7 +18,7 @@ Picture = NDArray[np.uint8]
 Pictures = TypeVar("Pictures", NDArray[np.uint8], "Tensor")
 
 MINIATURE_SIDE = 16  # cells
-_READ = 128  # about so many rows or columns of a frame are read for a miniature: more change nothing
+_READ = 128  # rows or columns of a frame that are read for a miniature, about: more change nothing
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 

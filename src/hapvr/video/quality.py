@@ -24,7 +24,7 @@ _BAR_LEVEL, _BAR_STRAY = 24, 0.02
 # Next to a bar the picture begins at once: this share of the edge is at some time brighter than the bar by this much.
 _EDGE_SHARE, _EDGE_LEVELS, _EDGE_WIDTH = 0.6, 24, 2
 # A bar takes at least this share of the frame, and bars together leave at least this share of it.
-_LEAST_BAR, _LEAST_PICTURE = 0.015, 1 / 3
+_MIN_BAR, _MIN_PICTURE = 0.015, 1 / 3
 
 
 def luma_of(image: NDArray[np.uint8]) -> Luma:
@@ -55,14 +55,14 @@ class LowInformation:
 
     >>> seen = LowInformation()
     >>> ramp = np.arange(256, dtype=np.uint8).reshape(16, 16)
-    >>> [seen.lacking(frame) for frame in (np.zeros((16, 16), np.uint8), ramp, ramp, ramp.T)]
+    >>> [seen.classify(frame) for frame in (np.zeros((16, 16), np.uint8), ramp, ramp, ramp.T)]
     ['flat', None, 'static', None]
     """
 
     def __init__(self) -> None:
         self._last: NDArray[np.float64] | None = None
 
-    def lacking(self, luma: Luma) -> Literal["flat", "static"] | None:
+    def classify(self, luma: Luma) -> Literal["flat", "static"] | None:
         """Why the next frame carries nothing new; None if it does.
 
         Slow change adds up: the comparison is with the last frame that did.
@@ -118,7 +118,7 @@ class BarFinder:
         left, right = _bar(columns[0], width, picture.T), _bar(width - 1 - columns[-1], width, picture.T[::-1])
         if not (top or bottom or left or right):
             return None
-        if height - top - bottom < _LEAST_PICTURE * height or width - left - right < _LEAST_PICTURE * width:
+        if height - top - bottom < _MIN_PICTURE * height or width - left - right < _MIN_PICTURE * width:
             return None
         if is_flat(self._brightest[top : height - bottom, left : width - right], _FLAT_WITHIN):
             return None
@@ -133,7 +133,7 @@ class BarFinder:
 
 def _bar(dark: int, length: int, picture: Luma) -> int:
     """How many rows to cut where `dark` of `length` rows stay black before `picture` begins; 0 if that is no bar."""
-    if dark < max(2, _LEAST_BAR * length) or len(picture) <= _EDGE_WIDTH:
+    if dark < max(2, _MIN_BAR * length) or len(picture) <= _EDGE_WIDTH:
         return 0
     edge = picture[_EDGE_WIDTH] > _BAR_LEVEL + _EDGE_LEVELS
     return int(dark) + 1 if edge.mean() >= _EDGE_SHARE else 0

@@ -15,7 +15,7 @@ from hapvr.errors import ConfigError
 Item = TypeVar("Item")
 Times = NDArray[np.float64]
 
-LEAST_DISTINCT = 8
+MIN_DISTINCT = 8
 """Different frames that a short video gives at the very least, where it has them (SPEC: `min_frames`)."""
 _EPSILON = 1e-9
 _IN_A_ROW = 8  # frames with impossible times after which they are taken to be possible
@@ -88,7 +88,7 @@ def rate_for(times: Times, *, duration_s: float, fps: float, at_least: int) -> f
     """The rate at which a video with frames at these sorted times gives about `at_least` frames, and `fps` or more.
 
     All frames (an infinite rate) if there are no more than that. Where frames bunch together, so fast that at least
-    `LEAST_DISTINCT` different ones are taken.
+    `MIN_DISTINCT` different ones are taken.
 
     >>> rate_for(np.arange(100) / 10, duration_s=10., fps=1., at_least=28)
     2.8
@@ -103,7 +103,7 @@ def rate_for(times: Times, *, duration_s: float, fps: float, at_least: int) -> f
     if len(times) <= at_least:
         return math.inf
     rate = max(fps, at_least / duration_s) if duration_s > 0 else math.inf
-    while not math.isinf(rate) and Instants(rate).count(times) < min(LEAST_DISTINCT, at_least):
+    while not math.isinf(rate) and Instants(rate).count(times) < min(MIN_DISTINCT, at_least):
         rate = rate * 2 if rate < 1e6 else math.inf
     return rate
 

@@ -23,12 +23,8 @@ def find_videos(paths: Iterable[StrPath], *, others: list[Path] | None = None) -
 
     In folders, hidden files are skipped, and those whose suffix says that they are no videos: texts, subtitles, sound,
     unfinished downloads. Nothing else is: pipes, links to nowhere or to folders and folders that may not be read are
-    given too, so that whoever reads them says what is wrong with them. `ConfigError` for a path that does not exist,
-    and for two files of one id.
-
-    Args:
-        paths: files and folders.
-        others: takes the files that were left out for their suffix.
+    given too, so that whoever reads them says what is wrong with them. `others` takes the files that were left out for
+    their suffix. `ConfigError` for a path that does not exist, and for two files of one id.
     """
     found: dict[str, Path] = {}
     left_out: set[Path] = set()
@@ -52,13 +48,7 @@ def find_videos(paths: Iterable[StrPath], *, others: list[Path] | None = None) -
 def walk_videos(
     root: Path, *, others: set[Path] | None = None, leave: Callable[[Path], bool] | None = None
 ) -> Iterator[Path]:
-    """What lies below a folder, as `find_videos` finds it.
-
-    Args:
-        root: the folder.
-        others: takes the files that are no videos by their suffix.
-        leave: folders for which it is True are not entered.
-    """
+    """What lies below a folder, as `find_videos` finds it; folders for which `leave` is True are not entered."""
     closed: list[Path] = []
     for folder, inner, names in os.walk(root, onerror=lambda error: closed.append(Path(error.filename))):
         here = Path(folder)

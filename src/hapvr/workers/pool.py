@@ -1,6 +1,6 @@
 """Worker processes that fill blocks of shared memory: one that dies or hangs loses only its task.
 
-Each worker has a pipe and blocks of its own, and no lock is shared: killed at any moment, it leaves nothing behind that
+Each worker has its own pipe and blocks, and no lock is shared: killed at any moment, it leaves nothing behind that
 another could wait for. It works on one task and has the next one already, so that it need not wait for this process,
 which may be busy. A block goes back to its worker when it has been used; a worker without a free block waits.
 

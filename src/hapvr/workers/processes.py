@@ -79,7 +79,7 @@ def spawn_context() -> SpawnContext:
     if sys.platform != "win32":
         from multiprocessing import resource_tracker
 
-        with _isolated_spawning():  # a process of its own, started with the first lock or process
+        with _isolated_spawning():  # another process, started with the first lock or process
             resource_tracker.ensure_running()
     return _CONTEXT
 
@@ -99,7 +99,7 @@ def find_program(name: str) -> str | None:
 
 
 class ChildProcess(AbstractContextManager["ChildProcess"]):
-    """A module of this package that runs as a process of its own and answers on its standard output.
+    """A module of this package that runs as another process and answers on its standard output.
 
     Use it in a `with` block: when that is left the process is killed, if it has not ended.
 
