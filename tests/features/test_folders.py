@@ -12,8 +12,9 @@ import torch
 
 from hapvr.backbones import EfficientNetLite0
 from hapvr.errors import ConfigError, DataError
-from hapvr.features import FeatureFile, Features, FeatureWriter, PackedFrames, PackedWriter, features, video_extraction
+from hapvr.features import FeatureFile, Features, FeatureWriter, PackedFrames, PackedWriter, video_extraction
 from hapvr.features.extractor import RegionExtractor
+from hapvr.features.features import join_fields
 from hapvr.features.video_extraction import extract_files, extract_packed, pack_files
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
@@ -152,7 +153,7 @@ def test_pictures_that_give_no_finite_regions_cost_only_their_video(
 def test_parts_that_do_not_fit_together_cost_only_their_video(
     small: RegionExtractor, videos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = features.join_fields
+    honest = join_fields
     joined: list[int] = []
 
     def refuse_the_first(parts: Any) -> Any:
