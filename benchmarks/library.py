@@ -44,7 +44,7 @@ from torch import Tensor
 from hapvr.evaluation import mean_average_precision, micro_average_precision
 from hapvr.features import FeatureFile, Features
 from hapvr.library import Library, VideoRecord
-from hapvr.library.codecs import DEFAULT, codecs, get_codec
+from hapvr.library.codecs import CODECS, DEFAULT, get_codec
 from hapvr.library.store import NewVideo, Store
 from hapvr.similarity import pairwise
 from measure import machine
@@ -340,7 +340,7 @@ def measure_codecs(folder: Path) -> list[dict[str, Any]]:
     queries = [query.drop_flat().regions for query in made.queries]
     exact = None
     rows: list[dict[str, Any]] = []
-    for named in codecs():
+    for named in CODECS:
         codec = get_codec(named)
         videos = (video.drop_flat().regions for video in made.database)
         decoded = [codec.decode(codec.encode(video), *video.shape) for video in videos]

@@ -6,45 +6,33 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault("LANCEDB_LOG", "error")  # the storage engine's warnings are of no use to whoever uses hapvr
+os.environ.setdefault("LANCEDB_LOG", "error")  # the storage engine's warnings are of no use to users of hapvr
 
 if TYPE_CHECKING:
-    from hapvr.library.duplicate_report import DuplicateReport, Group, Link
-    from hapvr.library.library import Library
-    from hapvr.library.library_calibration import CalibrationReport
-    from hapvr.library.results import AddProgress, AddReport, Hit, LibraryInfo, SearchResult, VideoRecord
+    from hapvr.library.duplicate_report import DuplicateReport as DuplicateReport
+    from hapvr.library.duplicate_report import Group as Group
+    from hapvr.library.duplicate_report import Link as Link
+    from hapvr.library.library import Library as Library
+    from hapvr.library.library_calibration import CalibrationReport as CalibrationReport
+    from hapvr.library.results import AddProgress as AddProgress
+    from hapvr.library.results import AddReport as AddReport
+    from hapvr.library.results import Hit as Hit
+    from hapvr.library.results import LibraryInfo as LibraryInfo
+    from hapvr.library.results import SearchResult as SearchResult
+    from hapvr.library.results import VideoRecord as VideoRecord
 
-_HOMES = {
-    "AddProgress": "results",
-    "AddReport": "results",
-    "CalibrationReport": "library_calibration",
-    "DuplicateReport": "duplicate_report",
-    "Group": "duplicate_report",
-    "Hit": "results",
-    "Library": "library",
-    "LibraryInfo": "results",
-    "Link": "duplicate_report",
-    "SearchResult": "results",
-    "VideoRecord": "results",
+_NAMES = {
+    "duplicate_report": ("DuplicateReport", "Group", "Link"),
+    "library": ("Library",),
+    "library_calibration": ("CalibrationReport",),
+    "results": ("AddProgress", "AddReport", "Hit", "LibraryInfo", "SearchResult", "VideoRecord"),
 }
-
-__all__ = [
-    "AddProgress",
-    "AddReport",
-    "CalibrationReport",
-    "DuplicateReport",
-    "Group",
-    "Hit",
-    "Library",
-    "LibraryInfo",
-    "Link",
-    "SearchResult",
-    "VideoRecord",
-]
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    # Brought when asked for: the storage engine takes its time to load.
+    # Imported when asked for: the storage engine takes its time to load.
     if name in _HOMES:
         return getattr(importlib.import_module(f"hapvr.library.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'hapvr.library' has no attribute {name!r}")

@@ -200,7 +200,7 @@ def correlate(a: Pixels, b: Pixels) -> Pixels:
 
 
 def _mean_products(rows: Pixels, others: Pixels) -> Pixels:
-    """[N, P] and [M, P] -> [N, M]; by torch, which can be told to use one thread."""
+    """[N, P] and [M, P] -> [N, M]; by torch, which can be limited to one thread."""
     product: Pixels = (torch.from_numpy(rows) @ torch.from_numpy(others).T).numpy()
     return product / np.float32(rows.shape[1])
 

@@ -84,10 +84,7 @@ def find_nearest(keys: NDArray[np.int64], vectors: NDArray[np.float32], queries:
 
 
 def count_votes(
-    which: NDArray[np.int64],
-    keys: NDArray[np.int64],
-    similarities: NDArray[np.float32],
-    weights: NDArray[np.float32],
+    which: NDArray[np.int64], keys: NDArray[np.int64], similarities: NDArray[np.float32], weights: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The keys that were found, best first, and their votes.
 

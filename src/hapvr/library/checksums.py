@@ -5,7 +5,7 @@
 After each change the writer lists the newest manifest of each table and the files that it names (`Guard.seal`; see
 `hapvr.library.engine`). A reader checks each file once, before anything in it counts (`Guard.check`): manifests, lists
 of deleted rows and records as soon as the library is opened, vectors and their index when they are first asked for.
-Rows of regions have checksums of their own (see `hapvr.library.tables`), for a search reads a few rows of many: their
+Each row of regions has its checksums (see `hapvr.library.tables`), for a search reads a few rows of many: their
 files are looked at only to say which one is damaged.
 
 A writer that is killed may leave a manifest that is newer than the list. Such a table is read all the same, without a
@@ -36,7 +36,7 @@ _LIST_REMEDY = (
     f'Restore it from a copy, or write {{"format": {_FORMAT}, "kept": [], "tables": {{}}}} into it: then what there is '
     "counts unchecked, and gets new checksums with the next change."
 )
-_BLOCK = 16 * 2**20  # bytes that have a checksum of their own: threads share a large file
+_BLOCK = 16 * 2**20  # bytes of one checksum: threads share a large file
 _CHUNK = 2**20  # bytes that are read at a time
 _THREADS = 4
 

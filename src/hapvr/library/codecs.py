@@ -74,9 +74,9 @@ class Codec:
             if self.bits == 16:
                 codes.append(values.astype("<f2").tobytes())
                 continue
-            factor, code = _rounded(values) if self.bits == 8 else _levelled(values, self.bits)
+            factor, code = _round(values) if self.bits == 8 else _quantise(values, self.bits)
             factors.append(factor.tobytes())
-            codes.append(_packed(code, self.bits).tobytes())
+            codes.append(_pack(code, self.bits).tobytes())
         return b"".join(factors + codes)
 
     def take(self, data: bytes | memoryview, frames: int, regions: int, dims: int, chosen: NDArray[np.intp]) -> bytes:
@@ -96,28 +96,24 @@ class Codec:
     ) -> Tensor:
         """Region vectors [T, R, D] of `encode`'s bytes; `StorageError` where they are not of that size.
 
-        Args:
-            data: what `encode` gave.
-            frames: T.
-            regions: R.
-            dims: D.
-            dtype: torch.float32, or torch.bfloat16 where half the memory counts more than the last digits.
+        `dtype` may be torch.bfloat16 where half the memory counts more than the last digits.
         """
         self._check_size(data, frames, regions, dims)
         if dtype not in (torch.float32, torch.bfloat16):
             raise ConfigError(f"dtype must be torch.float32 or torch.bfloat16, got {dtype}.")
         count = frames * regions
         result = torch.empty(count, dims, dtype=dtype)
+        step = max(1, _BLOCK // dims)
+        blocks = [slice(first, first + step) for first in range(0, count, step)]
         if self.bits == 16:
             values = np.frombuffer(data, "<f2").reshape(count, dims)
-            for first in range(0, count, step := max(1, _BLOCK // dims)):
-                result[first : first + step] = torch.from_numpy(values[first : first + step].astype(np.float32))
-            return result.view(frames, regions, dims)
-        factors = torch.from_numpy(np.frombuffer(data, "<f2", count).astype(np.float32))[:, None]
-        codes = np.frombuffer(data, np.uint8, offset=2 * count).reshape(count, -1)
-        for first in range(0, count, step := max(1, _BLOCK // dims)):
-            rows = slice(first, first + step)
-            torch.mul(self._numbers(codes[rows], dims), factors[rows], out=result[rows])
+            for rows in blocks:
+                result[rows] = torch.from_numpy(values[rows].astype(np.float32))
+        else:
+            factors = torch.from_numpy(np.frombuffer(data, "<f2", count).astype(np.float32))[:, None]
+            codes = np.frombuffer(data, np.uint8, offset=2 * count).reshape(count, -1)
+            for rows in blocks:
+                torch.mul(self._read_codes(codes[rows], dims), factors[rows], out=result[rows])
         return result.view(frames, regions, dims)
 
     def _check_size(self, data: bytes | memoryview, frames: int, regions: int, dims: int) -> None:
@@ -127,17 +123,12 @@ class Codec:
                 f"{len(data):,}: the stored video is damaged. Remove it and add it again."
             )
 
-    def _numbers(self, codes: NDArray[np.uint8], dims: int) -> Tensor:
+    def _read_codes(self, codes: NDArray[np.uint8], dims: int) -> Tensor:
         """What packed codes [N, bytes] stand for, before the factor: float32 [N, D]."""
         if self.bits == 8:
             return torch.from_numpy(codes.view(np.int8).astype(np.float32))
-        words, table = _words(codes, self.bits)
+        words, table = _split_words(codes, self.bits)
         return torch.from_numpy(table[words].reshape(len(codes), -1)[:, :dims])
-
-
-def codecs() -> list[str]:
-    """The names that `get_codec` knows, from the largest to the smallest."""
-    return list(_CODECS)
 
 
 def get_codec(name: str) -> Codec:
@@ -147,9 +138,9 @@ def get_codec(name: str) -> Codec:
     Traceback (most recent call last):
     hapvr.errors.ConfigError: There is no codec 'int6'; did you mean 'int8'?
     """
-    if name not in _CODECS:
-        raise ConfigError(f"There is no codec '{name}'; {suggest(str(name), list(_CODECS))}")
-    return Codec(name, _CODECS[name])
+    if name not in CODECS:
+        raise ConfigError(f"There is no codec '{name}'; {suggest(str(name), list(CODECS))}")
+    return Codec(name, CODECS[name])
 
 
 # Made benchmark of 175 queries and 301 videos, queries in full precision; regions alone, at a frame a second:
@@ -162,20 +153,21 @@ def get_codec(name: str) -> Codec:
 #     binary           0.036   92.75   65.09   0.202
 # int3 is the smallest that loses nothing and leaves scores what they mean, to thresholds and calibrations.
 DEFAULT = "int3"
-_CODECS = {"float16": 16, "int8": 8, "int4": 4, "int3": 3, "int2": 2, "binary": 1}
+CODECS = {"float16": 16, "int8": 8, "int4": 4, "int3": 3, "int2": 2, "binary": 1}
+"""Bits a number of each codec, from the largest to the smallest."""
 
 
 # --- rounding --------------------------------------------------------------------------------------------------------
 
 
-def _rounded(values: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+def _round(values: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """255 even steps between the largest magnitude of a vector and its opposite: factors and codes [N, D]."""
     factors = (np.abs(values).max(1, keepdims=True, initial=0.0) / 127).astype("<f2")
-    steps = values / _safe(factors)
+    steps = values / np.where(factors > 0, factors.astype(np.float32), np.float32(1.0))
     return factors, np.clip(np.rint(steps), -127, 127).astype(np.int8).view(np.uint8)
 
 
-def _levelled(values: NDArray[np.float32], bits: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+def _quantise(values: NDArray[np.float32], bits: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """The nearest level of each number, in units of its vector's spread: factors and codes [N, D]."""
     levels = _all_levels(bits)
     lengths = np.linalg.norm(values, axis=1, keepdims=True)
@@ -189,11 +181,6 @@ def _levelled(values: NDArray[np.float32], bits: int) -> tuple[NDArray[Any], NDA
     return factors, codes
 
 
-def _safe(factors: NDArray[Any]) -> NDArray[np.float32]:
-    wide = factors.astype(np.float32)
-    return np.where(wide > 0, wide, np.float32(1.0))
-
-
 def _all_levels(bits: int) -> NDArray[np.float32]:
     upper = np.array(_LEVELS[bits], np.float32)
     return np.concatenate([-upper[::-1], upper])
@@ -202,8 +189,8 @@ def _all_levels(bits: int) -> NDArray[np.float32]:
 # --- packing ---------------------------------------------------------------------------------------------------------
 
 
-def _packed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
-    """Codes [N, D] of so many bits each as bytes [N, ceil(D bits / 8)], the first in the lowest bits."""
+def _pack(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Codes [N, D] of `bits` each as bytes [N, ceil(D bits / 8)], the first in the lowest bits."""
     if bits == 8:
         return codes
     count, dims = codes.shape
@@ -220,7 +207,7 @@ def _packed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     return np.packbits(spread.reshape(count, -1), axis=1, bitorder="little")
 
 
-def _words(codes: NDArray[np.uint8], bits: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
+def _split_words(codes: NDArray[np.uint8], bits: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
     """Packed codes as words that hold several, and what each word stands for: [N, words], [words, numbers]."""
     if bits != 3:
         return codes, _table(bits, 8)

@@ -36,38 +36,24 @@ CSV_FIELDS = (
 class Link:
     """Two videos that show the same, and how that is known.
 
-    Attributes:
-        a: id; of a link of the kind "contained" the part.
-        b: id; of a link of the kind "contained" the whole.
-        kind: "identical" (the same bytes), "duplicate" (both are covered), "contained" (only A is), or "shared": a
-            stretch of both that is neither of them.
-        strength: what the threshold applies to, from 0 to 1; 1 for identical files.
-        score: of A in B, from -1 to 1, as `Library.compare` says; 1 for identical files. But for parts of others, B in
-            A scores no higher.
-        scores: of A in B, and of B in A.
-        probability: that they match by their score, as `Library.compare` says; None if the model is not calibrated, or
-            if no stretch of them is alike frame by frame: then the link rests on their order or pixels alone.
-        agreement: how many frames are in step, from 0 to 1.
-        coverage: the share of A, and of B, that the other shows.
-        intervals: the seconds of A, and of B, that they share.
-        speed: of B against A; below 0 it runs backwards.
-        segments: stretches that are alike frame by frame (query: A, target: B); there may be none in a poor copy.
-        evidence: what the strength is of: the files' bytes, region vectors, or pixels (16 x 16 grey frames).
+    Score and probability are those of `Library.compare` for A in B, 1 and None for identical files. The probability is
+    also None if the model is not calibrated, or if no stretch of the two is alike frame by frame; then the link rests
+    on their order or pixels alone. But for parts of others, B in A scores no higher than A in B.
     """
 
-    a: str
-    b: str
-    kind: Kind
-    strength: float
-    score: float
-    scores: tuple[float, float]
-    probability: float | None
-    agreement: float
-    coverage: tuple[float, float]
-    intervals: tuple[tuple[float, float], tuple[float, float]]
-    speed: float = 1.0
-    segments: tuple[Segment, ...] = ()
-    evidence: Evidence = "regions"
+    a: str  # id; of a link of the kind "contained" the part
+    b: str  # id; of a link of the kind "contained" the whole
+    kind: Kind  # the same bytes, both are covered, only A is, or a stretch of both that is neither of them
+    strength: float  # what the threshold applies to, from 0 to 1; 1 for identical files
+    score: float  # from -1 to 1
+    scores: tuple[float, float]  # of A in B, and of B in A
+    probability: float | None  # that they match by their score
+    agreement: float  # how many frames are in step, from 0 to 1
+    coverage: tuple[float, float]  # the share of A, and of B, that the other shows
+    intervals: tuple[tuple[float, float], tuple[float, float]]  # the seconds of A, and of B, that they share
+    speed: float = 1.0  # of B against A; below 0 it runs backwards
+    segments: tuple[Segment, ...] = ()  # alike frame by frame (query: A, target: B); a poor copy may have none
+    evidence: Evidence = "regions"  # what the strength is of: bytes, region vectors, or pixels (16 x 16 grey frames)
 
     @property
     def reason(self) -> str:

@@ -44,7 +44,7 @@ from hapvr.library.duplicate_report import (
 )
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import Store
-from hapvr.library.tables import NO_KEY, Catalog, Stored
+from hapvr.library.tables import Catalog, Stored
 from hapvr.matching import VideoDescription, describe_features, match_videos
 from hapvr.model import Model
 from hapvr.similarity.network import Descriptors
@@ -83,7 +83,7 @@ def find_duplicates(
     catalog = store.catalog()
     marks = read_marks(store.library)
     new = _find_new_keys(catalog, since)
-    keys = np.unique(catalog.keys[catalog.keys != NO_KEY]).tolist()
+    keys = catalog.contents.tolist()
     pairs = sorted(_find_pairs(store, [key for key in keys if key in new], set(keys), progress))
     found = list(_link_identical(catalog, new))
     marked = 0
@@ -103,7 +103,7 @@ def find_duplicates(
         groups=group_links(links, records, marks),
         links=tuple(links),
         records=records,
-        videos=int((catalog.keys != NO_KEY).sum()),
+        videos=int(catalog.described.sum()),
         scored=len(pairs),
         pairs=math.comb(len(keys), 2) - math.comb(len(keys) - len(new), 2),
         marked=marked,
@@ -132,12 +132,12 @@ class _Clock:
 def _find_new_keys(catalog: Catalog, since: datetime | None) -> set[int]:
     """The keys of contents that were added since, or of all."""
     if since is None:
-        return set(catalog.keys[catalog.keys != NO_KEY].tolist())
+        return set(catalog.contents.tolist())
     if not isinstance(since, datetime):
         raise ConfigError(f"since must be a datetime, got {since!r}.")
     moment = since.astimezone(timezone.utc).timestamp() * 1e6
-    added = catalog.column("added_us")
-    return {int(key) for key, when in zip(catalog.keys, added, strict=True) if key != NO_KEY and when >= moment}
+    is_new = np.array(catalog.column("added_us"), np.int64) >= moment
+    return set(catalog.keys[catalog.described & is_new].tolist())
 
 
 def _link_identical(catalog: Catalog, new: Iterable[int]) -> Iterator[Link]:

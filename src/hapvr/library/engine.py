@@ -99,7 +99,7 @@ def update_index(table: Any, check: Callable[[], None], *, indexed: int, thoroug
 
 
 def _build_index(table: Any) -> None:
-    """In fewer partitions where so many vectors are alike that the usual number cannot be filled."""
+    """In fewer partitions if many vectors are alike and the usual number cannot be filled."""
     try:
         table.create_index("vector", config=IvfRq(distance_type="dot"))
     except RuntimeError as error:

@@ -18,7 +18,6 @@ from hapvr.library.opening import OpenLibrary
 from hapvr.library.rebuild import rebuild_library
 from hapvr.library.results import LibraryInfo, VideoRecord
 from hapvr.library.search import compare_videos, explain_hits, search_library
-from hapvr.library.tables import NO_KEY
 from hapvr.library.transfer import export_features, import_features
 from hapvr.library.versions import read_settings, unfinished_version, version_folder
 from hapvr.library.watch import watch_folders
@@ -32,7 +31,7 @@ class Library(OpenLibrary):
     Many processes may read while one writes. A writer that is killed leaves every acknowledged video.
     """
 
-    # Methods whose arguments, defaults and work are defined in modules of their own.
+    # Methods that are defined, with their arguments and defaults, in the modules that do the work.
     search = search_library
     explain_hits = explain_hits
     compare = compare_videos
@@ -47,7 +46,6 @@ class Library(OpenLibrary):
         """What it is made of, and what it takes."""
         store = self.store  # first: it may be another version than a moment ago
         settings, catalog = store.settings, store.catalog()
-        described = catalog.keys != NO_KEY
         building = unfinished_version(self.path)
         return LibraryInfo(
             path=str(self.path),
@@ -56,13 +54,13 @@ class Library(OpenLibrary):
             model_digest=settings.model_digest,
             codec=settings.codec,
             rate=settings.rate,
-            videos=int(described.sum()),
+            videos=int(catalog.described.sum()),
             failed=int((catalog.states == "failed").sum()),
             missing=int((catalog.states == "missing").sum()),
             warned=int(catalog.warned.sum()),
-            contents=len(np.unique(catalog.keys[described])),
-            frames=int(catalog.frames[described].sum()),
-            duration=float(np.array(catalog.column("duration"), float)[described].sum()),
+            contents=len(catalog.contents),
+            frames=int(catalog.frames[catalog.described].sum()),
+            duration=float(np.array(catalog.column("duration"), float)[catalog.described].sum()),
             bytes=_count_bytes(store.folder),
             indexed=store.indexed_vectors(),
             vectors=store.count_vectors(),

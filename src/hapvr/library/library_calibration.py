@@ -27,7 +27,6 @@ from hapvr.library.duplicates import find_duplicates
 from hapvr.library.opening import OpenLibrary, save_calibration
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
-from hapvr.library.tables import NO_KEY
 from hapvr.model import Model
 from hapvr.similarity import pairwise
 from hapvr.similarity.calibration import Calibration, fit_calibration
@@ -95,16 +94,8 @@ class CalibrationProgress:
 Progress = Callable[[CalibrationProgress], None]
 
 
-# --- fitting ---------------------------------------------------------------------------------------------------------
-
-
 def calibrate_library(
-    library: OpenLibrary,
-    *,
-    copies: int = 100,
-    pairs: int = 10_000,
-    seed: int = 0,
-    progress: Progress | None = None,
+    library: OpenLibrary, *, copies: int = 100, pairs: int = 10_000, seed: int = 0, progress: Progress | None = None
 ) -> CalibrationReport:
     """Fit what scores mean on the library's own videos; searches use it from then on.
 
@@ -223,7 +214,7 @@ def _find_contents(store: Store) -> dict[int, VideoRecord]:
     """One record of each content, by its key; those whose files are there first."""
     catalog = store.catalog()
     found: dict[int, VideoRecord] = {}
-    for row in np.flatnonzero(catalog.keys != NO_KEY).tolist():
+    for row in np.flatnonzero(catalog.described).tolist():
         key = int(catalog.keys[row])
         if key not in found or found[key].state != "ready":
             found[key] = catalog.record(row)
@@ -234,9 +225,7 @@ def _find_linked(store: Store, model: Model, progress: Progress) -> set[frozense
     """Pairs of keys that show the same."""
     catalog = store.catalog()
     report = find_duplicates(
-        store,
-        lambda: model,
-        progress=lambda now: progress(CalibrationProgress("duplicates", now.done, now.total)),
+        store, lambda: model, progress=lambda now: progress(CalibrationProgress("duplicates", now.done, now.total))
     )
     pairs = [(link.a, link.b) for link in report.links]
     pairs += [
@@ -256,11 +245,7 @@ class _Copy:
 
 
 def _make_copies(
-    records: Sequence[VideoRecord],
-    model: Model,
-    count: int,
-    seed: int,
-    progress: Progress,
+    records: Sequence[VideoRecord], model: Model, count: int, seed: int, progress: Progress
 ) -> Iterator[_Copy]:
     from hapvr.synthetic.clip_files import read_clip, write_clip
     from hapvr.synthetic.edits import EDITS, find_edit

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 import torch
@@ -154,7 +153,7 @@ class OpenLibrary:
             remove_versions(self.path, keep=unfinished_version(self.path))
             for folder in (self.path, store.folder):
                 remove_unfinished_documents(folder)
-            add_checksums(self.path, [MARKS])
+            add_checksums(self.path, MARKS)
             store.begin(recover=lock.left_behind)
             yield store
         self._refreshed = time.monotonic()
@@ -171,9 +170,7 @@ class OpenLibrary:
     def __enter__(self: Opened) -> Opened:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -235,7 +232,7 @@ def model_digest(model: Model) -> str:
 
 
 def load_at_rate(name: str, rate: float | None) -> Model:
-    """A model that samples so many frames a second; at its own rate if None."""
+    """A model that samples `rate` frames a second; by default as many as it was made for."""
     model = load(name)
     if rate is not None:
         model.extractor.sampling = dataclasses.replace(model.extractor.sampling, fps=rate)

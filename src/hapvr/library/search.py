@@ -22,7 +22,7 @@ from hapvr.library.candidates import count_votes, find_runs, max_candidates
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, SearchResult, VideoRecord, display_path
 from hapvr.library.store import Store
-from hapvr.library.stored_scores import RegionCache, match_contents, require_dims, score_contents
+from hapvr.library.stored_scores import NO_CACHE, RegionCache, match_contents, require_dims, score_contents
 from hapvr.library.tables import NO_KEY, Catalog
 from hapvr.matching import (
     Match,
@@ -42,6 +42,7 @@ from hapvr.storage import StrPath, file_signature
 _WIDER = 4  # times as many videos as are compared exactly have a rough score,
 _MAX_MORE = 200  # but no more than this many more
 _EVERY = 3  # frames, of which one counts in a rough score
+_STAGES = ("decode", "candidates", "score", "segments")
 _CACHE_BYTES = 64 * 2**20  # of stored videos that are kept from the rough score to the exact one
 _ALL_FLAT = (
     "The query has no informative frames: all of them are flat (black, or of one colour). There is nothing to look for."
@@ -84,11 +85,9 @@ def search_library(
         DecodeError: the query's file cannot be read.
         DataError: there is no such id, or no frame in that part of the query.
     """
-    _require_numbers(k=k, limit=limit, exact=exact)
-    _require_part(start, end)
-    if min_probability is not None and not 0 <= min_probability <= 1:
-        raise ConfigError(f"min_probability must lie in 0..1, got {min_probability!r}.")
-    store, model, clock = library.store, library.model, _Clock()
+    _require_sense(k, limit, exact, start, end, min_probability)
+    store, model = library.store, library.model
+    laps = [time.perf_counter()]
     if min_probability is not None and model.calibration is None:
         raise ConfigError(
             f"The model '{display_path(model.name)}' is not calibrated: its hits have no probability to choose by. "
@@ -99,18 +98,16 @@ def search_library(
         prior = model.calibration.prior
     cache = cache or RegionCache(_CACHE_BYTES, only_stored=True)
     asked = read_query(store, model, query, start=start, end=end, cache=cache)
-    clock.lap("decode")
+    laps.append(time.perf_counter())
     catalog = store.catalog()
-    database = int((catalog.keys != NO_KEY).sum()) - (asked.id is not None)
+    database = int(catalog.described.sum()) - (asked.id is not None)
     if asked.features.all_flat:
-        for name in ("candidates", "score", "segments"):
-            clock.lap(name)
-        return SearchResult((), database, 0, clock.seconds, _ALL_FLAT, prior, asked.all_warnings)
+        return SearchResult((), database, 0, _measure_stages(laps), _ALL_FLAT, prior, asked.all_warnings)
     count = None if exact else max_candidates(database, k=k, limit=limit)
     keys = _choose_contents(store, model, asked, count, cache)
-    clock.lap("candidates")
+    laps.append(time.perf_counter())
     scores = score_contents(store, model, asked.features, keys.tolist(), cache=cache)
-    clock.lap("score")
+    laps.append(time.perf_counter())
     rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != asked.id]
     rows = sorted(rows, key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))[:k]
     best = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
@@ -123,18 +120,13 @@ def search_library(
                 Hit(record.id, record.path, found.score, found.verdict, found.segments, found.best, record.warnings)
             )
     hits.sort(key=lambda hit: -hit.score)
-    clock.lap("segments")
+    laps.append(time.perf_counter())
     note = None if hits else _explain_no_hit(model, min_probability, prior)
-    return SearchResult(tuple(hits), database, len(scores), clock.seconds, note, prior, asked.all_warnings)
+    return SearchResult(tuple(hits), database, len(scores), _measure_stages(laps), note, prior, asked.all_warnings)
 
 
 def explain_hits(
-    library: OpenLibrary,
-    query: StrPath,
-    result: SearchResult,
-    *,
-    start: float | None = None,
-    end: float | None = None,
+    library: OpenLibrary, query: StrPath, result: SearchResult, *, start: float | None = None, end: float | None = None
 ) -> tuple[list[Match], list[str]]:
     """The hits of a search with the matrix and the pictures of each, and which cannot be shown any more.
 
@@ -181,20 +173,22 @@ def compare_videos(
     return match_videos(query, target, model=model, prior=prior)
 
 
-def _require_numbers(*, k: int, limit: int, exact: bool) -> None:
+def _require_sense(
+    k: int, limit: int, exact: bool, start: float | None, end: float | None, min_probability: float | None
+) -> None:
+    """Raise `ConfigError` for options that are out of range or contradict each other."""
     for name, number in (("k", k), ("limit", limit)):
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ConfigError(f"{name} must be a whole number of at least 1, got {number!r}.")
     if k > limit and not exact:
         raise ConfigError(f"{k} hits are more than the {limit} videos that are compared exactly: use exact=True.")
-
-
-def _require_part(start: float | None, end: float | None) -> None:
     for name, value in (("start", start), ("end", end)):
         if value is not None and not 0 <= value < math.inf:
             raise ConfigError(f"{name} must be seconds of at least 0, got {value!r}.")
     if end is not None and end <= (start or 0.0):
         raise ConfigError(f"end must come after start; got {start or 0.0:g} to {end:g} s.")
+    if min_probability is not None and not 0 <= min_probability <= 1:
+        raise ConfigError(f"min_probability must lie in 0..1, got {min_probability!r}.")
 
 
 def _choose_contents(
@@ -203,7 +197,7 @@ def _choose_contents(
     """The keys of at most `count` contents that are compared exactly; all if None."""
     require_dims(query.features, store)
     catalog = store.catalog()
-    keys: NDArray[np.int64] = np.unique(catalog.keys[catalog.keys != NO_KEY])
+    keys = catalog.contents
     if count is not None and len(keys) > count:
         vectors, weights = find_runs(query.features.regions, query.features.low_information)
         if len(vectors) == 0:
@@ -241,17 +235,10 @@ def _explain_no_hit(model: Model, min_probability: float | None, prior: float | 
     )
 
 
-class _Clock:
-    """Seconds since the lap before."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name] = now - self._last
-        self._last = now
+def _measure_stages(laps: list[float]) -> dict[str, float]:
+    """Seconds of each stage between these times; 0 of those that were not reached."""
+    laps = laps + laps[-1:] * (len(_STAGES) + 1 - len(laps))
+    return {name: end - start for name, start, end in zip(_STAGES, laps, laps[1:], strict=False)}
 
 
 # --- queries ---------------------------------------------------------------------------------------------------------
@@ -298,7 +285,7 @@ def read_query(
     *,
     start: float | None = None,
     end: float | None = None,
-    cache: RegionCache | None = None,
+    cache: RegionCache = NO_CACHE,
 ) -> Query:
     """Read what is to be compared; its frames keep the times they have in the whole of it.
 
@@ -353,14 +340,14 @@ def _looks_like_path(given: StrPath) -> bool:
     return not isinstance(given, str) or any(mark in given for mark in (".", os.sep, os.altsep or os.sep))
 
 
-def _read_stored(store: Store, row: int, start: float | None, end: float | None, cache: RegionCache | None) -> Query:
+def _read_stored(store: Store, row: int, start: float | None, end: float | None, cache: RegionCache) -> Query:
     catalog = store.catalog()
     record, key = catalog.record(row), int(catalog.keys[row])
     if key == NO_KEY:
         raise DataError(
             f"'{display_path(record.path)}' could not be described, so it cannot be compared: {record.error}"
         )
-    found = next((cache or RegionCache(0)).stored(store, [key]), None)
+    found = next(cache.stored(store, [key]), None)
     features = store.features(key) if found is None else found.features(store.codec)
     whole = features.with_timestamps(store.settings.rate).between(start, end, name=f"'{record.id}'")
     return Query(whole, record.path, record.warnings, record.duration)

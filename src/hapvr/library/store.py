@@ -36,7 +36,6 @@ from hapvr.library.versions import (
     Settings,
     current_version,
     is_disk_error,
-    is_listed,
     read_settings,
     translate_write_errors,
     write_settings,
@@ -73,7 +72,7 @@ def is_batch(videos: int, size: int) -> bool:
 
 
 class Store:
-    """The tables of one version. Reading is safe from several threads; writing is for whoever has the lock."""
+    """The tables of one version. Reading is safe from several threads; writing needs the lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -82,7 +81,7 @@ class Store:
         self.codec = get_codec(self.settings.codec)
         self._database: Any = lancedb.connect(folder)
         self._lock = threading.RLock()
-        self._guard = Guard(folder, listed=is_listed(folder))
+        self._guard = Guard(folder, listed=self.settings.checksums)
         self._whole: set[str] = set()  # tables whose large files are checked, as they were when they were last opened
         self._changes = 0  # that are being made, one within another
         self._tables: dict[str, Any] = {}
@@ -220,8 +219,9 @@ class Store:
         if recover:
             self.recover()
         self.seal()
-        if not is_listed(self.folder):  # an older release has made it
+        if not self.settings.checksums:  # an older release has made it
             write_settings(self.folder, self.settings)
+            self.settings = replace(self.settings, checksums=True)
         keys = [int(values.max()) for name in (VIDEOS, REGIONS) if len(values := self._keys(name))]
         # Not only above those that are there: a reader that still knows one that was removed must not find another.
         self._next_key = max([time.time_ns() // 1_000_000, *(key + 1 for key in keys)])
@@ -395,7 +395,7 @@ class Store:
             self._whole.add(name)
 
     def _read(self, name: str, read: Callable[[], Result], *, whole: bool = True) -> Result:
-        """Read a table; what it held when it was opened may have been put elsewhere by a writer since: then again.
+        """Read a table; a writer may have moved its content to other files since it was opened: then read again.
 
         Its large files are checked before, if their content counts: `whole`.
         """

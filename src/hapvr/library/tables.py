@@ -139,6 +139,16 @@ class Catalog:
         return int(self._table.num_rows)
 
     @cached_property
+    def described(self) -> NDArray[np.bool_]:
+        """Which rows have a content: those that did not fail."""
+        return np.not_equal(self.keys, NO_KEY)
+
+    @cached_property
+    def contents(self) -> NDArray[np.int64]:
+        """The keys of all contents, ascending, each once."""
+        return np.unique(self.keys[self.described])
+
+    @cached_property
     def ids(self) -> list[str]:
         """The ids of all rows."""
         return cast("list[str]", self._table["id"].to_pylist())

@@ -42,18 +42,17 @@ def export_features(library: OpenLibrary, file: StrPath, *, progress: Callable[[
         )
     store = library.store
     catalog = store.catalog()
-    keys = catalog.keys[catalog.keys != NO_KEY]
     written: list[int] = []  # rows
     with replace_file(path) as temporary:
         # float16 holds all that the codecs keep.
         with FeatureWriter(temporary, dtype="float16", attributes=_attributes(store.settings), sync=False) as writer:
-            for stored in store.stored(np.unique(keys).tolist()):
+            for stored in store.stored(catalog.contents.tolist()):
                 features = stored.features(store.codec)
                 for row in catalog.with_key(stored.key):
                     writer.add(catalog.ids[row], features)
                     written.append(row)
                     if progress is not None:
-                        progress(len(written), len(keys))
+                        progress(len(written), int(catalog.described.sum()))
         with translate_write_errors(temporary), h5py.File(temporary, "r+") as h5:
             for record in catalog.records(written):
                 # Escaped bytes of a path are JSON escapes here, and come back as they were.
@@ -118,7 +117,7 @@ def _require_same_settings(place: Path, settings: Settings, path: Path, features
         if has[name] != wanted[name]:
             raise StorageError(
                 f"'{display_path(path)}' holds features of another {what} ({has[name]}) than '{display_path(place)}' "
-                f"({wanted[name]}): they do not mix. Import it into a library of its own, made with that {what}."
+                f"({wanted[name]}): they do not mix. Import it into another library, made with that {what}."
             )
 
 

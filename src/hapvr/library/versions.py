@@ -17,9 +17,9 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hapvr.config import from_mapping
@@ -35,7 +35,6 @@ VERSIONS = "versions"
 CALIBRATION = "calibration.json"
 FORMAT = 1
 _KIND = "hapvr library"
-_LISTED = "checksums"  # in the settings: whether there is a list of the version's files
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,7 @@ class Settings:
     codec: str
     rate: float  # frames a second
     candidates: int = 1  # the way frame vectors are made of regions
+    checksums: bool = field(default=False, compare=False)  # there must be a list of files; older releases wrote none
 
 
 def is_library(path: Path) -> bool:
@@ -141,19 +141,9 @@ def require_creatable(path: Path) -> None:
 
 def read_settings(folder: Path) -> Settings:
     """What a version was made with."""
-    return _settings_of(folder)[0]
-
-
-def is_listed(folder: Path) -> bool:
-    """Whether there must be a list of the files of a version; those of older releases have none."""
-    return _settings_of(folder)[1]
-
-
-def _settings_of(folder: Path) -> tuple[Settings, bool]:
     try:
-        content = read_document(folder / SETTINGS, [*(field.name for field in dataclasses.fields(Settings)), _LISTED])
-        listed = bool(content.pop(_LISTED, False))
-        return from_mapping(Settings, content), listed
+        names = [one.name for one in dataclasses.fields(Settings)]
+        return from_mapping(Settings, read_document(folder / SETTINGS, names))
     except (OSError, ValueError, TypeError, HapvrError) as error:
         raise StorageError(
             f"'{display_path(folder / SETTINGS)}' cannot be read: {error} Restore it from a copy."
@@ -166,7 +156,7 @@ def write_settings(folder: Path, settings: Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CHECKSUMS).exists():
             write_listing(folder, Listing())
-        write_document(folder / SETTINGS, dataclasses.asdict(settings) | {_LISTED: True})
+        write_document(folder / SETTINGS, dataclasses.asdict(settings) | {"checksums": True})
 
 
 def switch(path: Path, version: str) -> None:
@@ -182,17 +172,16 @@ def keep(path: Path, name: str) -> None:
         _write_manifest(path, dataclasses.replace(manifest, kept=manifest.kept | {name}))
 
 
-def add_checksums(path: Path, names: Collection[str]) -> None:
-    """Give checksums to the manifest of a library of an older release and to these files beside it, if there are any.
+def add_checksums(path: Path, name: str) -> None:
+    """Give checksums to the manifest of a library of an older release and to a file beside it, if there is one.
 
-    With the writer's lock held. Those of the tables are the store's own (`Store.begin`).
+    With the writer's lock held. `Store.begin` does it for the tables.
     """
-    for name in names:
-        if lacks_checksum(path / name):
-            with translate_write_errors(path):
-                write_document(path / name, json.loads((path / name).read_bytes()))
-        if (path / name).is_file():
-            keep(path, name)
+    if lacks_checksum(path / name):
+        with translate_write_errors(path):
+            write_document(path / name, json.loads((path / name).read_bytes()))
+    if (path / name).is_file():
+        keep(path, name)
     if lacks_checksum(path / MANIFEST):
         _write_manifest(path, read_manifest(path))
 

@@ -1,7 +1,7 @@
-"""One writer at a time: a lock that the kernel lets go of when its holder dies, with the holder's name in it.
+"""One writer at a time: a lock that the kernel releases when its holder dies, with the holder's name in it.
 
-The lock file is never removed. While somebody writes, it holds who; whoever ends well empties it. A lock that is free
-but not empty therefore says that its last holder did not end well, and that there may be something to clean up.
+The lock file is never removed. While somebody writes, it says who; a writer that ends well empties it. A lock that is
+free but not empty therefore says that its last holder did not end well, and that there may be something to clean up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from hapvr.errors import BusyError, ConfigError, StorageError
 from hapvr.library.results import display_path
@@ -41,49 +40,39 @@ class WriterLock:
         self.left_behind = False  # whether the last holder did not end well
 
     def acquire(self, command: str, *, wait_s: float) -> None:
-        """Take the lock within so many seconds; `StorageError` names who has it instead."""
+        """Take the lock within `wait_s` seconds; `BusyError` names who has it instead."""
+        if not wait_s >= 0:
+            raise ConfigError(f"The seconds to wait for another writer must be 0 or more, got {wait_s!r}.")
+        place = display_path(self.path.parent)
+        descriptor = None
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise StorageError(f"'{display_path(self.path.parent)}' cannot be written: {error.strerror}.") from error
-        if not wait_s >= 0:
-            os.close(descriptor)
-            raise ConfigError(f"The seconds to wait for another writer must be 0 or more, got {wait_s!r}.")
-        end = time.monotonic() + wait_s
-        try:
-            while not _locked(descriptor):
+            end = time.monotonic() + wait_s
+            while not _try_lock(descriptor):
                 if time.monotonic() >= end:
-                    holder = _described(_read(self.path)) or "another process"
                     waited = f" for {wait_s:g} s" if wait_s else ""
                     raise BusyError(
-                        f"'{display_path(self.path.parent)}' is being written by {holder}, and stayed so{waited}. "
+                        f"'{place}' is being written by {_describe_holder(self.path)}, and stayed so{waited}. "
                         "Try again when that is done; reading is possible meanwhile."
                     )
                 time.sleep(0.05)
             self.left_behind = os.fstat(descriptor).st_size > 0
-            self._write(descriptor, command)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._descriptor = descriptor
-
-    def _write(self, descriptor: int, command: str) -> None:
-        holder = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "command": command,
-            "since": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        }
-        try:
+            since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            holder = {"pid": os.getpid(), "host": socket.gethostname(), "command": command, "since": since}
             data = json.dumps(holder).encode()
             os.lseek(descriptor, 0, os.SEEK_SET)
             os.write(descriptor, data)  # over what was there: killed in between, it must not look as if all was well
             os.ftruncate(descriptor, len(data))
-        except OSError as error:
-            raise StorageError(f"'{display_path(self.path.parent)}' cannot be written: {error.strerror}.") from error
+        except BaseException as error:
+            if descriptor is not None:
+                os.close(descriptor)
+            if isinstance(error, OSError):
+                raise StorageError(f"'{place}' cannot be written: {error.strerror}.") from error
+            raise
+        self._descriptor = descriptor
 
     def release(self, *, clean: bool) -> None:
-        """Let go of it. If not `clean`, the next writer will look for what was left."""
+        """Give it back. If not `clean`, the next writer will look for what was left."""
         if self._descriptor is None:
             return
         if clean:
@@ -102,31 +91,20 @@ def find_holder(folder: Path) -> str | None:
     except OSError:  # no lock file, or one that cannot be written: nobody here can be writing
         return None
     try:
-        if _locked(descriptor):  # free: closing gives it back
-            return None
-        return _described(_read(path)) or "another process"
+        return None if _try_lock(descriptor) else _describe_holder(path)  # if it is free, closing gives it back
     finally:
         os.close(descriptor)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _describe_holder(path: Path) -> str:
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return f"`{found['command']}` (process {found['pid']} on {found['host']}, since {found['since']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
 
 
-def _described(holder: dict[str, Any]) -> str:
-    if not holder:
-        return ""
-    return "`{command}` (process {pid} on {host}, since {since})".format(
-        **{name: holder.get(name, "?") for name in ("command", "pid", "host", "since")}
-    )
-
-
-def _locked(descriptor: int) -> bool:
-    """Try to lock an open file."""
+def _try_lock(descriptor: int) -> bool:
     try:
         if sys.platform == "win32":
             os.lseek(descriptor, _OFFSET, os.SEEK_SET)
