@@ -20,7 +20,7 @@ import torch
 
 from hapvr.backbones import build_backbone
 from hapvr.features import Whitening
-from hapvr.training import BankSource, ClipSet, ClipSource, Encoder, TrainConfig, make_bank, new_network
+from hapvr.training import BankSource, ClipSet, ClipSource, Encoder, TrainConfig, build_network, make_bank
 from hapvr.training.augment import ViewConfig
 from hapvr.training.config import BankConfig, DataConfig, RunConfig, TeacherConfig
 from hapvr.training.trainer import Trainer
@@ -63,7 +63,7 @@ def main() -> None:
         compiled=device.type == "cuda" and not arguments.no_compile,
     )
     source = ClipSource(clips, encoder, config.data, views=config.views, seed=0)
-    trainer = Trainer(new_network(config, None).to(device), config)
+    trainer = Trainer(build_network(config, None).to(device), config)
     print(f"{machine()}; {pairs} pairs of clips, {frames} frames, {size} x {size}; {videos} videos in memory")
 
     began = time.perf_counter()

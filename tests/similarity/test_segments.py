@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError
 from hapvr.similarity import Segment, SegmentConfig, find_segments
-from hapvr.similarity.segments import _STEPS, _best_path, max_gain
+from hapvr.similarity.segments import _STEPS, _find_best_path, compute_max_gain
 
 
 def drawn(height: int, width: int, cells: list[tuple[int, int]], seed: int = 0) -> NDArray[np.float64]:
@@ -49,11 +49,11 @@ def slow_best(gains: NDArray[np.float64], price: float) -> float:
 @given(st.integers(1, 5), st.integers(1, 5), st.floats(0, 0.3), st.integers(0, 999))
 def test_the_best_path_agrees_with_trying_them_all(height: int, width: int, price: float, seed: int) -> None:
     gains = np.random.default_rng(seed).normal(0, 0.5, (height, width))
-    path = _best_path(gains, price, np.inf)
-    assert path.gain == pytest.approx(slow_best(gains, price))
+    gain, path = _find_best_path(gains, price, np.inf)
+    assert gain == pytest.approx(slow_best(gains, price))
     steps = {(di, dj): skipped for di, dj, skipped in _STEPS}
-    paid = sum(steps[b[0] - a[0], b[1] - a[1]] for a, b in zip(path.cells, path.cells[1:], strict=False))
-    assert sum(gains[cell] for cell in path.cells) - price * paid == pytest.approx(path.gain)
+    paid = sum(steps[b[0] - a[0], b[1] - a[1]] for a, b in pairwise(path))
+    assert sum(gains[cell] for cell in path) - price * paid == pytest.approx(gain)
 
 
 def test_a_trimmed_copy_is_found_to_the_frame() -> None:
@@ -180,5 +180,5 @@ def test_no_path_gains_more_than_the_bound() -> None:
         matrix = draw.uniform(0, 0.7, (6, 7))
         segments = found(matrix, threshold=0.3, min_gain=0.0, min_frames=1)
         gains = [sum(matrix[cell] - 0.3 for cell in segment.path) for segment in segments]
-        assert max(gains, default=0.0) <= max_gain(matrix - 0.3) + 1e-9
-        assert found(matrix, threshold=0.3, min_gain=max_gain(matrix - 0.3) + 1e-6, min_frames=1) == []
+        assert max(gains, default=0.0) <= compute_max_gain(matrix - 0.3) + 1e-9
+        assert found(matrix, threshold=0.3, min_gain=compute_max_gain(matrix - 0.3) + 1e-6, min_frames=1) == []

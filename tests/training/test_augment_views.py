@@ -413,10 +413,12 @@ def test_captions_and_emoji_are_drawn_on_nothing() -> None:
 
 def test_the_sheet_has_a_row_for_every_view(tmp_path: Path) -> None:
     config = changed(SMALL, **EXTRAS)
-    views = save_preview(tmp_path / "sheet.png", batch(), config, 3, columns=4, side=20)
-    with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.width == 4 * 24 + 4
-        assert sheet.height >= 10 * (20 + 4)
+    views = save_preview(tmp_path / "sheet.png", batch(), config, 3)
+    with Image.open(tmp_path / "sheet.png") as written:
+        assert written.size == draw_preview(views).size
+    sheet = draw_preview(views, columns=4, side=20)
+    assert sheet.width == 4 * 24 + 4
+    assert sheet.height >= 10 * (20 + 4)
     assert len(describe(views.plan)) == 10
     words = " ".join(describe(views.plan)[5:])
     for word in ("JPEG", "noise", "bars", "seen from aside", "held"):

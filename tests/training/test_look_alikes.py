@@ -21,8 +21,8 @@ from hapvr.training import (
     ClipSource,
     Encoder,
     ViewConfig,
+    build_network,
     fit,
-    new_network,
     train_from_bank,
 )
 from hapvr.training.config import DataConfig
@@ -209,7 +209,7 @@ def test_an_interrupted_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Pa
             if stop is not None and line.startswith(f"step {stop}/"):
                 raise KeyboardInterrupt
 
-        model = new_network(config, None)
+        model = build_network(config, None)
         with contextlib.suppress(KeyboardInterrupt):
             given = source(clustered(12), batch=4, alike=config.data.alike, group=config.data.group)
             fit(model, given, config, run=RunFolder(config, report=lambda _: None), report=report)

@@ -25,9 +25,9 @@ from hapvr.training import (
     Batch,
     Benchmark,
     TrainConfig,
+    build_network,
     fit,
     load_benchmark,
-    new_network,
     train_from_bank,
 )
 from hapvr.training.config import DataConfig, ValidationConfig
@@ -63,7 +63,7 @@ def run(config: TrainConfig, *, stop: int | None = None, data: Any = None) -> tu
             raise KeyboardInterrupt
 
     folder = RunFolder(config, report=lines.append)
-    model = new_network(config, None)
+    model = build_network(config, None)
     with contextlib.suppress(KeyboardInterrupt):
         fit(model, data or source(config), config, run=folder, benchmark=benchmark(), report=report)
     return model, lines
@@ -186,7 +186,7 @@ def test_a_network_without_weights_is_refused() -> None:
 
 def test_the_gradient_is_cut_to_its_norm() -> None:
     config = toy_config("optimiser.clip=0.01")
-    trainer = Trainer(new_network(config, None), config)
+    trainer = Trainer(build_network(config, None), config)
     trainer.step(source(config))
     norms = [parameter.grad.norm() for parameter in trainer.parameters if parameter.grad is not None]
     assert trainer.gradient > 0.01
@@ -196,7 +196,7 @@ def test_the_gradient_is_cut_to_its_norm() -> None:
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_half_precision_trains(precision: str) -> None:
     config = toy_config(f"run.precision={precision}")
-    before, after = weights(new_network(config, None)), weights(train_from_bank(toy_bank(), config))
+    before, after = weights(build_network(config, None)), weights(train_from_bank(toy_bank(), config))
     assert torch.isfinite(after).all()
     assert not torch.equal(before, after)
 
@@ -228,7 +228,7 @@ def many(process: int, folder: str) -> None:
                 return self.whole.batch(step, timed)
 
         data = BankSource(toy_bank(strong=1), DataConfig(batch=2), seed=0, device=CPU)
-        model = new_network(config, None)
+        model = build_network(config, None)
         try:
             fit(model, Stopping(data, stop), config, run=held, report=lambda _: None)
         except KeyboardInterrupt:
@@ -242,9 +242,9 @@ def test_two_processes_learn_what_one_learns_from_the_joined_batches(tmp_path: P
     both = [torch.load(tmp_path / f"{process}.pt") for process in range(2)]
     assert torch.equal(both[0], both[1])
     config = toy_config("data.batch=4")
-    alone = new_network(config, None)
+    alone = build_network(config, None)
     fit(alone, BankSource(toy_bank(strong=1), DataConfig(batch=4), seed=0, device=CPU), config, report=lambda _: None)
-    moved = (weights(alone) - weights(new_network(config, None))).abs().max()
+    moved = (weights(alone) - weights(build_network(config, None))).abs().max()
     assert (both[0] - weights(alone)).abs().max() < 0.02 * moved
 
 

@@ -15,9 +15,9 @@ from hapvr.training import (
     ClipSet,
     TrainConfig,
     build_encoder,
+    build_network,
     load_config,
     make_bank,
-    new_network,
     train_from_bank,
 )
 from hapvr.training.config import BankConfig
@@ -58,7 +58,7 @@ def unseen() -> Benchmark:
 def test_training_finds_unseen_films_better_than_before_and_than_from_shuffled_labels(
     bank: Bank, unseen: Benchmark, seed: int
 ) -> None:
-    before = unseen.measure(new_network(settings(seed), None))
+    before = unseen.measure(build_network(settings(seed), None))
     after = unseen.measure(train_from_bank(bank, settings(seed)))
     assert after["mAP"] > before["mAP"] + 0.03
     assert after["uAP"] > before["uAP"]

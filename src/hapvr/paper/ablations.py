@@ -36,7 +36,7 @@ from hapvr.training.bank import Bank, make_bank
 from hapvr.training.config import LossesConfig, TrainConfig, ValidationConfig, list_recipes, load_config, to_table
 from hapvr.training.run_folder import Report, read_versions
 from hapvr.training.sources import draw_videos
-from hapvr.training.trainer import build_encoder, load_clips, new_network, train_from_bank
+from hapvr.training.trainer import build_encoder, build_network, load_clips, train_from_bank
 from hapvr.training.validation import Benchmark, load_benchmark
 
 LONG = 400  # frames of a compilation, where TopK keeps several columns
@@ -143,7 +143,7 @@ class _Work:
         record = given | self._describe(row, seed, config) | {"figures": figures}
         if tensors is not None:
             start = dataclasses.replace(config, model=dataclasses.replace(config.model, start="random"))
-            model = new_network(start, None)
+            model = build_network(start, None)
             model.load_state_dict(tensors, strict=True)
             model = model.to(config.run.torch_device()).eval()
             for missing in self._find_missing(figures):
@@ -332,7 +332,7 @@ def _make_bank(config: TrainConfig, rows: Sequence[Row], report: Report) -> Bank
         config = dataclasses.replace(config, losses=LossesConfig())
     device = config.run.torch_device()
     base = load(config.model.base)
-    new_network(config, base)  # what contradicts the base is refused before any work
+    build_network(config, base)  # what contradicts the base is refused before any work
     clips = load_clips(config, device)
     draw_videos(0, videos=len(clips), batch=config.data.batch, seed=config.run.seed)
     report(f"{len(clips)} videos, {len(clips.skipped)} skipped; {device}")

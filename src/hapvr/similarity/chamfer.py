@@ -87,9 +87,11 @@ def _average_best(matrix: Tensor, keep_rate: float, target_mask: Tensor | None) 
         if k == matrix.shape[-1]:
             return matrix.mean(-1)
         return matrix.amax(-1) if k == 1 else matrix.topk(k, dim=-1).values.mean(-1)
+    if keep_rate == 1.0:
+        return matrix.masked_fill(~target_mask[..., None, :], 0.0).sum(-1) / target_mask.sum(-1, keepdim=True)
     counts = keep_count(target_mask.sum(-1), keep_rate)[..., None]  # [..., 1]: one K for all rows of a matrix
     filled = matrix.masked_fill(~target_mask[..., None, :], -torch.inf)
-    largest = int(counts.max())
+    largest = keep_count(matrix.shape[-1], keep_rate)  # the largest count itself would wait for a GPU
     if largest == 1:
         return filled.amax(-1)
     top = filled.topk(largest, dim=-1).values  # [..., Tq, largest]

@@ -26,7 +26,6 @@ from torch import Tensor
 from hapvr.checks import require_finite, shape_of
 from hapvr.errors import ConfigError, ShapeError
 from hapvr.similarity import kernels
-from hapvr.similarity.chamfer import Aggregation, keep_count
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, compare_in_bands, pool_mask, slot
 from hapvr.similarity.network import Descriptors, VideoSimilarity, check_regions, double_length
 from hapvr.similarity.spatial import widen
@@ -123,22 +122,13 @@ def _work_through(fill: Callable[[list[int]], int], groups: list[list[int]], *, 
 
 
 @dataclass(frozen=True)
-class _Spans:
-    """Where each video of a pack lies, after psi's downsampling."""
-
-    starts: Tensor  # [N] first row
-    lengths: Tensor  # [N] number of rows
-    longest: int
-
-
-@dataclass(frozen=True)
 class _Pack:
     """Videos laid end to end."""
 
     order: Tensor  # [N] which videos, as positions in the list they came from
     frames: Tensor  # [H, R, D] described, zero in the gaps
     mask: Tensor  # bool [H], False in the gaps
-    spans: _Spans
+    spans: tuple[Tensor, Tensor]  # [N, T'] rows of each video behind psi; and bool [N, T'], which are real
 
 
 class _Scorer:
@@ -204,8 +194,10 @@ class _Scorer:
         frames, real = self.describe_all(chosen), self._upload(np.concatenate(mask))
         if row != first:  # videos that are doubled or followed by a gap
             frames = frames[self._upload(np.concatenate(source))].masked_fill_(~real[:, None, None], 0.0)
-        spans = _Spans(self._upload(np.array(starts)), self._upload(np.array(lengths)), max(lengths))
-        return _Pack(self._upload(np.array(group)), frames, real, spans)
+        place = np.arange(max(lengths))
+        inside = place < np.array(lengths)[:, None]  # [N, T']
+        rows = np.where(inside, np.array(starts)[:, None] + place, 0)
+        return _Pack(self._upload(np.array(group)), frames, real, (self._upload(rows), self._upload(inside)))
 
     def describe_all(self, videos: list[Tensor]) -> Tensor:
         """The descriptors of videos laid end to end: [sum of T, R, D]."""
@@ -263,15 +255,16 @@ class _Scorer:
         return scores
 
     def _one_way(self, query: _Pack, target: _Pack) -> Tensor:
-        config = self.model.config
         matrix = self.model.frame_matrix_unchecked(query.frames, target.frames)  # [H, W]
         if self.model.comparator is not None:
             matrix = self.model.bound(self._psi(self.model.comparator, matrix, query.mask, target.mask))
-        scores = _aggregate(matrix, query.spans, target.spans, config.temporal, config.temporal_keep_rate)
-        if config.symmetry == "levels":
-            back = _aggregate(matrix.T, target.spans, query.spans, config.temporal, config.temporal_keep_rate)
-            scores = (scores + back.T) / 2
-        return scores
+        (rows, real_rows), (columns, real_columns) = query.spans, target.spans
+        values = matrix[rows[:, None, :, None], columns[None, :, None, :]]  # [N, M, Tq', Tt']
+        return self.model.aggregate_time(
+            values,
+            query_mask=real_rows[:, None].expand(values.shape[:3]),
+            target_mask=real_columns[None].expand(*values.shape[:2], -1),
+        )
 
     def _psi(self, comparator: Comparator, matrix: Tensor, row_mask: Tensor, column_mask: Tensor) -> Tensor:
         """psi over a packed matrix: [H, W] -> [H / 4, W / 4]."""
@@ -298,39 +291,6 @@ def _similar_lengths(lengths: Sequence[int], max_frames: int) -> Iterator[list[i
         group.append(place)
     if group:
         yield group
-
-
-def _aggregate(matrix: Tensor, rows: _Spans, columns: _Spans, kind: Aggregation, keep_rate: float) -> Tensor:
-    """The temporal aggregation of every video pair of a packed matrix: [H, W] with N x M videos -> [N, M]."""
-    if kind == "max":
-        return _best(_best(matrix, columns, 0.0).T, rows, 0.0).T
-    rate = {"topk": keep_rate, "chamfer": 0.0, "average": 1.0}[kind]
-    best = _mean(matrix, columns) if rate == 1.0 else _best(matrix, columns, rate)  # [H, M]
-    return _mean(best.T, rows).T
-
-
-def _best(matrix: Tensor, spans: _Spans, keep_rate: float) -> Tensor:
-    """For each row and each span of columns the mean of the K largest values: [H, W] -> [H, N]."""
-    offsets = torch.arange(spans.longest, device=matrix.device)
-    outside = offsets >= spans.lengths[:, None]  # [N, longest]
-    columns = (spans.starts[:, None] + offsets).masked_fill(outside, 0)
-    values = matrix[:, columns].masked_fill_(outside, -torch.inf)  # [H, N, longest]
-    largest = keep_count(spans.longest, keep_rate)
-    if largest == 1:
-        return values.amax(-1)
-    counts = keep_count(spans.lengths, keep_rate)  # [N]
-    unused = torch.arange(largest, device=matrix.device) >= counts[:, None]  # [N, largest]
-    top = values.topk(largest, dim=-1).values.masked_fill_(unused, 0.0)
-    return top.sum(-1) / counts
-
-
-def _mean(matrix: Tensor, spans: _Spans) -> Tensor:
-    """For each row and each span of columns the mean: [H, W] -> [H, N]."""
-    starts, lengths = spans.starts[:, None], spans.lengths[:, None]
-    position = torch.arange(matrix.shape[1], device=matrix.device)
-    member = (position >= starts) & (position < starts + lengths)  # [N, W]
-    shares: Tensor = member / lengths
-    return matrix @ shares.to(matrix.dtype).T
 
 
 def _windows(videos: Iterable[Tensor]) -> Iterator[list[Tensor]]:

@@ -52,7 +52,7 @@ class Segment:
     path: tuple[tuple[int, int], ...]  # (query frame, target frame) along the match, by ascending query frame
 
     def to_json(self) -> dict[str, Any]:
-        """What every answer tells of it, as plain values.
+        """What every answer says of it, as plain values.
 
         >>> Segment((0.0, 2.5), (1.0, 3.5), 0.9, False, ()).to_json()
         {'query': [0.0, 2.5], 'target': [1.0, 3.5], 'score': 0.9, 'backwards': False}
@@ -74,7 +74,7 @@ def find_segments(
     Args:
         matrix: [Tq, Tt] frame similarities, before psi.
         query_times: [Tq] ascending timestamps of the query's frames, in seconds.
-        target_times: [Tt], likewise.
+        target_times: [Tt], the same for the target.
         config: when a path counts as a match.
 
     A frame stands for the time halfway to its neighbours, so that neighbouring segments touch and do not overlap.
@@ -87,25 +87,25 @@ def find_segments(
     ((0.5, 4.5), (2.5, 6.5), 0.9)
     """
     config = config or SegmentConfig()
-    values, rows, columns = _checked(matrix, query_times, target_times)
+    values, rows, columns = _check(matrix, query_times, target_times)
     gains = values - config.threshold
-    if max_gain(gains) < config.min_gain:
+    if compute_max_gain(gains) < config.min_gain:
         return []
-    known = _Known(values, config.rival)
+    known = _KnownMatches(values, config.rival)
     row_edges, column_edges = frame_edges(rows), frame_edges(columns)
     found: list[Segment] = []
     while len(found) < config.max_segments:
-        forwards, backwards = (_best_path(turned, config.price, config.drop) for turned in (gains, gains[:, ::-1]))
-        turned = backwards.gain > forwards.gain
-        best = backwards if turned else forwards
-        if best.gain < config.min_gain or not best.cells:
+        forwards, backwards = (_find_best_path(some, config.price, config.drop) for some in (gains, gains[:, ::-1]))
+        turned = backwards[0] > forwards[0]
+        gain, path = backwards if turned else forwards
+        if gain < config.min_gain or not path:
             break
-        cells = [(i, len(columns) - 1 - j if turned else j) for i, j in best.cells]
-        if known.outshines(cells):
+        cells = [(i, len(columns) - 1 - j if turned else j) for i, j in path]
+        if known.is_weaker(cells):
             known.lower(gains, cells)
             continue
         known.add(cells)
-        (top, bottom), (left, right) = _span(i for i, _ in cells), _span(j for _, j in cells)
+        (top, left), (bottom, right) = np.min(cells, 0).tolist(), np.max(cells, 0).tolist()
         gains[top : bottom + 1, left : right + 1] = -1.0  # taken
         if min(bottom - top, right - left) + 1 < config.min_frames:
             continue
@@ -126,17 +126,17 @@ def find_segments(
     return found
 
 
-def max_gain(gains: Matrix) -> float:
-    """No path gains more: it passes each row once at most, and takes its best cell.
+def compute_max_gain(gains: Matrix) -> float:
+    """The most that a path can gain: it passes each row once at most, and takes its best cell.
 
-    >>> round(max_gain(np.array([[-0.1, 0.4], [-0.2, -0.1], [0.2, 0.1]])), 4)
+    >>> round(compute_max_gain(np.array([[-0.1, 0.4], [-0.2, -0.1], [0.2, 0.1]])), 4)
     0.6
     """
     return float(np.maximum(gains.max(1), 0.0).sum())
 
 
-class _Known:
-    """How well each frame is explained by the matches so far.
+class _KnownMatches:
+    """How similar each frame is to its matches so far.
 
     In footage that hardly changes, every stretch is like every other, only less than like itself. So a frame that has a
     match gets another one only if that is about as similar: a repetition is, a neighbouring stretch is not.
@@ -152,31 +152,25 @@ class _Known:
             for best, place in zip(self.best, cell, strict=True):
                 best[place] = max(best[place], self.values[cell])
 
-    def outshines(self, cells: list[tuple[int, int]]) -> bool:
-        """Whether the frames of a path that are explained are explained better, and `lower` has not said so yet."""
-        lost = [max(self.best[0][i], self.best[1][j]) - self.values[i, j] for i, j in self._explained(cells)]
-        fresh = any(not self.lowered[0][i] or not self.lowered[1][j] for i, j in self._explained(cells))
+    def is_weaker(self, cells: list[tuple[int, int]]) -> bool:
+        """Whether the frames of a path that have a match fit it less well, and `lower` was not called for them yet."""
+        lost = [max(self.best[0][i], self.best[1][j]) - self.values[i, j] for i, j in self._find_matched(cells)]
+        fresh = any(not self.lowered[0][i] or not self.lowered[1][j] for i, j in self._find_matched(cells))
         return bool(lost) and fresh and float(np.mean(lost)) > self.rival
 
     def lower(self, gains: Matrix, cells: list[tuple[int, int]]) -> None:
-        """For the explained frames of a path, let only gain what is about as similar as their matches."""
-        for i, j in self._explained(cells):
+        """For the frames of a path that have a match, let only gain what is about as similar as that."""
+        for i, j in self._find_matched(cells):
             self.lowered[0][i] = self.lowered[1][j] = True
             np.minimum(gains[i], self.values[i] - (self.best[0][i] - self.rival), out=gains[i])
             np.minimum(gains[:, j], self.values[:, j] - (self.best[1][j] - self.rival), out=gains[:, j])
 
-    def _explained(self, cells: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _find_matched(self, cells: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return [(i, j) for i, j in cells if max(self.best[0][i], self.best[1][j]) > -np.inf]
 
 
-@dataclass(frozen=True)
-class _Path:
-    gain: float
-    cells: list[tuple[int, int]]
-
-
-def _best_path(gains: Matrix, price: float, drop: float) -> _Path:
-    """The path of the largest sum: every cell adds its gain, every skipped or repeated frame costs its price.
+def _find_best_path(gains: Matrix, price: float, drop: float) -> tuple[float, list[tuple[int, int]]]:
+    """The path of the largest sum, and that sum: every cell adds its gain, every skipped or repeated frame its price.
 
     A path may not fall by more than `drop` below the largest sum it has had.
     """
@@ -211,7 +205,7 @@ def _best_path(gains: Matrix, price: float, drop: float) -> _Path:
             break
         di, dj, _ = _STEPS[steps[i, j]]
         i, j = i - di, j - dj
-    return _Path(gain, cells[::-1])
+    return gain, cells[::-1]
 
 
 def frame_edges(times: Matrix) -> Matrix:
@@ -223,12 +217,7 @@ def frame_edges(times: Matrix) -> Matrix:
     return np.concatenate([[max(first, 0.0)], middles, [last]])
 
 
-def _span(numbers: object) -> tuple[int, int]:
-    listed = list(numbers)  # type: ignore[call-overload]
-    return min(listed), max(listed)
-
-
-def _checked(matrix: ArrayLike, query_times: ArrayLike, target_times: ArrayLike) -> tuple[Matrix, Matrix, Matrix]:
+def _check(matrix: ArrayLike, query_times: ArrayLike, target_times: ArrayLike) -> tuple[Matrix, Matrix, Matrix]:
     values = np.array(matrix, dtype=np.float64)
     rows, columns = np.asarray(query_times, dtype=np.float64), np.asarray(target_times, dtype=np.float64)
     if values.ndim != 2 or values.size == 0:

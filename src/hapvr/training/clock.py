@@ -36,7 +36,7 @@ class Clock:
             self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - start
 
     def take(self) -> dict[str, float]:
-        """The seconds by name so far; counting starts anew."""
+        """The seconds by name since the last call."""
         seconds, self._seconds = self._seconds, {}
         return seconds
 

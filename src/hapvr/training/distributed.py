@@ -27,37 +27,27 @@ _MAX_WAIT = timedelta(hours=3)  # of one process for another: the first one make
 
 
 def rank() -> int:
-    """Number of this process, from 0; 0 without a process group.
-
-    >>> rank()
-    0
-    """
-    return dist.get_rank() if _grouped() else 0
+    """Number of this process, from 0; 0 without a process group."""
+    return dist.get_rank() if _is_grouped() else 0
 
 
 def world_size() -> int:
-    """How many processes share the batch; 1 without a process group.
-
-    >>> world_size()
-    1
-    """
-    return dist.get_world_size() if _grouped() else 1
+    """How many processes share the batch; 1 without a process group."""
+    return dist.get_world_size() if _is_grouped() else 1
 
 
 def gather(tensor: Tensor) -> Tensor:
     """The tensors of all processes joined along axis 0, in the order of their ranks: [N_0 + N_1 + ..., ...].
 
-    First dimensions may differ; everything else (other dimensions, type, whether a gradient is asked for) must not,
-    and every process is told when it does. Without a process group it is the tensor itself.
+    First dimensions may differ; all else (other dimensions, type, whether a gradient is asked for) must not, and every
+    process raises where it does. Without a process group it is the tensor itself.
 
-    Gradient: the tensor of a process receives the gradient of the SUM over processes of what each backpropagates.
-    DistributedDataParallel then averages the parameters' gradients over the W processes. So with L_p the loss that
-    process p computes for its own query rows against all gathered targets, a step follows the gradient of
-    (1/W) sum_p L_p, and equals one process on the joined batch
+    Gradient: the tensor of a process receives the gradient of the SUM over processes of what each backpropagates; then
+    the parameters' gradients are averaged over the W processes. So with L_p the loss that process p computes for its
+    own query rows against all gathered targets, a step equals one process on the joined batch
       - as it is, if L_p is a mean over p's query rows and all processes hold equally many;
       - with L_p times W N_p / N, if they hold N_p rows of N in all;
       - with L_p times W, if L is a sum over query rows.
-    Divide by no further W.
 
     Every process must gather the same tensors in the same order, and call backward through each of them, if need be
     with a zero loss that depends on it: the backward pass waits for all. Second derivatives are refused.
@@ -73,7 +63,7 @@ def gather(tensor: Tensor) -> Tensor:
         )
     if world_size() == 1:
         return tensor
-    return _Gather.apply(tensor, _agreed_lengths(tensor))  # type: ignore[no-untyped-call, no-any-return]
+    return _Gather.apply(tensor, _exchange_lengths(tensor))  # type: ignore[no-untyped-call, no-any-return]
 
 
 def broadcast(value: Value) -> Value:
@@ -96,7 +86,7 @@ def average(value: Tensor) -> Tensor:
 @contextlib.contextmanager
 def join_processes() -> Iterator[None]:
     """The process group of `torchrun`, for as long as a run lasts; nothing for one process, or inside a group."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _grouped():
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _is_grouped():
         yield
         return
     gpu = torch.cuda.is_available()
@@ -129,7 +119,7 @@ class _Gather(torch.autograd.Function):
         return torch.split(total, ctx.lengths)[dist.get_rank()], None
 
 
-def _agreed_lengths(tensor: Tensor) -> list[int]:
+def _exchange_lengths(tensor: Tensor) -> list[int]:
     """First dimensions of all processes' tensors, after checking that they can be joined."""
     differentiable = tensor.requires_grad and torch.is_grad_enabled()
     header = [tensor.ndim, _DTYPES.index(tensor.dtype), int(differentiable), *tensor.shape]
@@ -149,5 +139,5 @@ def _describe(number: int, header: list[int]) -> str:
     return f"rank {number} {shape[:dims]} {_DTYPES[dtype]}, {'with' if differentiable else 'without'} gradient"
 
 
-def _grouped() -> bool:
+def _is_grouped() -> bool:
     return dist.is_available() and dist.is_initialized()

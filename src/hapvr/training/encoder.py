@@ -33,17 +33,10 @@ class Encoder:
     """A backbone with its whitening, and a teacher, as one function of pictures. Nothing in it is trained.
 
     Pictures go through in micro-batches. Where the networks are compiled the last is filled up: one size, one program.
-    What runs is a copy of the backbone with its batch normalisations folded into the convolutions, in `dtype`; the one
-    that was given stays as it is. Between the first and the last micro-batch nothing waits for a GPU.
-
-    Args:
-        backbone: of the base model.
-        whitening: of the base model.
-        teacher: "backbone" takes the backbone's last map, pooled; another network its output; None makes no vectors.
-        device: where to compute.
-        dtype: of the networks; pooling and whitening are float32.
-        micro_batch: pictures at a time.
-        compiled: put the networks through torch.compile.
+    What runs is a copy of the backbone with its batch normalisations folded into the convolutions, in `dtype`, while
+    pooling and whitening are float32; the given backbone stays as it is. Between the first and the last micro-batch
+    nothing waits for a GPU. The teacher "backbone" takes the backbone's last map, pooled; another network its output;
+    None makes no frame vectors.
     """
 
     def __init__(
@@ -60,7 +53,7 @@ class Encoder:
         self.device, self.dtype, self.micro_batch = device, dtype, micro_batch
         self.clock: Clock | None = None  # where a benchmark wants extraction and teacher apart
         self._pooled = teacher == "backbone"
-        own = _frozen(backbone, device)
+        own = _freeze(backbone, device)
         fast = fold_batch_norms(own)
         if fast is not own:  # one that cannot be folded stays in float32, under autocast
             fast = fast.to(dtype)
@@ -69,7 +62,7 @@ class Encoder:
         self._stages: Callable[[Tensor], tuple[Tensor, ...]] = lambda x: fast.stages(prepare(x).to(dtype))
         self._teach: Callable[[Tensor], Tensor] | None = None
         if isinstance(teacher, Backbone):
-            network, prepare_taught = _frozen(teacher, device), input_scale(teacher, device)
+            network, prepare_taught = _freeze(teacher, device), input_scale(teacher, device)
             self._teach = lambda x: network(prepare_taught(x))
         elif teacher not in ("backbone", None):
             raise ConfigError(f"teacher must be a backbone, 'backbone' or None, got {teacher!r}.")
@@ -95,10 +88,8 @@ class Encoder:
         if check:
             require_finite(regions, POOLED)
         frames = [part.frames for part in parts if part.frames is not None]
-        return Encoded(
-            regions.view(*shape, *regions.shape[1:]),
-            torch.cat(frames).view(*shape, -1) if frames else None,
-        )
+        joined = torch.cat(frames).view(*shape, -1) if frames else None
+        return Encoded(regions.view(*shape, *regions.shape[1:]), joined)
 
     def _encode(self, pictures: Tensor) -> Encoded:
         count = len(pictures)
@@ -125,10 +116,8 @@ def build_teacher(config: TeacherConfig) -> Backbone | str | None:
 
     DINO's ViT-S/16 is read from its published file or from a folder that `hapvr model convert` made of one.
     """
-    if config.kind == "none":
-        return None
-    if config.kind == "backbone":
-        return "backbone"
+    if config.kind != "vit_small16":
+        return "backbone" if config.kind == "backbone" else None
     path = Path(config.weights)
     if path.is_dir():
         network = load_backbone(path)
@@ -141,6 +130,6 @@ def build_teacher(config: TeacherConfig) -> Backbone | str | None:
     return network
 
 
-def _frozen(network: Backbone, device: torch.device) -> Backbone:
+def _freeze(network: Backbone, device: torch.device) -> Backbone:
     moved: Backbone = network.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     return moved

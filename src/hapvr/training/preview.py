@@ -33,7 +33,7 @@ def draw_preview(views: Views, *, columns: int = 10, side: int = 96) -> Image.Im
     rows: list[Image.Image] = []
     for clip in range(clips):
         for view, name in ((clip, "weak"), (clips + clip, "strong")):
-            lines = _wrapped(f"{clip} {name}: {words[view]}", font, width - 2 * _GAP)
+            lines = _wrap(f"{clip} {name}: {words[view]}", font, width - 2 * _GAP)
             head = _GAP + _LINE * len(lines)
             row = Image.new("RGB", (width, head + side + _GAP), (24, 24, 24))
             pen = ImageDraw.Draw(row)
@@ -43,26 +43,13 @@ def draw_preview(views: Views, *, columns: int = 10, side: int = 96) -> Image.Im
                 picture = Image.fromarray(np.ascontiguousarray(pictures[view, frame].transpose(1, 2, 0)))
                 row.paste(picture.resize((side, side), Image.Resampling.BILINEAR), (_GAP + place * (side + _GAP), head))
             rows.append(row)
-    sheet = Image.new("RGB", (width, sum(row.height for row in rows)))
-    top = 0
-    for row in rows:
-        sheet.paste(row, (0, top))
-        top += row.height
-    return sheet
+    return Image.fromarray(np.concatenate([np.asarray(row) for row in rows]))
 
 
-def save_preview(
-    path: str | os.PathLike[str],
-    clips: Sequence[Tensor],
-    config: ViewConfig,
-    seed: Seed,
-    *,
-    columns: int = 10,
-    side: int = 96,
-) -> Views:
+def save_preview(path: str | os.PathLike[str], clips: Sequence[Tensor], config: ViewConfig, seed: Seed) -> Views:
     """Draw the views of clips (see `make_views`) as a sheet, write it as the picture `path`, and return them."""
     views = make_views(clips, config=config, seed=seed)
-    sheet = draw_preview(views, columns=columns, side=side)
+    sheet = draw_preview(views)
     if Path(path).suffix.lower() not in Image.registered_extensions():
         raise ConfigError(f"'{path}' does not end like a picture file. Try '{Path(path).with_suffix('.png')}'.")
     try:
@@ -72,7 +59,7 @@ def save_preview(
     return views
 
 
-def _wrapped(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> list[str]:
+def _wrap(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> list[str]:
     lines: list[str] = []
     for word in text.split():
         if lines and font.getlength(f"{lines[-1]} {word}") <= width:

@@ -42,9 +42,15 @@ def frame_pseudo_labels(
         >>> positive.int().tolist(), negative.int().tolist()
         ([[[1, 0, 0, 0]]], [[[0, 0, 0, 1]]])
     """
-    _check_rates(top_rate, bottom_rate)
-    query, query_mask = _checked(query, query_mask, "query")
-    target, target_mask = _checked(target, target_mask, "target")
+    if not (0 <= top_rate <= 1 and 0 <= bottom_rate <= 1):
+        raise ConfigError(f"top_rate and bottom_rate must lie in [0, 1], got {top_rate} and {bottom_rate}.")
+    if top_rate + bottom_rate > 1 + 1e-9:
+        raise ConfigError(
+            f"top_rate {top_rate} and bottom_rate {bottom_rate} sum to more than 1: a frame would be positive and "
+            "negative at once. Lower one of them."
+        )
+    query, query_mask = _prepare(query, query_mask, "query")
+    target, target_mask = _prepare(target, target_mask, "target")
     if query.shape[0] != target.shape[0] or query.shape[2] != target.shape[2]:
         raise ShapeError(
             f"query [P, Tq, D'] and target [P, Tt, D'] must share P and D', got {list(query.shape)} and "
@@ -57,7 +63,9 @@ def frame_pseudo_labels(
     order = similarity.sort(dim=-1, descending=True, stable=True).indices
     place = order.argsort(dim=-1)  # [P, Tq, Tt]: 0 is the most similar, padding comes last
     real = target_mask.sum(dim=1).tolist()
-    counts = torch.tensor([_counts(frames, top_rate, bottom_rate) for frames in real], device=place.device).view(-1, 2)
+    counts = torch.tensor([_count_labels(frames, top_rate, bottom_rate) for frames in real], device=place.device).view(
+        -1, 2
+    )
     top, bottom, frames = counts[:, 0], counts[:, 1], target_mask.sum(dim=1)
     rows = query_mask[:, :, None]
     positive = (place < top[:, None, None]) & rows
@@ -65,24 +73,14 @@ def frame_pseudo_labels(
     return positive, negative
 
 
-def _counts(frames: int, top_rate: float, bottom_rate: float) -> tuple[int, int]:
+def _count_labels(frames: int, top_rate: float, bottom_rate: float) -> tuple[int, int]:
     if frames == 1:
         return 1, 0
     top = min(max(1, round(top_rate * frames)), frames - 1)
     return top, min(max(1, round(bottom_rate * frames)), frames - top)
 
 
-def _check_rates(top_rate: float, bottom_rate: float) -> None:
-    if not (0 <= top_rate <= 1 and 0 <= bottom_rate <= 1):
-        raise ConfigError(f"top_rate and bottom_rate must lie in [0, 1], got {top_rate} and {bottom_rate}.")
-    if top_rate + bottom_rate > 1 + 1e-9:
-        raise ConfigError(
-            f"top_rate {top_rate} and bottom_rate {bottom_rate} sum to more than 1: a frame would be positive and "
-            "negative at once. Lower one of them."
-        )
-
-
-def _checked(frames: Tensor, mask: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
+def _prepare(frames: Tensor, mask: Tensor | None, name: str) -> tuple[Tensor, Tensor]:
     """The vectors in float64 with padding set to zero, and the mask, all True where none was given."""
     require_tensor(frames, name, dims=3, axes="[P, T, D']", hint="One row of the first axis per pair of videos.")
     if 0 in frames.shape[1:]:

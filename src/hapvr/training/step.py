@@ -94,22 +94,16 @@ def step_losses(
 ) -> StepValues:
     """Compare all clips of the batch, of all processes, and weigh the losses.
 
-    Args:
-        model: the network in training.
-        losses: the recipe; only the inputs that its terms read are computed.
-        batch: the clips of this process.
-        teacher: the rates of the frame labels.
-        dtype: of the forward pass; losses are float32 always.
+    Only the inputs that the terms of `losses` read are computed. `batch` holds the clips of this process, `teacher` the
+    rates of the frame labels; `dtype` is that of the forward pass, while losses are always float32.
     """
     device = batch.regions.device
     everyone = gather(batch.regions)  # frozen: no gradient passes, and each process describes all of them
-    contents = gather(_widened(batch.contents))
+    contents = gather(_widen(batch.contents))
     with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         scored = bool(losses.levels - {"frame", "instant"})  # by psi, which costs the more the shorter clips are
         comparison = model(batch.regions, everyone) if scored else _compare_frames(model, batch.regions, everyone)
         instants = _instant_matrix(model, comparison.frame_matrices, batch) if "instant" in losses.levels else None
-    first = _first_row(len(batch.regions), device)
-    rows = torch.arange(first, first + len(batch.regions), device=device)
     relevance = shared_content(contents, contents)
     itself = torch.eye(len(contents), dtype=torch.bool, device=device)
     event = relevance if batch.videos is None else shared_content(batch.videos, batch.videos)
@@ -127,7 +121,9 @@ def step_losses(
     )
     if instants is not None:
         inputs = replace(inputs, **_instant_inputs(instants, batch))
-    query, target = (relevance & ~itself)[rows].nonzero(as_tuple=True)  # the positive pairs of this process
+    counts = gather(torch.tensor([len(batch.regions)], device=device))
+    own = torch.split(relevance & ~itself, counts.tolist())[rank()]  # the rows of this process
+    query, target = own.nonzero(as_tuple=True)  # its positive pairs
     if "frame" in losses.levels:
         if batch.frames is None:
             raise DataError("the frame loss is in the recipe, and the batch has no frame vectors of a teacher.")
@@ -143,7 +139,7 @@ def step_losses(
             frame_positive=gather(positive),
             frame_negative=gather(negative),
         )
-    total, terms = _with_own_range(losses)(inputs)
+    total, terms = _weigh_own_range(losses)(inputs)
     if "range" in terms and world_size() > 1:
         terms["range"] = gather(terms["range"][None]).sum()
     shown = comparison.frame_matrices[query[:_SHOWN], target[:_SHOWN]].detach()
@@ -152,10 +148,7 @@ def step_losses(
 
 def _compare_frames(model: VideoSimilarity, query: Tensor, target: Tensor) -> Comparison:
     """The frame matrices of all clips, and for the log what they give as scores without psi."""
-    described, others = model.describe(query), model.describe(target)
-    shape = (query.shape[0], query.shape[1], target.shape[0], target.shape[1])
-    plane = model.frame_matrix_unchecked(described.flatten(0, 1), others.flatten(0, 1))
-    matrices = plane.view(shape).transpose(1, 2)
+    matrices = model.frame_matrices(model.describe(query), model.describe(target))
     return Comparison(model.aggregate_time(matrices.detach()), matrices, None, None)
 
 
@@ -185,28 +178,20 @@ def _instant_inputs(matrix: Tensor, batch: Batch) -> dict[str, Tensor]:
     return {"instant_scores": matrix / 2 + 0.5, "instant_relevance": relevance, "instant_ignore": ignore}
 
 
-def _with_own_range(losses: WeightedLosses) -> WeightedLosses:
-    """For a process that sees its own rows of psi's output: a sum that the mean over processes shrinks."""
+def _weigh_own_range(losses: WeightedLosses) -> WeightedLosses:
+    """Each process sees its own rows of psi's output: a sum over them, which the mean over processes would shrink."""
     if world_size() == 1:
         return losses
-    return WeightedLosses(
-        {
-            name: replace(term, weight=term.weight * world_size()) if term.level == "range" else term
-            for name, term in losses.terms.items()
-        }
-    )
+    terms = dict(losses.terms)
+    for name, term in terms.items():
+        if term.level == "range":
+            terms[name] = replace(term, weight=term.weight * world_size())
+    return WeightedLosses(terms)
 
 
-def _widened(contents: Tensor) -> Tensor:
+def _widen(contents: Tensor) -> Tensor:
     """Contents of as many places as the widest process has."""
     if world_size() == 1:
         return contents
     widest = int(gather(torch.tensor([contents.shape[1]], device=contents.device)).max())
     return torch.nn.functional.pad(contents, (0, widest - contents.shape[1]), value=NOTHING)
-
-
-def _first_row(count: int, device: torch.device) -> int:
-    """Where this process's clips begin among all."""
-    if world_size() == 1:
-        return 0
-    return int(gather(torch.tensor([count], device=device))[: rank()].sum())

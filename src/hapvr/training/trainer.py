@@ -74,7 +74,7 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
         report = report if rank() == 0 else _ignore
         device = config.run.torch_device()
         base = load(config.model.base)
-        model = new_network(config, base).to(device)  # what contradicts the base is refused before any work
+        model = build_network(config, base).to(device)  # what contradicts the base is refused before any work
         backbone = copy_for_training(base.extractor.backbone, device) if config.backbone.rate else None
         benchmark = load_benchmark(config.validation)
         folder = Path(config.run.folder)
@@ -124,7 +124,7 @@ def train_from_bank(
     """
     device = config.run.torch_device()
     base = load(config.model.base) if config.model.start == "base" else None
-    model = new_network(config, base).to(device)
+    model = build_network(config, base).to(device)
     source = BankSource(bank, config.data, seed=config.run.seed, device=device)
     fit(model, source, config, benchmark=benchmark, report=report or _ignore)
     return model.eval()
@@ -324,7 +324,7 @@ def join_matrices(matrices: Tensor) -> Tensor:
 # --- the parts of a run ----------------------------------------------------------------------------------------------
 
 
-def new_network(config: TrainConfig, base: Model | None) -> VideoSimilarity:
+def build_network(config: TrainConfig, base: Model | None) -> VideoSimilarity:
     """The network before its first step: drawn from the run's seed, or the base model's."""
     if base is not None:
         dims = base.similarity.config.dims

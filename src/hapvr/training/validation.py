@@ -88,7 +88,7 @@ def load_benchmark(config: ValidationConfig) -> Benchmark | None:
     truth = read_ground_truth(config.truth)
     with FeatureFile.open(path) as file:
         known = set(file.ids)
-        names = {id: name for id in (*truth.queries, *truth.database) if (name := _named(truth, id, known)) is not None}
+        names = {id: name for id in (*truth.queries, *truth.database) if (name := _find_name(truth, id, known))}
         asked = [id for id in truth.queries if id in names]
         here = [id for id in truth.database if id in names]
         if not here or not asked:
@@ -106,7 +106,7 @@ def load_benchmark(config: ValidationConfig) -> Benchmark | None:
         )
 
 
-def _named(truth: Truth, id: str, known: Set[str]) -> str | None:
+def _find_name(truth: Truth, id: str, known: Set[str]) -> str | None:
     """What the features of a video are called: its id (`hapvr evaluate`), or its file within the folder (`extract`)."""
     assert truth.files is not None  # a made folder has them
     file = Path(truth.files[id])

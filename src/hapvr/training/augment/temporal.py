@@ -82,15 +82,11 @@ def crop(rng: Generator, index: Map, frames: int) -> Map:
     """
     if len(index) < frames:
         index = np.tile(index, -(-frames // len(index)))
-    place = rng.random()
-    starts = len(index) - frames + 1
-    if index.min() < 0:
-        real = np.concatenate([[0], np.cumsum(index >= 0)])
-        places = np.flatnonzero(real[frames:] > real[:-frames])
-        if len(places):
-            start = int(places[int(place * len(places))])
-            return index[start : start + frames]
-    start = int(place * starts)
+    real = np.concatenate([[0], np.cumsum(index >= 0)])
+    places = np.flatnonzero(real[frames:] > real[:-frames])  # where a frame of the clip is shown
+    if not len(places):
+        places = np.arange(len(index) - frames + 1)
+    start = places[int(rng.random() * len(places))]
     return index[start : start + frames]
 
 
