@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from hapvr.errors import StorageError
 from hapvr.evaluation import mean_average_precision, micro_average_precision
@@ -92,8 +91,19 @@ def run_demo(folder: StrPath, *, progress: Progress = lambda *_: None) -> dict[s
         scores=scores,
     )
     right = sum(bool(row["right"]) for row in rows)
-    record = {"model": model.name, "films": len(films), "copies": rows, "right": right, "wall_s": wall_s}
-    return record | _precision(copies, films, scores) | {"folder": str(folder), "report": str(report)}
+    record: dict[str, Any] = {
+        "model": model.name,
+        "films": len(films),
+        "copies": rows,
+        "right": right,
+        "wall_s": wall_s,
+    }
+    relevant = torch.tensor([[copy.film == film.stem for film in films] for copy in copies])
+    asked = relevant.any(1)  # a query without an original has no average precision, but its scores count in uAP
+    table = torch.from_numpy(scores)
+    record |= {"mAP": mean_average_precision(table[asked], relevant[asked])}
+    record |= {"uAP": micro_average_precision(table, relevant)}
+    return record | {"folder": str(folder), "report": str(report)}
 
 
 def judge(row: dict[str, Any]) -> tuple[str, Literal["good", "fair", "bad"]]:
@@ -187,13 +197,3 @@ def _agreement(found: Iterable[Sequence[float]], true: Iterable[Sequence[float]]
     first, second = ([(start, end) for start, end in stretches] for stretches in (found, true))
     either = union_length([*first, *second])
     return (union_length(first) + union_length(second) - either) / either if either else 0.0
-
-
-def _precision(copies: Sequence[_Copy], films: Sequence[Path], scores: NDArray[np.float64]) -> dict[str, float]:
-    relevant = torch.tensor([[copy.film == film.stem for film in films] for copy in copies])
-    table = torch.from_numpy(scores)
-    asked = relevant.any(1)  # a query without an original has no average precision, but its scores count in uAP
-    return {
-        "mAP": mean_average_precision(table[asked], relevant[asked]),
-        "uAP": micro_average_precision(table, relevant),
-    }

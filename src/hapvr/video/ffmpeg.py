@@ -162,22 +162,18 @@ class FFmpegSource:
         return False
 
     def _note(self, broken: int, torn: int, damaged: int, clock: Clock) -> None:
-        if broken:
-            self.warnings.append(
-                f"{_count(broken, 'packet')} of {max(len(self._packets), broken)} could not be decoded; the frames in "
-                f"{'it' if broken == 1 else 'them'} are missing."
-            )
-        if torn:
-            self.warnings.append(f"{_count(torn, 'packet')} with holes; what was in them is missing or damaged.")
-        name = self._container.format.name
-        if name in _END_MARKS and _END_MARKS[name] not in self._file.tail():
-            self.warnings.append("The file has no end mark: it is cut off, and how much is missing cannot be told.")
-        if damaged:
-            self.warnings.append(f"{_count(damaged, 'frame')} decoded with damage.")
-        if clock.refused:
-            self.warnings.append(f"{_count(clock.refused, 'frame')} with impossible times left out.")
-        if clock.set_back:
-            self.warnings.append("The times in the file go backwards; they were counted on from there.")
+        name, coded = self._container.format.name, max(len(self._packets), broken)
+        cut_off = name in _END_MARKS and _END_MARKS[name] not in self._file.tail()
+        lost = "the frames in it are" if broken == 1 else "the frames in them are"
+        notes = [
+            (broken, f"{_count(broken, 'packet')} of {coded} could not be decoded; {lost} missing."),
+            (torn, f"{_count(torn, 'packet')} with holes; what was in them is missing or damaged."),
+            (cut_off, "The file has no end mark: it is cut off, and how much is missing cannot be told."),
+            (damaged, f"{_count(damaged, 'frame')} decoded with damage."),
+            (clock.refused, f"{_count(clock.refused, 'frame')} with impossible times left out."),
+            (clock.set_back, "The times in the file go backwards; they were counted on from there."),
+        ]
+        self.warnings += [text for holds, text in notes if holds]
 
     def size(self, frame: av.VideoFrame) -> Size:
         """See `Source.size`."""

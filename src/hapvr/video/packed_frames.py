@@ -127,15 +127,6 @@ class Shard:
     settings: dict[str, Any]
     parts: list[Part]  # of videos, in order
 
-    def require_size(self) -> None:
-        """Raise `StorageError` unless the tar exists with the size that the index says."""
-        try:
-            size = self.path.stat().st_size
-        except FileNotFoundError as error:
-            raise StorageError(f"'{self.path}' is missing; its index is there. {_COPY}") from error
-        if size != self.bytes:
-            raise StorageError(f"'{self.path}' has {size:,} bytes instead of {self.bytes:,}. {_COPY}")
-
     def is_damaged(self) -> bool:
         """Whether the tar has another checksum than the index says, or cannot be read."""
         try:
@@ -258,7 +249,10 @@ class PackedFrames(StoredVideos[PackedVideo]):
         if not shards:
             raise StorageError(f"'{folder}' holds no packed frames: it has no frames-00000.json. {_COPY}")
         for shard in shards:
-            shard.require_size()
+            if not shard.path.exists():
+                raise StorageError(f"'{shard.path}' is missing; its index is there. {_COPY}")
+            if (size := shard.path.stat().st_size) != shard.bytes:
+                raise StorageError(f"'{shard.path}' has {size:,} bytes instead of {shard.bytes:,}. {_COPY}")
         return cls(folder, shards, workers)
 
     @property
