@@ -95,7 +95,7 @@ def fractal_noise(rng: Generator, y: Plane, x: Plane, scale: float, octaves: int
     return total / np.float32(2 - 0.5 ** (octaves - 1))
 
 
-def rotate_axes(rng: Generator, y: Plane, x: Plane) -> tuple[Plane, Plane]:
+def tilt(rng: Generator, y: Plane, x: Plane) -> tuple[Plane, Plane]:
     """The plane's coordinates turned by up to an eighth of a turn either way."""
     cos, sin = cos_sin(between(rng, -0.12, 0.12))
     return np.float32(cos) * y + np.float32(sin) * x, np.float32(cos) * x - np.float32(sin) * y

@@ -7,17 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.random import Generator
 
-from hapvr.synthetic.film_numbers import (
-    Palette,
-    Plane,
-    between,
-    fractal_noise,
-    mix,
-    rotate_axes,
-    smooth_noise,
-    step,
-    wave,
-)
+from hapvr.synthetic.film_numbers import Palette, Plane, between, fractal_noise, mix, smooth_noise, step, tilt, wave
 
 # painter(rng, y [h, 1], x [1, w], palette) -> RGB in 0..1 [h, w, 3]; y and x in picture heights from the centre
 Painter = Callable[[Generator, Plane, Plane, Palette], Plane]
@@ -29,7 +19,7 @@ def _clouds(rng: Generator, y: Plane, x: Plane, palette: Palette) -> Plane:
 
 
 def _stripes(rng: Generator, y: Plane, x: Plane, palette: Palette) -> Plane:
-    u, v = rotate_axes(rng, y, x)
+    u, v = tilt(rng, y, x)
     if rng.random() < 0.5:
         u = v
     bend = smooth_noise(rng, y, x, 0.7) * np.float32(between(rng, 0.0, 0.5))
@@ -129,14 +119,14 @@ def _bricks(rng: Generator, y: Plane, x: Plane, palette: Palette) -> Plane:
 
 
 def _marble(rng: Generator, y: Plane, x: Plane, palette: Palette) -> Plane:
-    u, _ = rotate_axes(rng, y, x)
+    u, _ = tilt(rng, y, x)
     swirl = fractal_noise(rng, y, x, 0.6, octaves=5) * np.float32(between(rng, 1.5, 4))
     vein = u * np.float32(between(rng, 1, 3)) + swirl
     return palette.ramp(wave(vein))
 
 
 def _dots(rng: Generator, y: Plane, x: Plane, palette: Palette) -> Plane:
-    u, v = rotate_axes(rng, y, x)
+    u, v = tilt(rng, y, x)
     per_height = np.float32(between(rng, 3, 8))
     u, v = u * per_height, v * per_height
     row, column = np.floor(u).astype(np.intp), np.floor(v).astype(np.intp)
