@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hapvr.training.augment.randaugment import GEOMETRIC, OPERATIONS, SIGNED, randaugment, strength
-from hapvr.training.augment.resample import blurring, placing, resample, to_pixels, working_type
+from hapvr.training.augment.resample import blur_matrices, choose_dtype, resample, resize_matrices, to_pixels
 
 
 def main() -> None:
@@ -52,11 +52,11 @@ def main() -> None:
     )
     numbers = [torch.tensor([float(number)], device=device) for number in box]
     zero, half = torch.zeros(1, device=device), torch.full((1,), float(size // 2), device=device)
-    rows = placing(size, size // 2, numbers[0], numbers[2], zero, half)
-    columns = placing(size, size // 2, numbers[1], numbers[3], zero, half)
-    real = pictures.flatten(1, 2).to(working_type(device))
+    rows = resize_matrices(size, size // 2, numbers[0], numbers[2], zero, half)
+    columns = resize_matrices(size, size // 2, numbers[1], numbers[3], zero, half)
+    real = pictures.flatten(1, 2).to(choose_dtype(device))
     fine &= report("crop and resize", to_pixels(resample(real, rows, columns))[0].view_as(cropped), cropped)
-    matrices = blurring(size, torch.tensor([1.5], device=device))
+    matrices = blur_matrices(size, torch.tensor([1.5], device=device))
     mine_blurred = to_pixels(resample(real, matrices, matrices))[0].view_as(pictures[0])[..., 8:-8, 8:-8]
     blurred = functional.gaussian_blur(pictures[0], [15, 15], [1.5, 1.5])[..., 8:-8, 8:-8]
     fine &= report("blur 1.5, away from the border", mine_blurred, blurred)

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from hapvr.training.augment import extras
-from hapvr.training.augment.resample import blurring, placing, put, resample, take, to_pixels
+from hapvr.training.augment.resample import blur_matrices, put, resample, resize_matrices, take, to_pixels
 
 
 def numbers(*values: float) -> Tensor:
@@ -39,8 +39,8 @@ def test_crop_and_resize_agree_with_pillow(box: tuple[int, int, int, int], size:
     cut = Image.fromarray(picture[top : top + high, left : left + wide].numpy())
     expected = torch.from_numpy(np.asarray(cut.resize((size, size), Image.Resampling.BILINEAR)).copy())
     zero, whole = numbers(0), numbers(size)
-    rows = placing(40, size, numbers(top), numbers(high), zero, whole)
-    columns = placing(60, size, numbers(left), numbers(wide), zero, whole)
+    rows = resize_matrices(40, size, numbers(top), numbers(high), zero, whole)
+    columns = resize_matrices(60, size, numbers(left), numbers(wide), zero, whole)
     got = to_pixels(resample(picture.permute(2, 0, 1)[None].float(), rows, columns), clamp=False)
     assert (got[0].permute(1, 2, 0).int() - expected.int()).abs().max() <= 1
 
@@ -48,16 +48,16 @@ def test_crop_and_resize_agree_with_pillow(box: tuple[int, int, int, int], size:
 def test_the_whole_picture_to_its_own_size_is_the_picture() -> None:
     picture = noise(2, 3, 7, 9).float()
     zero = numbers(0, 0)
-    rows = placing(7, 7, zero, zero + 7, zero, zero + 7)
-    columns = placing(9, 9, zero, zero + 9, zero, zero + 9)
+    rows = resize_matrices(7, 7, zero, zero + 7, zero, zero + 7)
+    columns = resize_matrices(9, 9, zero, zero + 9, zero, zero + 9)
     assert torch.equal(resample(picture, rows, columns), picture)
-    mirrored = placing(9, 9, zero, zero + 9, zero, zero + 9, flip=torch.tensor([True, False]))
+    mirrored = resize_matrices(9, 9, zero, zero + 9, zero, zero + 9, flip=torch.tensor([True, False]))
     assert torch.allclose(resample(picture, rows, mirrored)[0], picture[0].flip(-1), atol=1e-3)
     assert torch.equal(resample(picture, rows, mirrored)[1], picture[1])
 
 
 def test_rows_sum_to_one_where_something_is_placed_and_to_zero_elsewhere() -> None:
-    matrices = placing(9, 20, numbers(0, 2.5), numbers(9, 4), numbers(3, 0.4), numbers(11, 6.3))
+    matrices = resize_matrices(9, 20, numbers(0, 2.5), numbers(9, 4), numbers(3, 0.4), numbers(11, 6.3))
     sums = matrices.sum(-1)
     centres = torch.arange(20) + 0.5
     for row, (at, length) in enumerate([(3, 11), (0.4, 6.3)]):
@@ -66,7 +66,7 @@ def test_rows_sum_to_one_where_something_is_placed_and_to_zero_elsewhere() -> No
 
 
 def test_doubling_by_hand() -> None:
-    rows = placing(2, 4, numbers(0), numbers(2), numbers(0), numbers(4))
+    rows = resize_matrices(2, 4, numbers(0), numbers(2), numbers(0), numbers(4))
     assert rows[0].tolist() == [[1, 0], [0.75, 0.25], [0.25, 0.75], [0, 1]]
 
 
@@ -84,13 +84,13 @@ def test_blur_agrees_with_a_loop() -> None:
     for i in range(5):
         weights = [math.exp(-((i - j) ** 2) / (2 * radius**2)) for j in range(5)]
         expected.append(sum(w * value for w, value in zip(weights, row, strict=True)) / sum(weights))
-    got = blurring(5, numbers(radius))[0] @ torch.tensor(row)
+    got = blur_matrices(5, numbers(radius))[0] @ torch.tensor(row)
     assert got.tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_tiny_radius_leaves_a_picture_and_any_leaves_one_of_a_single_value() -> None:
-    assert torch.allclose(blurring(8, numbers(0.1))[0], torch.eye(8), atol=1e-6)
-    assert torch.allclose(blurring(8, numbers(2.0))[0].sum(-1), torch.ones(8))
+    assert torch.allclose(blur_matrices(8, numbers(0.1))[0], torch.eye(8), atol=1e-6)
+    assert torch.allclose(blur_matrices(8, numbers(2.0))[0].sum(-1), torch.ones(8))
 
 
 def test_values_become_the_nearest_pixels() -> None:
@@ -122,7 +122,7 @@ def through_jpeg(picture: Tensor, quality: int) -> Tensor:
 def test_compression_is_close_to_a_jpeg_file_of_the_same_quality(quality: int) -> None:
     picture = smooth(3, 48, 64)
     picture[:, 10:30, 20:40] = 230
-    ours = extras.jpeg(picture[None], numbers(quality))[0].float()
+    ours = extras.compress_jpeg(picture[None], numbers(quality))[0].float()
     theirs = through_jpeg(picture, quality).float()
     ours_error, theirs_error = ((other - picture.float()).square().mean().sqrt() for other in (ours, theirs))
     assert (ours - theirs).square().mean().sqrt() < 0.5 * theirs_error + 1
@@ -131,14 +131,14 @@ def test_compression_is_close_to_a_jpeg_file_of_the_same_quality(quality: int) -
 
 def test_compression_loses_more_at_lower_quality_and_keeps_one_value() -> None:
     picture = smooth(1, 3, 35, 50)
-    errors = [(extras.jpeg(picture, numbers(q)).float() - picture.float()).abs().mean() for q in (5, 30, 90)]
+    errors = [(extras.compress_jpeg(picture, numbers(q)).float() - picture.float()).abs().mean() for q in (5, 30, 90)]
     assert errors[0] > errors[1] > errors[2]
     grey = torch.full((1, 3, 16, 16), 128, dtype=torch.uint8)
-    assert torch.equal(extras.jpeg(grey, numbers(20)), grey)
+    assert torch.equal(extras.compress_jpeg(grey, numbers(20)), grey)
 
 
 def test_the_cosine_transform_keeps_lengths_and_its_first_row_is_the_mean() -> None:
-    matrix = extras.cosines(torch.device("cpu"))
+    matrix = extras.make_cosines(torch.device("cpu"))
     assert torch.allclose(matrix @ matrix.T, torch.eye(8), atol=1e-6)
     assert matrix[0].tolist() == pytest.approx([1 / math.sqrt(8)] * 8)
 
@@ -154,7 +154,7 @@ def test_bars_are_black_and_the_picture_lies_between_them() -> None:
 
 def test_corners_come_to_lie_where_they_are_moved() -> None:
     corners = np.array([[[0.1, 0.2], [0.3, 0.0], [0.05, 0.15], [0.0, 0.25]]])
-    matrix = extras.homographies(corners)[0]
+    matrix = extras.solve_homographies(corners)[0]
     seen = [(0.1, 0.2), (0.7, 0.0), (0.95, 0.85), (0.0, 0.75)]
     for (x, y), (u, v) in zip(seen, [(0, 0), (1, 0), (1, 1), (0, 1)], strict=True):
         a, b, w = matrix @ np.array([x, y, 1.0])
@@ -163,8 +163,8 @@ def test_corners_come_to_lie_where_they_are_moved() -> None:
 
 def test_seen_from_the_front_a_picture_stays() -> None:
     picture = noise(1, 3, 12, 12)
-    assert torch.equal(extras.perspective(picture, np.zeros((1, 4, 2))), picture)
-    aside = extras.perspective(torch.full((1, 3, 20, 20), 80, dtype=torch.uint8), np.full((1, 4, 2), 0.2))
+    assert torch.equal(extras.tilt(picture, np.zeros((1, 4, 2))), picture)
+    aside = extras.tilt(torch.full((1, 3, 20, 20), 80, dtype=torch.uint8), np.full((1, 4, 2), 0.2))
     assert aside[0, 0, 0].max() == 0
     assert aside[0, 0, 10, 10] == 80
 

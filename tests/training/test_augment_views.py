@@ -17,7 +17,7 @@ from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.training.augment import Plan, ViewConfig, describe, draw_plan, make_views, temporal
 from hapvr.training.augment.plan import draw_boxes, draw_crops, draw_hosts
 from hapvr.training.augment.randaugment import OPERATIONS
-from hapvr.training.augment.sprites import captions, emojis
+from hapvr.training.augment.sprites import make_sprites
 from hapvr.training.preview import draw_preview, save_preview
 
 SMALL = ViewConfig(frames=6, size=32)
@@ -142,7 +142,7 @@ def test_an_emoji_covers_what_is_below_by_its_opacity() -> None:
     config = changed(SMALL, emoji_size=(1.0, 1.0), opacity=(0.8, 0.8), **{**OFF, "emoji": 1.0})
     views = make_views([torch.full((6, 32, 32, 3), 100, dtype=torch.uint8)], config=config, seed=0)
     for frame, sprite in enumerate(views.plan.emoji.sprite):
-        picture = emojis().pictures[sprite].astype(float)
+        picture = make_sprites("emoji").pictures[sprite].astype(float)
         laid = 100 + (picture[..., :3] - 100) * picture[..., 3:] / 255 * 0.8
         shrunk = Image.fromarray((laid + 0.5).astype(np.uint8)).resize((32, 32), Image.Resampling.BILINEAR)
         assert np.abs(views.pictures[1, frame].permute(1, 2, 0).numpy() - np.asarray(shrunk).astype(int)).max() <= 2
@@ -400,12 +400,12 @@ def test_bad_clips_and_seeds_are_refused() -> None:
 
 
 def test_captions_and_emoji_are_drawn_on_nothing() -> None:
-    for bank in (captions(), emojis()):
+    for bank in (make_sprites("text"), make_sprites("emoji")):
         assert len(bank) >= 50
         assert (bank.pictures[..., 3] == 0).any((1, 2)).mean() > 0.5
         assert (bank.pictures[..., 3] == 255).any((1, 2)).mean() > 0.8
-    assert captions().aspects.min() > 1
-    assert (emojis().aspects == 1).all()
+    assert make_sprites("text").aspects.min() > 1
+    assert (make_sprites("emoji").aspects == 1).all()
 
 
 # --- the sheet -----------------------------------------------------------------------------------------------------

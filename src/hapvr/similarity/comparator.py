@@ -89,7 +89,7 @@ class Comparator(nn.Module):
         Args:
             matrix: [B, H, W] frame similarities.
             row_mask: bool [B, H], True = real; each run of real rows begins at a multiple of 4.
-            column_mask: bool [B, W], likewise.
+            column_mask: bool [B, W], the same for columns.
         """
         x = _zero_outside(matrix[:, None], row_mask, column_mask)
         for conv in (self.conv1, self.conv2):
@@ -118,16 +118,11 @@ def compare_in_bands(
 ) -> Tensor:
     """What `comparator` gives, in bounded memory: a matrix of more than `cells` cells is compared band by band.
 
-    Args:
-        comparator: psi.
-        matrix: [B, H, W], compared together; cut along the longer of its sides.
-        row_mask: bool [B, H], as in `Comparator.forward`.
-        column_mask: bool [B, W], likewise.
-        cells: of a band, about.
+    The arguments are those of `Comparator.forward`; matrices [B, H, W] are cut along the longer of their sides.
     """
     batch, height, width = matrix.shape
     axis = 1 if height > width else 2
-    bands = _bands(max(height, width), cells // (batch * min(height, width)))
+    bands = _plan_bands(max(height, width), cells // (batch * min(height, width)))
     if len(bands) == 1:
         return cast(Tensor, comparator(matrix, row_mask, column_mask))
     parts = []
@@ -140,18 +135,18 @@ def compare_in_bands(
     return torch.cat(parts, dim=axis)
 
 
-def _bands(length: int, most: int) -> list[tuple[int, int, int, int]]:
-    """Overlapping bands of a side of `length` cells, each of about `most` cells.
+def _plan_bands(length: int, size: int) -> list[tuple[int, int, int, int]]:
+    """Overlapping bands of a side of `length` cells, each of about `size` cells.
 
     Each is (first cell, end, first output of the band that counts, how many count). An output depends on the cells
     within 7 of its own four: 4 through the last convolution, 2 through the one before, 1 through the first.
 
-    >>> _bands(40, 32)
+    >>> _plan_bands(40, 32)
     [(0, 24, 0, 4), (8, 40, 2, 4), (24, 40, 2, 2)]
     """
     outputs, margin = length // DOWNSAMPLING, 2  # the margin in outputs, on either side
-    step = max(4, most // DOWNSAMPLING - 2 * margin)
-    if length <= most or outputs <= step:
+    step = max(4, size // DOWNSAMPLING - 2 * margin)
+    if length <= size or outputs <= step:
         return [(0, length, 0, outputs)]
     bands = []
     for begin in range(0, outputs, step):

@@ -148,7 +148,7 @@ class _Scorer:
         # Rounding psi's weights and activations to bfloat16 would cost more than rounding the region vectors does.
         safe = model.comparator is not None and model.comparator.largest_activation() < _FLOAT16_SAFE
         self.psi_dtype = torch.float16 if safe else torch.bfloat16
-        self.finite: list[Tensor] = []  # one flag a pack, looked at once a window
+        self.finite: list[Tensor] = []  # one flag a pack, read once a window
 
     # --- packing ---------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class _Scorer:
         if len(described) == 2:
             videos = [self.model.describe(video.to(self.device)) for video in videos]
         frames = torch.cat(videos).to(self.device)
-        # A sum is finite if its terms are (or it overflows, and then the terms are looked at): one pass, no copy.
+        # A sum is finite if its terms are (or it overflows, and then the terms are checked): one pass, no copy.
         self.finite.append(torch.isfinite(frames.as_subclass(Tensor).sum(dtype=widen(frames.dtype))))
         if described == {False}:
             frames = self.model.describe_unchecked(frames)

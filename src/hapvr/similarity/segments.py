@@ -4,7 +4,7 @@ A match is a path through the frame matrix along which similarities stay above a
 similarity less the threshold, so that a path gains while it matches and loses while it does not; the best local path is
 found row by row as sequence aligners do (Smith and Waterman, 1981). Steps may skip up to two frames on either side or
 stay on a target frame, for a small price: so slowed and sped-up copies are followed. A path that loses too much on its
-way ends there, so that two matches are not bridged into one. The rectangle of the best path is then taken out and the
+way ends there, so that two matches are not bridged into one. The rectangle of the best path is then removed and the
 search goes on; frames that have a match get another only if it is about as similar. Reversed copies are found on the
 mirrored matrix.
 """
@@ -106,7 +106,7 @@ def find_segments(
             continue
         known.add(cells)
         (top, left), (bottom, right) = np.min(cells, 0).tolist(), np.max(cells, 0).tolist()
-        gains[top : bottom + 1, left : right + 1] = -1.0  # taken
+        gains[top : bottom + 1, left : right + 1] = -1.0  # removed
         if min(bottom - top, right - left) + 1 < config.min_frames:
             continue
         query = float(row_edges[top]), float(row_edges[bottom + 1])

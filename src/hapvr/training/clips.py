@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,7 @@ from hapvr.checks import shape_of
 from hapvr.config import CheckedConfig, Range, Share, Within
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.training.augment.plan import Seed, make_generator
-from hapvr.training.augment.resample import placing, to_pixels, upload, working_type
+from hapvr.training.augment.resample import choose_dtype, resize_matrices, to_pixels, upload
 from hapvr.video.packed_frames import PackedFrames
 
 Skipped = tuple[str, str]  # id and reason
@@ -119,10 +120,9 @@ class ClipSet:
         camera = self.cameras[video]
         if camera is None:
             return self.frames[video][start : start + length]
-        boxes = draw_camera_boxes(
-            camera, (self.frames[video].shape[1], self.frames[video].shape[2]), (move, video % 2**32)
-        )
-        return film(self.frames[video][0], boxes[start : start + length], camera.size)
+        photograph = self.frames[video][0]
+        boxes = draw_camera_boxes(camera, (photograph.shape[0], photograph.shape[1]), (move, video % 2**32))
+        return film(photograph, boxes[start : start + length], camera.size)
 
     def draw(self, videos: Sequence[int], *, length: int, seed: Seed) -> list[Tensor]:
         """A window of up to `length` frames of each of these videos at a random place, or of a random move."""
@@ -219,9 +219,8 @@ class ClipSet:
         ids: list[str] = []
         skipped: list[Skipped] = []
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            for id, read in zip(
-                paths, pool.map(lambda path: _read_picture(path, short_side), paths.values()), strict=True
-            ):
+            contents = pool.map(partial(_read_picture, short_side=short_side), paths.values())
+            for id, read in zip(paths, contents, strict=True):
                 if isinstance(read, str):
                     skipped.append((id, read))
                 else:
@@ -257,15 +256,15 @@ def draw_camera_boxes(camera: Camera, size: tuple[int, int], seed: Sequence[int]
 def film(photograph: Tensor, boxes: NDArray[np.float64], size: int) -> Tensor:
     """The frames uint8 [t, size, size, 3] that windows [t, 3] (top, left, side) of uint8 [H, W, 3] show."""
     device = photograph.device
-    dtype = working_type(device)
+    dtype = choose_dtype(device)
     first = np.floor(boxes[:, :2].min(0)).astype(int)  # only what some window shows takes part
     last = np.ceil((boxes[:, :2] + boxes[:, 2:]).max(0)).astype(int)
     photograph = photograph[first[0] : last[0], first[1] : last[1]]
     height, width = photograph.shape[:2]
     top, left, side = upload(boxes - [*first, 0], device).unbind(1)
     zero = torch.zeros_like(top)
-    rows = placing(height, size, top, side, zero, zero + size).to(dtype)  # [t, S, H]
-    columns = placing(width, size, left, side, zero, zero + size).to(dtype)  # [t, S, W]
+    rows = resize_matrices(height, size, top, side, zero, zero + size).to(dtype)  # [t, S, H]
+    columns = resize_matrices(width, size, left, side, zero, zero + size).to(dtype)  # [t, S, W]
     pixels = photograph.permute(2, 0, 1).to(dtype).reshape(3 * height, width)
     wide = (pixels @ columns.mT).view(-1, 3, height, size)  # [t, 3, H, S]
     return to_pixels(rows[:, None] @ wide, clamp=False).permute(0, 2, 3, 1)

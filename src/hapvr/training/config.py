@@ -41,7 +41,7 @@ NonNegative = Annotated[float, Within(0)]
 
 @dataclass(frozen=True)
 class DataConfig(CheckedConfig):
-    """What clips are cut from, and how many are looked at in a step."""
+    """What clips are cut from, and how many of them a step compares."""
 
     frames: str = ""  # a folder of packed frames, as `hapvr frames` writes it
     pictures: str = ""  # a folder of photographs; a camera move over each is a clip
@@ -210,7 +210,7 @@ class ValidationConfig(CheckedConfig):
 class RunConfig(CheckedConfig):
     """Where a run is kept and how it computes; nothing here changes what is learnt but `seed` and `precision`."""
 
-    folder: str = "runs/hapvr"  # a run that is there already is continued
+    folder: str = "runs/hapvr"  # a run that it holds already is continued
     seed: Count = 0
     device: str = "auto"  # the GPU if there is one
     precision: Precision = "auto"  # of the forward pass: bfloat16 on a GPU, float32 on a CPU

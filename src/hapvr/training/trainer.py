@@ -260,7 +260,7 @@ class Trainer:
                 self._require_finite(norm, values)
             self.scaler.step(self.optimiser)
             self.scaler.update()
-            if self.mean is not None:  # at first over few steps: the mean shall not remember where it began for long
+            if self.mean is not None:  # at first over few steps, so that it soon forgets the weights it began with
                 keep = min(self.config.backbone.average, (self.done + 1) / (self.done + 10))
                 update_mean(self.mean, self.whole, keep=keep)
         self.done += 1

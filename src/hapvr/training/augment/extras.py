@@ -11,7 +11,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.training.augment.resample import blurring, placing, resample, to_pixels, upload, working_type
+from hapvr.training.augment.resample import (
+    blur_matrices,
+    choose_dtype,
+    resample,
+    resize_matrices,
+    to_pixels,
+    upload,
+)
 
 # The example tables of the JPEG standard (ITU-T T.81, annex K): luma and chroma steps, which quality scales.
 _LUMA = (
@@ -26,7 +33,7 @@ _CHROMA = (
 _TO_YCC = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -0.081312))
 
 
-def cosines(device: torch.device) -> Tensor:
+def make_cosines(device: torch.device) -> Tensor:
     """The orthonormal cosine transform of 8 values, [8, 8]: its rows are the frequencies."""
     frequency = torch.arange(8, device=device, dtype=torch.float32)[:, None]
     place = torch.arange(8, device=device, dtype=torch.float32) + 0.5
@@ -34,11 +41,11 @@ def cosines(device: torch.device) -> Tensor:
     return torch.cat([matrix[:1] / math.sqrt(2), matrix[1:]])
 
 
-def jpeg(pictures: Tensor, quality: Tensor) -> Tensor:
+def compress_jpeg(pictures: Tensor, quality: Tensor) -> Tensor:
     """uint8 [N, 3, H, W] as JPEG files of `quality` [N] (1 to 100) would show them, colour at half resolution.
 
-    Blocks of 8 x 8 are brought to frequencies, rounded to multiples of a step that grows as quality falls, and
-    brought back. Pictures whose sides are not multiples of 16 are continued by their last pixels meanwhile.
+    Blocks of 8 x 8 are transformed to frequencies, rounded to multiples of a step that grows as quality falls, and
+    transformed back. Pictures whose sides are not multiples of 16 are padded with their last pixels meanwhile.
     """
     height, width = pictures.shape[-2:]
     real = F.pad(pictures.float(), (0, -width % 16, 0, -height % 16), mode="replicate")
@@ -55,7 +62,7 @@ def jpeg(pictures: Tensor, quality: Tensor) -> Tensor:
 
 def _quantise(planes: Tensor, table: tuple[tuple[int, ...], ...], scale: Tensor) -> Tensor:
     N, C, H, W = planes.shape
-    transform = cosines(planes.device)
+    transform = make_cosines(planes.device)
     steps = upload(np.array(table, np.float64), planes.device)
     steps = ((steps * scale[:, None, None] + 50) / 100).floor().clamp(1, 255)[:, None, None, None]  # [N, 1, 1, 1, 8, 8]
     blocks = planes.view(N, C, H // 8, 8, W // 8, 8).transpose(3, 4)  # [N, C, rows, columns, 8, 8]
@@ -67,7 +74,7 @@ def _quantise(planes: Tensor, table: tuple[tuple[int, ...], ...], scale: Tensor)
 def add_noise(pictures: Tensor, strength: Tensor, generator: torch.Generator) -> Tensor:
     """Gaussian noise of standard deviation `strength` [N] (of 255) on uint8 [N, ...]."""
     noise = torch.randn(
-        pictures.shape, device=pictures.device, dtype=working_type(pictures.device), generator=generator
+        pictures.shape, device=pictures.device, dtype=choose_dtype(pictures.device), generator=generator
     )
     return to_pixels(pictures + noise * strength.to(noise.dtype).view(-1, *[1] * (pictures.ndim - 1)))
 
@@ -78,15 +85,15 @@ def letterbox(pictures: Tensor, bars: Tensor, backdrop: Tensor | None = None) ->
     They are black; where `backdrop` [N] is True they show the picture, twice as large, blurred and darker.
     """
     S = pictures.shape[-1]
-    dtype = working_type(pictures.device)
+    dtype = choose_dtype(pictures.device)
     zero, whole = torch.zeros(len(bars), device=bars.device), torch.full((len(bars),), float(S), device=bars.device)
-    rows, columns = (placing(S, S, zero, whole, bar.float(), S - 2.0 * bar) for bar in bars.unbind(1))
+    rows, columns = (resize_matrices(S, S, zero, whole, bar.float(), S - 2.0 * bar) for bar in bars.unbind(1))
     squeezed = resample(pictures.to(dtype), rows, columns)
     if backdrop is None or not bool(backdrop.any()):
         return to_pixels(squeezed, clamp=False)
     soft = (
-        blurring(S, torch.full((1,), 0.06 * S, device=bars.device))[0]
-        @ placing(S, S, whole[:1] / 4, whole[:1] / 2, zero[:1], whole[:1])[0]
+        blur_matrices(S, torch.full((1,), 0.06 * S, device=bars.device))[0]
+        @ resize_matrices(S, S, whole[:1] / 4, whole[:1] / 2, zero[:1], whole[:1])[0]
     )
     behind = resample(pictures.to(dtype), soft.expand(len(bars), S, S), soft.expand(len(bars), S, S)) * 0.6
     place = torch.arange(S, device=bars.device) + 0.5
@@ -105,11 +112,11 @@ def shrink(pictures: Tensor, sides: Tensor, quality: Tensor) -> Tensor:
     N, T, C, S, _ = pictures.shape
     zero, whole = torch.zeros(N, device=sides.device), torch.full((N,), float(S), device=sides.device)
     small = sides.float()
-    down = placing(S, S, zero, whole, zero, small)  # into the corner of a square of the old size
-    up = placing(S, S, zero, small, zero, whole)
-    dtype = working_type(pictures.device)
+    down = resize_matrices(S, S, zero, whole, zero, small)  # into the corner of a square of the old size
+    up = resize_matrices(S, S, zero, small, zero, whole)
+    dtype = choose_dtype(pictures.device)
     tiny = to_pixels(resample(pictures.flatten(1, 2).to(dtype), down, down), clamp=False).view(N * T, C, S, S)
-    packed = jpeg(tiny, quality.repeat_interleave(T)).reshape(N, T * C, S, S)
+    packed = compress_jpeg(tiny, quality.repeat_interleave(T)).reshape(N, T * C, S, S)
     return to_pixels(resample(packed.to(dtype), up, up), clamp=False).view(N, T, C, S, S)
 
 
@@ -127,12 +134,12 @@ def film_screen(pictures: Tensor, looks: Tensor) -> Tensor:
     return to_pixels(pictures * (1 + strength * torch.sin(2 * math.pi * phase)) * light)
 
 
-def perspective(pictures: Tensor, corners: NDArray[np.float64]) -> Tensor:
+def tilt(pictures: Tensor, corners: NDArray[np.float64]) -> Tensor:
     """uint8 [N, C, S, S] seen from aside, black outside; corners [N, 4, 2] (upper left, then clockwise): how far each
     moves in, horizontally and vertically, as a share of the side.
     """
     S = pictures.shape[-1]
-    matrices = upload(homographies(corners), pictures.device)
+    matrices = upload(solve_homographies(corners), pictures.device)
     place = (torch.arange(S, device=pictures.device) + 0.5) / S
     y, x = torch.meshgrid(place, place, indexing="ij")
     points = torch.stack([x, y, torch.ones_like(x)], -1).view(-1, 3) @ matrices.mT  # [N, S S, 3]
@@ -140,7 +147,7 @@ def perspective(pictures: Tensor, corners: NDArray[np.float64]) -> Tensor:
     return to_pixels(F.grid_sample(pictures.float(), grid, align_corners=False), clamp=False)
 
 
-def homographies(corners: NDArray[np.float64]) -> NDArray[np.float64]:
+def solve_homographies(corners: NDArray[np.float64]) -> NDArray[np.float64]:
     """Matrices [N, 3, 3] from points of the result to points of the source, the unit square moved in at its corners."""
     square = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
     seen = square + corners * (1 - 2 * square)  # [N, 4, 2]: where the corners come to lie

@@ -18,7 +18,7 @@ from hapvr.errors import ConfigError
 from hapvr.training.augment import temporal
 from hapvr.training.augment.config import ViewConfig
 from hapvr.training.augment.randaugment import OPERATIONS, SIGNED, strength
-from hapvr.training.augment.sprites import SpriteBank, captions, emojis
+from hapvr.training.augment.sprites import SpriteBank, make_sprites
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -86,8 +86,8 @@ def draw_plan(shapes: Sequence[tuple[int, int, int]], config: ViewConfig, seed: 
     crop = np.concatenate([draw_crops(rng, sizes, scale, config.ratio) for scale in scales])
     flip = rng.random(2 * B) < config.flip
     operations, strengths = _draw_operations(next(streams), B, config)
-    text = _draw_overlays(next(streams), B * T, config.text, config.text_size, captions(), config)
-    emoji = _draw_overlays(next(streams), B * T, config.emoji, config.emoji_size, emojis(), config)
+    text = _draw_overlays(next(streams), B * T, config.text, config.text_size, make_sprites("text"), config)
+    emoji = _draw_overlays(next(streams), B * T, config.emoji, config.emoji_size, make_sprites("emoji"), config)
     rng = next(streams)
     blur = rng.uniform(*config.blur_radius, (B, T)) * _choose(rng, config.blur, (B, T))
     rng = next(streams)
@@ -268,7 +268,7 @@ def _draw_overlays(
 def _draw_stickers(rng: Generator, clips: int, config: ViewConfig) -> tuple[Overlays, ...]:
     """Up to `most_stickers` overlays a clip, in as many rounds: a round lays at most one over a frame."""
     T, S = config.frames, config.size
-    bank = emojis()
+    bank = make_sprites("emoji")
     counts = rng.integers(1, config.most_stickers + 1, clips) * _choose(rng, config.stickers, (clips,))
     rounds = []
     for number in range(config.most_stickers):

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def placing(
+def resize_matrices(
     inside: int, outside: int, start: Tensor, extent: Tensor, at: Tensor, length: Tensor, *, flip: Tensor | None = None
 ) -> Tensor:
     """Matrices [N, outside, inside] that bring pixels [start, start + extent) to [at, at + length) of the result.
 
     The filter is a triangle, as wide as a source pixel or as a result pixel, whichever is larger: linear interpolation
     where pictures grow, a weighted mean of all pixels where they shrink. Pixels beyond the interval have no weight
-    (it is cut out first), and each row's weights sum to 1; rows that nothing is brought to are zero.
+    (it is cut out first), and each row's weights sum to 1; rows outside the result's interval are zero.
 
     `inside` and `outside` are the pixels of source and result, `start` to `length` float [N]; where `flip` (bool [N])
     is True the interval is mirrored.
@@ -31,7 +31,7 @@ def placing(
     Example: two pixels from one half to the other, mirrored.
         >>> whole = torch.tensor([4.0])
         >>> half, middle = whole / 2, torch.tensor([True])
-        >>> placing(4, 4, 0 * whole, half, half, half, flip=middle)[0].tolist()
+        >>> resize_matrices(4, 4, 0 * whole, half, half, half, flip=middle)[0].tolist()
         [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
     """
     start, extent, at, length = (value[:, None].float() for value in (start, extent, at, length))
@@ -49,7 +49,7 @@ def placing(
     return weights * ((result > at) & (result < at + length))[..., None]
 
 
-def blurring(size: int, radius: Tensor) -> Tensor:
+def blur_matrices(size: int, radius: Tensor) -> Tensor:
     """Matrices [N, size, size] of a Gaussian of standard deviation `radius` [N]; weights sum to 1 at the border too."""
     place = torch.arange(size, device=radius.device)
     distance = (place[:, None] - place).float()
@@ -68,7 +68,7 @@ def resample(pictures: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return rows[:, None] @ wide.view(N, C, H, -1)
 
 
-def working_type(device: torch.device) -> torch.dtype:
+def choose_dtype(device: torch.device) -> torch.dtype:
     """float16 on a GPU, where it is fast and exact enough for pixels of 8 bits; float32 elsewhere."""
     return torch.float16 if device.type == "cuda" else torch.float32
 

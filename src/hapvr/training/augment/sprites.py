@@ -13,9 +13,6 @@ from torch import Tensor
 
 from hapvr.synthetic.edit_sprites import draw_caption, draw_emoji
 
-_CAPTIONS, _EMOJI = 96, 64
-_CAPTION_SIZE, _EMOJI_SIZE = (96, 256), (128, 128)  # height and width as stored
-
 
 @dataclass(frozen=True)
 class SpriteBank:
@@ -28,30 +25,22 @@ class SpriteBank:
         return len(self.pictures)
 
 
-@lru_cache(maxsize=1)
-def captions() -> SpriteBank:
-    """Lines of words, outlined or on a plate."""
-    rng = np.random.default_rng(1)
-    return _bank([draw_caption(rng, 320, 320) for _ in range(_CAPTIONS)], _CAPTION_SIZE)
-
-
-@lru_cache(maxsize=1)
-def emojis() -> SpriteBank:
-    """Faces, hearts, stars and flames."""
-    rng = np.random.default_rng(2)
-    return _bank([draw_emoji(rng, _EMOJI_SIZE[0]) for _ in range(_EMOJI)], _EMOJI_SIZE)
+@lru_cache(maxsize=2)
+def make_sprites(kind: str) -> SpriteBank:
+    """ "text": 96 lines of words, outlined or on a plate; "emoji": 64 faces, hearts, stars and flames."""
+    rng = np.random.default_rng(1 if kind == "text" else 2)
+    if kind == "text":
+        sprites, size = [draw_caption(rng, 320, 320) for _ in range(96)], (256, 96)  # width and height as stored
+    else:
+        sprites, size = [draw_emoji(rng, 128) for _ in range(64)], (128, 128)
+    stored = [Image.fromarray(sprite).resize(size, Image.Resampling.BICUBIC) for sprite in sprites]
+    aspects = np.array([sprite.shape[1] / sprite.shape[0] for sprite in sprites])
+    return SpriteBank(np.stack([np.asarray(sprite, np.uint8) for sprite in stored]), aspects)
 
 
 @lru_cache(maxsize=8)
-def on_device(kind: str, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The bank of "text" or "emoji" as [M, 4, h, w] on a device: colours times opacity (0 to 255), opacity (0 to 1)."""
-    bank = captions() if kind == "text" else emojis()
-    pictures = torch.from_numpy(bank.pictures).permute(0, 3, 1, 2).float()
+def upload_sprites(kind: str, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """`make_sprites` as [M, 4, h, w] on a device: colours times opacity (0 to 255), opacity (0 to 1)."""
+    pictures = torch.from_numpy(make_sprites(kind).pictures).permute(0, 3, 1, 2).float()
     opacity = pictures[:, 3:] / 255
     return torch.cat([pictures[:, :3] * opacity, opacity], 1).to(device, dtype)
-
-
-def _bank(sprites: list[NDArray[np.uint8]], size: tuple[int, int]) -> SpriteBank:
-    drawn = [Image.fromarray(sprite).resize((size[1], size[0]), Image.Resampling.BICUBIC) for sprite in sprites]
-    aspects = np.array([sprite.shape[1] / sprite.shape[0] for sprite in sprites])
-    return SpriteBank(np.stack([np.asarray(sprite, np.uint8) for sprite in drawn]), aspects)

@@ -15,21 +15,21 @@ from hapvr.checks import shape_of
 from hapvr.errors import DataError, ShapeError
 from hapvr.training.augment import temporal
 from hapvr.training.augment.config import ViewConfig
-from hapvr.training.augment.extras import add_noise, film_screen, jpeg, letterbox, perspective, shrink, turn
+from hapvr.training.augment.extras import add_noise, compress_jpeg, film_screen, letterbox, shrink, tilt, turn
 from hapvr.training.augment.plan import Overlays, Plan, Seed, draw_plan
 from hapvr.training.augment.randaugment import randaugment
 from hapvr.training.augment.resample import (
-    blurring,
+    blur_matrices,
     change_some,
-    placing,
+    choose_dtype,
     put,
     resample,
+    resize_matrices,
     take,
     to_pixels,
     upload,
-    working_type,
 )
-from hapvr.training.augment.sprites import on_device
+from hapvr.training.augment.sprites import upload_sprites
 
 _CHUNK_BYTES = 2**31  # of frames that are resampled at a time
 
@@ -88,7 +88,7 @@ def carry_out(plan: Plan, clips: Sequence[Tensor], config: ViewConfig, device: t
     strong = views[len(clips) :]
     for names, strengths in zip(plan.operations, plan.strengths, strict=True):
         randaugment(strong, names, strengths)
-    change_some(strong, plan.corners, lambda part, rows: perspective(part.flatten(1, 2), plan.corners[rows]))
+    change_some(strong, plan.corners, lambda part, rows: tilt(part.flatten(1, 2), plan.corners[rows]))
     bars, backdrop = plan.bars, plan.backdrop
     change_some(strong, bars, lambda part, rows: letterbox(part.flatten(1, 2), load(bars[rows]), load(backdrop[rows])))
     frames = strong.view(-1, *strong.shape[2:])  # [B T, 3, S, S]
@@ -102,8 +102,8 @@ def carry_out(plan: Plan, clips: Sequence[Tensor], config: ViewConfig, device: t
     change_some(strong, plan.screen, lambda part, rows: film_screen(part, load(plan.screen[rows])))
     change_some(strong, plan.tiny, lambda part, rows: shrink(part, *load(plan.tiny[rows]).unbind(1)))
     change_some(strong, plan.noise, lambda part, rows: add_noise(part, load(plan.noise[rows]), generator))
-    quality = plan.jpeg
-    change_some(strong, quality, lambda part, rows: jpeg(part.flatten(0, 1), load(quality[rows].repeat(part.shape[1]))))
+    quality = np.tile(plan.jpeg[:, None], config.frames)  # [B, T]
+    change_some(strong, quality, lambda part, rows: compress_jpeg(part.flatten(0, 1), load(quality[rows]).flatten()))
     return views
 
 
@@ -130,12 +130,14 @@ def _cut_alike(clips: list[Tensor], plan: Plan, rows: NDArray[np.int64], size: i
     index = np.maximum(plan.index[rows], 0) + np.concatenate([starts, starts])[:, None]  # [n, T]
     height, width = frames.shape[2:]
     n, T = index.shape
-    pictures = take(frames, upload(index.reshape(-1), device)).to(working_type(device))
+    pictures = take(frames, upload(index.reshape(-1), device)).to(choose_dtype(device))
     top, left, high, wide = upload(plan.crop[rows], device).unbind(1)
     flip = upload(plan.flip[rows], device)
     zero, whole = torch.zeros(n, device=device), torch.full((n,), float(size), device=device)
-    columns = placing(width, size, left, wide, zero, whole, flip=flip)
-    out = resample(pictures.view(n, T * 3, height, width), placing(height, size, top, high, zero, whole), columns)
+    columns = resize_matrices(width, size, left, wide, zero, whole, flip=flip)
+    out = resample(
+        pictures.view(n, T * 3, height, width), resize_matrices(height, size, top, high, zero, whole), columns
+    )
     return to_pixels(out, clamp=False).view(n, T, 3, size, size)
 
 
@@ -156,12 +158,12 @@ def lay_over(frames: Tensor, overlays: Overlays, kind: str) -> None:
     if not len(overlays.frame):
         return
     device, S = frames.device, frames.shape[-1]
-    dtype = working_type(device)
-    sprites = on_device(kind, device, dtype)[upload(overlays.sprite, device)]  # [n, 4, h, w]
+    dtype = choose_dtype(device)
+    sprites = upload_sprites(kind, device, dtype)[upload(overlays.sprite, device)]  # [n, 4, h, w]
     top, left, high, wide = upload(overlays.box, device).unbind(1)
     zero = torch.zeros_like(top)
-    rows = placing(sprites.shape[2], S, zero, zero + sprites.shape[2], top, high)
-    columns = placing(sprites.shape[3], S, zero, zero + sprites.shape[3], left, wide)
+    rows = resize_matrices(sprites.shape[2], S, zero, zero + sprites.shape[2], top, high)
+    columns = resize_matrices(sprites.shape[3], S, zero, zero + sprites.shape[3], left, wide)
     opacity = upload(overlays.opacity, device).to(dtype)[:, None, None, None]
     laid = resample(sprites, rows, columns) * opacity  # [n, 4, S, S]
     numbers = upload(overlays.frame, device)
@@ -170,10 +172,10 @@ def lay_over(frames: Tensor, overlays: Overlays, kind: str) -> None:
 
 def blur(frames: Tensor, radius: NDArray[np.float64]) -> None:
     """Gaussian blur of `radius` [F] pixels of frames uint8 [F, 3, S, S], in place; 0 leaves a frame as it is."""
-    dtype = working_type(frames.device)
+    dtype = choose_dtype(frames.device)
 
     def blur_some(part: Tensor, rows: NDArray[np.int64]) -> Tensor:
-        matrices = blurring(part.shape[-1], upload(radius[rows], part.device))
+        matrices = blur_matrices(part.shape[-1], upload(radius[rows], part.device))
         return to_pixels(resample(part.to(dtype), matrices, matrices), clamp=False)
 
     change_some(frames, radius, blur_some)
@@ -189,8 +191,11 @@ def mix(strong: Tensor, plan: Plan) -> None:
     box, border = upload(plan.box[guests], device), upload(plan.border[guests], device)
     top, left, high, wide = box.unbind(1)
     zero = torch.zeros_like(top)
-    rows, columns = placing(S, S, zero, zero + S, top, high), placing(S, S, zero, zero + S, left, wide)
-    small = resample(take(strong, chosen).flatten(1, 2).to(working_type(device)), rows, columns)  # [n, T 3, S, S]
+    rows, columns = (
+        resize_matrices(S, S, zero, zero + S, top, high),
+        resize_matrices(S, S, zero, zero + S, left, wide),
+    )
+    small = resample(take(strong, chosen).flatten(1, 2).to(choose_dtype(device)), rows, columns)  # [n, T 3, S, S]
     hosts = take(strong, upload(plan.host[guests], device))
     colour = upload(plan.border_colour[guests].astype(np.uint8), device)[:, None, :, None, None]
     place = torch.arange(S, device=device) + 0.5
