@@ -31,7 +31,8 @@ from torch import Tensor
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError, to_sentence
 from hapvr.features.features import Features
 from hapvr.features.journal import JournaledFile, recover
-from hapvr.storage import VERSION_KEY, StoredVideos, StrPath
+from hapvr.storage import StrPath
+from hapvr.video.stored_videos import VERSION_KEY, StoredVideos
 
 VERSION = 1
 TIMESTAMPS, CHECKSUM, LOW_INFORMATION = "timestamps", "crc32", "low_information"

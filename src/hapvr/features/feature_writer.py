@@ -32,7 +32,8 @@ from hapvr.features.feature_files import (
 )
 from hapvr.features.features import Features, max_magnitude
 from hapvr.features.journal import JournaledFile, journal_of, recover
-from hapvr.storage import VERSION_KEY, Setting, StrPath, check_attributes, replace_file, require_same, uninterrupted
+from hapvr.storage import StrPath, replace_file, uninterrupted
+from hapvr.video.stored_videos import VERSION_KEY, Setting, check_attributes, require_same
 
 _MAX_ID = 8192  # HDF5 takes 64 KiB of UTF-8
 _CHUNK_BYTES = 256 * 1024

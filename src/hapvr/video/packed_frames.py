@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hapvr.errors import ConfigError, DataError, HapvrError, StorageError, to_sentence
-from hapvr.storage import StoredVideos, StrPath, check_attributes, read_document, sha256_file
+from hapvr.storage import StrPath, read_document, sha256_file
 from hapvr.video.frame_tasks import VideoPart
 from hapvr.video.pictures import Picture, crop_centre, enlarged_size, open_jpeg
+from hapvr.video.stored_videos import StoredVideos, check_attributes
 from hapvr.workers.pool import TaskContext
 
 Times = NDArray[np.float64]

@@ -19,16 +19,7 @@ import numpy as np
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.records import describe_array, require_times, require_vector
-from hapvr.storage import (
-    Setting,
-    StrPath,
-    check_attributes,
-    lock_folder,
-    require_same,
-    sha256_bytes,
-    write_bytes,
-    write_document,
-)
+from hapvr.storage import StrPath, lock_folder, sha256_bytes, write_bytes, write_document
 from hapvr.video.packed_frames import (
     COUNT,
     FORMAT,
@@ -41,6 +32,7 @@ from hapvr.video.packed_frames import (
     read_shards,
 )
 from hapvr.video.pictures import Picture, encode_jpeg, reduced_size
+from hapvr.video.stored_videos import Setting, check_attributes, require_same
 
 _BLOCK = 512  # bytes of a block of a tar
 _UNFINISHED = re.compile(r"frames-\d{5,}\.(tar|(tar|json)\.partial)|\.frames(-\d{5,})?\.(tar|json)\..+\.part")

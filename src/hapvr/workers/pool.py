@@ -95,7 +95,7 @@ class TaskContext:
         self._pipe = pipe
         self._blocks = memory.reshape(blocks, -1)
         self._free = deque(range(blocks))
-        self._tasks: deque[Task | None] = deque()
+        self._tasks: deque[Task] = deque()
 
     def block(self) -> Bytes:
         """A block to fill, uint8 [bytes]; the same again until it is sent. Waits until there is one."""
@@ -108,8 +108,8 @@ class TaskContext:
         """Hand over the block, with a note that says what is in it."""
         self._answer(self._free.popleft(), note, None)
 
-    def next_task(self) -> Task | None:
-        """The next task; None if there will be no more."""
+    def next_task(self) -> Task:
+        """The next task. Waits until there is one."""
         while not self._tasks:
             self._receive()
         return self._tasks.popleft()
@@ -140,9 +140,10 @@ def _run_worker(work: Callable[[TaskContext, Any], Any], pipe: Connection, path:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the process that started them decides
     with suppress(_ParentGoneError):
         context = TaskContext(pipe, open_shared(path, size), blocks)
-        while (task := context.next_task()) is not None:
+        while True:
+            _, task = context.next_task()
             try:
-                context.finish(work(context, task[1]), None)
+                context.finish(work(context, task), None)
             except HapvrError as error:
                 context.finish(None, str(error))
             except Exception as error:  # of a library, on unforeseen input: this fails the task, not the worker
@@ -188,7 +189,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         workers: processes.
         block_bytes: size of a block.
         blocks: of each worker.
-        timeout_s: a worker that has a block to fill and is silent for so long is killed.
+        timeout_s: a worker that has a block to fill and is silent for this long is killed.
         pin: let the GPU read the blocks itself.
     """
 
