@@ -22,7 +22,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from hapvr.server.app import create_app
-from hapvr.server.connections import Connections, Pace, client_of, configure
+from hapvr.server.connections import Connections, Pace, configure, find_client
 from hapvr.server.settings import ServerSettings
 
 from .test_uploads import FILE, TYPE, form
@@ -338,11 +338,11 @@ def test_this_machine_is_bounded_by_the_total_alone() -> None:
 
 @pytest.mark.parametrize("address", [None, "", "/run/socket", "127.0.0.9", "::1", "::ffff:127.0.0.1"])
 def test_this_machine_is_told_by_its_address(address: str | None) -> None:
-    assert client_of(address) is None
+    assert find_client(address) is None
 
 
 def test_a_link_local_address_is_a_client() -> None:
-    assert client_of("fe80::1%eth0") == "fe80::/64"
+    assert find_client("fe80::1%eth0") == "fe80::/64"
 
 
 # --- pace ------------------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class Connections:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.closed: Counter[str] = Counter()  # by the server, for what reason
-        self._open: dict[Connection, str | None] = {}  # and the client of each; None for this machine
+        self._open: dict[_Connection, str | None] = {}  # and the client of each; None for this machine
         self._logged = float("-inf")
 
     def __len__(self) -> int:
@@ -118,9 +118,9 @@ class Connections:
         chosen = self.settings
         return min(_CHECK_S, chosen.head_s / 4, chosen.stall_s / 4, chosen.linger_s / 4)
 
-    def admit(self, connection: Connection, address: str | None) -> bool:
+    def admit(self, connection: _Connection, address: str | None) -> bool:
         """Count a connection in; where there are too many, one that waits for nothing is closed to make room."""
-        client = client_of(address)
+        client = find_client(address)
         own = [one for one, other in self._open.items() if client is not None and other == client]
         room = len(own) < self.settings.connections_per_client or self._make_room(own)
         room = room and (len(self._open) < self.settings.connections or self._make_room(list(self._open)))
@@ -130,7 +130,7 @@ class Connections:
             self.count("refused", address)
         return room
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: _Connection) -> None:
         """Count it no longer."""
         self._open.pop(connection, None)
 
@@ -141,7 +141,7 @@ class Connections:
             self._logged = time.monotonic() if reason == "refused" else self._logged
             log.info("connection closed", extra={"reason": reason, "client": address, "open": len(self)})
 
-    def _make_room(self, among: list[Connection]) -> bool:
+    def _make_room(self, among: list[_Connection]) -> bool:
         """Close an idle connection, or else the one that has been sending the head of a request for longest."""
         waiting = [one for one in among if one.waiting_since is not None]
         if not waiting:
@@ -149,12 +149,12 @@ class Connections:
         min(waiting, key=lambda one: (one.has_begun, one.waiting_since)).make_way()
         return True
 
-    def protocol(self) -> type[Connection]:
+    def protocol(self) -> type[_Connection]:
         """The class of connections that are counted here, for uvicorn to make."""
-        return type("CountedConnection", (Connection,), {"everyone": self})
+        return type("CountedConnection", (_Connection,), {"everyone": self})
 
 
-class Connection(H11Protocol):
+class _Connection(H11Protocol):
     """The connection of a client, which is closed when the client is too slow."""
 
     everyone: ClassVar[Connections]
@@ -172,7 +172,6 @@ class Connection(H11Protocol):
     # --- what asyncio and uvicorn tell -------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody has connected."""
         super().connection_made(transport)
         self._head_since = self._checked = self.loop.time()
         _queue_little(transport)
@@ -181,14 +180,12 @@ class Connection(H11Protocol):
         self._check_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
         self.everyone.release(self)
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._head_since, self.has_begun = None, False
@@ -197,12 +194,10 @@ class Connection(H11Protocol):
             self._head_since = self._head_since or self.loop.time()
 
     def pause_writing(self) -> None:
-        """More waits to be sent than the client takes."""
         self._account()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has taken most of it."""
         self._account()
         super().resume_writing()
 
@@ -297,13 +292,13 @@ def _queue_little(transport: asyncio.Transport) -> None:
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, _QUEUED)
 
 
-def client_of(address: str | None) -> str | None:
+def find_client(address: str | None) -> str | None:
     """Who connects, as far as an address tells; None for this machine, which may speak for many as a proxy.
 
     A client with one IPv6 address has 2^64 of them: their network counts.
 
-    >>> client_of("192.0.2.7"), client_of("2001:db8:1:2:3:4:5:6"), client_of("::ffff:192.0.2.7"), client_of("127.0.0.1")
-    ('192.0.2.7', '2001:db8:1:2::/64', '192.0.2.7', None)
+    >>> [find_client(one) for one in ("192.0.2.7", "2001:db8:1:2:3:4:5:6", "::ffff:192.0.2.7", "127.0.0.1")]
+    ['192.0.2.7', '2001:db8:1:2::/64', '192.0.2.7', None]
     """
     try:
         found = ipaddress.ip_address((address or "").partition("%")[0])
