@@ -9,14 +9,18 @@ import typer
 
 from hapvr.cli.options import LibraryFolder
 from hapvr.cli.terminal import show
+from hapvr.errors import ConfigError
+from hapvr.server.settings import ServerSettings
 
 
 def serve(
     library: LibraryFolder,
     host: Annotated[
         str, typer.Option(help="The address to listen on; to serve other machines, give a token.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8787,
+    ] = ServerSettings.host,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")
+    ] = ServerSettings.port,
     root: Annotated[
         list[Path] | None, typer.Option(help="A folder whose videos may be added from the page. Repeatable.")
     ] = None,
@@ -33,13 +37,18 @@ def serve(
         bool,
         typer.Option("--secure-cookie", help="Send the login cookie over HTTPS only: for use behind a proxy with TLS."),
     ] = False,
-    max_upload: Annotated[float, typer.Option(help="Size of an upload at most, in MiB.")] = 2048.0,
-    keep_uploads: Annotated[float, typer.Option(help="Minutes that an upload is kept after its last use.")] = 60.0,
+    max_upload: Annotated[float, typer.Option(help="Size of an upload at most, in MiB.")] = ServerSettings.max_upload
+    / 2**20,
+    keep_uploads: Annotated[float, typer.Option(help="Minutes that an upload is kept after its last use.")] = (
+        ServerSettings.keep_uploads_s / 60
+    ),
     connections_per_client: Annotated[
         int,
         typer.Option(min=1, help="Open connections of one address at most; raise it for a proxy on another machine."),
-    ] = 64,
-    search_slots: Annotated[int, typer.Option(min=1, help="Number of searches that run at a time.")] = 2,
+    ] = ServerSettings.connections_per_client,
+    search_slots: Annotated[
+        int, typer.Option(min=1, help="Number of searches that run at a time.")
+    ] = ServerSettings.search_slots,
     folder: Annotated[
         Path | None, typer.Option(help="The folder for uploads and pictures; a temporary one if not given.")
     ] = None,
@@ -47,9 +56,7 @@ def serve(
     as_json: Annotated[bool, typer.Option("--json", help="Print the address as JSON.")] = False,
 ) -> None:
     """Serve a page and a REST API for a library: hapvr serve library --root ~/Videos."""
-    from hapvr.errors import ConfigError
     from hapvr.server.app import run
-    from hapvr.server.settings import ServerSettings
 
     if not 0 < max_upload < 2**40:
         raise ConfigError(f"--max-upload must be a number of MiB above 0, got {max_upload:g}.")
