@@ -60,7 +60,7 @@ class Statistics:
 
     other_video: float = 0.02
     same_region: float = 0.40  # of one video, far apart in time
-    other_region: float = 0.21  # likewise
+    other_region: float = 0.21  # the same
     same_frame: float = 0.41  # other regions of it
     next_second: float = 0.59  # same region
     cuts: float = 0.18  # seconds after which another scene begins

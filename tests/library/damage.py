@@ -55,7 +55,9 @@ def make_library(path: Path) -> Path:
             failed = _record(40, "failed", "it has no frames.")
             tables.write([*copies, NewVideo(same, copies[0].key), NewVideo(failed)])
             tables.write([_video(tables.new_key(), 30, films[3].flip(0)), _video(tables.new_key(), 31, drawn(31, 2))])
-            tables.put([(dataclasses.replace(copies[1].record, warnings=("Its sound is missing.",)), copies[1].key)])
+            tables.put_records(
+                [(dataclasses.replace(copies[1].record, warnings=("Its sound is missing.",)), copies[1].key)]
+            )
         library.remove(["video5", "video31"])
         library.mark_distinct("video2", "video22")
         generator = np.random.default_rng(0)
@@ -67,7 +69,7 @@ def make_library(path: Path) -> Path:
 
 @contextmanager
 def few_vectors_are_indexed(count: int = _INDEX_FROM) -> Iterator[None]:
-    """Within, so many frame vectors are enough for an index."""
+    """Within, `count` frame vectors are enough for an index."""
     before, store.INDEX_FROM = store.INDEX_FROM, count
     try:
         yield
@@ -152,7 +154,7 @@ def _search(library: Library, **options: Any) -> Any:
 
 def _by_vectors(library: Library) -> Any:
     vectors, weights = find_runs(drawn(3, _FRAMES))
-    found, votes = count_votes(*library.store.nearest(vectors), weights.numpy())
+    found, votes = count_votes(*library.store.find_nearest(vectors), weights.numpy())
     return found.tolist(), votes.tolist(), _search(library, k=3, limit=3)
 
 
@@ -160,7 +162,8 @@ def _by_index(library: Library) -> Any:
     with few_vectors_are_indexed():
         vectors, _ = find_runs(drawn(3, _FRAMES))
         near = [
-            [part.tobytes() for part in library.store.nearest(vectors, k=40, exact=exact)] for exact in (False, True)
+            [part.tobytes() for part in library.store.find_nearest(vectors, k=40, exact=exact)]
+            for exact in (False, True)
         ]
         return near, _by_vectors(library)
 

@@ -336,10 +336,10 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
             path.write_text("video 1")
         return digest
 
-    def changing(desk: object, task: VideoTask) -> VideoEnd:
+    def changing(context: object, task: VideoTask) -> VideoEnd:
         if moment == "hashing":
             raise DecodeError("cut off")
-        end = honest_read(desk, task)
+        end = honest_read(context, task)
         path.write_text("video 1 40")
         return end
 

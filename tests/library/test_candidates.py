@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.errors import ShapeError
-from hapvr.library.candidates import ALIKE, count_votes, find_nearest, find_runs, max_candidates
+from hapvr.library.candidates import ALIKE, count_votes, find_nearest_vectors, find_runs, max_candidates
 
 
 def walk(frames: int, *, step: float, seed: int = 0, dims: int = 64) -> Tensor:
-    """Regions [T, 2, D] of a video that changes by so much a frame."""
+    """Regions [T, 2, D] of a video that changes by `step` a frame."""
     generator = torch.Generator().manual_seed(seed)
     steps = torch.randn(frames, 2, dims, generator=generator)
     steps[1:] *= step
@@ -133,7 +133,7 @@ def test_the_original_of_a_noisy_part_is_the_first_candidate() -> None:
     for seed in range(0, 60, 7):
         part = videos[seed][5:15]
         vectors, weights = find_runs(F.normalize(part + 0.1 * torch.randn(part.shape), dim=-1))
-        found, _ = count_votes(*find_nearest(keys, np.concatenate(runs), vectors, k=300), weights.numpy())
+        found, _ = count_votes(*find_nearest_vectors(keys, np.concatenate(runs), vectors, k=300), weights.numpy())
         assert found[0] == seed
         assert len(found) >= 3
 
@@ -143,7 +143,7 @@ def test_the_nearest_are_those_of_a_slow_loop(k: int) -> None:
     draw = np.random.default_rng(k)
     keys, vectors = draw.integers(0, 9, 20), draw.normal(size=(20, 4)).astype(np.float32)
     queries = draw.normal(size=(5, 4)).astype(np.float32)
-    which, found, similarities = find_nearest(keys, vectors, torch.from_numpy(queries), k=k)
+    which, found, similarities = find_nearest_vectors(keys, vectors, torch.from_numpy(queries), k=k)
     for number, query in enumerate(queries):
         expected = sorted(((float(query @ vector), int(key)) for vector, key in zip(vectors, keys, strict=True)))[::-1]
         mine = which == number

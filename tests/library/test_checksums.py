@@ -268,7 +268,7 @@ def test_the_list_itself_is_checked_and_must_be_there(library: Library) -> None:
 
 
 def test_a_content_that_is_damaged_names_its_video_and_the_remedy_is_true(library: Library) -> None:
-    stored = next(library.store.stored([int(library.store.catalog().keys[1])]))
+    stored = next(library.store.read_contents([int(library.store.catalog().keys[1])]))
     path = data_file(library, REGIONS, stored.data[100:200])
     flip(path, 8 * path.read_bytes().find(stored.data[100:200]))
     opened = reopened(library)
@@ -376,7 +376,7 @@ def test_a_reader_does_not_take_files_that_a_writer_has_replaced_for_damage(libr
 def test_a_version_that_was_replaced_is_not_called_damaged(library: Library) -> None:
     tables = reopened(library).store
     versions.write_settings(versions.version_folder(library.path, "0002"), toy.SETTINGS)
-    versions.switch(library.path, "0002")
+    versions.switch_version(library.path, "0002")
     shutil.rmtree(tables.folder / "frames.lance")
     with pytest.raises(StorageError, match="was replaced by another version meanwhile"):
         tables.refresh()
@@ -450,7 +450,7 @@ def test_the_next_change_of_an_older_library_adds_checksums(old: Path, run: Run)
     with reopened(old) as library:
         assert [hit.id for hit in library.search("film", exact=True).hits] == ["copy", "new", "other"]
         before = library.features("film")
-        stored = next(library.store.stored([int(library.store.catalog().keys[1])]))
+        stored = next(library.store.read_contents([int(library.store.catalog().keys[1])]))
         path = data_file(library, REGIONS, stored.data[:64])
     assert stored.timestamps is not None
     place = path.read_bytes().find(stored.timestamps.tobytes())

@@ -87,7 +87,7 @@ def test_shares_are_those_of_a_slow_loop() -> None:
 
 
 def test_a_clip_lies_on_a_line_by_hand() -> None:
-    # A's frames 0..9 at 1 a second are B's 10..19: ten in step less four by chance of ten, and of B's thirty likewise.
+    # A's frames 0..9 at 1 a second are B's 10..19: ten in step less four by chance of ten, and the same of B's thirty.
     matrix = np.zeros((10, 30))
     matrix[np.arange(10), np.arange(10, 20)] = 1
     back = matrix.T.copy()

@@ -152,7 +152,7 @@ def test_a_damaged_table_is_a_clear_error(library: Library) -> None:
 
 
 def test_a_damaged_content_is_found_by_its_checksum(library: Library) -> None:
-    stored = next(library.store.stored(library.store.catalog().keys.tolist()))
+    stored = next(library.store.read_contents(library.store.catalog().keys.tolist()))
     row = encode_content(stored.key, stored.features(library.store.codec), library.store.codec)
     assert is_intact(row)
     changes = {"key": 1, "frames": 4, "regions": 3, "dims": 16, "times": None, "low": b"\x01", "data": b"", "crc32": 5}
@@ -243,7 +243,7 @@ def test_what_a_writer_left_behind_is_removed_by_the_next(
 
     toy.write(folder, "late.mp4", 33)
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "put", killed)
+        patch.setattr(Store, "put_records", killed)
         with pytest.raises(RuntimeError, match="killed"):
             library.add([folder])
     (folder / "late.mp4").unlink()
@@ -517,8 +517,8 @@ def test_frames_that_are_nearly_all_alike_can_be_indexed(
         toy.write(folder, f"alike{number}.mp4", 60 + number)
     library.add([folder])
     opened = library.store
-    assert opened.indexed_vectors() == opened.count_vectors() > 6000
-    _, keys, similar = opened.nearest(torch.from_numpy(opened.vectors()[1][-1:]), k=2, exact=True)
+    assert opened.count_indexed() == opened.count_vectors() > 6000
+    _, keys, similar = opened.find_nearest(torch.from_numpy(opened.vectors()[1][-1:]), k=2, exact=True)
     assert len(keys) == 2
     assert similar[0] == pytest.approx(1, abs=0.05)
 
@@ -533,9 +533,9 @@ def test_the_nearest_frames_are_found_with_and_without_an_index(
     library.add([folder])
     opened = library.store
     keys, vectors = opened.vectors()
-    assert opened.indexed_vectors() == (len(vectors) if indexed else 0)
+    assert opened.count_indexed() == (len(vectors) if indexed else 0)
     queries = vectors[:5]
-    which, found, similar = opened.nearest(torch.from_numpy(queries), k=3, exact=True)
+    which, found, similar = opened.find_nearest(torch.from_numpy(queries), k=3, exact=True)
     assert which.tolist() == sorted([0, 1, 2, 3, 4] * 3)
     exact = queries @ vectors.T
     for query in range(5):
@@ -543,11 +543,11 @@ def test_the_nearest_frames_are_found_with_and_without_an_index(
         assert similar[which == query].tolist()[: len(best)] == pytest.approx(best, abs=2e-3)
         assert found[which == query][0] == keys[query]
     if indexed:
-        estimated = opened.nearest(torch.from_numpy(queries), k=3)
+        estimated = opened.find_nearest(torch.from_numpy(queries), k=3)
         assert estimated[1][estimated[0] == 0][0] == keys[0]  # found as well, with a similarity that is an estimate
         assert max(abs(estimated[2] - similar)) > 1e-4
         toy.write(folder, "more.mp4", 91, 40)
         library.add([folder])
-        assert 0 < opened.indexed_vectors() < opened.count_vectors()  # few: they are searched one by one
+        assert 0 < opened.count_indexed() < opened.count_vectors()  # few: they are searched one by one
         library.compact()
-        assert opened.indexed_vectors() == opened.count_vectors()
+        assert opened.count_indexed() == opened.count_vectors()

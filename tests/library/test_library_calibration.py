@@ -149,7 +149,7 @@ def test_a_duplicate_is_no_pair_without_a_match(library: Library) -> None:
 def drawn_scores(
     monkeypatch: pytest.MonkeyPatch, library: Library, positive: Any, negative: Any, videos: int | None = None
 ) -> None:
-    """Calibrating with these scores, and without editing videos; in a library of so many, as it seems."""
+    """Calibrating with these scores, and without editing videos; as if the library had `videos`."""
     one = library.videos()[0]
     copies = [library_calibration._Copy(one, "none", library.features(one.id).regions, None)] * len(positive)
     monkeypatch.setattr(library_calibration, "_make_copies", lambda *_: copies)
@@ -209,7 +209,7 @@ def test_without_files_or_videos_it_refuses(library: Library, tmp_path: Path) ->
         gone = [dataclasses.replace(one, path="/nowhere" + one.path) for one in library.videos()]
         catalog = store.catalog()
         keys = [int(catalog.keys[catalog.row(one.id)]) for one in gone]
-        store.put(list(zip(gone, keys, strict=True)), moved=[one.id for one in gone])
+        store.put_records(list(zip(gone, keys, strict=True)), moved=[one.id for one in gone])
     with pytest.raises(DataError, match=r"None of the files .* Bring some of them back"):
         library.calibrate()
     assert not (library.store.folder / versions.CALIBRATION).exists()
@@ -256,7 +256,7 @@ def test_a_damaged_file_is_named_and_so_is_one_that_is_gone(library: Library) ->
 
 
 def test_it_belongs_to_the_model_that_was_there(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that is built anew while the copies are made keeps nothing of it."""
+    """A library that is rebuilt while the copies are made keeps nothing of it."""
 
     def slow(*_: Any) -> Any:
         for one in library.videos() * 2:

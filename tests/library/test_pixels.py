@@ -137,9 +137,9 @@ def test_damaged_ones_are_told_and_a_search_does_not_read_them(tmp_path: Path) -
     with make(tmp_path / "library") as library:
         put(library, {"film": (drawn(1), film(1))})
         key = int(library.store.catalog().keys[0])
-        (plain,) = library.store.stored([key], pixels=False)
+        (plain,) = library.store.read_contents([key], pixels=False)
         assert plain.miniatures is None
-        assert plain.data == next(library.store.stored([key])).data
+        assert plain.data == next(library.store.read_contents([key])).data
 
 
 def test_a_library_from_before_there_were_any_is_read_and_added_to(

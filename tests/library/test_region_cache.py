@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from hapvr.library.stored_scores import RegionCache
-from hapvr.library.tables import Stored
+from hapvr.library.tables import StoredContent
 
 
-def content(key: int, size: int = 10) -> Stored:
-    return Stored(key, 1, 1, 1, None, None, bytes([key]) * size)
+def content(key: int, size: int = 10) -> StoredContent:
+    return StoredContent(key, 1, 1, 1, None, None, bytes([key]) * size)
 
 
 class Tables:
@@ -26,7 +26,7 @@ class Tables:
         self.folder = Path(folder)
         self.asked: list[list[int]] = []
 
-    def stored(self, keys: Sequence[int], *, batch: int = 64, pixels: bool = True) -> Iterator[Stored]:
+    def read_contents(self, keys: Sequence[int], *, batch: int = 64, pixels: bool = True) -> Iterator[StoredContent]:
         assert batch == 2
         assert not pixels
         self.asked.append(list(keys))
@@ -34,7 +34,7 @@ class Tables:
 
 
 def keys_of(cache: RegionCache, tables: Any, keys: list[int]) -> list[int]:
-    return [one.key for one in cache.stored(tables, keys, batch=2)]
+    return [one.key for one in cache.read_contents(tables, keys, batch=2)]
 
 
 def test_reads_each_once_in_the_order_that_is_asked_for_and_forgets_the_oldest() -> None:
@@ -45,7 +45,7 @@ def test_reads_each_once_in_the_order_that_is_asked_for_and_forgets_the_oldest()
     assert keys_of(cache, tables, [4, 5]) == [4, 5]  # 2 has not been used for longest: it has to go
     assert cache.bytes == 40
     tables.asked.clear()
-    found = [one.data for one in cache.stored(tables, [1, 3, 4, 5, 2], batch=2)]  # type: ignore[arg-type]
+    found = [one.data for one in cache.read_contents(tables, [1, 3, 4, 5, 2], batch=2)]  # type: ignore[arg-type]
     assert found == [bytes([key]) * 10 for key in (1, 3, 4, 5, 2)]
     assert tables.asked == [[], [], [2]]
 

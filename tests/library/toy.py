@@ -1,6 +1,6 @@
 """Libraries without a decoder: "videos" are small texts, and their features are drawn from what they say.
 
-A file "video SEED FRAMES" is a video of so many frames; anything else cannot be decoded. Everything but the decoder and
+A file "video SEED FRAMES" is a video of FRAMES frames; anything else cannot be decoded. Everything but the decoder and
 the backbone is the library's own.
 """
 
@@ -92,7 +92,7 @@ class Forever:
 def make(path: Path, settings: Settings = SETTINGS) -> Library:
     """A new, empty library of toys."""
     versions.write_settings(versions.version_folder(path, "0001"), settings)
-    versions.switch(path, "0001")
+    versions.switch_version(path, "0001")
     return Library.open(path)
 
 
@@ -123,12 +123,12 @@ def contents(library: Library) -> dict[int, Features]:
     store = library.store
     catalog = store.catalog()
     keys = sorted({int(key) for key in catalog.keys if key >= 0})
-    found = {stored.key: stored.features(store.codec) for stored in store.stored(keys, batch=1000)}
+    found = {stored.key: stored.features(store.codec) for stored in store.read_contents(keys, batch=1000)}
     return {row: found[key] for row, key in enumerate(catalog.keys.tolist()) if key >= 0}
 
 
 def check(library: Library, files: Iterable[Path] | None = None) -> None:
-    """Likewise, and the features are those of the files, of which there are these."""
+    """The same, and the features are those of the files, of which there are these."""
     check_whole(library)
     catalog = library.store.catalog()
     for row, features in contents(library).items():

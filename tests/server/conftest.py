@@ -54,7 +54,7 @@ def own(made: Path, tmp_path: Path) -> Iterator[Place]:
         catalog = store.catalog()
         records = catalog.records(catalog.rows())
         moved = [replace(one, path=str(tmp_path / "films" / Path(one.path).name)) for one in records]
-        store.put(list(zip(moved, catalog.keys.tolist(), strict=True)), moved=[one.id for one in records])
+        store.put_records(list(zip(moved, catalog.keys.tolist(), strict=True)), moved=[one.id for one in records])
     settings = ServerSettings(roots=(tmp_path / "films",), search_slots=1, eager=False)
     with CheckedClient(create_app(tmp_path / "library", settings=settings), base_url=BASE) as client:
         yield Place(client, tmp_path)

@@ -396,7 +396,7 @@ class _Run:
             forget = (self._options.prune and not unmounted) or catalog.states[row] == "failed"
             (forgotten if forget else missing).append(row)
         records = zip(missing, catalog.records(missing), strict=True)
-        self._store.put(
+        self._store.put_records(
             [(replace(one, state="missing"), int(catalog.keys[row])) for row, one in records if one.state == "ready"]
         )
         self._store.remove([catalog.ids[row] for row in forgotten])

@@ -3,7 +3,7 @@
 A frame's vector is the mean of its regions, cut to the leading dimensions of the whitening (which sorts them by how
 much they varied where it was fitted) and scaled to unit length. Frames that follow each other and look alike are one
 run, with one vector, their mean: a still scene neither fills the index nor the lists of neighbours. The store keeps
-these vectors and finds the nearest (`Store.nearest`).
+these vectors and finds the nearest (`Store.find_nearest`).
 
 A vote is what the exact score would be if it were made of these vectors alone and looked no further than the lists of
 neighbours: for each run of the query, how much more alike a video's best run is than the last one on the list, times
@@ -74,7 +74,7 @@ def _find_starts(vectors: NDArray[np.float32]) -> NDArray[np.intp]:
     return np.array(starts, np.intp)
 
 
-def find_nearest(keys: NDArray[np.int64], vectors: NDArray[np.float32], queries: Tensor, *, k: int) -> Finds:
+def find_nearest_vectors(keys: NDArray[np.int64], vectors: NDArray[np.float32], queries: Tensor, *, k: int) -> Finds:
     """The `k` of all vectors [N, C], of contents [N], that are nearest to each of some queries [Q, C]."""
     if len(keys) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)

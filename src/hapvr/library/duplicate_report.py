@@ -18,7 +18,7 @@ from typing import Any, Literal
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
-from hapvr.library.versions import keep, read_manifest, translate_write_errors
+from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
 from hapvr.matching import format_percent
 from hapvr.similarity import Segment
 from hapvr.storage import StrPath, read_document, write_document, write_json, write_text
@@ -336,7 +336,7 @@ def set_mark(store: Store, a: str, b: str, *, distinct: bool) -> bool:
     pairs = known | {pair} if distinct else known - {pair}
     with translate_write_errors(folder):
         write_document(folder / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in pairs)})
-    keep(folder, MARKS)
+    require_from_now_on(folder, MARKS)
     return True
 
 

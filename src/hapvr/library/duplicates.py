@@ -44,7 +44,7 @@ from hapvr.library.duplicate_report import (
 )
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import Store
-from hapvr.library.tables import Catalog, Stored
+from hapvr.library.tables import Catalog, StoredContent
 from hapvr.matching import VideoDescription, describe_features, match_videos
 from hapvr.model import Model
 from hapvr.similarity.network import Descriptors
@@ -177,15 +177,15 @@ def _find_pairs(
     pairs: set[tuple[int, int]] = set()
     clock = _Clock("candidates", len(asking), progress)
 
-    def find_neighbours(stored: Stored) -> list[int]:
+    def find_neighbours(stored: StoredContent) -> list[int]:
         features = stored.features(store.codec)
         vectors, weights = find_runs(features.regions, features.low_information)
         if len(vectors) > _MAX_RUNS:
             chosen = torch.linspace(0, len(vectors) - 1, _MAX_RUNS).round().long()
             vectors, weights = vectors[chosen], weights[chosen]
-        return _choose_alike(*store.nearest(vectors, exact=True), weights.numpy()) if len(vectors) else []
+        return _choose_alike(*store.find_nearest(vectors, exact=True), weights.numpy()) if len(vectors) else []
 
-    contents = store.stored(asking, batch=_IN_ONE_READ, pixels=False)
+    contents = store.read_contents(asking, batch=_IN_ONE_READ, pixels=False)
     while some := list(islice(contents, _IN_ONE_READ)):
         # A video is too little for torch to divide: one a thread.
         for stored, near in zip(some, map_threads(find_neighbours, some, torch.get_num_threads()), strict=True):
@@ -290,7 +290,7 @@ def _link_block(
     threshold: float,
     pool: ThreadPoolExecutor,
 ) -> Iterator[tuple[int, int, Link]]:
-    contents = store.stored(sorted({key for pair in block for key in pair}), batch=_IN_ONE_READ)
+    contents = store.read_contents(sorted({key for pair in block for key in pair}), batch=_IN_ONE_READ)
     videos = {stored.key: _prepare(stored, store, model) for stored in contents}
     partners: dict[int, list[int]] = {}
     for one, other in block:
@@ -317,7 +317,7 @@ def _link_block(
                 yield one, other, _make_link(a, b, look_taken, model, (a_id, b_id))
 
 
-def _prepare(stored: Stored, store: Store, model: Model) -> _Video:
+def _prepare(stored: StoredContent, store: Store, model: Model) -> _Video:
     def describe() -> VideoDescription:
         return describe_features(model, stored.features(store.codec).with_timestamps(store.settings.rate), path="")
 

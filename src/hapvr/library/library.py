@@ -62,7 +62,7 @@ class Library(OpenLibrary):
             frames=int(catalog.frames[catalog.described].sum()),
             duration=float(np.array(catalog.column("duration"), float)[catalog.described].sum()),
             bytes=_count_bytes(store.folder),
-            indexed=store.indexed_vectors(),
+            indexed=store.count_indexed(),
             vectors=store.count_vectors(),
             building=None if building is None else read_settings(version_folder(self.path, building)).model,
             writer=find_holder(self.path),

@@ -294,7 +294,7 @@ def _score_pairs(
     dtype = fast_dtype(model.extractor.device)
     enough = min(len(keys), math.ceil((1 + math.sqrt(1 + 4 * count)) / 2))  # n (n - 1) >= count
     drawn = [keys[place] for place in np.random.default_rng([seed, 1]).permutation(len(keys))[:enough].tolist()]
-    videos = {one.key: one.features(store.codec).drop_flat().regions for one in store.stored(drawn)}
+    videos = {one.key: one.features(store.codec).drop_flat().regions for one in store.read_contents(drawn)}
     scores = []
     for number, (key, regions) in enumerate(videos.items(), 1):
         row = pairwise(model.similarity, [regions], list(videos.values()), dtype=dtype)[0].clamp(-1, 1).tolist()

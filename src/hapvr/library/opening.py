@@ -31,7 +31,7 @@ from hapvr.library.versions import (
     read_settings,
     remove_versions,
     require_creatable,
-    switch,
+    switch_version,
     translate_write_errors,
     unfinished_version,
     version_folder,
@@ -199,7 +199,7 @@ def _create(path: Path, settings: Settings, *, wait_s: float) -> None:
             if not is_library(path):
                 remove_versions(path)
                 write_settings(version_folder(path, "0001"), settings)
-                switch(path, "0001")
+                switch_version(path, "0001")
     except StorageError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and not is_library(path):

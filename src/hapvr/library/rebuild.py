@@ -18,7 +18,7 @@ from hapvr.library.versions import (
     next_version,
     read_settings,
     remove_versions,
-    switch,
+    switch_version,
     unfinished_version,
     version_folder,
     write_settings,
@@ -66,7 +66,7 @@ def rebuild_library(
             _encode_again(old, new)
         report = _read_again(library.path, old, new, loaded, options)
         if not report.stopped:
-            switch(library.path, version)
+            switch_version(library.path, version)
     library.refresh()
     return report
 
@@ -105,7 +105,7 @@ def _encode_again(old: Store, new: Store) -> None:
     keys = {int(catalog.keys[row]) for row, path in enumerate(catalog.paths) if path not in done} - {NO_KEY}
 
     def convert() -> Iterator[NewVideo]:
-        for stored in old.stored(sorted(keys)):
+        for stored in old.read_contents(sorted(keys)):
             key, features = new.new_key(), stored.features(old.codec)
             for number, row in enumerate(catalog.with_key(stored.key)):
                 yield NewVideo(catalog.record(row), key, None if number else features)

@@ -204,7 +204,7 @@ def _choose_contents(
             raise DataError(
                 "The query has no frame that can be looked for: every region vector is zero. Use exact=True."
             )
-        found, _ = count_votes(*store.nearest(vectors), weights.numpy())
+        found, _ = count_votes(*store.find_nearest(vectors), weights.numpy())
         found = found[: min(_WIDER * count, count + _MAX_MORE)]
         keys = found[np.isin(found, keys)]
     if query.id is not None:
@@ -313,7 +313,7 @@ def read_query(
         return Query(read.features, os.fspath(given), read.warnings, read.duration_s, read.crop)
     if _looks_like_path(given):
         raise DataError(f"There is no such file: '{display_path(given)}'.")
-    near = catalog.near(str(given))
+    near = catalog.suggest_ids(str(given))
     raise DataError(f"'{display_path(given)}' is neither a file nor the id of a video in the library{near}")
 
 
@@ -347,7 +347,7 @@ def _read_stored(store: Store, row: int, start: float | None, end: float | None,
         raise DataError(
             f"'{display_path(record.path)}' could not be described, so it cannot be compared: {record.error}"
         )
-    found = next(cache.stored(store, [key]), None)
+    found = next(cache.read_contents(store, [key]), None)
     features = store.features(key) if found is None else found.features(store.codec)
     whole = features.with_timestamps(store.settings.rate).between(start, end, name=f"'{record.id}'")
     return Query(whole, record.path, record.warnings, record.duration)

@@ -25,12 +25,12 @@ from torch import Tensor
 from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.library import engine, tables
-from hapvr.library.candidates import NEIGHBOURS, Finds, find_nearest, find_runs
+from hapvr.library.candidates import NEIGHBOURS, Finds, find_nearest_vectors, find_runs
 from hapvr.library.checksums import REMEDY, Guard
 from hapvr.library.codecs import get_codec
 from hapvr.library.engine import EngineError, table_folder
 from hapvr.library.results import VideoRecord, display_path
-from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, VIDEOS, Catalog, Stored
+from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, VIDEOS, Catalog, StoredContent
 from hapvr.library.versions import (
     CALIBRATION,
     Settings,
@@ -96,8 +96,8 @@ class Store:
     def refresh(self) -> None:
         """See what has been committed since.
 
-        Records come last: a content they name may then be newer than the other tables' view, which `stored` sees to,
-        but never older.
+        Records come last: a content they name may then be newer than the other tables' view, which `read_contents` sees
+        to, but never older.
         """
         with self._lock:
             for name in (REGIONS, FRAMES, VIDEOS):
@@ -118,23 +118,23 @@ class Store:
                 self._catalog = (version, Catalog(rows))
             return self._catalog[1]
 
-    def stored(self, keys: Sequence[int], *, batch: int = 64, pixels: bool = True) -> Iterator[Stored]:
+    def read_contents(self, keys: Sequence[int], *, batch: int = 64, pixels: bool = True) -> Iterator[StoredContent]:
         """The encoded regions of contents, read in batches, in the order in which they lie; absent keys left out.
 
         Without `pixels` the miniatures are not read: a search has no use for them.
         """
         for first in range(0, len(keys), batch):
             wanted = keys[first : first + batch]
-            rows = self._read_contents(wanted, pixels)
+            rows = self._read_rows(wanted, pixels)
             if len(rows) < len(wanted) and self._table(REGIONS) is not None:
                 self._follow(REGIONS)  # some may have been written since
-                rows = self._read_contents(wanted, pixels)
+                rows = self._read_rows(wanted, pixels)
                 self._require_removed(set(map(int, wanted)).difference(row["key"] for row in rows))
             yield from map(self._parse_content, rows)
 
     def features(self, key: int) -> Features:
         """The features of one content, decoded."""
-        for stored in self.stored([key]):
+        for stored in self.read_contents([key]):
             return stored.features(self.codec)
         raise StorageError("The features of this video are not there: it was removed meanwhile, or failed.")
 
@@ -146,7 +146,7 @@ class Store:
         columns = [name for name in table.schema.names if name not in ("data", tables.MINIATURES)]
         rows = self._read(REGIONS, lambda: table.search().select(columns).limit(1).to_arrow().to_pylist())
         if rows and not tables.is_intact(rows[0]):
-            raise self._damaged_content(rows[0]["key"])
+            raise self._explain_damaged_content(rows[0]["key"])
         self._dims = (rows[0]["regions"], rows[0]["dims"]) if rows else None
         return self._dims
 
@@ -155,7 +155,7 @@ class Store:
         table = self._table(FRAMES)
         return 0 if table is None else int(self._read(FRAMES, table.count_rows, whole=False))
 
-    def indexed_vectors(self) -> int:
+    def count_indexed(self) -> int:
         """How many of them are in the index; the others are searched one by one."""
         table = self._table(FRAMES)
         if table is None:
@@ -191,7 +191,7 @@ class Store:
                 self._vectors = (version, rows["key"].to_numpy(), flat.astype(np.float32).reshape(shape))
             return self._vectors[1], self._vectors[2]
 
-    def nearest(self, vectors: Tensor, *, k: int = NEIGHBOURS, exact: bool = False) -> Finds:
+    def find_nearest(self, vectors: Tensor, *, k: int = NEIGHBOURS, exact: bool = False) -> Finds:
         """The `k` stored frames nearest to each of some vectors [Q, C], by dot product.
 
         Few stored vectors are all compared; many are looked up in the index, which estimates their similarities: enough
@@ -200,7 +200,7 @@ class Store:
         """
         table = self._table(FRAMES)
         if len(vectors) == 0 or table is None or self.count_vectors() < INDEX_FROM:
-            return find_nearest(*self.vectors(), vectors, k=k)
+            return find_nearest_vectors(*self.vectors(), vectors, k=k)
 
         def ask() -> pa.Table:
             query = table.search(vectors.numpy(), vector_column_name="vector").distance_type("dot").limit(k)
@@ -235,7 +235,7 @@ class Store:
             rows = [row for key in lost for row in catalog.with_key(key)]
             error = "its features were lost. Add it again."
             broken = [replace(one, state="failed", error=error, mtime_ns=-1) for one in catalog.records(rows)]
-            self.put([(record, NO_KEY) for record in broken])
+            self.put_records([(record, NO_KEY) for record in broken])
 
     def seal(self) -> None:
         """List what there is by now, with its checksums: from then on it must be there. With the lock held."""
@@ -249,7 +249,7 @@ class Store:
         return key
 
     def write(self, videos: Sequence[NewVideo], *, moved: Collection[str] = ()) -> list[int]:
-        """Write videos, in place of the records with their paths; when this returns they are safe. See `put`."""
+        """Write videos, in place of the records with their paths; then they are safe. See `put_records`."""
         contents = [(video.key, video.features) for video in videos if video.features is not None]
 
         def find_vectors(content: tuple[int, Features]) -> NDArray[np.float16]:
@@ -264,7 +264,7 @@ class Store:
             if rows:
                 self._add(REGIONS, pa.Table.from_pylist(rows, schema=tables.REGIONS_SCHEMA))
                 self._add(FRAMES, tables.make_frame_rows([key for key, _ in contents], vectors))
-            return self.put([(video.record, video.key) for video in videos], moved=moved)
+            return self.put_records([(video.record, video.key) for video in videos], moved=moved)
 
     def write_all(self, videos: Iterable[NewVideo]) -> None:
         """Write any number of videos as they come, in batches of `write`; of no two with the same path."""
@@ -278,7 +278,7 @@ class Store:
                 batch, size = [], 0
         self.write(batch)
 
-    def put(self, entries: Sequence[tuple[VideoRecord, int]], *, moved: Collection[str] = ()) -> list[int]:
+    def put_records(self, entries: Sequence[tuple[VideoRecord, int]], *, moved: Collection[str] = ()) -> list[int]:
         """Write records and their keys, in place of those with the same paths; in one step.
 
         Of the ids that were `moved`, the records at other paths than these go in the same step. Returns the keys of
@@ -330,7 +330,7 @@ class Store:
                     check = partial(self._check_whole, name)
                     self._write(name, partial(engine.compact_table, table, check, thoroughly=thoroughly))
             if (table := self._table(FRAMES)) is not None and self.count_vectors() >= INDEX_FROM:
-                check, indexed = partial(self._check_whole, FRAMES), self.indexed_vectors()
+                check, indexed = partial(self._check_whole, FRAMES), self.count_indexed()
                 self._write(FRAMES, partial(engine.update_index, table, check, indexed=indexed, thoroughly=thoroughly))
 
     # --- one table: opening, reading, changing -----------------------------------------------------------------------
@@ -347,7 +347,7 @@ class Store:
                     self._check(name, version=engine.call(lambda: table.version))
                 except EngineError as error:
                     if "not found" not in str(error):
-                        raise self._broken(name, error) from error
+                        raise self._explain_failure(name, error) from error
                     self._check(name, version=None)
                     return None
                 # Without checksums, this is how damage may be noticed.
@@ -366,7 +366,7 @@ class Store:
                 engine.call(table.checkout_latest)
                 version = engine.call(lambda: table.version)
             except EngineError as error:
-                raise self._broken(name, error) from error
+                raise self._explain_failure(name, error) from error
             self._whole.discard(name)
             self._check(name, version=version)
 
@@ -384,7 +384,7 @@ class Store:
         try:
             yield
         except StorageError as error:
-            raise self._replaced() or error from None
+            raise self._explain_replacement() or error from None
 
     def _check_whole(self, name: str) -> None:
         """Check the large files of a table too, unless each of its rows has a checksum."""
@@ -406,7 +406,7 @@ class Store:
                 return engine.call(read)
             except EngineError as error:
                 if not again:
-                    raise self._broken(name, error) from error
+                    raise self._explain_failure(name, error) from error
             self._follow(name)
         raise AssertionError("it is read twice at most")
 
@@ -416,7 +416,7 @@ class Store:
             try:
                 engine.call(action)
             except EngineError as error:
-                if not is_disk_error(error) and (damage := self._damage(name)) is not None:
+                if not is_disk_error(error) and (damage := self._explain_damage(name)) is not None:
                     raise damage from error
                 raise
 
@@ -451,7 +451,7 @@ class Store:
         keys: NDArray[np.int64] = self._read(name, lambda: table.search().select(["key"]).to_arrow()["key"].to_numpy())
         return keys
 
-    def _read_contents(self, keys: Sequence[int], pixels: bool) -> list[dict[str, Any]]:
+    def _read_rows(self, keys: Sequence[int], pixels: bool) -> list[dict[str, Any]]:
         table = self._table(REGIONS)
         if table is None or not len(keys):
             return []
@@ -473,14 +473,14 @@ class Store:
 
     # --- damage ------------------------------------------------------------------------------------------------------
 
-    def _broken(self, name: str, error: Exception) -> StorageError:
+    def _explain_failure(self, name: str, error: Exception) -> StorageError:
         """What to say when a table cannot be read: which of its files is damaged, if one is."""
-        if (why := self._replaced() or self._damage(name)) is not None:
+        if (why := self._explain_replacement() or self._explain_damage(name)) is not None:
             return why
         text = str(error).splitlines()[0][:300].rstrip(".") if str(error) else type(error).__name__
         return StorageError(f"The table '{name}' of '{display_path(self.folder)}' cannot be read: {text}. {REMEDY}")
 
-    def _replaced(self) -> StorageError | None:
+    def _explain_replacement(self) -> StorageError | None:
         """What to say if another version is in use by now, and this one is going or gone."""
         with suppress(StorageError):
             if self.folder.is_dir() and current_version(self.library) <= self.folder.name:
@@ -488,7 +488,7 @@ class Store:
             return StorageError(f"'{display_path(self.folder)}' was replaced by another version meanwhile. Ask again.")
         return None
 
-    def _damage(self, name: str) -> StorageError | None:
+    def _explain_damage(self, name: str) -> StorageError | None:
         """The damage in the files of a table, however large they are; None if they are what was written."""
         try:
             with self._lock:
@@ -497,15 +497,15 @@ class Store:
             return error
         return None
 
-    def _parse_content(self, row: dict[str, Any]) -> Stored:
+    def _parse_content(self, row: dict[str, Any]) -> StoredContent:
         """A content from its row, if that is intact."""
         # In a library of an older release, more than bytes may differ.
         with suppress(ValueError, TypeError, ArithmeticError):
             if tables.is_intact(row):
                 return tables.parse_content(row)
-        raise self._damaged_content(row["key"])
+        raise self._explain_damaged_content(row["key"])
 
-    def _damaged_content(self, key: int, what: str = "are damaged: their checksum is another") -> StorageError:
+    def _explain_damaged_content(self, key: int, what: str = "are damaged: their checksum is another") -> StorageError:
         catalog = self.catalog()
         if rows := catalog.with_key(key):
             record, library = catalog.record(rows[0]), display_path(self.library)
@@ -513,7 +513,7 @@ class Store:
                 f"The stored features of '{display_path(record.path)}' {what}. Remove it and add it again: "
                 f"hapvr remove {library} {record.id}; hapvr add {library} {display_path(record.path)}"
             )
-        return self._damage(REGIONS) or StorageError(f"The stored features of content {key} {what}. {REMEDY}")
+        return self._explain_damage(REGIONS) or StorageError(f"The stored features of content {key} {what}. {REMEDY}")
 
     def _require_removed(self, keys: Collection[int]) -> None:
         """Raise `StorageError` if contents that are not there should be: a record still names one."""
@@ -522,7 +522,7 @@ class Store:
             catalog = self.catalog()
             for key in sorted(keys):
                 if catalog.with_key(key):
-                    raise self._damaged_content(key, "are not there, though nobody removed them")
+                    raise self._explain_damaged_content(key, "are not there, though nobody removed them")
 
 
 def _quote(ids: Iterable[str]) -> str:

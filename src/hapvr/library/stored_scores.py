@@ -18,7 +18,7 @@ from hapvr.errors import ShapeError
 from hapvr.features import Features, select_frames
 from hapvr.features.extractor import fast_dtype
 from hapvr.library.store import Store
-from hapvr.library.tables import Stored
+from hapvr.library.tables import StoredContent
 from hapvr.matching import Match, VideoDescription, describe_features, match_videos
 from hapvr.model import Model
 from hapvr.similarity import pairwise
@@ -42,20 +42,20 @@ class RegionCache:
     def __init__(self, max_bytes: int, *, only_stored: bool = False) -> None:
         self.max_bytes, self.bytes = max_bytes, 0
         self._only_stored = only_stored
-        self._values: OrderedDict[tuple[int, int], Stored | Tensor] = OrderedDict()  # by key and `every`
+        self._values: OrderedDict[tuple[int, int], StoredContent | Tensor] = OrderedDict()  # by key and `every`
         self._parts: set[int] = set()  # each `every` above 1
         self._folder: object = None
         self._lock = threading.Lock()
 
-    def stored(self, store: Store, keys: Sequence[int], *, batch: int = 64) -> Iterator[Stored]:
-        """`Store.stored`, of which only what is not cached is read."""
+    def read_contents(self, store: Store, keys: Sequence[int], *, batch: int = 64) -> Iterator[StoredContent]:
+        """`Store.read_contents`, of which only what is not cached is read."""
         if not self.max_bytes:
-            yield from store.stored(keys, batch=batch, pixels=False)
+            yield from store.read_contents(keys, batch=batch, pixels=False)
             return
         for first in range(0, len(keys), batch):
             wanted = [int(key) for key in keys[first : first + batch]]
-            found = {key: one for key in wanted if isinstance(one := self._get(store, (key, _BYTES)), Stored)}
-            for one in store.stored([key for key in wanted if key not in found], batch=batch, pixels=False):
+            found = {key: one for key in wanted if isinstance(one := self._get(store, (key, _BYTES)), StoredContent)}
+            for one in store.read_contents([key for key in wanted if key not in found], batch=batch, pixels=False):
                 self._set(store, (one.key, _BYTES), one, len(one.data))
                 found[one.key] = one
             yield from (found[key] for key in wanted if key in found)
@@ -75,14 +75,14 @@ class RegionCache:
         self._set(store, (key, every), made, made.nbytes)
         return made
 
-    def _get(self, store: Store, place: tuple[int, int]) -> Stored | Tensor | None:
+    def _get(self, store: Store, place: tuple[int, int]) -> StoredContent | Tensor | None:
         with self._lock:
             self._clear_if_other(store)
             if place in self._values:
                 self._values.move_to_end(place)
             return self._values.get(place)
 
-    def _set(self, store: Store, place: tuple[int, int], value: Stored | Tensor, size: int) -> None:
+    def _set(self, store: Store, place: tuple[int, int], value: StoredContent | Tensor, size: int) -> None:
         with self._lock:
             self._clear_if_other(store)
             if place in self._values or size > self.max_bytes // _SHARE:
@@ -101,7 +101,7 @@ class RegionCache:
     def _drop(self, place: tuple[int, int]) -> None:
         gone = self._values.pop(place, None)
         if gone is not None:
-            self.bytes -= len(gone.data) if isinstance(gone, Stored) else gone.nbytes
+            self.bytes -= len(gone.data) if isinstance(gone, StoredContent) else gone.nbytes
 
     def _clear_if_other(self, store: Store) -> None:
         if store.folder != self._folder:
@@ -136,18 +136,18 @@ def score_contents(
         described = similarity.describe_unchecked(query.regions[::every].to(device))
 
     @torch.no_grad()
-    def prepare(stored: Stored) -> Tensor:
+    def prepare(stored: StoredContent) -> Tensor:
         regions = _decode_compared(stored, store, dtype, every)
         return similarity.describe_unchecked(regions).as_subclass(Tensor).to(dtype) if describes else regions
 
-    def score(group: list[Stored]) -> list[tuple[int, float]]:
+    def score(group: list[StoredContent]) -> list[tuple[int, float]]:
         targets = [cache.vectors(store, stored.key, every, partial(prepare, stored)) for stored in group]
         if describes or not similarity.changes_regions:
             targets = [Descriptors.of(target) for target in targets]
         values = pairwise(similarity, [described], targets, dtype=dtype)[0]
         return [(stored.key, value) for stored, value in zip(group, values.tolist(), strict=True)]
 
-    groups = _group(cache.stored(store, keys, batch=_IN_ONE_READ), _threads(device))
+    groups = _group(cache.read_contents(store, keys, batch=_IN_ONE_READ), _threads(device))
     scores: dict[int, float] = {}
     while some := list(islice(groups, _GROUPS)):
         for found in map_threads(score, some, _threads(device)):
@@ -166,12 +166,12 @@ def match_contents(
 ) -> dict[int, Match]:
     """The query with each content that is there, as `Library.compare` compares them."""
 
-    def compare(stored: Stored) -> Match:
+    def compare(stored: StoredContent) -> Match:
         features = stored.features(store.codec).with_timestamps(store.settings.rate)
         return match_videos(query, describe_features(model, features, path=""), model=model, prior=prior)
 
     answers: dict[int, Match] = {}
-    contents = cache.stored(store, keys)
+    contents = cache.read_contents(store, keys)
     while some := list(islice(contents, _GROUPS)):
         found = map_threads(compare, some, _threads(model.extractor.device))
         answers |= {stored.key: answer for stored, answer in zip(some, found, strict=True)}
@@ -182,11 +182,11 @@ def _threads(device: torch.device) -> int:
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
-def _group(contents: Iterator[Stored], threads: int) -> Iterator[list[Stored]]:
-    """Stored contents in groups that can be decoded together; of few, a group for each thread."""
+def _group(contents: Iterator[StoredContent], threads: int) -> Iterator[list[StoredContent]]:
+    """StoredContent contents in groups that can be decoded together; of few, a group for each thread."""
     first = list(islice(contents, _IN_ONE_READ))
     max_frames = min(_GROUP_FRAMES, -(-sum(stored.frames for stored in first) // threads))
-    group: list[Stored] = []
+    group: list[StoredContent] = []
     frames = 0
     for stored in chain(first, contents):
         if group and frames + stored.frames > max_frames:
@@ -198,7 +198,7 @@ def _group(contents: Iterator[Stored], threads: int) -> Iterator[list[Stored]]:
         yield group
 
 
-def _decode_compared(stored: Stored, store: Store, dtype: torch.dtype, every: int) -> Tensor:
+def _decode_compared(stored: StoredContent, store: Store, dtype: torch.dtype, every: int) -> Tensor:
     """Every `every`-th of the frames of a content that are compared, decoded: [T, R, D]."""
     data, frames = stored.data, stored.frames
     chosen = select_frames(stored.low_information, frames)[::every]

@@ -169,11 +169,11 @@ class Catalog:
         return np.array([text != _NO_WARNINGS for text in self._table["warnings"].to_pylist()], np.bool_)
 
     @cached_property
-    def _rows(self) -> dict[str, int]:
+    def _row_by_id(self) -> dict[str, int]:
         return {id: row for row, id in enumerate(self.ids)}
 
     @cached_property
-    def _keyed(self) -> dict[int, list[int]]:
+    def _rows_by_key(self) -> dict[int, list[int]]:
         rows: dict[int, list[int]] = {}
         for row, key in enumerate(self.keys.tolist()):
             if key != NO_KEY:
@@ -190,11 +190,11 @@ class Catalog:
 
     def row(self, id: str) -> int:
         """The row of an id; `DataError` if there is none."""
-        if id not in self._rows:
-            raise DataError(f"The library has no video '{escape_text(id)}'{self.near(id)}")
-        return self._rows[id]
+        if id not in self._row_by_id:
+            raise DataError(f"The library has no video '{escape_text(id)}'{self.suggest_ids(id)}")
+        return self._row_by_id[id]
 
-    def near(self, id: str) -> str:
+    def suggest_ids(self, id: str) -> str:
         """The end of a message about an id that is not there: the nearest ids, or how many there are."""
         near = difflib.get_close_matches(id, self.ids[:_MAX_COMPARED], n=_MAX_NAMED)
         if near:
@@ -204,11 +204,11 @@ class Catalog:
         return f": it has {len(self):,}, which `hapvr status LIBRARY --state ready` lists."
 
     def __contains__(self, id: object) -> bool:
-        return id in self._rows
+        return id in self._row_by_id
 
     def with_key(self, key: int) -> list[int]:
         """The rows of a content: one, or several copies; none if the key does not count."""
-        return self._keyed.get(key, [])
+        return self._rows_by_key.get(key, [])
 
     def record(self, row: int) -> VideoRecord:
         """The record of a row."""
@@ -227,7 +227,7 @@ class Catalog:
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class StoredContent:
     """The regions of one content as they lie in the table; `data` is what the codec made of [T, R, D]."""
 
     key: int
@@ -289,7 +289,7 @@ def is_intact(row: Mapping[str, Any]) -> bool:
     return MINIATURES not in row or (None if small is None else zlib.crc32(small)) == row["miniatures_crc32"]
 
 
-def parse_content(row: Mapping[str, Any]) -> Stored:
+def parse_content(row: Mapping[str, Any]) -> StoredContent:
     """A content from its row."""
     frames, read = row["frames"], row.get(MINIATURES)
     times = None if row["times"] is None else np.frombuffer(row["times"], "<f8").astype(np.float64)
@@ -300,7 +300,7 @@ def parse_content(row: Mapping[str, Any]) -> Stored:
     if read is not None:
         side = math.isqrt(len(read) // frames)
         small = np.frombuffer(read, np.uint8).reshape(frames, side, side)
-    return Stored(row["key"], frames, row["regions"], row["dims"], times, low, row["data"], small)
+    return StoredContent(row["key"], frames, row["regions"], row["dims"], times, low, row["data"], small)
 
 
 # --- frames ----------------------------------------------------------------------------------------------------------

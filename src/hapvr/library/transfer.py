@@ -46,7 +46,7 @@ def export_features(library: OpenLibrary, file: StrPath, *, progress: Callable[[
     with replace_file(path) as temporary:
         # float16 holds all that the codecs keep.
         with FeatureWriter(temporary, dtype="float16", attributes=_attributes(store.settings), sync=False) as writer:
-            for stored in store.stored(catalog.contents.tolist()):
+            for stored in store.read_contents(catalog.contents.tolist()):
                 features = stored.features(store.codec)
                 for row in catalog.with_key(stored.key):
                     writer.add(catalog.ids[row], features)

@@ -71,7 +71,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         content = read_document(manifest, ("kind", "format", "version", "kept"))
     except (FileNotFoundError, NotADirectoryError):
-        raise StorageError(_no_library(path)) from None
+        raise StorageError(_explain_no_library(path)) from None
     except (OSError, ValueError) as error:
         raise StorageError(f"'{display_path(manifest)}' cannot be read: {error} {_manifest_remedy(path)}") from error
     version, kept = content.get("version"), content.get("kept", [])
@@ -101,22 +101,22 @@ def _write_manifest(path: Path, manifest: Manifest) -> None:
 
 def _manifest_remedy(path: Path) -> str:
     """What to do about a manifest that is damaged or gone."""
-    made = [name for name in _filled_versions(path) if name.isdecimal()]
+    made = [name for name in _find_filled_versions(path) if name.isdecimal()]
     again = json.dumps({"kind": _KIND, "format": FORMAT, "version": made[0]}) if len(made) == 1 else ""
     return f"Restore it from a copy{f', or write it again: {again}' if again else ''}."
 
 
-def _filled_versions(path: Path) -> list[str]:
+def _find_filled_versions(path: Path) -> list[str]:
     """The versions in which there is a table."""
     return sorted(folder.name for folder in (path / VERSIONS).glob("*") if any(folder.glob("*.lance")))
 
 
-def _no_library(path: Path) -> str:
+def _explain_no_library(path: Path) -> str:
     if not os.path.lexists(path):
         what = "does not exist"
     elif not path.is_dir():
         what = "is a file, not a library"
-    elif _filled_versions(path):
+    elif _find_filled_versions(path):
         return f"'{display_path(path / MANIFEST)}' is missing, though there are videos. {_manifest_remedy(path)}"
     else:
         what = "is a folder, but no library"
@@ -130,8 +130,8 @@ def require_creatable(path: Path) -> None:
         return
     if not path.is_dir():
         raise StorageError(f"'{display_path(path)}' is a file: a library is a folder. Give another name.")
-    if _filled_versions(path):  # no library that was left half-made has a table
-        raise StorageError(_no_library(path))
+    if _find_filled_versions(path):  # no library that was left half-made has a table
+        raise StorageError(_explain_no_library(path))
     if others := sorted(name for name in os.listdir(path) if name not in (LOCK, VERSIONS) and MANIFEST not in name):
         raise StorageError(
             f"'{display_path(path)}' is no library and holds other things ('{display_path(others[0])}'). Give a new "
@@ -159,13 +159,13 @@ def write_settings(folder: Path, settings: Settings) -> None:
         write_document(folder / SETTINGS, dataclasses.asdict(settings) | {"checksums": True})
 
 
-def switch(path: Path, version: str) -> None:
+def switch_version(path: Path, version: str) -> None:
     """Put a version to use, in one step."""
     kept = read_manifest(path).kept if is_library(path) else frozenset()
     _write_manifest(path, Manifest(version, kept))
 
 
-def keep(path: Path, name: str) -> None:
+def require_from_now_on(path: Path, name: str) -> None:
     """From now on there must be a file of this name beside the manifest; with the writer's lock held."""
     manifest = read_manifest(path)
     if name not in manifest.kept:
@@ -181,7 +181,7 @@ def add_checksums(path: Path, name: str) -> None:
         with translate_write_errors(path):
             write_document(path / name, json.loads((path / name).read_bytes()))
     if (path / name).is_file():
-        keep(path, name)
+        require_from_now_on(path, name)
     if lacks_checksum(path / MANIFEST):
         _write_manifest(path, read_manifest(path))
 
