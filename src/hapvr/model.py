@@ -82,14 +82,14 @@ def is_shipped(name_or_folder: StrPath) -> bool:
 
 def is_calibrated(name_or_folder: StrPath) -> bool:
     """Whether a model's scores come with probabilities, read from its description, without loading it."""
-    folder, trained = _named(name_or_folder)
+    folder, trained = _find_folder(name_or_folder)
     return trained and CALIBRATION in weights.part_names(folder)
 
 
 def model_info(name_or_folder: StrPath = DEFAULT) -> ModelInfo:
     """Whether a model is complete and what it takes; a damaged backbone in the cache counts as missing."""
     folder = model_folder(name_or_folder)
-    origin = _origin(_whole_parts(folder))
+    origin = _read_origin(_whole_parts(folder))
     size, complete = (folder / weights.TENSORS).stat().st_size, origin is None
     with contextlib.suppress(WeightsError):
         if origin is not None and read_cached(origin) is not None:
@@ -105,7 +105,7 @@ def get_model(
     say: Callable[[str], None] | None = None,
 ) -> Fetched | None:
     """Fetch what a model does not carry, once; None where it carries everything. See `hapvr.fetching.fetch`."""
-    origin = _origin(_whole_parts(model_folder(name_or_folder)))
+    origin = _read_origin(_whole_parts(model_folder(name_or_folder)))
     if origin is not None:
         return fetch(origin, file=file, timeout_s=timeout_s, say=say or (lambda _: None))
     if file is not None:
@@ -127,8 +127,8 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
     backbone = empty_backbone(str(parts["backbone"].config["name"]))
     tensors, source = _backbone_tensors(parts, name_or_folder)
     weights.load_strict(backbone, tensors, source=source or f"'{folder}'")
-    whitening = Whitening.from_part(_widened(parts["whitening"]))
-    similarity = _network(parts["similarity"], folder)
+    whitening = Whitening.from_part(_to_float32(parts["whitening"]))
+    similarity = _make_network(parts["similarity"], folder)
     if similarity.projection is not None:
         whitening = whitening.followed_by(similarity.projection.matrix().detach())
         similarity = similarity.without_projection()
@@ -143,11 +143,11 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
 
 def load_network(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu") -> VideoSimilarity:
     """The similarity network alone, for features that the model made; the folder may hold nothing else."""
-    folder, trained = _named(name_or_folder)
+    folder, trained = _find_folder(name_or_folder)
     if trained:
-        network = _network(weights.load_part(folder, "similarity"), folder)
+        network = _make_network(weights.load_part(folder, "similarity"), folder)
     else:
-        network = _network(_before_training(weights.load_parts(folder), folder)["similarity"], folder)
+        network = _make_network(_take_untrained(weights.load_parts(folder), folder)["similarity"], folder)
     if network.projection is not None:
         network = network.without_projection()
     return network.to(device).eval()
@@ -160,9 +160,9 @@ def load_segments(name_or_folder: StrPath = DEFAULT) -> SegmentConfig:
 
 def _read_parts(name_or_folder: StrPath) -> tuple[Path, bool, dict[str, weights.Part]]:
     """The folder of a model, whether it is meant as it was trained, and its parts as they are meant."""
-    folder, trained = _named(name_or_folder)
+    folder, trained = _find_folder(name_or_folder)
     parts = _whole_parts(folder)
-    return folder, trained, parts if trained else _before_training(parts, folder)
+    return folder, trained, parts if trained else _take_untrained(parts, folder)
 
 
 def _segment_config(part: weights.Part) -> SegmentConfig:
@@ -171,13 +171,13 @@ def _segment_config(part: weights.Part) -> SegmentConfig:
     return from_mapping(SegmentConfig, named)
 
 
-def _network(part: weights.Part, folder: Path) -> VideoSimilarity:
+def _make_network(part: weights.Part, folder: Path) -> VideoSimilarity:
     network = VideoSimilarity(from_mapping(SimilarityConfig, part.config))
-    weights.load_strict(network, _widened(part).tensors, source=f"'{folder}'")
+    weights.load_strict(network, _to_float32(part).tensors, source=f"'{folder}'")
     return network
 
 
-def _before_training(parts: Mapping[str, weights.Part], folder: Path) -> dict[str, weights.Part]:
+def _take_untrained(parts: Mapping[str, weights.Part], folder: Path) -> dict[str, weights.Part]:
     """The parts of the model before anything was learnt."""
     if BEFORE not in parts:
         raise WeightsError(f"'{folder}' holds no untrained form of its model. Take it without '{UNTRAINED}'.")
@@ -192,14 +192,14 @@ def base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
 
     A projection that the base has learnt is within its whitening then, and there is no untrained form any more.
     """
-    folder, trained = _named(name_or_folder)
+    folder, trained = _find_folder(name_or_folder)
     parts = _whole_parts(folder)
     own = parts["similarity"]
     if not trained:
-        parts = _before_training(parts, folder) | {BEFORE: weights.Part(parts[BEFORE].config, {})}
+        parts = _take_untrained(parts, folder) | {BEFORE: weights.Part(parts[BEFORE].config, {})}
     elif not own.tensors:
         parts[BEFORE] = _untrained_form(parts)
-    elif _network(own, folder).projection is not None:
+    elif _make_network(own, folder).projection is not None:
         whitening = load(name_or_folder).extractor.whitening
         assert whitening is not None  # a whole model has one
         parts["whitening"] = whitening.to_part()
@@ -215,18 +215,18 @@ def trained_parts(
     The whitening stays as it was fitted: a projection that the model had learnt before and the one of `similarity`
     become one. The untrained form keeps the backbone that it had. There is no calibration: fit another.
     """
-    source, trained = _named(name_or_folder)
+    source, trained = _find_folder(name_or_folder)
     parts = _whole_parts(source)
     if not trained:
-        parts = _before_training(parts, source) | {BEFORE: weights.Part(parts[BEFORE].config, {})}
+        parts = _take_untrained(parts, source) | {BEFORE: weights.Part(parts[BEFORE].config, {})}
     own = parts["similarity"]
     if BEFORE not in parts and not own.tensors:
         parts[BEFORE] = _untrained_form(parts)
     if backbone is not None:
-        if _origin(parts) is not None:
+        if _read_origin(parts) is not None:
             raise WeightsError(f"'{name_or_folder}' does not carry its backbone: it cannot carry another.")
         _exchange_backbone(parts, backbone)
-    earlier = _network(own, source).projection
+    earlier = _make_network(own, source).projection
     config, tensors = similarity.config, {key: value.detach().cpu() for key, value in similarity.state_dict().items()}
     if earlier is not None:
         matrix = earlier.matrix().detach()
@@ -262,10 +262,10 @@ def save_calibration(folder: StrPath, calibration: Calibration) -> Path:
 
 def model_folder(name_or_folder: StrPath) -> Path:
     """Where a model lies: by its name, if it is a shipped one, or the folder itself."""
-    return _named(name_or_folder)[0]
+    return _find_folder(name_or_folder)[0]
 
 
-def _named(name_or_folder: StrPath) -> tuple[Path, bool]:
+def _find_folder(name_or_folder: StrPath) -> tuple[Path, bool]:
     """The folder of a model, and whether it is meant as it was trained."""
     name = os.fspath(name_or_folder)
     for known, trained in ((name, True), (name.removesuffix(UNTRAINED), False)):
@@ -285,7 +285,7 @@ def _whole_parts(folder: Path) -> dict[str, weights.Part]:
     return parts
 
 
-def _origin(parts: Mapping[str, weights.Part]) -> Origin | None:
+def _read_origin(parts: Mapping[str, weights.Part]) -> Origin | None:
     named = parts["backbone"].config.get("origin")
     if named is None:
         return None
@@ -295,7 +295,7 @@ def _origin(parts: Mapping[str, weights.Part]) -> Origin | None:
 
 def _backbone_tensors(parts: Mapping[str, weights.Part], name: StrPath) -> tuple[Mapping[str, Tensor], str | None]:
     """The backbone's tensors, and where they came from if not from the model's folder."""
-    origin = _origin(parts)
+    origin = _read_origin(parts)
     if origin is None:
         return parts["backbone"].tensors, None
     remedy = f"run `hapvr model get {os.fspath(name)}`"
@@ -347,6 +347,6 @@ def save_model(
     return weights.save_parts(folder, parts)
 
 
-def _widened(part: weights.Part) -> weights.Part:
+def _to_float32(part: weights.Part) -> weights.Part:
     tensors = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in part.tensors.items()}
     return weights.Part(part.config, tensors)

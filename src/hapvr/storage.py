@@ -313,7 +313,7 @@ def lock_folder(folder: Path) -> contextlib.ExitStack:
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def hold_interrupts() -> Iterator[None]:
     """Hold Ctrl-C and SIGTERM back until the block is over; whatever they were to do, they do then.
 
     A library stays whole without it, but hours may have gone into what is being written; an exception that is raised

@@ -20,7 +20,7 @@ from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
 from hapvr.library import AddProgress, Library, adding, candidates, engine, store
 from hapvr.library.store import NewVideo, Store
-from hapvr.storage import blake2b_file, uninterrupted
+from hapvr.storage import blake2b_file, hold_interrupts
 from hapvr.video import frame_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
 from tests.library import toy
@@ -487,14 +487,14 @@ def test_what_comes_while_a_batch_is_written_waits_until_it_is(
 def test_signals_that_are_ignored_stay_so_and_other_threads_hold_nothing_back() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with uninterrupted():
+        with hold_interrupts():
             assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
     handlers: list[object] = []
 
     def elsewhere() -> None:
-        with uninterrupted():
+        with hold_interrupts():
             handlers.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=elsewhere)

@@ -32,7 +32,7 @@ from hapvr.features.feature_files import (
 )
 from hapvr.features.features import Features, max_magnitude
 from hapvr.features.journal import JournaledFile, journal_of, recover
-from hapvr.storage import StrPath, replace_file, uninterrupted
+from hapvr.storage import StrPath, hold_interrupts, replace_file
 from hapvr.video.stored_videos import VERSION_KEY, Setting, check_attributes, require_same
 
 _MAX_ID = 8192  # HDF5 takes 64 KiB of UTF-8
@@ -137,7 +137,7 @@ class FeatureWriter(AbstractContextManager["FeatureWriter"]):
         if (largest := max_magnitude(features.regions)) > (most := float(np.finfo(self._dtype).max)):
             raise DataError(f"The regions of '{id}' hold {largest:g}; {self._dtype.name} ends at {most:g}.")
         values = features.regions.detach().cpu().to(torch.promote_types(features.regions.dtype, torch.float32)).numpy()
-        with uninterrupted():
+        with hold_interrupts():
             try:
                 self._store(id, np.ascontiguousarray(values.astype(self._dtype, copy=False)), features)
                 self._h5.flush()
@@ -194,7 +194,7 @@ class FeatureWriter(AbstractContextManager["FeatureWriter"]):
 
     def close(self) -> None:
         """Release the file. Everything that was added is in it already."""
-        with uninterrupted():
+        with hold_interrupts():
             self._file.abandon()
             try:
                 if hasattr(self, "_h5"):

@@ -182,7 +182,7 @@ def recover(path: Path) -> None:
             journal.unlink()
     except OSError as error:
         with path.open("rb", buffering=0) as file:
-            if not _unfinished(file, path)[1]:
+            if not _read_unfinished(file, path)[1]:
                 return  # nothing to be written, so that it does not matter that nothing can be
         raise StorageError(
             f"'{path}' was left by a writer that was interrupted, and what it had begun ('{journal.name}') cannot be "
@@ -192,7 +192,7 @@ def recover(path: Path) -> None:
 
 def _recover(file: BinaryIO, path: Path) -> None:
     """Write what a journal has more than the file. Bytes beyond the committed end are cut off."""
-    size, pages = _unfinished(file, path)
+    size, pages = _read_unfinished(file, path)
     if size is None:
         return
     for number, page in pages.items():
@@ -201,7 +201,7 @@ def _recover(file: BinaryIO, path: Path) -> None:
     os.fsync(file.fileno())
 
 
-def _unfinished(file: BinaryIO, path: Path) -> tuple[int | None, dict[int, bytes]]:
+def _read_unfinished(file: BinaryIO, path: Path) -> tuple[int | None, dict[int, bytes]]:
     """The file's size after the journal's commit, and the pages that are not in the file yet.
 
     A journal without its end means nothing: its writer was killed before it touched the file. (None, {}) then.

@@ -24,7 +24,7 @@ from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecor
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import is_library
-from hapvr.storage import HASH_BYTES, StrPath, file_signature, is_regular_file, uninterrupted
+from hapvr.storage import HASH_BYTES, StrPath, file_signature, hold_interrupts, is_regular_file
 from hapvr.video.frame_tasks import FileEnd, FileTask, read_file
 from hapvr.video.video_files import walk_videos
 
@@ -375,7 +375,7 @@ class _Run:
         self._pending, self._moved, self._pending_bytes = [], [], 0  # before: what fails half-way is not written twice
         if not pending:
             return
-        with uninterrupted():
+        with hold_interrupts():
             self.replaced += self._store.write(pending, moved=moved)
         self._batches += 1
         if self._batches % _MAINTAIN_EVERY == 0:
