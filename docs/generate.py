@@ -44,7 +44,7 @@ def first_paragraph(thing: object) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def signature(name: str, thing: object) -> str:
+def signature(name: str, thing: object, *, bound: bool = False) -> str:
     if not callable(thing):
         return name
     try:
@@ -54,6 +54,7 @@ def signature(name: str, thing: object) -> str:
     if [parameter.name for parameter in parameters] == ["args", "kwargs"]:
         return f"{name}()"  # a module without settings of its own
     shown = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
+    shown = shown[1:] if bound and inspect.isfunction(thing) else shown  # nobody passes self
     return f"{name}{inspect.Signature(shown)}"
 
 
@@ -78,11 +79,11 @@ def api() -> str:
                 continue
             lines += [f"- `{signature(name, thing)}`: {first_paragraph(thing)}"]
             if name in OPENED:
-                own = {key: value for key, value in vars(thing).items() if not key.startswith("_")}
-                lines += [
-                    f"  - `{signature(key, getattr(thing, key))}`: {first_paragraph(getattr(thing, key))}"
-                    for key in own
-                ]
+                bases = [base for base in reversed(inspect.getmro(thing)) if base is not object]
+                methods = dict.fromkeys(key for base in bases for key in vars(base) if not key.startswith("_"))
+                for key in methods:
+                    method = getattr(thing, key)
+                    lines += [f"  - `{signature(key, method, bound=True)}`: {first_paragraph(method)}"]
         lines += [""]
     return "\n".join(lines)
 
