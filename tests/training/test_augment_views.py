@@ -171,7 +171,7 @@ def test_what_is_beyond_the_paper_changes_strong_views_only(name: str) -> None:
 
 
 def test_stickers_stay_where_they_are_and_there_are_up_to_as_many_as_asked_for() -> None:
-    config = changed(SMALL, **OFF, stickers=0.5, most_stickers=3)
+    config = changed(SMALL, **OFF, stickers=0.5, max_stickers=3)
     plan = draw_plan([(12, 40, 40)] * 200, config, 3)
     rounds = np.zeros(200, int)
     for overlays in plan.stickers:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.training import Bank, BankSource, ViewConfig, make_bank, shared_content
-from hapvr.training.bank import Side
+from hapvr.training.bank import ABOUT, Side
 from hapvr.training.config import BankConfig, DataConfig, RunConfig, TrainConfig
 from hapvr.training.encoder import Encoded
 from hapvr.training.sources import draw_videos
@@ -133,6 +133,15 @@ def test_vectors_that_are_not_finite_never_reach_a_bank(tmp_path: Path, kept: bo
     assert len(shards) == (1 if kept else 0)  # what came before, and nothing of what is broken
     if kept:
         assert same(made(folder)[0], made()[0])
+
+
+def test_a_bank_that_names_a_setting_by_its_old_name_is_used(tmp_path: Path) -> None:
+    bank, _ = made(str(tmp_path))
+    about = tmp_path / ABOUT
+    about.write_text(about.read_text().replace("max_stickers", "most_stickers"))
+    again, unused = made(str(tmp_path))
+    assert same(again, bank)
+    assert unused.calls == 0
 
 
 def test_a_bank_of_other_settings_is_refused(tmp_path: Path) -> None:

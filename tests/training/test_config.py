@@ -58,6 +58,10 @@ def test_every_recipe_reads_and_survives_being_written(name: str) -> None:
         assert make_config(parse_toml(to_toml(to_table(config)), name)) == config
 
 
+def test_settings_are_read_by_their_old_names_too() -> None:
+    assert make_config({"views": {"most_stickers": 3}}).views.max_stickers == 3
+
+
 def test_words_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
     path.write_text("[schedule]\nsteps = 5\n[losses.video_ap]\nweight = 2\n")

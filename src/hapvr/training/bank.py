@@ -27,6 +27,7 @@ from hapvr.checks import require_finite
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.storage import sha256_bytes, write_bytes, write_json
 from hapvr.training.augment import make_views
+from hapvr.training.augment.config import RENAMED
 from hapvr.training.clips import ClipSet
 from hapvr.training.config import DataConfig, TrainConfig, to_table
 from hapvr.training.distributed import rank, world_size
@@ -233,8 +234,10 @@ def _require_same(folder: Path, description: Mapping[str, Any]) -> None:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise StorageError(f"the bank '{folder}' cannot be used: {error}.") from error
+    before = found.get("settings", {}) if isinstance(found, dict) else {}
+    if isinstance(views := before.get("views"), dict):
+        before["views"] = {RENAMED.get(key, key): value for key, value in views.items()}
     if found != description:
-        before = found.get("settings", {}) if isinstance(found, dict) else {}
         now = description["settings"]
         changed = [key for key in now if before.get(key) != now[key]] or ["format"]
         raise ConfigError(

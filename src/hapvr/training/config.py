@@ -24,7 +24,7 @@ from hapvr.config import CheckedConfig, Share, Within, parse_toml, suggest
 from hapvr.errors import ConfigError
 from hapvr.losses import HAPVR_WEIGHTS, TERMS, Term, WeightedLosses
 from hapvr.similarity import SimilarityConfig
-from hapvr.training.augment import ViewConfig
+from hapvr.training.augment.config import RENAMED, ViewConfig
 
 RECIPES = Path(__file__).parent / "recipes"  # package data
 STAGE = "stage"  # the table of a recipe that holds its stages
@@ -361,6 +361,7 @@ def make_config(table: Mapping[str, Any]) -> TrainConfig:
         if name == "losses":
             given[name] = LossesConfig(copy.deepcopy(settings))
             continue
+        settings = {RENAMED.get(key, key): value for key, value in settings.items()}
         known = [entry.name for entry in dataclasses.fields(sections[name])]
         for key in settings:
             if key not in known:

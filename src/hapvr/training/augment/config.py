@@ -8,6 +8,7 @@ from typing import Annotated
 from hapvr.config import CheckedConfig, Range, Share, Within
 from hapvr.errors import ConfigError
 
+RENAMED = {"most_stickers": "max_stickers"}  # settings that older runs and banks name otherwise
 EDIT_KINDS = ("shuffle_dropout", "fast_forward", "slow_motion", "reverse", "pause")  # of temporal edits
 
 Scale = Annotated[Range, Within(1e-3, 1)]  # share of the picture's area
@@ -79,8 +80,8 @@ class ViewConfig(CheckedConfig):
     border_width: Annotated[Range, Within(0, 0.2)] = (0.01, 0.04)  # share of the side
     turned: Share = 0.0  # by 90, 180 or 270 degrees
     backdrop: Share = 0.0  # of the views with bars: the bars show the picture itself, enlarged, blurred and darker
-    stickers: Share = 0.0  # emoji that stay where they are, up to `most_stickers` of them
-    most_stickers: Annotated[int, Within(1)] = 6
+    stickers: Share = 0.0  # emoji that stay where they are, up to `max_stickers` of them
+    max_stickers: Annotated[int, Within(1)] = 6
     stickers_size: Size = (0.15, 0.45)
     tiny: Share = 0.0  # made small, kept as a JPEG, and enlarged again
     tiny_scale: Annotated[Range, Within(0.05, 1)] = (0.25, 0.5)  # of the side

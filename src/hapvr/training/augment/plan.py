@@ -266,12 +266,12 @@ def _draw_overlays(
 
 
 def _draw_stickers(rng: Generator, clips: int, config: ViewConfig) -> tuple[Overlays, ...]:
-    """Up to `most_stickers` overlays a clip, in as many rounds: a round lays at most one over a frame."""
+    """Up to `max_stickers` overlays a clip, in as many rounds: a round lays at most one over a frame."""
     T, S = config.frames, config.size
     bank = make_sprites("emoji")
-    counts = rng.integers(1, config.most_stickers + 1, clips) * _choose(rng, config.stickers, (clips,))
+    counts = rng.integers(1, config.max_stickers + 1, clips) * _choose(rng, config.stickers, (clips,))
     rounds = []
-    for number in range(config.most_stickers):
+    for number in range(config.max_stickers):
         sprite = rng.integers(0, len(bank), clips)
         sides = rng.uniform(*config.stickers_size, (clips, 1)) * S
         place = rng.random((clips, 2)) * S - sides / 2  # some reach over the edge
