@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ from hapvr.conversion.files import Contents, read_contents, require_tensors
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.features import Whitening
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
+from hapvr.storage import StrPath
 from hapvr.weights import CONFIG, Part, load_strict, save_parts
 
 # Checkpoints of these kinds keep their training arguments beside the weights; they are read and left out.
@@ -36,9 +36,7 @@ class Converted:
     destination: Path
 
 
-def convert(
-    source: str | os.PathLike[str], destination: str | os.PathLike[str], *, kind: str | None = None
-) -> Converted:
+def convert(source: StrPath, destination: StrPath, *, kind: str | None = None) -> Converted:
     """Turn another project's weight file into a model folder, strictly: every tensor is accounted for.
 
     Args:

@@ -12,7 +12,7 @@ from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.features import FeatureWriter
 from hapvr.features.video_extraction import ExtractionReport, Failure, extract_files
-from hapvr.storage import sample_file, write_json
+from hapvr.storage import StrPath, sample_file, write_json
 from hapvr.video.video_files import find_videos
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _NAMES: tuple[Callable[[PurePosixPath], str], ...] = (
 )  # fmt: skip
 
 
-def match_videos(benchmark: Benchmark, folder: str | os.PathLike[str]) -> dict[str, Path]:
+def match_videos(benchmark: Benchmark, folder: StrPath) -> dict[str, Path]:
     """The file of each video of a benchmark that a folder has: id -> path.
 
     An id is a file's path below the folder or its bare name, each with or without its suffix. A file that the benchmark
@@ -61,8 +61,8 @@ def match_videos(benchmark: Benchmark, folder: str | os.PathLike[str]) -> dict[s
 
 def extract_videos(
     extractor: RegionExtractor,
-    files: Mapping[str, str | os.PathLike[str]],
-    out: str | os.PathLike[str],
+    files: Mapping[str, StrPath],
+    out: StrPath,
     *,
     model: str,
     workers: int | None = None,
@@ -77,15 +77,12 @@ def extract_videos(
     """
     out = Path(out)
     there = {id: Path(path) for id, path in files.items() if Path(path).is_file()}
-    attributes: dict[str, str | float] = {
-        "model": model,
-        "fps": extractor.sampling.fps,
-        "extractor": extractor.digest()[:16],
-    }
+    digest = extractor.digest()[:16]
+    attributes: dict[str, str | float] = {"model": model, "fps": extractor.sampling.fps, "extractor": digest}
     with FeatureWriter(out, attributes=attributes) as writer:
         done = writer.done_ids()
-        sources = _check_sources(out, there, done)
-        write_json(_sources_file(out), sources, indent=None)
+        path = out.with_name(out.name + ".sources.json")
+        write_json(path, _check_sources(path, out, there, done), indent=None)
         noted = out.with_name(out.name + ".warnings.json")
         warnings = {id: texts for id, texts in _read_table(noted, out).items() if id in done}
 
@@ -101,13 +98,8 @@ def extract_videos(
     return report
 
 
-def _sources_file(out: Path) -> Path:
-    return out.with_name(out.name + ".sources.json")
-
-
-def _check_sources(out: Path, files: Mapping[str, Path], done: Iterable[str]) -> dict[str, str]:
+def _check_sources(path: Path, out: Path, files: Mapping[str, Path], done: Iterable[str]) -> dict[str, str]:
     """The checksum of every file, those of an earlier call included; `StorageError` if one is not what it was."""
-    path = _sources_file(out)
     known = _read_table(path, out)
     sources = {id: sample_file(file)[:16] for id, file in files.items()}
     for id in done:

@@ -16,12 +16,12 @@ a published file of 3 MB takes a second.
 from __future__ import annotations
 
 import codecs
-import os
 import pickletools
 from pathlib import Path
 from typing import Any
 
 from hapvr.errors import DataError
+from hapvr.storage import StrPath
 
 MAX_BYTES = 64 * 2**20
 MAX_INSTRUCTIONS = 5_000_000
@@ -44,7 +44,7 @@ _FUNCTIONS: dict[tuple[str, str], Any] = {
 } | {("_codecs", "encode"): codecs.encode}
 
 
-def load_plain(path: str | os.PathLike[str]) -> Any:
+def load_plain(path: StrPath) -> Any:
     """The plain data of a pickle file. `DataError`, naming the file and what was refused, for anything else."""
     path = Path(path)
     try:

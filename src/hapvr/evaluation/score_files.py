@@ -7,7 +7,6 @@ name.npz    `queries`, `targets` (strings) and `values` (float32): compact, and 
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.evaluation.benchmarks.annotation_file import find_repeated, require_ids
-from hapvr.storage import replace_file
+from hapvr.storage import StrPath, replace_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +73,7 @@ class Scores:
         object.__setattr__(self, "values", values)
 
 
-def write_scores(scores: Scores, path: str | os.PathLike[str]) -> None:
+def write_scores(scores: Scores, path: StrPath) -> None:
     """Write a `.json` or `.npz` file; an interrupted call leaves the old one.
 
     JSON has no word for "not scored": such a pair is left out, and so are queries and targets without any score.
@@ -90,7 +89,7 @@ def write_scores(scores: Scores, path: str | os.PathLike[str]) -> None:
                 _write_json(scores, text)
 
 
-def read_scores(path: str | os.PathLike[str]) -> Scores:
+def read_scores(path: StrPath) -> Scores:
     """Read a `.json` or `.npz` file of scores.
 
     The targets of a JSON file are those that some query has a score for: where it holds only the best of each query,
@@ -106,7 +105,7 @@ def read_scores(path: str | os.PathLike[str]) -> Scores:
         raise DataError(f"'{path}': {error}") from error
 
 
-def require_kind(path: str | os.PathLike[str]) -> str:
+def require_kind(path: StrPath) -> str:
     """The suffix of a score file, .json or .npz; `ConfigError` if it has another."""
     suffix = Path(path).suffix.lower()
     if suffix not in (".json", ".npz"):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import time
 import zipfile
 import zlib
@@ -33,7 +32,7 @@ from hapvr.evaluation.chunks import Chunk, plan_chunks, read_chunks
 from hapvr.evaluation.score_files import Scores
 from hapvr.features import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise
-from hapvr.storage import replace_file, sample_file, sha256_names, sha256_tensors, write_json
+from hapvr.storage import StrPath, replace_file, sample_file, sha256_names, sha256_tensors, write_json
 
 # Bytes of region vectors scored at a time. On a GPU enough for full blocks; a CPU, which is slower, finishes a chunk
 # in a minute, which is what an interruption can cost.
@@ -58,10 +57,10 @@ class Scoring:
 def score_benchmark(
     model: VideoSimilarity,
     benchmark: Benchmark,
-    features: str | os.PathLike[str],
+    features: StrPath,
     *,
-    query_features: str | os.PathLike[str] | None = None,
-    work: str | os.PathLike[str] | None = None,
+    query_features: StrPath | None = None,
+    work: StrPath | None = None,
     shard: tuple[int, int] = (0, 1),
     dtype: torch.dtype | None = None,
     chunk_bytes: int | None = None,
@@ -260,7 +259,7 @@ class WorkFolder:
         identity: everything the scores depend on, as text and numbers by name.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, str | int]) -> None:
+    def __init__(self, folder: StrPath, identity: Mapping[str, str | int]) -> None:
         self.folder = Path(folder)
         self._checksum = sha256_names(f"{name} {value}" for name, value in sorted(identity.items()))
         path = self.folder / _RECORD

@@ -313,7 +313,11 @@ def run_study(
         raise ConfigError(f"seeds must be at least 1, got {seeds}.")
     if not config.bank.used:
         raise ConfigError("an ablation runs from a bank: give bank.weak and bank.strong, such as 2 and 6.")
-    measured = dict(map(_load_named, benchmarks)) if benchmarks else _load_validation(config)
+    measured = dict(map(_load_named, benchmarks))
+    if not measured:
+        if (validation := load_benchmark(config.validation)) is None:
+            raise ConfigError("nothing to measure on: give a benchmark, NAME=FEATURES,TRUTH, or validation.features.")
+        measured["validation"] = validation
     long = (LONG if study == "table4" else 0) if long is None else long
     store = Store(Path(config.run.folder) / "ablations")
     for name, benchmark in list(measured.items()) if long else ():
@@ -347,13 +351,6 @@ def _load_named(word: str) -> tuple[str, Benchmark]:
     benchmark = load_benchmark(ValidationConfig(features=features, truth=truth))
     assert benchmark is not None  # there are features
     return name, benchmark
-
-
-def _load_validation(config: TrainConfig) -> dict[str, Benchmark]:
-    benchmark = load_benchmark(config.validation)
-    if benchmark is None:
-        raise ConfigError("nothing to measure on: give a benchmark, NAME=FEATURES,TRUTH, or validation.features.")
-    return {"validation": benchmark}
 
 
 # --- as a program ----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeAlias
 from hapvr.config import parse_toml, suggest
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks.annotation_file import read_json
+from hapvr.storage import StrPath
 
 # The measures of evaluations, as the paper calls them.
 _MEASURES = {"mAP": "mAP", "EVVE mAP": "mAP", "uAP": "uAP"}
@@ -203,7 +204,7 @@ def to_json(table: PaperTable, results: Sequence[Result] = (), *, against: str |
     return record
 
 
-def read_result(path: str | os.PathLike[str], *, label: str | None = None) -> Result:
+def read_result(path: StrPath, *, label: str | None = None) -> Result:
     """What `hapvr evaluate -o` wrote, as percentages; `label` names it in tables, by default the file's name."""
     record = read_json(path)
     try:

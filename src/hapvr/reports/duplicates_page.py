@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from hapvr.errors import HapvrError
 from hapvr.library.duplicate_report import DuplicateReport, Group, Link
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.reports.html_page import format_interval, format_time, make_thumbnail, write_page
+from hapvr.storage import StrPath
 
 _FRAMES = 6  # of a strip
 _MAX_SHOWN = 200  # groups on a page, and as many links beside them
@@ -28,7 +28,7 @@ _STYLE = """<style>
 </style>"""
 
 
-def save_page(report: DuplicateReport, path: str | os.PathLike[str], library: str | os.PathLike[str]) -> Path:
+def save_page(report: DuplicateReport, path: StrPath, library: StrPath) -> Path:
     """Write the page; a video that cannot be read any more is shown without frames."""
     groups, beside = report.groups, report.beside
     copies = sum(len(group.videos) - 1 for group in groups)

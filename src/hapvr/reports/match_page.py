@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from hapvr.matching import NO_STRETCH, Match, VideoDescription
 from hapvr.plotting import map_colours, plot_match, require_pictures, save_figure
 from hapvr.reports.html_page import format_interval, make_png, make_thumbnail, write_page
+from hapvr.storage import StrPath
 
 _PAIRS = 4  # thumbnail pairs shown
 _STRIP = 6  # frames of a strip in a report
@@ -44,7 +44,7 @@ def choose_pairs(match: Match, count: int = _PAIRS) -> list[tuple[int, int]]:
     return [cells[place] for place in chosen]
 
 
-def save_plot(match: Match, path: str | os.PathLike[str]) -> Path:
+def save_plot(match: Match, path: StrPath) -> Path:
     """Draw the frame matrix with the matched path, before and after psi, and frame pairs beside it: PNG, SVG or PDF."""
     require_pictures([path])
     meaning = f"\n{match.meaning}" if match.meaning else ""
@@ -53,14 +53,14 @@ def save_plot(match: Match, path: str | os.PathLike[str]) -> Path:
     return file
 
 
-def save_html(match: Match, path: str | os.PathLike[str]) -> Path:
+def save_html(match: Match, path: StrPath) -> Path:
     """Write the explanation of a match as one self-contained page."""
     title = " and ".join(Path(side.path).name for side in (match.query, match.target))
     return write_page(Path(path), title=title, body=_render_match(match))
 
 
 def save_matches(
-    matches: Sequence[Match], path: str | os.PathLike[str], *, title: str, summary: str, notes: Sequence[str] = ()
+    matches: Sequence[Match], path: StrPath, *, title: str, summary: str, notes: Sequence[str] = ()
 ) -> Path:
     """Write the explanations of several matches, such as the hits of a search, as one self-contained page.
 
@@ -86,7 +86,7 @@ def save_matches(
 
 def save_report(
     entries: Sequence[Entry],
-    path: str | os.PathLike[str],
+    path: StrPath,
     *,
     title: str,
     summary: str,

@@ -271,7 +271,7 @@ def _run_jobs(jobs: list[Job], out: Path, workers: int) -> Iterator[tuple[Job, t
                     yield running[future], future.result()
                 except BrokenProcessPool as error:
                     yield running[future], ([], f"a process ended before it was done: {error}")
-        finally:  # who is interrupted does not wait for what was not begun
+        finally:  # an interrupted call does not wait for jobs that have not begun
             pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -23,7 +23,7 @@ from hapvr.config import from_mapping, suggest
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks.annotation_file import read_json, require_ids
 from hapvr.evaluation.metrics import Ties
-from hapvr.storage import write_json
+from hapvr.storage import StrPath, write_json
 
 FigureName: TypeAlias = Literal["mAP", "uAP", "EVVE mAP", "recall@1"]
 FORMAT = "hapvr benchmark 1"
@@ -193,7 +193,7 @@ class Benchmark:
 # --- as JSON -----------------------------------------------------------------------------------------------------
 
 
-def write_benchmark(benchmark: Benchmark, path: str | os.PathLike[str]) -> None:
+def write_benchmark(benchmark: Benchmark, path: StrPath) -> None:
     """Store a benchmark as JSON; `read_benchmark` gives back an equal one."""
     content: dict[str, Any] = {item.name: getattr(benchmark, item.name) for item in fields(benchmark) if item.compare}
     content["tasks"] = [asdict(task) for task in benchmark.tasks]
@@ -201,12 +201,12 @@ def write_benchmark(benchmark: Benchmark, path: str | os.PathLike[str]) -> None:
     write_json(path, {"format": FORMAT} | content, indent=None)
 
 
-def read_benchmark(path: str | os.PathLike[str]) -> Benchmark:
+def read_benchmark(path: StrPath) -> Benchmark:
     """Read what `write_benchmark` stored."""
     return parse_benchmark(read_json(path), path)
 
 
-def parse_benchmark(content: Any, path: str | os.PathLike[str]) -> Benchmark:
+def parse_benchmark(content: Any, path: StrPath) -> Benchmark:
     """A benchmark from the JSON of `write_benchmark`; `path` names it in errors."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DataError(f'\'{path}\' is no stored benchmark: it lacks "format": "{FORMAT}".')
