@@ -119,11 +119,12 @@ def test_kept_columns_are_those_of_the_network(frames: int, rate: float, monkeyp
     config = SimilarityConfig(dims=4, temporal_keep_rate=rate)
     seen: list[int] = []
 
-    def aggregated(_: VideoSimilarity, matrix: Tensor) -> Tensor:
-        seen.append(matrix.shape[-1])
-        return matrix.sum()
+    def aggregate(_: VideoSimilarity, matrices: Tensor, **masks: Tensor | None) -> Tensor:
+        assert set(masks.values()) <= {None}
+        seen.append(matrices.shape[-1])
+        return matrices.sum((-2, -1))
 
-    monkeypatch.setattr(VideoSimilarity, "aggregate_time", aggregated)
+    monkeypatch.setattr(VideoSimilarity, "aggregate_time", aggregate)
     VideoSimilarity(config).score(torch.randn(8, 2, 4), torch.randn(frames, 2, 4))
     assert count_kept(config, frames) == max(1, round(rate * seen[0]))
 
