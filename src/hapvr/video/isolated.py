@@ -72,15 +72,15 @@ def _run(
     with ChildProcess(command) as child:
         while True:
             check()
-            with child.limit_time(limits.seconds + _GRACE_S):
-                frames = read_frames(child.answer, path, limits)
-            if isinstance(frames, Frames):
-                yield frames
-                del frames  # it would stay while the next part is read
-            elif frames == "end":
-                return
-            else:
+            try:
+                with child.limit_time(limits.seconds + _GRACE_S):
+                    frames = _read_frames(child.answer, path, limits)
+            except EOFError:
                 break
+            if frames is None:
+                return
+            yield frames
+            del frames  # it would stay while the next part is read
         how, said = child.wait(_GRACE_S)
         if child.late:
             raise Deadline(limits, path).error()
@@ -93,53 +93,39 @@ def _run(
 # --- what goes between the two ---------------------------------------------------------------------------------------
 
 
-def read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | str:
-    """The next part of an answer; "end" if the process says that there are no more, "" if it ended without.
+def _read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | None:
+    """The next part of an answer; None if the process says that there are no more, `EOFError` if it ended without.
 
-    Raises:
-        HapvrError: the error that the process reports; or a `DecodeError`, for an answer that makes no sense.
+    Raises the error that the process reports; or a `DecodeError`, for an answer that makes no sense.
     """
+    line = stream.readline(_MAX_HEADER_BYTES)
+    if not line.endswith(b"\n"):
+        raise EOFError
     try:
-        return _read_frames(stream, path, limits)
-    except EOFError:
-        return ""
+        header: dict[str, Any] = json.loads(line)
+        if "error" in header:
+            raise _ERRORS.get(header["error"], DecodeError)(header["message"])
+        if "end" in header:
+            return None
+        shape = tuple(header["shape"])
+        if len(shape) != 4 or not 0 < shape[0] <= limits.frames or not 0 < math.prod(shape[1:]) <= _MAX_FRAME_BYTES:
+            raise DecodeError(f"'{path}': the decoding process gave frames of an impossible shape {shape}.")
+        arrays: dict[str, Any] = {}
+        for name, dtype in _ARRAYS.items():
+            arrays[name] = np.empty(shape if name == "images" else shape[:1], dtype)
+            view = arrays[name].data.cast("B")
+            while len(view):
+                count = stream.readinto(view)  # type: ignore[attr-defined]
+                if not count:
+                    raise EOFError
+                view = view[count:]
+        fields = {name: header["fields"][name] for name in _FIELDS}  # JSON knows no tuples
+        fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        return Frames(**arrays, **fields)
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, errors.HapvrError):
             raise
         raise DecodeError(f"'{path}': the decoding process gave an answer that makes no sense.") from error
-
-
-def _read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | str:
-    line = stream.readline(_MAX_HEADER_BYTES)
-    if not line.endswith(b"\n"):
-        raise EOFError
-    header: dict[str, Any] = json.loads(line)
-    if "error" in header:
-        raise _ERRORS.get(header["error"], DecodeError)(header["message"])
-    if "end" in header:
-        return "end"
-    shape = tuple(header["shape"])
-    if len(shape) != 4 or not 0 < shape[0] <= limits.frames or not 0 < math.prod(shape[1:]) <= _MAX_FRAME_BYTES:
-        raise DecodeError(f"'{path}': the decoding process gave frames of an impossible shape {shape}.")
-    arrays: dict[str, Any] = {}
-    for name, dtype in _ARRAYS.items():
-        arrays[name] = np.empty(shape if name == "images" else shape[:1], dtype)
-        view = arrays[name].data.cast("B")
-        while len(view):
-            count = stream.readinto(view)  # type: ignore[attr-defined]
-            if not count:
-                raise EOFError
-            view = view[count:]
-    fields = {name: header["fields"][name] for name in _FIELDS}  # JSON knows no tuples
-    fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-    return Frames(**arrays, **fields)
-
-
-def write_frames(stream: IO[bytes], frames: Frames) -> None:
-    """A part of an answer."""
-    _write_line(stream, {"shape": frames.images.shape, "fields": {name: getattr(frames, name) for name in _FIELDS}})
-    for name in _ARRAYS:
-        stream.write(getattr(frames, name).data.cast("B"))
 
 
 def _write_line(stream: IO[bytes], line: dict[str, Any]) -> None:
@@ -155,7 +141,10 @@ def _main(request: dict[str, Any], stream: IO[bytes]) -> None:
     request["limits"] = DecodeLimits(**request["limits"])
     try:
         for frames in decode_chunks(path, **request):
-            write_frames(stream, frames)
+            fields = {name: getattr(frames, name) for name in _FIELDS}
+            _write_line(stream, {"shape": frames.images.shape, "fields": fields})
+            for name in _ARRAYS:
+                stream.write(getattr(frames, name).data.cast("B"))
             stream.flush()
         _write_line(stream, {"end": True})
     except errors.HapvrError as error:
