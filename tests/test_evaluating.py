@@ -316,6 +316,11 @@ def test_a_damaged_video_is_measured_with_its_warnings_counted_and_shown(
     assert code in (0, None)
     assert f"  a: {report.warnings['a'][-1]}" in err
     assert "1 video was read with warnings." in out
+    (videos / "a.mkv").write_bytes(data)  # a whole copy in its place, and its features extracted again
+    for name in ("f.h5", "f.h5.sources.json"):
+        (tmp_path / name).unlink()
+    for _ in range(2):
+        assert hapvr.evaluate(tmp_path / "pairs.csv", **given).warnings == {}  # type: ignore[arg-type]
     (tmp_path / "f.h5.warnings.json").write_text("[]")
     with pytest.raises(StorageError, match=r"f\.h5\.warnings\.json' cannot be read"):
         hapvr.evaluate(tmp_path / "pairs.csv", **given)  # type: ignore[arg-type]

@@ -84,7 +84,10 @@ def extract_videos(
         path = out.with_name(out.name + ".sources.json")
         write_json(path, _check_sources(path, out, there, done), indent=None)
         noted = out.with_name(out.name + ".warnings.json")
-        warnings = {id: texts for id, texts in _read_table(noted, out).items() if id in done}
+        known = _read_table(noted, out)
+        warnings = {id: texts for id, texts in known.items() if id in done}
+        if warnings != known:  # those of features that are no longer there
+            write_json(noted, warnings, indent=None)
 
         def warn(id: str, texts: list[str]) -> None:
             warnings[id] = texts

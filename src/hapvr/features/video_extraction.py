@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -68,12 +68,12 @@ class ExtractionReport:
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr extract --json` prints."""
-        failed = [{"id": one.id, "path": one.path, "error": one.error} for one in self.failed]
+        failed = [asdict(one) for one in self.failed]
         return {"done": self.done, "skipped": self.skipped, "failed": failed, "warnings": self.warnings,
                 "passed_over": len(self.passed_over), "frames": self.frames, "wall_s": self.wall_s}  # fmt: skip
 
 
-class _Run:
+class _Reporter:
     """The files of one call, less those that are done, and the report of what becomes of them."""
 
     def __init__(self, files: Files, done: Iterable[str], progress: Progress | None, warn: Warn | None = None) -> None:
@@ -136,7 +136,7 @@ def extract_files(
         progress: called with how many files are finished, and how many there are.
         warn: called with the id and the warnings of a video that was stored, damaged as it is.
     """
-    workers, run = default_workers(workers), _Run(files, done, progress, warn)
+    workers, run = default_workers(workers), _Reporter(files, done, progress, warn)
     tasks = make_tasks(run.todo, extractor.sampling, workers=workers, crop=extractor.sampling.crop)
     return _extract(extractor, tasks, store, run, workers=workers, work=read_video)
 
@@ -165,13 +165,13 @@ def extract_packed(
     """
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) - (extractor.device.type == "cuda"))
-    run = _Run(dict.fromkeys(packed, packed.folder), done, progress)
+    run = _Reporter(dict.fromkeys(packed, packed.folder), done, progress)
     tasks = ((id, PackedTask(packed[id], extractor.sampling.crop)) for id in run.todo)
     return _extract(extractor, tasks, store, run, workers=default_workers(workers), work=read_packed, dtype=dtype)
 
 
 def _extract(
-    extractor: RegionExtractor, tasks: Iterable[tuple[str, Any]], store: Store, run: _Run, **settings: Any
+    extractor: RegionExtractor, tasks: Iterable[tuple[str, Any]], store: Store, run: _Reporter, **settings: Any
 ) -> ExtractionReport:
     """Store what `extract_stream` gives, and report it; `settings` are those of `extract_stream`."""
     for video in extract_stream(extractor, tasks, **settings):
@@ -308,7 +308,7 @@ def pack_files(
         times, low = fields["timestamps"], fields["low_information"]
         writer.add_encoded(id, pictures, times, size=(width, height), low_information=low)
 
-    workers, run = default_workers(workers), _Run(files, writer.done_ids(), progress)
+    workers, run = default_workers(workers), _Reporter(files, writer.done_ids(), progress)
     tasks = make_tasks(run.todo, sampling, workers=workers, jpeg=writer.encoding)
     size = max(_MIN_JPEG_BLOCK_BYTES, 8 * sampling.short_side**2 * 3)  # the widest picture that a decoder gives
     with WorkerPool(read_video, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as pool:
