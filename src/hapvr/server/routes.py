@@ -437,11 +437,15 @@ async def find_source(server: Server, request: Request, id: MediaId) -> Source:
 
 Found = Annotated[Source, Depends(find_source)]
 Endpoint = Callable[..., Awaitable[Response]]
-_PARTS: dict[int | str, dict[str, Any]] = {
-    206: {"description": "A part of it.", "content": {"application/octet-stream": {}, "video/mp4": {}}},
-    304: {"description": "What the client has is still right."},
-}
 _JPEG = _file("image/jpeg", description="A JPEG picture.")
+
+
+def _ranges(*kinds: str, description: str) -> dict[int | str, dict[str, Any]]:
+    """The answer of an operation that gives a file or a part of it."""
+    return _file(*kinds, description=description) | {
+        206: {"description": "A part of it.", "content": {kind: {} for kind in kinds}},
+        304: {"description": "What the client has is still right."},
+    }
 
 
 def _media_route(name: str, responses: dict[int | str, dict[str, Any]]) -> Callable[[Endpoint], Endpoint]:
@@ -459,7 +463,7 @@ def _media_route(name: str, responses: dict[int | str, dict[str, Any]]) -> Calla
 
 @_media_route(
     "file",
-    _file("application/octet-stream", "video/mp4", description="The whole file.") | _PARTS | _errors(404, 409, 416),
+    _ranges("application/octet-stream", "video/mp4", description="The whole file.") | _errors(404, 409, 416),
 )
 async def media_file(server: Server, source: Found, request: Request) -> Response:
     """The file, or a range of its bytes; that of a video only if it is still the file that was indexed."""
@@ -478,7 +482,7 @@ async def strip(server: Server, source: Found, count: Count = 10, height: Height
     return FileResponse(await server.media.picture("strip", source, count=count, height=height), headers=_HOUR)
 
 
-@_media_route("preview", _file("video/mp4", description="H.264 without sound.") | _PARTS | _errors(404, 409, 415, 416))
+@_media_route("preview", _ranges("video/mp4", description="H.264 without sound.") | _errors(404, 409, 415, 416))
 async def preview(server: Server, source: Found, request: Request) -> Response:
     """A small copy that every browser plays; while it is being made, 503 after a while: ask again."""
     return await server.media.preview(source, request)
