@@ -190,10 +190,11 @@ def test_a_damaged_query_and_a_damaged_video_are_said_on_every_surface(
         told = library.add(copy, workers=1).warnings
         assert {path for path, _ in told} == {str(copy)}
         assert damage(text for _, text in told)
+        (again,) = [record.id for record in library.videos() if record.path == str(copy)]  # the server may lag a second
     with pytest.raises(SystemExit):
         main(["duplicates", str(place)])
     assert capsys.readouterr().err.count("missing at the end") == 2
-    assert printed("remove", place, own.ids()["cut again.mp4"]) == {"removed": 1}
+    assert printed("remove", place, again) == {"removed": 1}
     status = printed("status", place)
     assert status["warned"] == 1
     assert [damage(one["warnings"]) for one in status["listed"] if one["id"] == id] == [True]
