@@ -31,9 +31,9 @@ HALVES = st.sampled_from([0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.5, 1e-30, -1e-30, m
 
 
 @st.composite
-def queries(draw: st.DrawFn, *, most: int = 12, scores: st.SearchStrategy[float] | None = None) -> dict[str, Any]:
+def queries(draw: st.DrawFn, *, max_count: int = 12, scores: st.SearchStrategy[float] | None = None) -> dict[str, Any]:
     """One query: scores, labels, unsorted ids of a random kind, and positives of which some may not be retrieved."""
-    count = draw(st.integers(1, most))
+    count = draw(st.integers(1, max_count))
     kind = draw(st.sampled_from([SCORES, HALVES])) if scores is None else scores
     numbers = draw(st.lists(kind, min_size=count, max_size=count))
     labels = draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))

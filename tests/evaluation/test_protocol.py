@@ -233,9 +233,9 @@ def names(rng: Rng, prefix: str, count: int) -> list[str]:
     return [str(name) for name in rng.permutation([*sorted(found), f"{prefix}é", f"{prefix.upper()}Z"])]
 
 
-def some(rng: Rng, ids: Iterable[str], most: int) -> list[str]:
+def some(rng: Rng, ids: Iterable[str], max_count: int) -> list[str]:
     ids = sorted(ids)
-    return [str(id) for id in rng.permutation(ids)[: int(rng.integers(0, most + 1))]]
+    return [str(id) for id in rng.permutation(ids)[: int(rng.integers(0, max_count + 1))]]
 
 
 def draw_fivr(rng: Rng) -> tuple[dict[str, Any], set[str]]:

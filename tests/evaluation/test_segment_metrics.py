@@ -13,11 +13,11 @@ from hapvr.evaluation.segment_metrics import Box, measure_segments
 TICKS = 12
 
 
-def boxes(most: int) -> st.SearchStrategy[list[Box]]:
+def boxes(max_count: int) -> st.SearchStrategy[list[Box]]:
     interval = st.tuples(st.integers(0, TICKS - 1), st.integers(1, 6)).map(
         lambda pair: (float(pair[0]), float(min(TICKS, sum(pair))))
     )
-    return st.lists(st.tuples(interval, interval), max_size=most)
+    return st.lists(st.tuples(interval, interval), max_size=max_count)
 
 
 def slow_ratio(these: dict[str, list[Box]], those: dict[str, list[Box]]) -> float:

@@ -1,4 +1,4 @@
-"""Clips whose frames can be told by reading them: each shows its number in black and white bars."""
+"""Clips whose frames can be identified by reading them: each shows its number in black and white bars."""
 
 from __future__ import annotations
 

@@ -129,9 +129,9 @@ def test_an_interrupted_run_leaves_no_ground_truth(films: list[Path], tmp_path: 
 
 
 def test_a_folder_that_holds_something_else_is_refused_and_left_as_it_was(films: list[Path], tmp_path: Path) -> None:
-    def refused(out: Path, told: str, **more: Any) -> None:
+    def refused(out: Path, words: str, **more: Any) -> None:
         before = files_of(tmp_path)
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=words):
             make_benchmark(films[:1], out, kinds=["flip"], queries_per_video=1, **more)
         assert files_of(tmp_path) == before
 

@@ -59,7 +59,7 @@ def plan_chunks(lengths: Mapping[str, int], *, frames: int) -> list[Chunk]:
     [('a', 'b'), ('c',), ('d',)]
     """
     if frames < 1:
-        raise ConfigError(f"A chunk must hold a frame at least, got {frames}.")
+        raise ConfigError(f"A chunk must hold at least one frame, got {frames}.")
     groups: list[list[str]] = []
     filled = frames
     for id, length in lengths.items():

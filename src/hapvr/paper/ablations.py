@@ -70,7 +70,7 @@ def ablate(
         report: takes lines of progress.
     """
     if not benchmarks or not seeds:
-        raise ConfigError("an ablation needs a benchmark at least, and a seed.")
+        raise ConfigError("an ablation needs at least one benchmark and one seed.")
     chosen = _choose_rows(study, config, lines)
     every = [row for _, rows in chosen for row in rows]
     if not every:

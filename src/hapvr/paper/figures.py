@@ -276,9 +276,9 @@ def plot_surrogates(curves: Sequence[Surrogate]) -> Figure:
         grid: NDArray[Any] = figure.subplots(len(surrogates), 2, sharex=True, squeeze=False)
         for row, curve in zip(grid, surrogates, strict=True):
             name = f"{curve.name}, {curve.setting}"
-            most = float(curve.value.max())
+            high = float(curve.value.max())
             left, right = row
-            _set_up_axes(left, name, curve.x, top=1.3 * most if most < 2 else 1.05 * most)
+            _set_up_axes(left, name, curve.x, top=1.3 * high if high < 2 else 1.05 * high)
             left.plot(step.x, step.value, color=_STEP, linestyle="--", linewidth=1.2, label=step.name)
             left.plot(curve.x, curve.value, color=_INK, linewidth=1.8, label="surrogate")
             left.set_ylabel("value")

@@ -205,7 +205,7 @@ def _find_places(path: Path) -> set[Path]:
 
 
 def _require_benchmark(out: Path) -> None:
-    """Refuse a folder that holds something else: its files could not be told from those that are made."""
+    """Refuse a folder that holds something else: its files could not be distinguished from those that are made."""
     if not os.path.lexists(out):
         return
     try:

@@ -69,7 +69,7 @@ def read_fivr(path: StrPath, *, version: Literal["5k", "200k"], easy_duplicates:
 
 
 def read_evve(path: StrPath) -> Benchmark:
-    """EVVE, retrieval of videos of the same event: the trapezoidal mAP of its own evaluation and uAP, also by event.
+    """EVVE, retrieval of videos of the same event: the trapezoidal mAP of its authors and uAP, also by event.
 
     evve.pickle: {"annotation": {event: ({query ids}, {positive ids}, {null ids})}, "database": [ids], "queries":
     [ids]}. A null video is a negative; the published file has none. The database holds videos of no event too. A query
