@@ -13,6 +13,7 @@ from PIL import Image
 from hapvr.cli.search import search
 from hapvr.library import Library
 from hapvr.model import load
+from hapvr.server.schemas import SearchOptions
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
@@ -37,11 +38,13 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_options_have_the_defaults_of_the_method() -> None:
+def test_the_options_of_command_and_rest_have_the_defaults_of_the_method() -> None:
     options, arguments = (inspect.signature(function).parameters for function in (search, Library.search))
     for name in options.keys() & arguments.keys() - {"library", "query"}:
         assert options[name].default == arguments[name].default, name
     assert options.keys() - arguments.keys() == {"as_json", "page"}
+    for name, field in SearchOptions.model_fields.items():
+        assert name not in arguments or field.default == arguments[name].default, name
 
 
 def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, run: Run) -> None:
