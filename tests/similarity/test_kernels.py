@@ -32,8 +32,8 @@ def chamfer_agrees() -> None:
         assert torch.equal(again, matrix)
         assert nothing is None
         gradient = torch.randn(height, width, device=device)
-        marks = kernels.marks(gradient, winners[0], torch.float32)
-        torch.testing.assert_close(marks, spatial._marks(gradient, winners, None, regions, torch.float32))
+        marks = kernels.mark_winners(gradient, winners[0], torch.float32)
+        torch.testing.assert_close(marks, spatial._mark_winners(gradient, winners, None, regions, torch.float32))
 
 
 def psi_agrees_with_its_gradients() -> None:

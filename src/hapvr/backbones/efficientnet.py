@@ -103,11 +103,8 @@ class EfficientNetLite0(Backbone):
         self._bn0 = _batch_norm(STEM_CHANNELS)
         blocks, inputs = [], STEM_CHANNELS
         for count, kernel, stride, expand, outputs in STAGES:
-            for i in range(count):
-                first = i == 0
-                blocks.append(
-                    InvertedResidual(inputs, outputs, kernel=kernel, stride=stride if first else 1, expand=expand)
-                )
+            for step in (stride, *[1] * (count - 1)):
+                blocks.append(InvertedResidual(inputs, outputs, kernel=kernel, stride=step, expand=expand))
                 inputs = outputs
         self._blocks = nn.ModuleList(blocks)
         self._conv_head = SameConv2d(inputs, HEAD_CHANNELS, 1)

@@ -58,8 +58,7 @@ def pairwise(
         model: the similarity network.
         queries: videos [Tq, R, D] of any lengths, region vectors or `Descriptors`.
         targets: videos [Tt, R, D], the same.
-        dtype: of the region products: torch.float32, torch.bfloat16 or torch.float16; by default bfloat16 on a GPU,
-            float32 on a CPU.
+        dtype: of the region products: float32, bfloat16 or float16; by default bfloat16 on a GPU, float32 on a CPU.
         max_cells: frame-to-frame cells worked on at a time; the default suits the device.
         progress: called with the number of targets just finished.
 

@@ -83,14 +83,15 @@ class _FrameSimilarities(torch.autograd.Function):
         targets = target.reshape(-1, dims)  # [W R, D]
         query_gradient = torch.empty_like(query)
         target_gradient = torch.zeros_like(targets, dtype=widen(query.dtype))
+        fused = ctx.k == 1 and best is None and _can_fuse(query, target)
+        if fused:
+            from hapvr.similarity.kernels.chamfer import mark_winners
         for rows in _blocks(query, target):
-            if ctx.k == 1 and best is None and _can_fuse(query, target):
-                from hapvr.similarity.kernels.chamfer import marks as mark_winners
-
+            if fused:
                 marks = mark_winners(gradient[rows], chosen[0, rows], query.dtype)
             else:
                 winners = None if best is None else best[rows]
-                marks = _marks(gradient[rows], chosen[:, rows], winners, target.shape[1], query.dtype)
+                marks = _mark_winners(gradient[rows], chosen[:, rows], winners, target.shape[1], query.dtype)
             query_gradient[rows] = (marks @ targets).view(-1, regions, dims)
             target_gradient += marks.T @ query[rows].reshape(-1, dims)
         return query_gradient, target_gradient.to(target.dtype).view_as(target), None, None, None
@@ -156,7 +157,7 @@ def _running_max(block: Tensor, by_region: Tensor, remember: bool) -> tuple[Tens
     return values, winners
 
 
-def _marks(gradient: Tensor, chosen: Tensor, best: Tensor | None, regions: int, dtype: torch.dtype) -> Tensor:
+def _mark_winners(gradient: Tensor, chosen: Tensor, best: Tensor | None, regions: int, dtype: torch.dtype) -> Tensor:
     """What each dot product of a block received of the gradient: [h Rq, W Rt], zero where it was not chosen."""
     k, height, query_regions, width = chosen.shape
     share = gradient[:, None, :, None].to(dtype) / (query_regions * k)  # [h, 1, W, 1]

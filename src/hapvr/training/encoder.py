@@ -18,7 +18,6 @@ from hapvr.errors import ConfigError, ShapeError
 from hapvr.features.folding import fold_batch_norms
 from hapvr.features.regions import MIN_SIDE, POOLED, input_scale, regions_of_maps
 from hapvr.features.whitening import Whitening
-from hapvr.training.clock import Clock
 from hapvr.training.config import TeacherConfig
 
 
@@ -51,7 +50,7 @@ class Encoder:
         compiled: bool = False,
     ) -> None:
         self.device, self.dtype, self.micro_batch = device, dtype, micro_batch
-        self.clock: Clock | None = None  # where a benchmark wants extraction and teacher apart
+        self.clock: Callable[[str], AbstractContextManager[None]] | None = None  # a benchmark times both networks
         self._pooled = teacher == "backbone"
         own = _freeze(backbone, device)
         fast = fold_batch_norms(own)

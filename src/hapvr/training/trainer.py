@@ -29,13 +29,12 @@ from hapvr.similarity import VideoSimilarity
 from hapvr.training.augment import Views
 from hapvr.training.bank import Bank, BankSource, make_bank
 from hapvr.training.clips import Camera, ClipSet
-from hapvr.training.clock import Clock
 from hapvr.training.config import TrainConfig, to_table, to_toml
 from hapvr.training.distributed import average, broadcast, join_processes, rank, world_size
 from hapvr.training.encoder import Encoder, build_teacher
 from hapvr.training.preview import save_preview
 from hapvr.training.run_folder import Checkpoint, Report, RunFolder, find_checkpoint, pack_state, unpack_state
-from hapvr.training.sources import ClipSource, Source, derive_seed, draw_videos
+from hapvr.training.sources import ClipSource, Clock, Source, derive_seed, draw_videos
 from hapvr.training.step import StepValues, step_losses
 from hapvr.training.validation import Benchmark, load_benchmark
 from hapvr.training.whole import WholeSource, compute_stay_loss, copy_for_training, make_region_extractor, update_mean
@@ -61,14 +60,11 @@ class Trained:
 
 
 def train(config: TrainConfig, *, report: Report = print) -> Trained:
-    """Train a similarity network as the settings say; a run that is in its folder already is continued.
+    """Train a similarity network as the settings say (see `load_config`); a run that its folder holds is continued.
 
     Under `torchrun` every process calls this with the same settings; the batch grows with them. The result is saved as
-    a model folder, `RUN/model`: the base model's with the trained network in place of its own.
-
-    Args:
-        config: all settings; see `load_config`.
-        report: takes lines of progress; called in the first process alone.
+    a model folder, `RUN/model`: the base model's with the trained network instead. `report` takes lines of progress, in
+    the first process alone.
     """
     with join_processes():
         report = report if rank() == 0 else _ignore
@@ -146,11 +142,9 @@ def fit(
     """Take all steps of the schedule that are not done yet; returns the metrics of the last validation.
 
     Every process passes its own part of the data as `source`, or None where no step is left; `run` is given in the
-    first alone, or nowhere. With a `backbone`, which the source's regions come from, it learns too; network and
-    backbone end as the running means of their weights.
-
-    Raises:
-        DataError: the loss or a gradient is NaN or infinite. Nothing of it reaches a checkpoint.
+    first alone, or nowhere. A `backbone`, which the source's regions come from, learns too; network and backbone end as
+    the running means of their weights. `DataError` if the loss or a gradient is NaN or infinite: it reaches no
+    checkpoint.
     """
     trainer = Trainer(model, config, backbone=backbone)
     if not trainer.parameters:
@@ -440,7 +434,7 @@ def _is_compiled(config: TrainConfig, device: torch.device) -> bool:
 def save_trained(
     folder: Path, similarity: VideoSimilarity, config: TrainConfig, *, backbone: Backbone | None = None
 ) -> Path:
-    """Write the base model with the trained network in place of its own, and how it was trained.
+    """Write the base model with the trained network instead of its network, and how it was trained.
 
     Where the network began as the base's, or the backbone was trained too, the model keeps the base's whitening and its
     untrained form; see `trained_parts`.

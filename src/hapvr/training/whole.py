@@ -137,14 +137,8 @@ def number_instants(plan: Plan, starts: Tensor, shown: Tensor, still: Tensor, *,
     """Which instants each frame of the 2B views shows: int64 [2B, T, 2], its own and that of its host, or NOTHING.
 
     Frames of one video share an instant if they are the same frame; of a photograph, if the camera's move is the same
-    too.
-
-    Args:
-        plan: of the views.
-        starts: [B], the first frame of each window.
-        shown: [B], the number of the video that it was cut from.
-        still: bool [B], whether that is a photograph.
-        videos: how many there are.
+    too. Of each window, `starts` [B] is the first frame, `shown` [B] the number of its video (of `videos`), and `still`
+    (bool [B]) whether that is a photograph.
     """
     index = torch.from_numpy(plan.index)  # [2B, T], negative for no frame
     B, T = len(starts), index.shape[1]
@@ -161,16 +155,14 @@ def number_instants(plan: Plan, starts: Tensor, shown: Tensor, still: Tensor, *,
 def find_excused(
     references: Tensor, one_video: Tensor, loose: Tensor, *, same: float, twin: float
 ) -> tuple[Tensor, Tensor]:
-    """Which frames, and which clips, were so alike to the master that they need not be told apart.
+    """Which frames (bool [N T, N T]) and which clips (bool [N, N]) the master hardly told apart: they are left out.
 
     Args:
         references: [N, T, R, D] unit vectors of clean frames of N clips.
         one_video: bool [N, N], clips that show a common video.
         loose: bool [N], clips whose frames may share a part of the picture with any other frame of their video.
-        same: similarity from which on two frames of one video are excused.
-        twin: similarity from which on two frames of different videos, and two clips, are excused.
-
-    Returns bool [N T, N T] and bool [N, N].
+        same: the similarity from which two frames of one video are left out.
+        twin: the same for two frames of different videos, and for two clips.
     """
     N, T = references.shape[:2]
     forth, back = compare_both_ways(references.flatten(0, 1), references.flatten(0, 1))

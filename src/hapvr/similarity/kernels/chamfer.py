@@ -90,7 +90,7 @@ def _marks(gradient, winners, out, width, R: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + row * (width * R) + column, value.to(out.dtype.element_ty), mask=inside)
 
 
-def marks(gradient: Tensor, winners: Tensor, dtype: torch.dtype) -> Tensor:
+def mark_winners(gradient: Tensor, winners: Tensor, dtype: torch.dtype) -> Tensor:
     """What each dot product received of the gradient [h, W] of `chamfer`: [h R, W R], winners [h, R, W]."""
     gradient, winners = gradient.contiguous(), winners.contiguous()
     height, regions, width = winners.shape
