@@ -340,7 +340,7 @@ def test_what_cannot_be_run_is_refused_before_any_training(tmp_path: Path) -> No
     given: dict[str, Any] = {"seeds": (0,), "report": lambda _: None}
     with pytest.raises(ConfigError, match="'modules-line-4' has the frame loss"):
         ablate("table3", blind, settings(tmp_path), {"toy": benchmark()}, **given)
-    with pytest.raises(ConfigError, match="needs a benchmark"):
+    with pytest.raises(ConfigError, match="needs at least one benchmark"):
         ablate("table3", bank, settings(tmp_path), {}, **given)
     with pytest.raises(ConfigError, match="has a line 9"):
         ablate("table3", bank, settings(tmp_path), {"toy": benchmark()}, lines=(9,), **given)

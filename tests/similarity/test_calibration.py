@@ -235,7 +235,7 @@ def test_a_probability_by_hand() -> None:
 
 
 def slow_videos(pairs: int) -> int:
-    """The fewest videos that have so many ordered pairs, by counting."""
+    """The fewest videos that have that many ordered pairs, by counting."""
     videos: list[int] = []
     while len(videos) < 2 or sum(1 for one in videos for other in videos if one != other) < pairs:
         videos.append(len(videos))

@@ -1,6 +1,6 @@
 """The fused kernels against their plain twins: on a GPU where there is one, else in Triton's interpreter.
 
-Triton chooses between the two when it is imported, so this file runs itself in a process of its own.
+Triton chooses between the two when it is imported, so this file runs itself in a separate process.
 """
 
 from __future__ import annotations

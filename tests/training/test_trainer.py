@@ -54,7 +54,7 @@ def benchmark() -> Benchmark:
 
 
 def run(config: TrainConfig, *, stop: int | None = None, data: Any = None) -> tuple[VideoSimilarity, list[str]]:
-    """Train in the run folder of the settings; `stop` pulls the plug after so many steps."""
+    """Train in the run folder of the settings; `stop` interrupts it after that many steps."""
     lines: list[str] = []
 
     def report(line: str) -> None:
