@@ -50,7 +50,7 @@ def extract(
     with FeatureWriter(output, dtype="float16" if half else "float32", attributes=settings) as writer:
         done = writer.done_ids()
         report = extract_files(chosen.extractor, files, writer.add, done=done, workers=workers, progress=progress)
-    report.passed_over += others
+    report.other_files += others
     return report
 
 
@@ -78,7 +78,7 @@ def pack_frames(
     sampling = SamplingConfig(fps=fps or usual.fps, short_side=side, crop=min(side, usual.crop))
     with PackedWriter(output, attributes={"fps": sampling.fps}) as writer:
         report = pack_files(writer, files, sampling, workers=workers, progress=progress)
-    report.passed_over += others
+    report.other_files += others
     return report
 
 
@@ -125,7 +125,7 @@ def make_benchmark(
         workers=default_workers(workers),
         progress=progress,
     )
-    return replace(summary, skipped=len(set(others)))
+    return replace(summary, other_files=len(set(others)))
 
 
 def _read_groups(file: Path, sources: Mapping[str, Path]) -> list[list[Path]]:

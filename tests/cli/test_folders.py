@@ -182,7 +182,7 @@ def test_an_interrupt_is_one_line(
     assert words == ("interrupted; run the same command again to go on\n" if again else "interrupted\n")
 
 
-def test_what_lies_among_videos_and_is_none_is_passed_over_and_counted(
+def test_what_lies_among_videos_and_is_none_is_left_out_and_counted(
     videos: Path, quick: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "real"
@@ -197,16 +197,16 @@ def test_what_lies_among_videos_and_is_none_is_passed_over_and_counted(
     assert text.endswith("\n3 files that are no videos were skipped\n")
     code, text, _ = run(capsys, "extract", folder, "-o", tmp_path / "f.h5", "--model", quick, "--json")
     report = json.loads(text)
-    assert (code, sorted(report["done"]), report["passed_over"]) == (0, ["0.mp4", "deep/unnamed"], 3)
+    assert (code, sorted(report["done"]), report["other_files"]) == (0, ["0.mp4", "deep/unnamed"], 3)
     command = ["make-benchmark", folder, tmp_path / "made", "--queries", 1, "--kind", "flip", "--workers", 1]
     code, text, _ = run(capsys, *command, "--json")
-    assert (code, json.loads(text)["database"], json.loads(text)["passed_over"]) == (0, 2, 3)
+    assert (code, json.loads(text)["database"], json.loads(text)["other_files"]) == (0, 2, 3)
     code, text, _ = run(capsys, *command)
     assert text.endswith("\n3 files that are no videos were skipped\n")
     named = folder / "readme.TXT"
     code, text, _ = run(capsys, "frames", folder, named, "-o", tmp_path / "packed", "--short-side", 64, "--json")
     report = json.loads(text)
-    assert (code, [failure["id"] for failure in report["failed"]], report["passed_over"]) == (1, ["readme.TXT"], 2)
+    assert (code, [failure["id"] for failure in report["failed"]], report["other_files"]) == (1, ["readme.TXT"], 2)
 
 
 @pytest.mark.parametrize("place", ["source", "source/made", ".", "other", "other/deep", "link/made"])

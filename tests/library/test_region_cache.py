@@ -50,7 +50,7 @@ def test_reads_each_once_in_the_order_that_is_asked_for_and_forgets_the_oldest()
     assert tables.asked == [[], [], [2]]
 
 
-def test_other_tables_begin_anew_and_nothing_is_held_where_there_is_no_room() -> None:
+def test_other_tables_start_empty_and_nothing_is_held_where_there_is_no_room() -> None:
     cache, one, other = RegionCache(100), Tables(), Tables("0002")
     for tables in (one, other, one):
         assert keys_of(cache, tables, [1, 2]) == [1, 2]

@@ -108,7 +108,7 @@ def test_the_same_seed_gives_the_same_copy_and_leaves_the_original_alone(name: s
 
 
 @pytest.mark.parametrize("name", [name for name in EDITS if name not in {"flip", "greyscale", "reverse"}])
-def test_the_settings_are_drawn_anew(name: str, scene: Clip) -> None:
+def test_each_use_draws_its_own_settings(name: str, scene: Clip) -> None:
     copies = {EDITS[name].apply(scene, np.random.default_rng(seed)).clip.images.tobytes() for seed in range(4)}
     rates = {EDITS[name].apply(scene, np.random.default_rng(seed)).clip.fps for seed in range(4)}
     assert len(copies) > 1 or len(rates) > 1

@@ -263,7 +263,7 @@ def test_a_writer_killed_at_random_keeps_its_shards_and_the_next_goes_on(tmp_pat
     assert int(run.stdout.split()[0]) > 10
 
 
-def test_a_video_begun_by_an_interrupted_writer_is_begun_anew(tmp_path: Path) -> None:
+def test_a_video_begun_by_an_interrupted_writer_is_started_again(tmp_path: Path) -> None:
     images, times = drawn(60)
     with PackedWriter(tmp_path, shard_mib=0.02) as writer:
         writer.add("long", images, times)

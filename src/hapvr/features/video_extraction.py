@@ -61,7 +61,7 @@ class ExtractionReport:
     skipped: list[str] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
     warnings: dict[str, list[str]] = field(default_factory=dict)
-    passed_over: list[Path] = field(default_factory=list)  # found beside them, and no videos by their names
+    other_files: list[Path] = field(default_factory=list)  # found beside them, and no videos by their names
     frames: int = 0
     video_s: float = 0.0
     wall_s: float = 0.0
@@ -70,7 +70,7 @@ class ExtractionReport:
         """What `hapvr extract --json` prints."""
         failed = [asdict(one) for one in self.failed]
         return {"done": self.done, "skipped": self.skipped, "failed": failed, "warnings": self.warnings,
-                "passed_over": len(self.passed_over), "frames": self.frames, "wall_s": self.wall_s}  # fmt: skip
+                "other_files": len(self.other_files), "frames": self.frames, "wall_s": self.wall_s}  # fmt: skip
 
 
 class _Reporter:

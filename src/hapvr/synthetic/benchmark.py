@@ -70,13 +70,13 @@ class BenchmarkSummary:
     database: int
     kinds: dict[str, int]  # queries of each kind
     failed: tuple[Failure, ...]
-    skipped: int = 0  # files beside the videos that are none by their names
+    other_files: int = 0  # files beside the videos that are none by their names
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr make-benchmark --json` prints."""
         failed = [{"path": failure.file, "error": failure.reason} for failure in self.failed]
         return {"folder": str(self.folder), "queries": self.queries, "database": self.database, "failed": failed,
-                "passed_over": self.skipped}  # fmt: skip
+                "other_files": self.other_files}  # fmt: skip
 
     def __str__(self) -> str:
         text = f"{self.folder}: {self.queries} queries ({self.made} made now), {self.database} database videos"
