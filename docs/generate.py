@@ -20,7 +20,7 @@ MODULES = [
     "hapvr.library",
     "hapvr.model",
     "hapvr.batch",
-    "hapvr.evaluating",
+    "hapvr.model_evaluation",
     "hapvr.video.decode",
     "hapvr.synthetic.films",
     "hapvr.synthetic.edits",

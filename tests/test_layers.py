@@ -31,7 +31,7 @@ LAYERS = [
     "fetching",
     "model",
     "batch",
-    "evaluating",
+    "model_evaluation",
     "training",
     "matching",
     "library",

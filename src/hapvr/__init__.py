@@ -31,10 +31,10 @@ import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
-    from hapvr.evaluating import evaluate
     from hapvr.library import Library
     from hapvr.matching import compare
     from hapvr.model import load
+    from hapvr.model_evaluation import evaluate
 
 __all__ = ["Library", "__version__", "compare", "evaluate", "load"]
 __version__ = "0.1.0"
@@ -42,7 +42,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Library": "hapvr.library",
     "compare": "hapvr.matching",
-    "evaluate": "hapvr.evaluating",
+    "evaluate": "hapvr.model_evaluation",
     "load": "hapvr.model",
 }
 

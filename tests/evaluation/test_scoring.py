@@ -16,7 +16,7 @@ from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.evaluation import mean_average_precision, micro_average_precision
 from hapvr.evaluation.benchmarks import Benchmark, Task
 from hapvr.evaluation.chunks import Chunk, plan_chunks, read_chunks
-from hapvr.evaluation.extraction import match_videos
+from hapvr.evaluation.extraction import find_video_files
 from hapvr.evaluation.protocol import evaluate
 from hapvr.evaluation.score_files import Scores
 from hapvr.evaluation.scoring import Scoring, WorkFolder, score_benchmark
@@ -339,14 +339,14 @@ def test_files_are_found_by_path_or_name_with_or_without_suffix(tmp_path: Path) 
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     benchmark = Benchmark("x", ("q/1", "q2"), ("v01", "v02.mp4", "v03"), {}, TASKS)
-    found = {id: path.relative_to(tmp_path).as_posix() for id, path in match_videos(benchmark, tmp_path).items()}
+    found = {id: path.relative_to(tmp_path).as_posix() for id, path in find_video_files(benchmark, tmp_path).items()}
     assert found == {"q/1": "q/1.mp4", "q2": "q2", "v01": "deep/v01.webm", "v02.mp4": "v02.mp4"}
-    opened = match_videos(replace(benchmark, open_database=True), tmp_path)
+    opened = find_video_files(replace(benchmark, open_database=True), tmp_path)
     assert opened.keys() - found.keys() == {"else.mp4"}
     (tmp_path / "q" / "v01.mp4").touch()
     with pytest.raises(ConfigError, match="could both be 'v01'"):
-        match_videos(benchmark, tmp_path)
+        find_video_files(benchmark, tmp_path)
     with pytest.raises(DataError, match="no video of y"):
-        match_videos(Benchmark("y", ("a",), ("b",), {}, TASKS), tmp_path)
+        find_video_files(Benchmark("y", ("a",), ("b",), {}, TASKS), tmp_path)
     with pytest.raises(ConfigError, match="no folder"):
-        match_videos(benchmark, tmp_path / "nowhere")
+        find_video_files(benchmark, tmp_path / "nowhere")

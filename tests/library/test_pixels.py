@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hapvr.errors import ShapeError
 from hapvr.features import Features, join_features
 from hapvr.library import Library, alignment, tables
-from hapvr.library.alignment import correlate, enlarge_middle, make_views, measure_likeness, standardise
+from hapvr.library.alignment import correlate, enlarge_middle, make_pixel_views, measure_likeness, standardise
 from hapvr.library.codecs import get_codec
 from hapvr.library.duplicates import THRESHOLD, _Video, compare_pixels
 from hapvr.library.store import NewVideo
@@ -78,10 +78,10 @@ def test_mirror_images_turns_and_middles_are_found_from_either_side() -> None:
     part = np.einsum(
         "ij,tjk,lk->til", enlarge_middle(16, height), small.astype(np.float32), enlarge_middle(16, width)
     ).astype(np.uint8)
-    plain = make_views(small)
+    plain = make_pixel_views(small)
     assert plain.shape == (len(alignment._MIDDLES) + 5, 8, 256)
     for other in (small[:, :, ::-1], part, *(np.rot90(small, quarters, (1, 2)) for quarters in (1, 2, 3))):
-        for matrix in (correlate(plain, make_views(other)), correlate(make_views(other), plain).T):
+        for matrix in (correlate(plain, make_pixel_views(other)), correlate(make_pixel_views(other), plain).T):
             assert np.diag(matrix).min() > 0.99
     assert measure_likeness(plain[0] @ standardise(part).T / 256) < 0.98
 
@@ -188,7 +188,7 @@ def test_a_still_copy_is_found_by_its_pixels_if_the_scene_is_the_same() -> None:
     nothing, times = Descriptors.of(torch.zeros(24, 2, 32)), np.arange(24.0)
 
     def video(small: Bytes | None) -> _Video:
-        return _Video(nothing, times, None if small is None else make_views(small), pytest.fail)
+        return _Video(nothing, times, None if small is None else make_pixel_views(small), pytest.fail)
 
     one, other, unlike = video(still), video(spoilt(still, 3)), video(film(5, 1).repeat(24, 0))
     look = compare_pixels(one, other, alike=0.5, threshold=THRESHOLD)

@@ -22,7 +22,7 @@ from hapvr.paper.compilations import make_compilations
 from hapvr.paper.studies import RIVALS, STUDIES, count_kept, plan_rows, study_tables
 from hapvr.paper.tables import paper_table
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
-from hapvr.training import Benchmark, TrainConfig, load_config, train_from_bank
+from hapvr.training import TrainConfig, ValidationSet, load_config, train_from_bank
 from tests.training.test_cli_train import BARE, QUICK
 from tests.training.toy import noise_clips, packed, toy_bank, toy_config
 
@@ -138,17 +138,17 @@ def test_kept_columns_of_other_measures() -> None:
 # --- compilations ----------------------------------------------------------------------------------------------------
 
 
-def many(targets: int = 9, queries: int = 4) -> Benchmark:
+def many(targets: int = 9, queries: int = 4) -> ValidationSet:
     generator = torch.Generator().manual_seed(5)
     lengths = torch.randint(3, 40, (targets,), generator=generator).tolist()
     videos = [torch.randn(length, 2, 4, generator=generator) for length in lengths]
     relevant = torch.rand(queries, targets, generator=generator) < 0.2
-    return Benchmark([torch.randn(5, 2, 4, generator=generator) for _ in range(queries)], videos, relevant)
+    return ValidationSet([torch.randn(5, 2, 4, generator=generator) for _ in range(queries)], videos, relevant)
 
 
 def test_a_compilation_by_hand() -> None:
     videos = [torch.full((2, 1, 1), float(number)) for number in range(3)]
-    given = Benchmark(videos[:2], videos, torch.tensor([[True, False, False], [False, False, True]]))
+    given = ValidationSet(videos[:2], videos, torch.tensor([[True, False, False], [False, False, True]]))
     long, parts = make_compilations(given, frames=6)
     (part,) = parts
     assert sorted(part) == [0, 1, 2]
@@ -182,13 +182,13 @@ def test_compilations_that_cannot_be_made_are_refused() -> None:
 # --- whole ablations -------------------------------------------------------------------------------------------------
 
 
-def benchmark(seed: int = 9, repeats: int = 1) -> Benchmark:
+def benchmark(seed: int = 9, repeats: int = 1) -> ValidationSet:
     """So much noise that figures lie in the middle, and differ from network to network."""
     bank, generator = toy_bank(seed=seed), torch.Generator().manual_seed(100 + seed)
     noise = 0.5 * torch.randn(bank.strong.regions[:, 0].shape, generator=generator)
     queries = torch.nn.functional.normalize(bank.strong.regions[:, 0].float() + noise, dim=-1)
     targets = [views[0].float().repeat(repeats, 1, 1) for views in bank.weak.regions]
-    return Benchmark(list(queries), targets, torch.eye(8, dtype=torch.bool))
+    return ValidationSet(list(queries), targets, torch.eye(8, dtype=torch.bool))
 
 
 def settings(folder: Path, *words: str) -> TrainConfig:
@@ -394,7 +394,7 @@ def regions(videos: int, frames: int, seed: int) -> list[Tensor]:
 def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("ablation")
     packed(str(folder / "packed"), noise_clips(4))
-    Benchmark(regions(2, 5, 0), regions(3, 7, 1), torch.eye(2, 3, dtype=torch.bool)).save(folder / "a.safetensors")
+    ValidationSet(regions(2, 5, 0), regions(3, 7, 1), torch.eye(2, 3, dtype=torch.bool)).save(folder / "a.safetensors")
     return [
         "table4", "tiny", f"data.frames={folder / 'packed'}", f"run.folder={folder / 'run'}", *QUICK,
         "--benchmark", f"a={folder / 'a.safetensors'}", "--seeds", "1", "--lines", "1,2", "--long", "10",

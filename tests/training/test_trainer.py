@@ -23,11 +23,11 @@ from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.training import (
     BankSource,
     Batch,
-    Benchmark,
     TrainConfig,
+    ValidationSet,
     build_network,
     fit,
-    load_benchmark,
+    load_validation_set,
     train_from_bank,
 )
 from hapvr.training.config import DataConfig, ValidationConfig
@@ -47,10 +47,10 @@ def source(config: TrainConfig) -> BankSource:
     return BankSource(toy_bank(), config.data, seed=config.run.seed, device=CPU)
 
 
-def benchmark() -> Benchmark:
+def benchmark() -> ValidationSet:
     bank = toy_bank(seed=9)
     queries = [views[0].float() for views in bank.strong.regions]
-    return Benchmark(queries, [views[0].float() for views in bank.weak.regions], torch.eye(8, dtype=torch.bool))
+    return ValidationSet(queries, [views[0].float() for views in bank.weak.regions], torch.eye(8, dtype=torch.bool))
 
 
 def run(config: TrainConfig, *, stop: int | None = None, data: Any = None) -> tuple[VideoSimilarity, list[str]]:
@@ -295,7 +295,7 @@ def test_a_benchmark_measures_and_survives_being_written(tmp_path: Path) -> None
     figures = whole.measure(model)
     assert 0.5 < figures["mAP"] <= 1
     whole.save(tmp_path / "benchmark.safetensors")
-    assert Benchmark.load(tmp_path / "benchmark.safetensors").measure(model) == pytest.approx(figures)
+    assert ValidationSet.load(tmp_path / "benchmark.safetensors").measure(model) == pytest.approx(figures)
 
 
 def test_a_benchmark_of_features_and_a_ground_truth(tmp_path: Path) -> None:
@@ -313,23 +313,23 @@ def test_a_benchmark_of_features_and_a_ground_truth(tmp_path: Path) -> None:
         for name in ("queries/a.mp4", "queries/b.mp4", "database/x.mp4", "y", "database/z.gif"):
             writer.add(name, Features(regions, np.arange(5.0), flat if name == "queries/b.mp4" else None))
     config = ValidationConfig(features=str(tmp_path / "features.h5"), truth=str(tmp_path / "ground_truth.json"))
-    loaded = load_benchmark(config)
+    loaded = load_validation_set(config)
     assert loaded is not None
     assert loaded.relevant.int().tolist() == [[1, 0, 0], [0, 1, 1]]
     assert loaded.missing == 1
     assert [len(video) for video in loaded.queries] == [5, 3]  # flat frames do not count
     assert torch.equal(loaded.queries[1], loaded.queries[0][1:4])
-    assert load_benchmark(ValidationConfig()) is None
+    assert load_validation_set(ValidationConfig()) is None
     with pytest.raises(ConfigError, match=r"needs validation\.truth"):
-        load_benchmark(replace(config, truth=""))
+        load_validation_set(replace(config, truth=""))
     with pytest.raises(DataError, match="no JSON that can be used"):
-        load_benchmark(replace(config, truth=str(tmp_path / "features.h5")))
-    with pytest.raises(StorageError, match=r"no benchmark that `Benchmark\.save` wrote"):
-        load_benchmark(ValidationConfig(features=str(tmp_path / "nowhere.safetensors")))
+        load_validation_set(replace(config, truth=str(tmp_path / "features.h5")))
+    with pytest.raises(StorageError, match=r"no validation set that `ValidationSet\.save` wrote"):
+        load_validation_set(ValidationConfig(features=str(tmp_path / "nowhere.safetensors")))
     (tmp_path / "ground_truth.json").write_text('{"queries": {}, "database": {}}')
     with pytest.raises(DataError, match="0 queries and 0 database videos"):
-        load_benchmark(config)
+        load_validation_set(config)
     other = json.dumps(truth).replace('.mp4"', '.avi"').replace('"y"', '"w"')
     (tmp_path / "ground_truth.json").write_text(other)
     with pytest.raises(StorageError, match="0 of 3 queries and 1 of 3"):
-        load_benchmark(config)
+        load_validation_set(config)

@@ -11,9 +11,9 @@ from hapvr.model import load
 from hapvr.synthetic.films import draw_scene
 from hapvr.training import (
     Bank,
-    Benchmark,
     ClipSet,
     TrainConfig,
+    ValidationSet,
     build_encoder,
     build_network,
     load_config,
@@ -43,7 +43,7 @@ def bank() -> Bank:
 
 
 @pytest.fixture(scope="module")
-def unseen() -> Benchmark:
+def unseen() -> ValidationSet:
     """Two strong views of each of other films are looked for among the films' weak views."""
     config = settings(0)
     encoder = build_encoder(config, load(config.model.base), CPU)
@@ -51,12 +51,12 @@ def unseen() -> Benchmark:
     held = make_bank(films(5000), encoder, config)
     queries = [view.float() for film in held.strong.regions for view in film]
     relevant = torch.eye(FILMS, dtype=torch.bool).repeat_interleave(2, 0)
-    return Benchmark(queries, [film[0].float() for film in held.weak.regions], relevant)
+    return ValidationSet(queries, [film[0].float() for film in held.weak.regions], relevant)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_training_finds_unseen_films_better_than_before_and_than_from_shuffled_labels(
-    bank: Bank, unseen: Benchmark, seed: int
+    bank: Bank, unseen: ValidationSet, seed: int
 ) -> None:
     before = unseen.measure(build_network(settings(seed), None))
     after = unseen.measure(train_from_bank(bank, settings(seed)))

@@ -14,8 +14,8 @@ from hapvr.cli.terminal import progress_bars, show, warn
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hapvr.evaluating import EvaluationReport
     from hapvr.evaluation import Evaluation
+    from hapvr.model_evaluation import EvaluationReport
 
 _POLICIES = {"drop": "left out of the figures", "miss": "counted as a miss", "error": "refused"}
 Name = Annotated[
@@ -71,8 +71,8 @@ def evaluate(
     positives: Positives = None,
 ) -> None:
     """Measure a model by a benchmark's protocol: hapvr evaluate fivr-5k --annotations fivr.pickle --features f.h5."""
-    from hapvr.evaluating import evaluate as run
     from hapvr.evaluation import open_benchmark
+    from hapvr.model_evaluation import evaluate as run
 
     special = {"easy_duplicates": easy_duplicates, "unlabelled": unlabelled, "distractors": distractors}
     truth = open_benchmark(benchmark, annotations=annotations, positives=positives, **special)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.features import FeatureWriter
-from hapvr.features.video_extraction import ExtractionReport, Failure, extract_files
+from hapvr.features.video_extraction import ExtractionFailure, ExtractionReport, extract_files
 from hapvr.storage import StrPath, sample_file, write_json
 from hapvr.video.video_files import find_videos
 
@@ -25,7 +25,7 @@ _NAMES: tuple[Callable[[PurePosixPath], str], ...] = (
 )  # fmt: skip
 
 
-def match_videos(benchmark: Benchmark, folder: StrPath) -> dict[str, Path]:
+def find_video_files(benchmark: Benchmark, folder: StrPath) -> dict[str, Path]:
     """The file of each video of a benchmark that a folder has: id -> path.
 
     An id is a file's path below the folder or its bare name, each with or without its suffix. A file that the benchmark
@@ -96,7 +96,7 @@ def extract_videos(
         report = extract_files(extractor, there, writer.add, done=done, workers=workers, progress=progress, warn=warn)
     report.warnings = {id: warnings[id] for id in files if id in warnings}
     report.failed += [
-        Failure(id, os.fspath(path), "the file is not there") for id, path in files.items() if id not in there
+        ExtractionFailure(id, os.fspath(path), "the file is not there") for id, path in files.items() if id not in there
     ]
     return report
 

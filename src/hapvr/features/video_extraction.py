@@ -45,7 +45,7 @@ _MAX_HELD_BYTES = 32 * 2**20  # of features of one video in memory, about 1,800 
 
 
 @dataclass(frozen=True)
-class Failure:
+class ExtractionFailure:
     """A file that could not be done, and why."""
 
     id: str
@@ -59,7 +59,7 @@ class ExtractionReport:
 
     done: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    failed: list[Failure] = field(default_factory=list)
+    failed: list[ExtractionFailure] = field(default_factory=list)
     warnings: dict[str, list[str]] = field(default_factory=dict)
     other_files: list[Path] = field(default_factory=list)  # found beside them, and no videos by their names
     frames: int = 0
@@ -93,7 +93,7 @@ class _Reporter:
         except HapvrError as refusal:
             error = str(refusal)
         if error is not None:
-            report.failed.append(Failure(id, self.todo[id], error))
+            report.failed.append(ExtractionFailure(id, self.todo[id], error))
         else:
             report.done.append(id)
             report.frames += frames

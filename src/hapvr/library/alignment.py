@@ -152,7 +152,7 @@ _FLAT = 2.0  # of 255: a standard deviation as small as that is noise
 _MIDDLES = ((0.75, 1.0), (1.0, 0.75), (0.85, 0.85), (0.7, 0.7), (0.6, 1.0), (1.0, 0.6), (0.75, 0.9))
 
 
-def make_views(miniatures: NDArray[np.uint8]) -> Pixels:
+def make_pixel_views(miniatures: NDArray[np.uint8]) -> Pixels:
     """A video's miniatures uint8 [T, S, S] as they may be found in another: standardised float32 [V, T, S S].
 
     The first view is the video as it is; then its middles, each enlarged to the whole; its mirror image; quarter turns.

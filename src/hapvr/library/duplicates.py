@@ -29,7 +29,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError
 from hapvr.features.extractor import fast_dtype
-from hapvr.library.alignment import Alignment, Interval, align, correlate, make_views, measure_likeness
+from hapvr.library.alignment import Alignment, Interval, align, correlate, make_pixel_views, measure_likeness
 from hapvr.library.candidates import count_votes, find_runs
 from hapvr.library.duplicate_report import (
     DuplicateProgress,
@@ -230,7 +230,7 @@ class _Video:
 
     frames: Descriptors  # [T, R, D] without flat and repeated ones
     times: NDArray[np.float64]  # [T]
-    pixels: Matrix | None  # [V, T, S S], see `make_views`; None where they are not known
+    pixels: Matrix | None  # [V, T, S S], see `make_pixel_views`; None where they are not known
     describe: Callable[[], VideoDescription]  # its frames again, in full precision
 
 
@@ -324,7 +324,7 @@ def _prepare(stored: StoredContent, store: Store, model: Model) -> _Video:
     video = describe()
     small = video.features.miniatures
     frames = Descriptors.of(video.descriptors.as_subclass(Tensor).to(fast_dtype(model.extractor.device)))
-    return _Video(frames, video.times, None if small is None else make_views(small), describe)
+    return _Video(frames, video.times, None if small is None else make_pixel_views(small), describe)
 
 
 def _frame_matrices(video: _Video, others: Sequence[_Video], model: Model) -> list[Matrix]:

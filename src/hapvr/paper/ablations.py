@@ -2,7 +2,7 @@
 
     python -m hapvr.paper.ablations table3 small data.frames=packed --benchmark tune=tune.h5,ground_truth.json
 
-needs torch, numpy, safetensors and Pillow alone (HDF5 features need h5py; files of `Benchmark.save` do not), and is
+needs torch, numpy, safetensors and Pillow alone (HDF5 features need h5py; files of `ValidationSet.save` do not), and is
 what `hapvr ablate` does. Finished runs are kept in RUN/ablations (see `ablation_store`), so that a study can continue.
 
 k_t takes part in training only through K', the number of columns that are kept of those a training clip has. Lines that
@@ -37,7 +37,7 @@ from hapvr.training.config import LossesConfig, TrainConfig, ValidationConfig, l
 from hapvr.training.run_folder import Report, read_versions
 from hapvr.training.sources import draw_videos
 from hapvr.training.trainer import build_encoder, build_network, load_clips, train_from_bank
-from hapvr.training.validation import Benchmark, load_benchmark
+from hapvr.training.validation import ValidationSet, load_validation_set
 
 LONG = 400  # frames of a compilation, where TopK keeps several columns
 _ROUNDS = 4  # compilations that each target is part of
@@ -48,7 +48,7 @@ def ablate(
     study: str,
     bank: Bank,
     config: TrainConfig,
-    benchmarks: Mapping[str, Benchmark],
+    benchmarks: Mapping[str, ValidationSet],
     *,
     seeds: Sequence[int] = (0, 1, 2),
     lines: Collection[int] = (),
@@ -120,7 +120,7 @@ class _Work:
     """What the runs of an ablation share."""
 
     def __init__(
-        self, bank: Bank, config: TrainConfig, benchmarks: Mapping[str, Benchmark], store: Store, report: Report
+        self, bank: Bank, config: TrainConfig, benchmarks: Mapping[str, ValidationSet], store: Store, report: Report
     ) -> None:
         self.benchmarks, self.store, self.report = benchmarks, store, report
         device = config.run.torch_device()
@@ -220,7 +220,7 @@ def _make_line(
     row: Row,
     records: Sequence[Mapping[str, Any]],
     frames: int,
-    benchmarks: Mapping[str, Benchmark],
+    benchmarks: Mapping[str, ValidationSet],
     donors: Mapping[str, Row],
 ) -> AblationLine:
     done = [record["figures"] for record in records if not record["failed"]]
@@ -252,7 +252,7 @@ def _format_record(record: Mapping[str, Any]) -> str:
     )
 
 
-def _describe_benchmark(benchmark: Benchmark) -> str:
+def _describe_benchmark(benchmark: ValidationSet) -> str:
     lengths = list(map(len, benchmark.targets))
     missing = f", {benchmark.missing} videos without features left out" if benchmark.missing else ""
     return (
@@ -279,7 +279,7 @@ def _fingerprint_bank(bank: Bank) -> dict[str, Any]:
     return shapes | {"contents_sha256": sha256_bytes(contents)}
 
 
-def _fingerprint_benchmark(benchmark: Benchmark) -> str:
+def _fingerprint_benchmark(benchmark: ValidationSet) -> str:
     lengths = [[len(video) for video in videos] for videos in (benchmark.queries, benchmark.targets)]
     return sha256_bytes(benchmark.relevant.to(torch.uint8).cpu().numpy().tobytes() + repr(lengths).encode())
 
@@ -315,7 +315,7 @@ def run_study(
         raise ConfigError("an ablation runs from a bank: give bank.weak and bank.strong, such as 2 and 6.")
     measured = dict(map(_load_named, benchmarks))
     if not measured:
-        if (validation := load_benchmark(config.validation)) is None:
+        if (validation := load_validation_set(config.validation)) is None:
             raise ConfigError("nothing to measure on: give a benchmark, NAME=FEATURES,TRUTH, or validation.features.")
         measured["validation"] = validation
     long = (LONG if study == "table4" else 0) if long is None else long
@@ -343,12 +343,12 @@ def _make_bank(config: TrainConfig, rows: Sequence[Row], report: Report) -> Bank
     return make_bank(clips, build_encoder(config, base, device), config, report=report)
 
 
-def _load_named(word: str) -> tuple[str, Benchmark]:
+def _load_named(word: str) -> tuple[str, ValidationSet]:
     name, sign, files = word.partition("=")
     features, _, truth = files.partition(",")
     if not sign or not name or not features:
         raise ConfigError(f"a benchmark is NAME=FEATURES or NAME=FEATURES,TRUTH; got '{word}'.")
-    benchmark = load_benchmark(ValidationConfig(features=features, truth=truth))
+    benchmark = load_validation_set(ValidationConfig(features=features, truth=truth))
     assert benchmark is not None  # there are features
     return name, benchmark
 

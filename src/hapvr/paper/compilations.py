@@ -7,17 +7,17 @@ from typing import NamedTuple
 import torch
 
 from hapvr.errors import ConfigError, DataError
-from hapvr.training.validation import Benchmark
+from hapvr.training.validation import ValidationSet
 
 
 class Compilations(NamedTuple):
     """A benchmark whose targets are compilations, and what each is made of."""
 
-    benchmark: Benchmark
+    benchmark: ValidationSet
     parts: tuple[tuple[int, ...], ...]  # of each target, the numbers of the targets it was joined from, in order
 
 
-def make_compilations(benchmark: Benchmark, *, frames: int = 400, rounds: int = 1, seed: int = 0) -> Compilations:
+def make_compilations(benchmark: ValidationSet, *, frames: int = 400, rounds: int = 1, seed: int = 0) -> Compilations:
     """The same queries against long targets: database videos joined end to end until they have `frames` frames.
 
     A compilation is relevant to a query if any of its parts is. In each round every target becomes part of one
@@ -32,7 +32,7 @@ def make_compilations(benchmark: Benchmark, *, frames: int = 400, rounds: int = 
 
     Example: videos of 3, 2 and 4 frames, 5 at least; whatever is drawn, the last two end up together.
         >>> videos = [torch.zeros(length, 1, 2) for length in (3, 2, 4)]
-        >>> given = Benchmark(videos[:1], videos, torch.tensor([[True, False, False]]))
+        >>> given = ValidationSet(videos[:1], videos, torch.tensor([[True, False, False]]))
         >>> long, parts = make_compilations(given, frames=5)
         >>> sorted(number for part in parts for number in part), min(len(target) for target in long.targets) >= 5
         ([0, 1, 2], True)
@@ -59,4 +59,4 @@ def make_compilations(benchmark: Benchmark, *, frames: int = 400, rounds: int = 
         parts += map(tuple, made)
     targets = [torch.cat([benchmark.targets[number] for number in part]) for part in parts]
     relevant = torch.stack([benchmark.relevant[:, list(part)].any(1) for part in parts], 1)
-    return Compilations(Benchmark(benchmark.queries, targets, relevant, benchmark.missing), tuple(parts))
+    return Compilations(ValidationSet(benchmark.queries, targets, relevant, benchmark.missing), tuple(parts))

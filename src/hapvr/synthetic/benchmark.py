@@ -53,7 +53,7 @@ _interrupted = threading.Event()  # in a process of the pool: by Ctrl-C
 
 
 @dataclass(frozen=True)
-class Failure:
+class BenchmarkFailure:
     """A file that could not be used, and why."""
 
     file: str
@@ -69,7 +69,7 @@ class BenchmarkSummary:
     made: int  # of them, made by this call; the rest was there
     database: int
     kinds: dict[str, int]  # queries of each kind
-    failed: tuple[Failure, ...]
+    failed: tuple[BenchmarkFailure, ...]
     other_files: int = 0  # files beside the videos that are none by their names
 
     def to_json(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def make_benchmark(
             raise ConfigError(f"{name} must be at least {low}, got {value}.")
     require_apart(out, files=[*videos, *distractors, *hosts])
     _require_benchmark(out)
-    failed: list[Failure] = []
+    failed: list[BenchmarkFailure] = []
     names: dict[Path, Path] = {}
     originals = _name_once(videos, names)
     sources = dict(_probe_videos(originals, failed))
@@ -152,7 +152,7 @@ def make_benchmark(
     for job, (queries, reason) in _run_jobs(jobs, out, workers):
         done += queries
         if reason:
-            failed.append(Failure(str(job.source), reason))
+            failed.append(BenchmarkFailure(str(job.source), reason))
         finished += len(job.queries)
         if progress is not None:
             progress(finished, total)
@@ -352,16 +352,16 @@ def _name_once(paths: Iterable[Path], names: dict[Path, Path]) -> list[Path]:
     return list(dict.fromkeys(names.setdefault(Path(path).resolve(), Path(path).absolute()) for path in paths))
 
 
-def _probe_videos(paths: Iterable[Path], failed: list[Failure]) -> Iterator[tuple[Path, float]]:
+def _probe_videos(paths: Iterable[Path], failed: list[BenchmarkFailure]) -> Iterator[tuple[Path, float]]:
     for path in paths:
         try:
             yield path, probe(path).duration_s or 0.0
         except DecodeError as error:
-            failed.append(Failure(str(path), str(error)))
+            failed.append(BenchmarkFailure(str(path), str(error)))
 
 
 def _fill_database(
-    paths: Iterable[Path], out: Path, ids: dict[Path, str], failed: list[Failure]
+    paths: Iterable[Path], out: Path, ids: dict[Path, str], failed: list[BenchmarkFailure]
 ) -> Iterator[tuple[str, str]]:
     """Put files into the database; yields their ids and their names there."""
     for path in paths:
@@ -369,7 +369,7 @@ def _fill_database(
         try:
             _link(path, out / file)
         except (OSError, StorageError) as error:
-            failed.append(Failure(str(path), str(error)))
+            failed.append(BenchmarkFailure(str(path), str(error)))
         else:
             yield ids[path], file
 

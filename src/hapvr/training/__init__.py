@@ -26,19 +26,19 @@ from hapvr.training.trainer import (
     train_from_bank,
     train_stages,
 )
-from hapvr.training.validation import Benchmark, load_benchmark
+from hapvr.training.validation import ValidationSet, load_validation_set
 
 __all__ = [
     "Bank",
     "BankSource",
     "Batch",
-    "Benchmark",
     "Camera",
     "ClipSet",
     "ClipSource",
     "Encoder",
     "TrainConfig",
     "Trained",
+    "ValidationSet",
     "ViewConfig",
     "Views",
     "build_encoder",
@@ -48,10 +48,10 @@ __all__ = [
     "frame_pseudo_labels",
     "gather",
     "list_recipes",
-    "load_benchmark",
     "load_clips",
     "load_config",
     "load_stages",
+    "load_validation_set",
     "make_bank",
     "make_views",
     "rank",

@@ -195,8 +195,8 @@ class BankConfig(CheckedConfig):
 class ValidationConfig(CheckedConfig):
     """A benchmark that is scored while training; the checkpoint of the highest `metric` is kept as `best`."""
 
-    features: str = ""  # HDF5 as `hapvr extract` writes it of a benchmark's folder, or a file of `Benchmark.save`
-    truth: str = ""  # the benchmark's ground_truth.json; none for a file of `Benchmark.save`
+    features: str = ""  # HDF5 as `hapvr extract` writes it of a benchmark's folder, or a file of `ValidationSet.save`
+    truth: str = ""  # the benchmark's ground_truth.json; none for a file of `ValidationSet.save`
     every: Positive = 1_000  # steps
     metric: Literal["mAP", "uAP"] = "mAP"
 

@@ -36,7 +36,7 @@ from hapvr.training.preview import save_preview
 from hapvr.training.run_folder import Checkpoint, Report, RunFolder, find_checkpoint, pack_state, unpack_state
 from hapvr.training.sources import ClipSource, Clock, Source, derive_seed, draw_videos
 from hapvr.training.step import StepValues, step_losses
-from hapvr.training.validation import Benchmark, load_benchmark
+from hapvr.training.validation import ValidationSet, load_validation_set
 from hapvr.training.whole import WholeSource, compute_stay_loss, copy_for_training, make_region_extractor, update_mean
 
 _REMEDY = (
@@ -72,7 +72,7 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
         base = load(config.model.base)
         model = build_network(config, base).to(device)  # what contradicts the base is refused before any work
         backbone = copy_for_training(base.extractor.backbone, device) if config.backbone.rate else None
-        benchmark = load_benchmark(config.validation)
+        benchmark = load_validation_set(config.validation)
         folder = Path(config.run.folder)
         begun = rank() == 0 and (folder / "checkpoints").is_dir()
         run = RunFolder(config, report=report) if begun else None  # refuses other settings before the data is read
@@ -111,7 +111,7 @@ def train_stages(stages: Mapping[str, TrainConfig], *, report: Report = print) -
 
 
 def train_from_bank(
-    bank: Bank, config: TrainConfig, *, benchmark: Benchmark | None = None, report: Report | None = None
+    bank: Bank, config: TrainConfig, *, benchmark: ValidationSet | None = None, report: Report | None = None
 ) -> VideoSimilarity:
     """Train a network on the views of a bank, in memory alone: nothing is written, nothing is resumed.
 
@@ -135,7 +135,7 @@ def fit(
     config: TrainConfig,
     *,
     run: RunFolder | None = None,
-    benchmark: Benchmark | None = None,
+    benchmark: ValidationSet | None = None,
     report: Report = print,
     backbone: Backbone | None = None,
 ) -> dict[str, float]:

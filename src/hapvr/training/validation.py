@@ -1,4 +1,4 @@
-"""A benchmark in memory: features of queries and targets, and who is relevant to whom."""
+"""A validation set in memory: features of queries and targets, and who is relevant to whom."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, ShapeError, StorageError
 from hapvr.evaluation import mean_average_precision, micro_average_precision
-from hapvr.evaluation.benchmarks.benchmark import Benchmark as Truth
+from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.benchmarks.ground_truth import read_ground_truth
 from hapvr.similarity import VideoSimilarity, pairwise
 from hapvr.storage import write_bytes
@@ -21,7 +21,7 @@ from hapvr.training.config import ValidationConfig
 
 
 @dataclass(frozen=True, eq=False)
-class Benchmark:
+class ValidationSet:
     """Region vectors [T, R, D] of queries and targets, and labels."""
 
     queries: Sequence[Tensor]
@@ -56,7 +56,7 @@ class Benchmark:
         write_bytes(path, save(tensors))
 
     @classmethod
-    def load(cls, path: Path) -> Benchmark:
+    def load(cls, path: Path) -> ValidationSet:
         """Read what `save` wrote."""
         try:
             tensors = load(path.read_bytes())
@@ -66,11 +66,11 @@ class Benchmark:
             }
             return cls(videos["queries"], videos["targets"], tensors["relevant"].bool())
         except (OSError, SafetensorError, KeyError, RuntimeError, ShapeError) as error:
-            raise StorageError(f"'{path}' is no benchmark that `Benchmark.save` wrote: {error}.") from error
+            raise StorageError(f"'{path}' is no validation set that `ValidationSet.save` wrote: {error}.") from error
 
 
-def load_benchmark(config: ValidationConfig) -> Benchmark | None:
-    """The benchmark of the settings; None if they name none. Videos without features are left out, and counted.
+def load_validation_set(config: ValidationConfig) -> ValidationSet | None:
+    """The validation set of the settings; None if they name none. Videos without features are left out, and counted.
 
     Flat and repeated frames do not count, as in `hapvr evaluate`.
     """
@@ -78,7 +78,7 @@ def load_benchmark(config: ValidationConfig) -> Benchmark | None:
         return None
     path = Path(config.features)
     if path.suffix == ".safetensors":
-        return Benchmark.load(path)
+        return ValidationSet.load(path)
     if not config.truth:
         raise ConfigError(
             f"'{path}' needs validation.truth, the ground_truth.json of its benchmark; a .safetensors file does not."
@@ -98,7 +98,7 @@ def load_benchmark(config: ValidationConfig) -> Benchmark | None:
                 "hapvr extract FOLDER -o features.h5"
             )
         relevant = torch.tensor([[id in truth.labels[query] for id in here] for query in asked])
-        return Benchmark(
+        return ValidationSet(
             [file[names[id]].drop_flat().regions for id in asked],
             [file[names[id]].drop_flat().regions for id in here],
             relevant,
@@ -106,7 +106,7 @@ def load_benchmark(config: ValidationConfig) -> Benchmark | None:
         )
 
 
-def _find_name(truth: Truth, id: str, known: Set[str]) -> str | None:
+def _find_name(truth: Benchmark, id: str, known: Set[str]) -> str | None:
     """What the features of a video are called: its id (`hapvr evaluate`), or its file within the folder (`extract`)."""
     assert truth.files is not None  # a made folder has them
     file = Path(truth.files[id])

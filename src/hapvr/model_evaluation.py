@@ -14,13 +14,13 @@ import torch
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
 from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
-from hapvr.evaluation.extraction import extract_videos, match_videos
+from hapvr.evaluation.extraction import extract_videos, find_video_files
 from hapvr.evaluation.protocol import Evaluation, Missing, require_policy
 from hapvr.evaluation.protocol import evaluate as measure
 from hapvr.evaluation.score_files import Scores, read_scores, require_kind, write_scores
 from hapvr.evaluation.scoring import Scoring, score_benchmark
 from hapvr.evaluation.segment_metrics import SegmentMetrics, localise
-from hapvr.features.video_extraction import Failure
+from hapvr.features.video_extraction import ExtractionFailure
 from hapvr.model import DEFAULT, load, load_network, load_segments
 from hapvr.storage import StrPath, require_outputs, write_json, write_text
 
@@ -40,7 +40,7 @@ class EvaluationReport:
     source: Path  # the features, or the saved scores, that were measured
     scoring: Scoring | None = None  # None where scores were read
     segments: Mapping[str, SegmentMetrics] | None = None  # over all queries ("") and by group; None if not measured
-    failed: tuple[Failure, ...] = ()  # videos that have no features
+    failed: tuple[ExtractionFailure, ...] = ()  # videos that have no features
     warnings: Mapping[str, list[str]] = field(default_factory=dict)  # of videos that are damaged, by id
     wall_s: float = 0.0
 
@@ -128,7 +128,7 @@ def evaluate(
     start = time.perf_counter()
     place, dtype = _device(device), _dtype(precision)
     report_progress = progress or (lambda *_: None)
-    failed: tuple[Failure, ...] = ()
+    failed: tuple[ExtractionFailure, ...] = ()
     warnings: dict[str, list[str]] = {}
     files = _files(truth, features, videos)
     if files is None:
@@ -195,7 +195,7 @@ def _files(truth: Benchmark, features: StrPath | None, videos: StrPath | None) -
         _refuse_together("features", {"videos": videos})
         return None
     if videos is not None:
-        return match_videos(truth, videos)
+        return find_video_files(truth, videos)
     if truth.files is None:
         raise ConfigError(f"{truth.name} needs something to measure: give features, videos or scores.")
     return {id: Path(path) for id, path in truth.files.items()}
