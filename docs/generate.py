@@ -67,7 +67,7 @@ def public_names(module: ModuleType) -> list[str]:
 
 
 def api() -> str:
-    lines = ["# The library", "", "Written by `make docs` from the docstrings; `help(name)` shows the rest.", ""]
+    lines = ["# Python API", "", "Written by `make docs` from the docstrings; `help(name)` shows the rest.", ""]
     for path in MODULES:
         module = importlib.import_module(path)
         lines += [f"## {path}", "", first_paragraph(module), ""]

@@ -1,4 +1,4 @@
-"""Find videos by content: copies, edited copies, clips inside longer videos, other footage of the same incident.
+"""Find videos by content: copies, edited copies, clips inside longer videos.
 
 `hapvr.compare(a, b)` compares two files, `hapvr.load()` gives the model behind it, `hapvr.Library.open(path)` a
 collection of videos that can be searched, `hapvr.evaluate(benchmark)` measures a model; the rest is in the packages

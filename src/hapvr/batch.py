@@ -102,7 +102,7 @@ def make_benchmark(
         output: the benchmark folder to write, or to go on with; apart from the folders of videos.
         distractors: more videos for the database, files and folders.
         hosts: videos to mix others into, outside the database; drawn films if there are none.
-        duplicates: a JSON file, a list of groups of files in `videos` that show the same.
+        duplicates: a JSON file, a list of groups of files in `videos` that show the same footage.
         kinds: kinds of edited copy; all if there are none.
         seed: the same seed makes the same benchmark.
         queries: edited copies of each video.

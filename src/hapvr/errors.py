@@ -1,7 +1,7 @@
 """Everything hapvr raises on purpose. Catch `HapvrError` to catch them all.
 
     HapvrError
-    ├── ShapeError    a tensor of another shape or type than the call takes
+    ├── ShapeError    a tensor of another shape or type than the call expects
     ├── DataError     values that cannot be used: NaN, an empty video, a mask that leaves nothing
     ├── ConfigError   a setting that does not exist, or that contradicts another
     ├── WeightsError  a weight file that is damaged, of another kind, or lacks tensors
@@ -23,7 +23,7 @@ class HapvrError(Exception):
 
 
 class ShapeError(HapvrError, ValueError):
-    """A tensor has another shape or type than the call takes."""
+    """A tensor has another shape or type than the call expects."""
 
 
 class DataError(HapvrError, ValueError):

@@ -1,4 +1,4 @@
-"""Two videos in, an answer out: do they match, how surely, and where.
+"""Compare two videos: whether they match, how probable that is, and where.
 
 `compare` takes two files. For many, read each once with `describe_video` and compare any two by `match_videos`. Whether
 two videos match is decided by `decide`, here and in every search.
@@ -37,7 +37,7 @@ _SURE = ((0.99, "almost certainly the same"), (0.9, "very likely the same"), (0.
 
 @dataclass(frozen=True, eq=False)
 class VideoDescription:
-    """One of the two videos: the frames of it that are compared. Their pictures are not kept; see `pictures`."""
+    """One of the two videos, by the frames that are compared. `pictures` reads their pixels again from the file."""
 
     path: str
     features: Features  # of the frames that are compared: all but flat and repeated ones
@@ -72,7 +72,7 @@ class Instant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether two videos match, and how sure that is: the same for the same pair in every command and answer.
+    """Whether two videos match, and how probable that is: every command decides it in the same way.
 
     Without a stretch or instant that matches, the probability is no higher than the prior, whatever the score: an upper
     bound, and no estimate. `false_per_million` is never below what the pairs of the calibration could show.
@@ -80,9 +80,9 @@ class Verdict:
 
     match: bool  # `aligned`, and no less likely than not, if that is known
     probability: float | None  # that they match; None for a model without calibration, as the next two
-    prior: float | None  # P(match) before looking, which the probability was computed with
+    prior: float | None  # probability of a match before the comparison, which `probability` was computed with
     false_per_million: float | None  # estimated pairs without a match that score as high, look-alikes aside
-    words: str  # all that in a few words
+    words: str  # the verdict in a few words
     aligned: bool = True  # a stretch matches, or an instant where one video has too few frames for a stretch
 
     def to_json(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def describe_features(
 
 
 def warn_of_flat_frames(features: Features) -> tuple[str, ...]:
-    """That some frames of a video are flat or repeats and left out, as a warning; nothing if none are, or all."""
+    """A warning that some frames of a video are flat or repeated and left out; empty if none are, or all."""
     count = len(features) - len(select_frames(features.low_information, len(features)))
     return (f"{count} of {len(features)} frames are flat or repeats: left out.",) if count else ()
 
@@ -266,7 +266,7 @@ def decide(
 
 
 def is_too_short(matrix: NDArray[np.float32], min_frames: int) -> bool:
-    """Whether one of two videos, as a picture, has too few frames for a stretch, by their matrix [Tq, Tt]."""
+    """Whether one of two videos has too few frames for a segment, as a picture has; by their matrix [Tq, Tt]."""
     return bool(min(matrix.shape) < min_frames)
 
 
@@ -279,7 +279,7 @@ def find_best_instant(
 
 
 def require_prior(prior: float | None, model: Model) -> None:
-    """Raise `ConfigError` for a prior that is none, or that a model without calibration has no use for."""
+    """Raise `ConfigError` for an invalid prior, and for any prior if the model has no calibration."""
     if prior is not None and model.calibration is None:
         raise ConfigError(f"The model '{model.name}' is not calibrated, so a prior has no use. Leave it out.")
     if prior is not None:
@@ -287,7 +287,7 @@ def require_prior(prior: float | None, model: Model) -> None:
 
 
 def format_percent(probability: float) -> str:
-    """No more digits than a calibration can bear; never 0 or 100%.
+    """A probability as text, with one decimal; never 0% or 100%.
 
     >>> format_percent(0.98765), format_percent(0.99999), format_percent(0.0000001)
     ('98.8%', 'over 99.9%', 'under 0.1%')

@@ -60,7 +60,7 @@ class Model:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What there is of a model on this machine."""
+    """A model on this machine: where it is, whether it is complete, and its size."""
 
     name: str
     folder: Path
@@ -76,7 +76,7 @@ def shipped_models() -> list[str]:
 
 
 def is_shipped(name_or_folder: StrPath) -> bool:
-    """Whether it is the name of a model that is shipped, trained or untrained, and no folder."""
+    """Whether this is the name of an included model, trained or untrained, and not a folder."""
     return os.fspath(name_or_folder).removesuffix(UNTRAINED) in shipped_models()
 
 
@@ -87,7 +87,7 @@ def is_calibrated(name_or_folder: StrPath) -> bool:
 
 
 def model_info(name_or_folder: StrPath = DEFAULT) -> ModelInfo:
-    """Whether a model is complete and what it takes; a damaged backbone in the cache counts as missing."""
+    """Whether a model is complete, and its size; a damaged backbone in the cache counts as missing."""
     folder = model_folder(name_or_folder)
     origin = _read_origin(_whole_parts(folder))
     size, complete = (folder / weights.TENSORS).stat().st_size, origin is None
@@ -104,7 +104,7 @@ def get_model(
     timeout_s: float = TIMEOUT_S,
     say: Callable[[str], None] | None = None,
 ) -> Fetched | None:
-    """Fetch what a model does not carry, once; None where it carries everything. See `hapvr.fetching.fetch`."""
+    """Download the backbone if the model does not include it; returns None if it does. See `hapvr.fetching.fetch`."""
     origin = _read_origin(_whole_parts(model_folder(name_or_folder)))
     if origin is not None:
         return fetch(origin, file=file, timeout_s=timeout_s, say=say or (lambda _: None))
@@ -142,7 +142,7 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
 
 
 def load_network(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu") -> VideoSimilarity:
-    """The similarity network alone, for features that the model made; the folder may hold nothing else."""
+    """The similarity network alone, for features of this model; the folder need not hold its other parts."""
     folder, trained = _find_folder(name_or_folder)
     if trained:
         network = _make_network(weights.load_part(folder, "similarity"), folder)
@@ -188,7 +188,7 @@ def _take_untrained(parts: Mapping[str, weights.Part], folder: Path) -> dict[str
 
 
 def base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
-    """What a model that is trained on this one takes over: all but its network and its calibration.
+    """The parts that a model trained on this one takes from it: all but the network and the calibration.
 
     A projection that the base has learnt is within its whitening then, and there is no untrained form any more.
     """
@@ -210,7 +210,7 @@ def base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
 def trained_parts(
     name_or_folder: StrPath, similarity: VideoSimilarity, *, backbone: Backbone | None = None
 ) -> dict[str, weights.Part]:
-    """The parts of a model that was trained on from what `load` gives of it: network, and backbone if one is given.
+    """The parts of a model after further training: its own, with a new network and, if one is given, a new backbone.
 
     The whitening stays as it was fitted: a projection that the model had learnt before and the one of `similarity`
     become one. The untrained form keeps the backbone that it had. There is no calibration: fit another.

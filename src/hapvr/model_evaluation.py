@@ -1,4 +1,4 @@
-"""`evaluate`: a model measured by a benchmark, from features, from videos, or from scores that were saved."""
+"""`evaluate`: measure a model on a benchmark, from features, from videos, or from saved scores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationReport:
-    """What `evaluate` found, and what it was found on."""
+    """What `evaluate` measured, and on which features or scores."""
 
     evaluation: Evaluation | None  # None while chunks of other shards are missing
     scores: Scores | None  # None while chunks are missing

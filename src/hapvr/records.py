@@ -32,7 +32,7 @@ class Frames:
 
     images: NDArray[np.uint8]  # [T, H, W, 3], RGB, upright as a player shows them; at least one
     timestamps: NDArray[np.float64]  # [T], seconds since the first frame of the file; increasing, not always evenly
-    low_information: NDArray[np.bool_]  # [T], where a frame is flat (of one colour) or repeats the one before it
+    low_information: NDArray[np.bool_]  # [T], True where a frame is flat (of one colour) or repeated
     duration_s: float | None  # of the whole video; None for a still picture
     fps: float  # that it was sampled at; more than was asked for if the video is short
     source_size: Size  # of the source as a player shows it: rotated, with square pixels

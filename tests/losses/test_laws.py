@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+import hapvr.losses
 from hapvr.errors import DataError, ShapeError
 from hapvr.losses._base import ScoreLoss
 from tests.losses.cases import LOOPS, LOSSES, Batch, batches, some_batch, value_and_gradient
@@ -17,6 +18,14 @@ from tests.losses.cases import LOOPS, LOSSES, Batch, batches, some_batch, value_
 ALL = pytest.mark.parametrize("name", list(LOSSES))
 # The gradients of these two are not the derivatives of their values: they have tests of their own.
 DIFFERENTIABLE = pytest.mark.parametrize("name", [n for n in LOSSES if n not in ("black_box_ap", "circle")])
+
+
+def test_every_exported_loss_on_scores_is_in_the_cases() -> None:
+    exported = [getattr(hapvr.losses, name) for name in hapvr.losses.__all__]
+    on_scores = {one for one in exported if isinstance(one, type) and issubclass(one, ScoreLoss)}
+    assert len(on_scores) >= 11
+    assert on_scores <= {type(loss) for loss in LOSSES.values()}, "add the missing loss to tests/losses/cases.py"
+    assert LOOPS.keys() == LOSSES.keys()
 
 
 @ALL

@@ -1,4 +1,4 @@
-"""The networks that turn pictures into features, in plain torch; weights come by `hapvr model convert`.
+"""The networks that turn pictures into features, in plain torch; weights come from `hapvr model convert`.
 
 >>> import torch
 >>> backbone = build_backbone("efficientnet_lite0").eval()

@@ -1,4 +1,4 @@
-"""The command line: parse, call the library, print."""
+"""The command line: parse, call the package, print."""
 
 from hapvr.cli.app import main
 

@@ -21,25 +21,33 @@ def ablate(
         list[str] | None,
         typer.Option(
             metavar="NAME=FEATURES[,TRUTH]",
-            help="What to measure on; the benchmark of [validation] if not given. Repeatable.",
+            help="A benchmark to measure on: a name for it, an HDF5 file of features, and its ground_truth.json; "
+            "if not given, the one of [validation] in the settings. Repeatable.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of runs of each line, with different random seeds.")] = 3,
-    lines: Annotated[str, typer.Option(help="Numbers of the lines to run, such as 1,3; all if not given.")] = "",
+    seeds: Annotated[
+        int,
+        typer.Option(min=1, help="Number of training runs for each line of the table, with different random seeds."),
+    ] = 3,
+    lines: Annotated[
+        str, typer.Option(help="Numbers of the table's lines to run, such as 1,3; all if not given.")
+    ] = "",
     long: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Measure also on compilations with this many frames; 0 makes none. 400 for table4 if not given.",
+            help="Also measure on long videos of at least this many frames, made by joining videos of the benchmark; "
+            "0 for none. If not given: 400 for table4, else 0.",
         ),
     ] = None,
     share_training: Annotated[
         bool,
         typer.Option(
-            "--share-training", help="Train once for lines that only differ in what is kept of long targets (k_t)."
+            "--share-training",
+            help="Train once for lines whose settings differ only on videos longer than the training clips (k_t).",
         ),
     ] = False,
-    format: Annotated[str, typer.Option(help="text or markdown.")] = "text",
+    format: Annotated[str, typer.Option(help="Format of the table: text or markdown.")] = "text",
     as_json: AsJson = False,
 ) -> None:
     """Repeat a study of the paper: hapvr ablate table3 small data.frames=packed --benchmark a=a.h5,truth.json.

@@ -1,4 +1,4 @@
-"""`hapvr duplicates` and `hapvr calibrate`: what a library holds twice, and what its scores mean."""
+"""`hapvr duplicates` and `hapvr calibrate`: copies in a library, and what its scores mean."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def duplicates(
     ] = None,
     wait: Wait = 10.0,
 ) -> None:
-    """Find videos that a library holds twice; nothing is deleted: hapvr duplicates library --html duplicates.html."""
+    """Find copies, and clips that are part of longer videos, in a library: hapvr duplicates library --html d.html.
+
+    Nothing is deleted.
+    """
     from hapvr.library import Library
     from hapvr.library.duplicate_report import require_report_files, write_report
     from hapvr.storage import require_outputs

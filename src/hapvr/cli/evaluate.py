@@ -37,7 +37,9 @@ KeepFeatures = Annotated[
 SavedScores = Annotated[Path | None, typer.Option(help="Saved scores to measure again, .json or .npz; needs no model.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1; the GPU if there is one.")]
 Precision = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; bfloat16 on a GPU, else float32.")]
-Work = Annotated[Path | None, typer.Option(help="A folder that keeps finished work: run it again to continue.")]
+Work = Annotated[
+    Path | None, typer.Option(help="A folder that keeps finished parts of the work: run the command again to continue.")
+]
 Shard = Annotated[str | None, typer.Option(help="Such as 0/4: score only the first of four parts, into --work.")]
 Readers = Annotated[int | None, typer.Option(help="Number of processes that read features; 0 uses threads.")]
 SaveScores = Annotated[Path | None, typer.Option(help="Save the scores into this .json or .npz file.")]

@@ -57,17 +57,19 @@ def make_benchmark(
     hosts: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Videos into which parts of others are mixed, not in the database; drawn films if not given."
+            help="Videos that copies are inserted into, or shown in a corner of; they are not in the database. "
+            "Drawn films if not given."
         ),
     ] = None,
     duplicates: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="JSON: a list of groups of files in VIDEOS that show the same."),
+        typer.Option(metavar="FILE", help="JSON: a list of groups of files in VIDEOS that show the same footage."),
     ] = None,
     kind: Annotated[list[str] | None, typer.Option(help="A kind of edit to use; all if not given. Repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same benchmark.")] = 0,
     queries: Annotated[
-        int, typer.Option(help="Number of edited copies of each video; those of the kind `same-event` get one.")
+        int,
+        typer.Option(help="Number of edited copies of each video; videos chosen for the kind `same-event` give one."),
     ] = 4,
     workers: Workers = None,
     as_json: AsJson = False,

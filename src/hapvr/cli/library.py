@@ -37,7 +37,7 @@ def add(
         bool, typer.Option("--rebuild", help="Index all videos again with another model, codec or rate.")
     ] = False,
     prune: Prune = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Try again those that failed before.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Try again the videos that failed before.")] = False,
     workers: Workers = None,
     wait: Wait = 10.0,
     as_json: AsJson = False,
@@ -124,7 +124,10 @@ def status(
     library: LibraryFolder,
     state: Annotated[
         str | None,
-        typer.Option(help="List videos in this state: ready, failed or missing; if not given, what is wrong."),
+        typer.Option(
+            help="List videos in this state: ready, failed or missing; if not given, failed and missing videos and "
+            "those with warnings."
+        ),
     ] = None,
     offset: Annotated[int, typer.Option(min=0, help="Skip this many of the list.")] = 0,
     limit: Annotated[int | None, typer.Option(min=0, help="List at most this many.")] = None,
@@ -228,7 +231,7 @@ def export(
 
 def import_features(
     library: LibraryFolder,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `hapvr export` or `hapvr extract` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An HDF5 file of `hapvr export` or `hapvr extract`.")],
     model: Model = None,
     codec: Codec = None,
     rate: Rate = None,

@@ -19,9 +19,14 @@ Workers = Annotated[int | None, typer.Option(help="Number of processes; one per 
 Wait = Annotated[float, typer.Option(help="Seconds to wait while another process writes into the library.")]
 Prior = Annotated[
     float | None,
-    typer.Option(help="Probability of a match before the videos are compared, between 0 and 1; 0.5 if not given."),
+    typer.Option(
+        help="Probability of a match before the videos are compared, between 0 and 1; if not given, that of the "
+        "calibration (0.5 in the included models)."
+    ),
 ]
-HtmlPage = Annotated[Path | None, typer.Option("--html", help="Write a self-contained HTML page that explains it.")]
+HtmlPage = Annotated[
+    Path | None, typer.Option("--html", help="Write a self-contained HTML page that shows the result.")
+]
 Reports = Annotated[
     list[Path] | None,
     typer.Option("--output", "-o", help="Write a report: .json holds everything, .csv one row per result. Repeatable."),

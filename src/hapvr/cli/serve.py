@@ -22,7 +22,11 @@ def serve(
         int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")
     ] = ServerSettings.port,
     root: Annotated[
-        list[Path] | None, typer.Option(help="A folder whose videos may be added from the page. Repeatable.")
+        list[Path] | None,
+        typer.Option(
+            help="A folder that clients may add videos from. Files of indexed videos are served even if they lie "
+            "outside the roots. Repeatable."
+        ),
     ] = None,
     token: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""`hapvr table`: the paper's tables, and one's own figures beside them."""
+"""`hapvr table`: the paper's tables, with your own figures below them."""
 
 from __future__ import annotations
 

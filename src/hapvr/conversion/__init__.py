@@ -1,4 +1,4 @@
-"""Other projects' weight files into ours: `convert(source, destination)`, the library side of `hapvr model convert`.
+"""Convert weight files of other projects: `convert(source, destination)`, which `hapvr model convert` calls.
 
 | kind | file | part |
 | --- | --- | --- |

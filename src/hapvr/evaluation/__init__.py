@@ -1,4 +1,4 @@
-"""Retrieval measured: figures on arrays of scores and labels, benchmarks, and the protocol that joins them."""
+"""Measuring retrieval: metrics on arrays of scores and labels, benchmarks, and the protocol that joins them."""
 
 from hapvr.evaluation.benchmarks import (
     BENCHMARKS,

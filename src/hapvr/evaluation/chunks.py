@@ -77,7 +77,7 @@ def plan_chunks(lengths: Mapping[str, int], *, frames: int) -> list[Chunk]:
 def read_chunks(
     file: FeatureFile, chunks: Sequence[Chunk], *, device: torch.device, readers: int | None = None
 ) -> Generator[tuple[Chunk, list[Tensor]], None, None]:
-    """Each chunk with the region vectors [T, R, D] of its videos on `device`, in order, flat frames left out.
+    """Each chunk, in order, with the region vectors [T, R, D] of its videos on `device`; no flat or repeated frames.
 
     Args:
         file: opened with float32.

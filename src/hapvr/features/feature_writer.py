@@ -41,7 +41,7 @@ _GZIP_LEVEL = 1  # with bytes shuffled: 7% smaller than level 4 without, written
 
 
 class FeatureWriter(AbstractContextManager["FeatureWriter"]):
-    """Adds videos to an HDF5 file, made if need be: what `add` has returned from is never lost.
+    """Adds videos to an HDF5 file, which is created if there is none. A video is safe once `add` has returned.
 
     Every `add` ends in a commit: killed at any moment, even by SIGKILL in the middle of a write, the writer leaves a
     file with every video that was added and none by half. (It writes its features beyond the end of the file and then

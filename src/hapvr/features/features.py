@@ -1,7 +1,8 @@
 """The record of a video's features: region vectors of its frames, when each was shown, and which of them count.
 
-Flat frames (black, of one colour) and repeats of the frame before are like every other such frame: they would match
-everything. Which frames count in a comparison is decided here, by `select_frames`, and nowhere else.
+Flat frames (black, or of one colour) look like the flat frames of any video. Repeated frames show what the frame before
+shows and add nothing. `hapvr.video.quality` flags both while a video is decoded; `Features.low_information` keeps the
+flags. `select_frames`, here, decides which flagged frames a comparison leaves out, for everything that compares videos.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _REPEATS = 0.8  # mean cosine similarity of regions from which on a frame shows 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The region vectors of one video, and when its frames were. What is not known is None.
+    """The region vectors of one video, and the times of its frames. Fields that are not known are None.
 
     `ShapeError` or `DataError` where the fields contradict each other.
 
@@ -38,7 +39,7 @@ class Features:
 
     regions: Tensor  # floating point [T, R, D], at least one frame; finite
     timestamps: NDArray[np.float64] | None = None  # [T], seconds, strictly increasing; published files have none
-    low_information: NDArray[np.bool_] | None = None  # [T], where a frame is flat or repeats the one before it
+    low_information: NDArray[np.bool_] | None = None  # [T], True where a frame is flat or repeated
     miniatures: NDArray[np.uint8] | None = None  # [T, S, S], the frames as tiny grey pictures; not in files
 
     def __post_init__(self) -> None:
@@ -77,7 +78,7 @@ class Features:
         return self if len(kept) == len(self) else self.take(kept)
 
     def take(self, frames: NDArray[np.intp] | NDArray[np.bool_]) -> Features:
-        """Some of the frames, given by their places or by a mask [T]."""
+        """Some of the frames, given by their positions or by a mask [T]."""
         arrays = (self.timestamps, self.low_information, self.miniatures)
         chosen = (None if values is None else values[frames] for values in arrays)
         return Features(self.regions[torch.from_numpy(frames)], *chosen)  # type: ignore[arg-type]
@@ -91,7 +92,7 @@ class Features:
     def between(self, start_s: float | None, end_s: float | None, *, name: str = "The video") -> Features:
         """The part of the video in [start_s, end_s); None means from its beginning, or to its end.
 
-        A part whose frames all repeat one that lies before it would have none that counts: the first of them does.
+        If all frames of the part are repeated from before it, none would count: then the first of them does.
 
         Raises:
             DataError: no frame lies there; the message calls the video `name`.
@@ -118,7 +119,7 @@ class Features:
 
 
 def select_frames(low_information: NDArray[np.bool_] | None, count: int) -> NDArray[np.intp]:
-    """The places of the frames that count in a comparison: those that are neither flat nor repeated.
+    """The positions of the frames that count in a comparison: those that are neither flat nor repeated.
 
     All `count` frames where that is not known, and where none would be left.
 

@@ -1,4 +1,4 @@
-"""A collection of videos that is indexed once and asked many times: which is this, where is it from, what is double."""
+"""An index of videos on disk: add videos once, then search them and find duplicates among them."""
 
 from __future__ import annotations
 

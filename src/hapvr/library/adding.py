@@ -1,4 +1,4 @@
-"""Bringing a library in step with files: which are meant, new, changed, moved or gone; the new ones are described.
+"""Update a library from files: find those that are new, changed, moved or gone, and index the new ones.
 
 A file is unchanged if its size and time are; else its content decides, by its hash. Whatever is described is written
 in batches, since every commit costs a file and a version of each table, and acknowledged when the batch is written.
@@ -44,9 +44,9 @@ def add_videos(
     progress: Callable[[AddProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> AddReport:
-    """Bring the library in step with files and folders: new ones are described, others left as they are.
+    """Update the library from files and folders: new and changed videos are indexed, the others left as they are.
 
-    Interrupted at any moment, it goes on where it was when called again.
+    After an interruption at any moment, the same call continues where it was.
 
     Args:
         library: an open one.

@@ -34,7 +34,7 @@ CSV_FIELDS = (
 
 @dataclass(frozen=True)
 class Link:
-    """Two videos that show the same, and how that is known.
+    """Two videos that show the same footage, and the evidence for it.
 
     Score and probability are those of `Library.compare` for A in B, 1 and None for identical files. The probability is
     also None if the model is not calibrated, or if no stretch of the two is alike frame by frame; then the link rests

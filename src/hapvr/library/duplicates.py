@@ -1,4 +1,4 @@
-"""What a library holds twice: near-duplicates, clips that are part of others, and parts that two videos share.
+"""Duplicates in a library: near-duplicates, clips that are part of others, and parts that two videos share.
 
 Files of the same bytes are known by their hashes. Of all other contents, each asks for those whose frame vectors are
 nearest, as a search does; only such pairs are compared, so that the work grows with the number of videos and not with
@@ -72,7 +72,7 @@ def find_duplicates(
     since: datetime | None = None,
     progress: Progress | None = None,
 ) -> DuplicateReport:
-    """Find what a library holds twice; see `Library.duplicates`.
+    """Find the duplicates in a library; see `Library.duplicates`.
 
     `load_model` gives the model that the library was made with; it is called if there is anything to compare.
     """

@@ -1,4 +1,4 @@
-"""`Library`: a collection of videos on disk that is indexed once and asked many times."""
+"""`Library`: an index of videos on disk. Videos are added once; searches read the index."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hapvr.storage import StrPath
 
 
 class Library(OpenLibrary):
-    """Videos that were indexed, in one folder. Open one with `Library.open`; use it in a `with` block, or close it.
+    """An index of videos, in one folder. Open one with `Library.open`; use it in a `with` block, or close it.
 
     Many processes may read while one writes. A writer that is killed leaves every acknowledged video.
     """
@@ -43,7 +43,7 @@ class Library(OpenLibrary):
     import_features = import_features
 
     def info(self) -> LibraryInfo:
-        """What it is made of, and what it takes."""
+        """What the library consists of, and its size."""
         store = self.store  # first: it may be another version than a moment ago
         settings, catalog = store.settings, store.catalog()
         building = unfinished_version(self.path)
@@ -82,12 +82,12 @@ class Library(OpenLibrary):
         return catalog.records(list(dict.fromkeys([*catalog.rows("failed"), *catalog.rows("missing"), *warned])))
 
     def get(self, id: str) -> VideoRecord:
-        """The record of a video; `DataError` if there is none of this id."""
+        """The record of a video; `DataError` if no video has this id."""
         catalog = self.store.catalog()
         return catalog.record(catalog.row(id))
 
     def files_named(self, path: StrPath) -> list[str]:
-        """The files of the library that have the name of this one, in whatever folder: what a report may overwrite."""
+        """The files of the library with the same file name, in any folder: writing `path` might overwrite them."""
         names = {os.path.basename(path), os.path.basename(os.path.realpath(path))}
         return [record.path for record in self.videos() if os.path.basename(record.path) in names]
 
@@ -104,7 +104,7 @@ class Library(OpenLibrary):
         since: datetime | None = None,
         progress: Callable[[DuplicateProgress], None] | None = None,
     ) -> DuplicateReport:
-        """Find what is there twice: groups of copies, and parts of others; see `hapvr.library.duplicates`.
+        """Find groups of copies, and clips that are part of longer videos; see `hapvr.library.duplicates`.
 
         Args:
             threshold: strength of a link, above 0 and at most 1; 0.28 if None. Higher is stricter.
@@ -114,17 +114,17 @@ class Library(OpenLibrary):
         return find_duplicates(self.store, lambda: self.model, threshold=threshold, since=since, progress=progress)
 
     def mark_distinct(self, a: str, b: str) -> bool:
-        """Remember that two videos are no duplicates; False if that was known. See `hapvr.library.duplicate_report`."""
+        """Mark two videos as no duplicates; False if they were marked. See `hapvr.library.duplicate_report`."""
         with self.write_access("hapvr duplicates") as store:
             return set_mark(store, a, b, distinct=True)
 
     def forget_mark(self, a: str, b: str) -> bool:
-        """Take back what `mark_distinct` said; False if it was never said."""
+        """Remove the mark of `mark_distinct`; False if there was none."""
         with self.write_access("hapvr duplicates") as store:
             return set_mark(store, a, b, distinct=False)
 
     def remove(self, ids: Sequence[str]) -> int:
-        """Forget videos; their files stay. Returns how many there were; `DataError` if one is not there."""
+        """Remove videos from the library; their files stay. Returns their number; `DataError` if an id is unknown."""
         chosen = dict.fromkeys([ids] if isinstance(ids, str) else ids)
         with self.write_access("hapvr remove") as store:
             store.remove(list(chosen))
@@ -132,7 +132,7 @@ class Library(OpenLibrary):
         return len(chosen)
 
     def compact(self) -> None:
-        """Put small files together and remove what is no longer used."""
+        """Join small files and free space that is no longer used."""
         with self.write_access("hapvr compact") as store:
             store.maintain(thoroughly=True)
 

@@ -42,7 +42,7 @@ _MAX_SECONDS, _MAX_FPS, _MAX_SHORT_SIDE = 30.0, 12.5, 256  # of what is edited
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a threshold of the score would give."""
+    """The recall and precision to expect at a threshold of the score."""
 
     threshold: float
     false_per_million: float  # comparisons with a video that does not match
@@ -52,7 +52,7 @@ class Expectation:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationReport:
-    """What was fitted, and what to expect of it."""
+    """A fitted calibration, and the recall and precision to expect at thresholds of the score."""
 
     calibration: Calibration
     expected: tuple[Expectation, ...]
@@ -97,7 +97,7 @@ Progress = Callable[[CalibrationProgress], None]
 def calibrate_library(
     library: OpenLibrary, *, copies: int = 100, pairs: int = 10_000, seed: int = 0, progress: Progress | None = None
 ) -> CalibrationReport:
-    """Fit what scores mean on the library's own videos; searches use it from then on.
+    """Fit a calibration on the library's own videos; searches use it from then on.
 
     It takes at least 16 different videos, most of whose files are still there.
 

@@ -145,7 +145,7 @@ class OpenLibrary:
 
     @contextmanager
     def write_access(self, command: str) -> Iterator[Store]:
-        """The tables, for nobody else to write within; `StorageError` if another writer does not end in time."""
+        """Lock the library for writing and give its tables; `StorageError` if another writer does not end in time."""
         with _hold_lock(self.path, command, wait_s=self.wait_s) as lock:
             self.refresh()
             store = self.store

@@ -39,7 +39,7 @@ def rebuild_library(
     progress: Callable[[AddProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> AddReport:
-    """Rebuild the library with another model, codec or rate, beside the old version, and put it to use.
+    """Rebuild the library with another model, codec or rate, beside the old version, then switch to it.
 
     Until that is done the old version answers. Interrupted, it goes on where it was when called again with the same
     settings. Videos that cannot be read again are not lost: it then stops before the change, unless `prune`.

@@ -48,7 +48,7 @@ class VideoRecord:
 
 @dataclass(frozen=True)
 class Hit:
-    """A video that a search found: how well, how surely, and where."""
+    """A video that a search found: its score, whether it matches, and where."""
 
     id: str
     path: str
@@ -78,7 +78,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found, best first, and what it took."""
+    """The hits of a search, best first, and how long each stage took."""
 
     hits: tuple[Hit, ...]
     database: int  # videos that were searched
@@ -121,7 +121,7 @@ class AddOptions:
 
 @dataclass(frozen=True)
 class AddReport:
-    """What became of every file that `add` was given."""
+    """What `add` did with the files that it was given."""
 
     added: int = 0
     updated: int = 0  # files whose content had changed
@@ -148,7 +148,7 @@ class AddReport:
 
 @dataclass(frozen=True)
 class LibraryInfo:
-    """What a library is made of, and what it takes."""
+    """What a library consists of, and its size."""
 
     path: str
     version: str  # the folder of the tables in use

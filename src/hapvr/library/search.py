@@ -128,7 +128,7 @@ def search_library(
 def explain_hits(
     library: OpenLibrary, query: StrPath, result: SearchResult, *, start: float | None = None, end: float | None = None
 ) -> tuple[list[Match], list[str]]:
-    """The hits of a search with the matrix and the pictures of each, and which cannot be shown any more.
+    """The hits of a search with frame matrices and pictures, and a sentence about each hit that cannot be shown.
 
     Scores, probabilities and segments are those of the hits: what is stored is compared; only pictures come from
     files. Query, start and end must be those of the search.

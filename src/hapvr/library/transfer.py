@@ -65,7 +65,7 @@ def export_features(library: OpenLibrary, file: StrPath, *, progress: Callable[[
 def import_features(
     library: OpenLibrary, file: StrPath, *, progress: Callable[[int, int], None] | None = None
 ) -> AddReport:
-    """Take in the videos of an HDF5 file that `export` or `hapvr extract` wrote with the same model and rate.
+    """Add the videos of an HDF5 file that `export` or `hapvr extract` wrote with the same model and rate.
 
     Videos whose paths are there already are left as they are.
     """

@@ -1,4 +1,7 @@
-"""A recipe of weighted losses: what a training step minimises, written as data."""
+"""A recipe of weighted losses: what a training step minimises, written as data.
+
+`TERMS` maps the names that settings use to losses: a new loss gets an import and a line there.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ _OPTIONAL = ("ignore", "mask")  # how the inputs end that may be left out
 
 @dataclass(frozen=True, eq=False)
 class LossInputs:
-    """All that one training step has to show to its losses. What no term of the recipe reads may be left out."""
+    """The inputs of all losses in one training step. Those that no term of the recipe reads may be left out."""
 
     # Levels "video" and "self".
     scores: Tensor | None = None  # [Q, N] in [0, 1]
@@ -122,7 +125,7 @@ class Term:
 
 
 class WeightedLosses(nn.Module):
-    """A weighted sum of named losses. A new loss is a new file and one line in the mapping.
+    """A weighted sum of named losses. A new loss is a new file, and a line in `TERMS` for recipes.
 
     A term whose inputs are missing is a `ConfigError`, never a silent 0; so is a recipe without terms. `levels` says
     which inputs the recipe reads, so that a trainer need not compute the others.

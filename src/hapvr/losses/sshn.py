@@ -11,7 +11,7 @@ from hapvr.losses._base import Loss, check_number, disable_autocast, prepare, to
 
 
 class SSHN(Loss):
-    """Each clip alike to itself, and its hardest negative unlike it (S2VS, arXiv:2304.03378).
+    """Pull the score of each clip with itself to 1, push that of its hardest negative to 0 (S2VS, arXiv:2304.03378).
 
         loss of a query k = -log(max(s_kk, clamp)) - log(max(1 - max over negatives j of s_kj, clamp))
 

@@ -1,4 +1,4 @@
-"""The paper's studies: its result tables with one's own figures beside them, its ablations, its figures.
+"""The paper's studies: its result tables with your own figures below them, its ablations, its figures.
 
 `hapvr.paper.figures` draws (it needs matplotlib and a decoder); the rest runs where training runs, and
 `python -m hapvr.paper.ablations` is `hapvr ablate` for machines without the command line.

@@ -1,7 +1,9 @@
-"""Which files clients may read, and which paths they may see.
+"""Which files clients may read, and which paths they may name and see.
 
-A client never names a path outside the server's roots. It sees the names of all videos, the paths of those in the
-roots, and no other path: not in messages either.
+The roots (`--root`) are the folders that clients may name when they add videos. They do not limit what is served: the
+file of every indexed video is served, also if it lies outside the roots, because the owner of the library added it. Not
+served are files that have changed since, and links in a root that lead out of all roots. Clients see the names of all
+videos, the paths of those in the roots, and no other path, not even in messages.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ def resolve_below(root: Path, given: str) -> Path:
 def open_unchanged(path: str, name: str, *, size: int, mtime_ns: int | None, roots: Sequence[Path]) -> int:
     """A descriptor of a file, if it is still the one that was indexed.
 
-    `roots` are resolved. A file in one of them may not be a link that leads out of all of them; a file outside was
-    indexed by the owner of the library.
+    `roots` are resolved. A file in one of them may not be a link that leads out of all of them. A file outside the
+    roots is opened: the owner of the library indexed it.
     """
     if any(_is_below(path, root) for root in roots) and not any(_is_below(os.path.realpath(path), r) for r in roots):
         raise Problem(403, f"'{name}' is a link that leads out of the folders this server may read.")

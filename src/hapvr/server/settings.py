@@ -17,7 +17,7 @@ _MIN_TOKEN = 16  # characters
 
 @dataclass(frozen=True)
 class Root:
-    """A folder whose videos may be added; clients know it by its id."""
+    """A folder that clients may add videos from; they name it by its id."""
 
     id: str
     name: str
@@ -31,7 +31,7 @@ class ServerSettings:
     host: str = "127.0.0.1"  # the address to listen on
     port: int = 8787  # 0 takes a free one
     token: str | None = field(default=None, repr=False)  # what clients must show; needed to serve other machines
-    roots: tuple[Path, ...] = ()  # folders whose videos may be added, and whose paths may be shown
+    roots: tuple[Path, ...] = ()  # folders that clients may add videos from, and whose paths may be shown
     allowed_hosts: tuple[str, ...] = ()  # further names that the Host header may have, such as that of a proxy
     secure_cookie: bool = False  # the login cookie is for HTTPS only
 

@@ -280,7 +280,7 @@ class Calibration(CheckedConfig):
 
 
 def fit_calibration(positive: Array, negative: Array, *, prior: float = 0.5, tail: int = _TAIL) -> Calibration:
-    """Fit what scores mean from those of pairs that match [P >= 20] and of pairs that do not [N >= 200].
+    """Fit a calibration to the scores of pairs that match [P >= 20] and of pairs that do not [N >= 200].
 
     The pairs that match should be of every kind that is to be found; for one false match in a million, give some ten
     thousand that do not. `prior` is kept as the default of `Calibration.probability`. The tail is fitted on the `tail`

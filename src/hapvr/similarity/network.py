@@ -93,9 +93,16 @@ class Comparison:
 class VideoSimilarity(nn.Module):
     """Attention or binarisation, spatial TopK-Chamfer, psi, temporal TopK-Chamfer (HAP-VR, arXiv:2407.15566).
 
-    `score` compares two videos, `pairwise` many with many, `forward` a batch while training. Scores lie in [-1, 1]
-    behind psi's hardtanh, or where region vectors are of unit length, as whitened ones are. A score does not depend on
-    what a video was padded or batched with. f is not symmetric: query rows are averaged.
+    Three calls compute the same score:
+
+    - `score` compares two videos and gives a number. It is for your own code; the package does not call it.
+    - `forward` compares a batch and also gives the frame matrices and psi's output. The training step calls it. So does
+      `hapvr.matching.match_videos`, for `compare` and for the hits of a search: it finds segments in the matrix.
+    - `hapvr.similarity.pairwise` compares many videos with many, without gradients: candidates of a search, evaluation,
+      validation and calibration.
+
+    Scores lie in [-1, 1] behind psi's hardtanh, or where region vectors are of unit length, as whitened ones are. A
+    score does not depend on what a video was padded or batched with. f is not symmetric: query rows are averaged.
 
     >>> model = VideoSimilarity(SimilarityConfig(dims=2, weighting="none", comparator=False, min_frames=1))
     >>> video = torch.tensor([[[1., 0.]], [[0., 1.]]])             # two frames of one region

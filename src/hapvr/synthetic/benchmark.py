@@ -114,7 +114,7 @@ def make_benchmark(
         distractors: more database files, relevant to nothing.
         hosts: videos for edits that mix two (insert, picture-in-picture). They must show nothing that the database
             holds; drawn films if there are none.
-        duplicates: groups of `videos` known to show the same; a query of one has all as positives.
+        duplicates: groups of `videos` known to show the same footage; a query of one has all as positives.
         workers: processes. Above 1, a script that calls this needs its `if __name__ == "__main__":`.
         progress: called with the number of queries finished so far, and of all.
     """

@@ -79,7 +79,7 @@ class BackboneConfig(CheckedConfig):
 
 @dataclass(frozen=True)
 class TeacherConfig(CheckedConfig):
-    """Who labels the frames of matching clips."""
+    """The teacher, which labels the frames of matching clips."""
 
     kind: TeacherKind = "backbone"  # the base model's own backbone, pooled; DINO's ViT-S/16; or nobody
     weights: str = ""  # of vit_small16: DINO's file, or a folder that `hapvr model convert` made of it

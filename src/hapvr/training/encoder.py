@@ -111,7 +111,7 @@ class Encoder:
 
 
 def build_teacher(config: TeacherConfig) -> Backbone | str | None:
-    """Who labels frames: "backbone", a loaded network, or None; as `Encoder` takes it.
+    """The teacher that labels frames: "backbone", a loaded network, or None; as `Encoder` takes it.
 
     DINO's ViT-S/16 is read from its published file or from a folder that `hapvr model convert` made of one.
     """

@@ -47,7 +47,7 @@ _SHOWN = 4  # videos on a sheet of views
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What a run gives."""
+    """The result of a run."""
 
     similarity: VideoSimilarity
     folder: Path  # of the run

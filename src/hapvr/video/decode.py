@@ -180,7 +180,7 @@ def _options(sampling: SamplingConfig) -> dict[str, Any]:
 
 
 def probe(path: StrPath, *, limits: DecodeLimits = DecodeLimits()) -> VideoInfo:  # noqa: B008 - frozen
-    """What a file declares about its video; decodes one frame, which shows how it is turned."""
+    """What a file declares about its video; decodes one frame, to find its rotation."""
     with OpenFile(path, Deadline(limits, os.fspath(path))) as file, closing(_open_source(file, threads=1)) as source:
         for _, _, frame in source.frames(0.0):
             return replace(source.info, size=source.size(frame), rotation=rotation_of(frame))

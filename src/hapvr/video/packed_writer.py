@@ -39,7 +39,7 @@ _UNFINISHED = re.compile(r"frames-\d{5,}\.(tar|(tar|json)\.partial)|\.frames(-\d
 
 
 class PackedWriter(AbstractContextManager["PackedWriter"]):
-    """Packs frames of videos into a folder, made if need be, shard by shard.
+    """Packs frames of videos into a folder, which is created if there is none, shard by shard.
 
     A video is safe once the shard with its last frame is in place: when enough others have followed, at `flush`, or at
     the end. An interrupted writer loses the shard it was filling, and nothing else. To resume, open the same folder

@@ -1,4 +1,4 @@
-"""Frames and borders that carry no information: flat and static frames, black bars.
+"""Frames and borders that carry no information: flat and repeated frames, black bars.
 
 All of it works on luma, uint8 [H, W], of frames already resized to a short side of a few hundred pixels.
 """
@@ -17,7 +17,7 @@ Luma = NDArray[np.uint8]
 # A frame is flat if this share of its pixels lies within this many levels of their median.
 _FLAT_SHARE, _FLAT_LEVELS = 0.98, 8
 _FLAT_WITHIN = 0.9  # the share for what is left within bars, where edges are blurred
-# A frame repeats another if no block of 8x8 pixels differs from it by more than this many levels in the mean.
+# A frame is repeated if no block of 8x8 pixels differs from the earlier one by more than this many levels in the mean.
 _STATIC_BLOCK, _STATIC_LEVELS = 8, 3.0
 # Bars are at most this bright in every frame, but for this share of a row.
 _BAR_LEVEL, _BAR_STRAY = 24, 0.02
@@ -51,7 +51,7 @@ def is_flat(luma: Luma, share: float = _FLAT_SHARE) -> bool:
 
 
 class LowInformation:
-    """Tells frame by frame which carry nothing new: flat ones, and those that repeat the last that did.
+    """Flags flat frames, and repeated ones (called "static" here): they show what the last unflagged frame shows.
 
     >>> seen = LowInformation()
     >>> ramp = np.arange(256, dtype=np.uint8).reshape(16, 16)
@@ -63,9 +63,9 @@ class LowInformation:
         self._last: NDArray[np.float64] | None = None
 
     def classify(self, luma: Luma) -> Literal["flat", "static"] | None:
-        """Why the next frame carries nothing new; None if it does.
+        """Whether the next frame is flat or repeated; None if neither.
 
-        Slow change adds up: the comparison is with the last frame that did.
+        Slow change adds up: the comparison is with the last frame that was neither.
         """
         luma = luma[::2, ::2]  # a quarter of the pixels says as much
         if is_flat(luma):

@@ -89,7 +89,7 @@ class TrueSegment(NamedTuple):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Queries, a database, and which target is what to which query. `DataError` where the fields contradict each other.
+    """Queries, a database, and the labels of their pairs. `DataError` where the fields contradict each other.
 
     Treat the mappings as frozen too. Ids are non-empty strings; a query may also be in the database.
 
