@@ -54,6 +54,14 @@ def test_every_make_target_of_the_readme_is_there() -> None:
     assert set(re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)) <= targets
 
 
+def test_functions_that_the_architecture_names_are_there() -> None:
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs" / "architecture.md").read_text())
+    assert named
+    for file, name in named:
+        source = (ROOT / "src" / "hapvr" / file).read_text()
+        assert re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), f"{file} has no {name}"
+
+
 def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None

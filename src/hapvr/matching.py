@@ -164,7 +164,7 @@ def compare(
     Args:
         query, target: a video, GIF or picture each.
         model: one that `hapvr.load` gave, or its name; the default model if None.
-        prior: how likely a match is before looking, for the probability; the calibration's own if None.
+        prior: probability of a match before the comparison; the calibration's own if None.
     """
     chosen = model if isinstance(model, Model) else load() if model is None else load(model)
     require_prior(prior, chosen)  # before the work
@@ -246,7 +246,7 @@ def decide(
     Args:
         score, segments, matrix: of the pair, as in `Match`.
         model: that the score is of.
-        prior: how likely a match is before looking; the calibration's own if None.
+        prior: probability of a match before the comparison; the calibration's own if None.
     """
     words = ""
     if is_too_short(matrix, model.segments.min_frames):

@@ -78,7 +78,7 @@ def search_library(
         min_probability: hits that match less likely are left out, and those without a stretch that matches.
         exact: compare with everything. The work then grows with the library, the memory it takes does not.
         limit: videos that are compared exactly at most, unless `exact`.
-        prior: how likely a match is before looking, for the probabilities; the calibration's own if None.
+        prior: probability of a match before the comparison; the calibration's own if None.
         cache: stored videos that are kept in memory from one search to the next; the hits are the same without it.
 
     Raises:
@@ -161,7 +161,7 @@ def compare_videos(
         library: an open one.
         a: the id of an indexed video, the path of a video or picture, or features.
         b: the same.
-        prior: how likely a match is before looking, for the probability; the calibration's own if None.
+        prior: probability of a match before the comparison; the calibration's own if None.
 
     Raises:
         DataError: there is no such id or file, or it failed when it was added; or features have no frames.

@@ -24,9 +24,9 @@ three: with 95% confidence, (1 - e)^n = 0.05). So a share e of what does not mat
 which never passes n / 3, however high the score is: 230 videos give 77 to 1, a probability of 0.987 at even odds.
 Evidence against a match is bounded by what P pairs that match could show, 1 to 2 P, so that a probability is never 0.
 
-The prior. P(match) before looking is one number everywhere, the calibration's (0.5 unless it was fitted with another),
-so that a pair has the same probability in `compare`, in a search and on the page, whatever else a library holds. For
-the probability that one of N videos is the wanted one, give a prior of 1 / N.
+The prior. P(match) before a comparison is one number everywhere, the calibration's (0.5 unless it was fitted with
+another), so that a pair has the same probability in `compare`, in a search and on the page, whatever else a library
+holds. For the probability that one of N videos is the wanted one, give a prior of 1 / N.
 
 Limits. Pairs that look alike without being copies (the same stage, the same camera in the same place) count as "no
 match". A few of them make the tail: they decide the thresholds for a hundred in a million and fewer. A collection that
@@ -197,10 +197,10 @@ class Calibration(CheckedConfig):
         return min(1.0, _RULE_OF_THREE / self.videos)
 
     def probability(self, score: float, *, prior: float | None = None) -> float:
-        """That a pair of this score in [-1, 1] matches; never falls as the score rises, and is never 0 or 1.
+        """The probability that a pair of this score in [-1, 1] matches; rises with the score, never 0 or 1.
 
-        `prior` is how likely a match is before looking, about the share of matches among the pairs that are compared;
-        by default the calibration's.
+        `prior` is the probability of a match before the comparison, about the share of matches among the pairs that
+        are compared; by default the calibration's.
         """
         odds = float(self.log_odds([score])[0])
         prior = check_prior(self.prior if prior is None else prior)
