@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hapvr.losses import LossInputs, LossValues, WeightedLosses, hapvr_losses
+from hapvr.losses import LossInputs, LossValues, WeightedLosses, build_hapvr_losses
 from hapvr.similarity import Comparison, SimilarityConfig, VideoSimilarity
 from hapvr.training.pseudo_labels import frame_pseudo_labels
 from measure import forget_peak, machine, peak_gib, seconds
@@ -34,7 +34,7 @@ def main() -> None:
     device = torch.device("cuda" if gpu else "cpu")
     torch.manual_seed(0)
     model = VideoSimilarity(SimilarityConfig()).to(device)
-    losses = hapvr_losses()
+    losses = build_hapvr_losses()
     batch = Batch(arguments.clips, arguments.frames, device)
     print(f"{machine()}; {arguments.clips} clips, {arguments.frames} frames, 9 regions, 512 dims")
     figures: dict[str, float] = {}

@@ -26,7 +26,7 @@ from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks import open_benchmark
 from hapvr.evaluation.extraction import extract_videos
 from hapvr.evaluation.scoring import score_benchmark
-from hapvr.model import SHIPPED, Model, load, save_calibration, shipped_models
+from hapvr.model import SHIPPED, Model, list_model_names, load, save_calibration
 from hapvr.similarity.calibration import Calibration, fit_calibration
 
 RATES = (10_000, 1000, 100, 10, 1)  # false matches per million comparisons
@@ -52,7 +52,7 @@ def main() -> None:
     if arguments.check:
         check(calibration, *pairs(model, arguments.check, origins))
     if not arguments.dry:
-        folder = SHIPPED / arguments.model if arguments.model in shipped_models() else Path(arguments.model)
+        folder = SHIPPED / arguments.model if arguments.model in list_model_names() else Path(arguments.model)
         print(f"written to {save_calibration(folder, calibration)}")
 
 

@@ -20,7 +20,7 @@ from hapvr.cli import main
 from hapvr.errors import ConfigError, DecodeError, WeightsError
 from hapvr.features import Features
 from hapvr.matching import NO_STRETCH, Instant, Match, Verdict, compare, decide, describe_video, match_videos
-from hapvr.model import SHIPPED, Model, load, save_calibration, save_model, shipped_models
+from hapvr.model import SHIPPED, Model, list_model_names, load, save_calibration, save_model
 from hapvr.records import Frames
 from hapvr.reports.match_page import choose_pairs, save_html, save_plot
 from hapvr.similarity import Segment, SimilarityConfig, VideoSimilarity
@@ -431,7 +431,7 @@ def test_a_saved_model_scores_as_before(lite: Model, films: dict[str, Path], tmp
 
 
 def test_models_are_found_by_name_and_checked(tmp_path: Path) -> None:
-    assert "lite" in shipped_models()
+    assert "lite" in list_model_names()
     assert (SHIPPED / "lite" / "README.md").is_file()
     assert (SHIPPED / "lite" / "model.safetensors").stat().st_size <= 20e6
     with pytest.raises(WeightsError, match="did you mean 'lite'"):

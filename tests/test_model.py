@@ -28,18 +28,18 @@ from hapvr.features.whitening import Whitening
 from hapvr.fetching import RESNET50, Origin, cache_folder, fetch, halve
 from hapvr.model import (
     SHIPPED,
-    base_parts,
+    find_model_folder,
     get_model,
     is_calibrated,
+    list_model_names,
     load,
     load_network,
     load_segments,
-    model_folder,
-    model_info,
+    make_trained_parts,
+    read_base_parts,
+    read_model_info,
     save_calibration,
     save_model,
-    shipped_models,
-    trained_parts,
 )
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import fit_calibration
@@ -288,11 +288,11 @@ def test_a_damaged_backbone_is_found_and_can_be_fetched_again(place: Place, dama
         save_file({"conv.weight": tensors["conv.weight"] * 2}, path)
     with pytest.raises(WeightsError, match=r"Remove it and fetch it again\. To do so, run `hapvr model get"):
         load(place.model)
-    assert not model_info(place.model).complete
+    assert not read_model_info(place.model).complete
     fetched = get_model(place.model, file=place.tgz)
     assert fetched is not None
     assert fetched.new
-    assert model_info(place.model).complete
+    assert read_model_info(place.model).complete
     load(place.model)
 
 
@@ -365,7 +365,7 @@ def trained(place: Place) -> Path:
         for parameter in network.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
     part = Part(dataclasses.asdict(network.config), network.state_dict())
-    return save_parts(place.root / "trained", base_parts(folder) | {"similarity": part})
+    return save_parts(place.root / "trained", read_base_parts(folder) | {"similarity": part})
 
 
 def test_a_learnt_projection_is_loaded_as_part_of_the_whitening(place: Place, trained: Path) -> None:
@@ -380,7 +380,7 @@ def test_a_learnt_projection_is_loaded_as_part_of_the_whitening(place: Place, tr
         assert loaded.projection is None
         score = loaded.score(after[:2], after[2:])
         assert score.item() == pytest.approx(network.score(before[:2], before[2:]).item(), abs=1e-5)
-    assert place.root / "plain" == model_folder(place.root / "plain")
+    assert place.root / "plain" == find_model_folder(place.root / "plain")
 
 
 def test_an_untrained_form_is_the_model_that_was_trained_on(place: Place, trained: Path) -> None:
@@ -398,12 +398,12 @@ def test_an_untrained_form_is_the_model_that_was_trained_on(place: Place, traine
 
 
 def test_who_trains_on_a_trained_model_takes_over_what_it_has_learnt(trained: Path) -> None:
-    parts = base_parts(trained)
+    parts = read_base_parts(trained)
     whitening = load(trained).extractor.whitening
     assert whitening is not None
     assert torch.equal(parts["whitening"].tensors["projection"], whitening.projection)
     assert {"similarity", "untrained", "calibration"}.isdisjoint(parts)
-    again = base_parts(f"{trained}-untrained")
+    again = read_base_parts(f"{trained}-untrained")
     assert "untrained" in again
     assert torch.equal(again["whitening"].tensors["projection"], load_parts(trained)["whitening"].tensors["projection"])
 
@@ -416,7 +416,7 @@ def test_only_the_trained_form_is_calibrated(trained: Path) -> None:
     assert load(trained).calibration is not None
     assert not is_calibrated(f"{trained}-untrained")
     assert load(f"{trained}-untrained").calibration is None
-    assert "calibration" not in base_parts(trained)
+    assert "calibration" not in read_base_parts(trained)
 
 
 # --- what is shipped -------------------------------------------------------------------------------------------------
@@ -453,8 +453,8 @@ def test_the_list_says_what_is_there(shipped: Place, capsys: pytest.CaptureFixtu
 
 @pytest.mark.usefixtures("place")
 def test_shipped_models_are_small_described_and_say_what_they_lack() -> None:
-    for name in shipped_models():
-        info = model_info(name)
+    for name in list_model_names():
+        info = read_model_info(name)
         assert (info.folder / "model.safetensors").stat().st_size <= (20e6 if info.origin is None else 6e6)
         assert (info.folder / "README.md").read_text().startswith(f"# {name}\n")
         assert info.complete is (info.origin is None)
@@ -478,7 +478,7 @@ def test_a_model_that_was_trained_on_has_another_backbone_and_its_untrained_form
     backbone = copy.deepcopy(old.extractor.backbone)
     with torch.no_grad():
         next(iter(backbone.parameters())).add_(1.0)
-    folder = save_parts(place.root / "new", trained_parts(trained, old.similarity, backbone=backbone))
+    folder = save_parts(place.root / "new", make_trained_parts(trained, old.similarity, backbone=backbone))
     new, before = load(folder), load(f"{folder}-untrained")
     kept, changed = (model.extractor.backbone.state_dict() for model in (before, new))
     first = next(iter(changed))
@@ -487,9 +487,11 @@ def test_a_model_that_was_trained_on_has_another_backbone_and_its_untrained_form
     assert new.calibration is None
     assert not is_calibrated(folder)
     assert list(load_parts(folder)["untrained"].tensors) == [first]  # what did not change is stored once
-    again = base_parts(f"{folder}-untrained")
+    again = read_base_parts(f"{folder}-untrained")
     assert torch.equal(again["backbone"].tensors[first].float(), old.extractor.backbone.state_dict()[first])
-    twice = save_parts(place.root / "newer", trained_parts(folder, new.similarity, backbone=old.extractor.backbone))
+    twice = save_parts(
+        place.root / "newer", make_trained_parts(folder, new.similarity, backbone=old.extractor.backbone)
+    )
     assert torch.equal(load(f"{twice}-untrained").extractor.backbone.state_dict()[first], kept[first])
 
 
@@ -501,7 +503,7 @@ def test_a_second_projection_and_the_first_become_one(place: Place, trained: Pat
     assert network.projection is not None
     torch.manual_seed(1)
     torch.nn.init.normal_(network.projection.change.weight, std=0.3)
-    folder = save_parts(place.root / "again", trained_parts(trained, network))
+    folder = save_parts(place.root / "again", make_trained_parts(trained, network))
     new = load(folder)
     assert new.extractor.whitening is not None
     vectors = torch.randn(5, old.extractor.whitening.config.inputs)
@@ -517,7 +519,7 @@ def test_a_second_projection_and_the_first_become_one(place: Place, trained: Pat
 def test_a_model_that_names_its_backbone_cannot_carry_another(place: Place) -> None:
     folder = place.save(place.root / "named", place.origin)
     with pytest.raises(WeightsError, match="does not carry its backbone"):
-        trained_parts(folder, VideoSimilarity(), backbone=Tiny())
+        make_trained_parts(folder, VideoSimilarity(), backbone=Tiny())
 
 
 def test_settings_of_segments_are_read_by_their_old_names(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Model:
 
     def features(self, path: StrPath, *, start_s: float | None = None, end_s: float | None = None) -> Features:
         """The region vectors of a video file, or of the part in [start_s, end_s), with the times of its frames."""
-        return self.extractor.describe_file(path, start_s=start_s, end_s=end_s).features
+        return self.extractor.extract_file(path, start_s=start_s, end_s=end_s).features
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ class ModelInfo:
     origin: Origin | None  # of its backbone; None where the folder holds it
 
 
-def shipped_models() -> list[str]:
+def list_model_names() -> list[str]:
     """The names that `load` knows."""
     return sorted(path.name for path in SHIPPED.iterdir() if (path / weights.CONFIG).is_file())
 
 
 def is_shipped(name_or_folder: StrPath) -> bool:
     """Whether this is the name of an included model, trained or untrained, and not a folder."""
-    return os.fspath(name_or_folder).removesuffix(UNTRAINED) in shipped_models()
+    return os.fspath(name_or_folder).removesuffix(UNTRAINED) in list_model_names()
 
 
 def is_calibrated(name_or_folder: StrPath) -> bool:
@@ -86,9 +86,9 @@ def is_calibrated(name_or_folder: StrPath) -> bool:
     return trained and CALIBRATION in weights.part_names(folder)
 
 
-def model_info(name_or_folder: StrPath = DEFAULT) -> ModelInfo:
+def read_model_info(name_or_folder: StrPath = DEFAULT) -> ModelInfo:
     """Whether a model is complete, and its size; a damaged backbone in the cache counts as missing."""
-    folder = model_folder(name_or_folder)
+    folder = find_model_folder(name_or_folder)
     origin = _read_origin(_whole_parts(folder))
     size, complete = (folder / weights.TENSORS).stat().st_size, origin is None
     with contextlib.suppress(WeightsError):
@@ -105,7 +105,7 @@ def get_model(
     say: Callable[[str], None] | None = None,
 ) -> Fetched | None:
     """Download the backbone if the model does not include it; returns None if it does. See `hapvr.fetching.fetch`."""
-    origin = _read_origin(_whole_parts(model_folder(name_or_folder)))
+    origin = _read_origin(_whole_parts(find_model_folder(name_or_folder)))
     if origin is not None:
         return fetch(origin, file=file, timeout_s=timeout_s, say=say or (lambda _: None))
     if file is not None:
@@ -187,7 +187,7 @@ def _take_untrained(parts: Mapping[str, weights.Part], folder: Path) -> dict[str
     return kept | {name: weights.Part(dict(before.config[name]), {}) for name in ("similarity", "segments")}
 
 
-def base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
+def read_base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
     """The parts that a model trained on this one takes from it: all but the network and the calibration.
 
     A projection that the base has learnt is within its whitening then, and there is no untrained form any more.
@@ -207,7 +207,7 @@ def base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
     return {name: part for name, part in parts.items() if name not in ("similarity", CALIBRATION)}
 
 
-def trained_parts(
+def make_trained_parts(
     name_or_folder: StrPath, similarity: VideoSimilarity, *, backbone: Backbone | None = None
 ) -> dict[str, weights.Part]:
     """The parts of a model after further training: its own, with a new network and, if one is given, a new backbone.
@@ -260,7 +260,7 @@ def save_calibration(folder: StrPath, calibration: Calibration) -> Path:
     return weights.save_parts(folder, _whole_parts(Path(folder)) | {CALIBRATION: calibration.to_part()})
 
 
-def model_folder(name_or_folder: StrPath) -> Path:
+def find_model_folder(name_or_folder: StrPath) -> Path:
     """Where a model lies: by its name, if it is a shipped one, or the folder itself."""
     return _find_folder(name_or_folder)[0]
 
@@ -269,10 +269,10 @@ def _find_folder(name_or_folder: StrPath) -> tuple[Path, bool]:
     """The folder of a model, and whether it is meant as it was trained."""
     name = os.fspath(name_or_folder)
     for known, trained in ((name, True), (name.removesuffix(UNTRAINED), False)):
-        folder = SHIPPED / known if known in shipped_models() else Path(known)
+        folder = SHIPPED / known if known in list_model_names() else Path(known)
         if folder.is_dir():
             return folder, trained
-    names = shipped_models()
+    names = list_model_names()
     raise WeightsError(
         f"There is no model '{name}' here; {suggest(name, [*names, *(name + UNTRAINED for name in names)])}"
     )

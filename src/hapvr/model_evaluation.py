@@ -19,7 +19,7 @@ from hapvr.evaluation.protocol import Evaluation, Missing, require_policy
 from hapvr.evaluation.protocol import evaluate as measure
 from hapvr.evaluation.score_files import Scores, read_scores, require_kind, write_scores
 from hapvr.evaluation.scoring import Scoring, score_benchmark
-from hapvr.evaluation.segment_metrics import SegmentMetrics, localise
+from hapvr.evaluation.segment_metrics import SegmentMetrics, measure_localisation
 from hapvr.features.video_extraction import ExtractionFailure
 from hapvr.model import DEFAULT, load, load_network, load_segments
 from hapvr.storage import StrPath, require_outputs, write_json, write_text
@@ -167,7 +167,9 @@ def evaluate(
     segments = None
     if truth.segments is not None and files is not None:
         config = load_segments(model or DEFAULT)
-        segments = localise(network, truth, source, config=config, progress=partial(report_progress, "segments"))
+        segments = measure_localisation(
+            network, truth, source, config=config, progress=partial(report_progress, "segments")
+        )
     evaluation = measure(truth, scoring.scores, missing=missing)
     return _write(replace(report, evaluation=evaluation, scores=scoring.scores, segments=segments), output)
 

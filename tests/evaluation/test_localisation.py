@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hapvr.errors import DataError
-from hapvr.evaluation import Benchmark, Task, TrueSegment, localise, score_benchmark
+from hapvr.evaluation import Benchmark, Task, TrueSegment, measure_localisation, score_benchmark
 from hapvr.evaluation.scoring import match_names
 from hapvr.features import FeatureFile, Features, FeatureWriter
 from hapvr.similarity import SegmentConfig
@@ -54,7 +54,7 @@ def plain() -> torch.nn.Module:
 
 def test_true_segments_are_found_and_strangers_have_none(features: Path) -> None:
     done = []
-    figures = localise(plain(), benchmark(), features, config=CONFIG, progress=lambda *n: done.append(n))  # type: ignore[arg-type]
+    figures = measure_localisation(plain(), benchmark(), features, config=CONFIG, progress=lambda *n: done.append(n))  # type: ignore[arg-type]
     assert set(figures) == {"", "trim", "copy"}
     assert figures["trim"].f1 == pytest.approx(1)
     assert figures["trim"].boundary_error_s == pytest.approx(0)
@@ -66,16 +66,16 @@ def test_true_segments_are_found_and_strangers_have_none(features: Path) -> None
 
 def test_what_is_found_where_nothing_matches_is_counted(features: Path) -> None:
     wrong = benchmark(segments={})
-    figures = localise(plain(), wrong, features, config=CONFIG)  # type: ignore[arg-type]
+    figures = measure_localisation(plain(), wrong, features, config=CONFIG)  # type: ignore[arg-type]
     assert figures[""].true == 0
     assert figures[""].false_pairs == 0  # positives without a segment are no strangers
-    loose = localise(plain(), wrong, features, config=SegmentConfig(threshold=-0.5))  # type: ignore[arg-type]
+    loose = measure_localisation(plain(), wrong, features, config=SegmentConfig(threshold=-0.5))  # type: ignore[arg-type]
     assert loose[""].false_pairs == loose[""].negative_pairs == 4
 
 
 def test_a_benchmark_without_segments_is_refused(features: Path) -> None:
     with pytest.raises(DataError, match="does not say where"):
-        localise(plain(), benchmark(segments=None), features)  # type: ignore[arg-type]
+        measure_localisation(plain(), benchmark(segments=None), features)  # type: ignore[arg-type]
 
 
 def test_features_without_times_are_refused(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_features_without_times_are_refused(tmp_path: Path) -> None:
         for id in ("q", "a"):
             writer.add(id, Features(film(1)))
     with pytest.raises(DataError, match="without timestamps"):
-        localise(plain(), benchmark(), tmp_path / "f.h5")  # type: ignore[arg-type]
+        measure_localisation(plain(), benchmark(), tmp_path / "f.h5")  # type: ignore[arg-type]
 
 
 def test_videos_are_known_by_their_files_names_too(features: Path, tmp_path: Path) -> None:
@@ -96,7 +96,8 @@ def test_videos_are_known_by_their_files_names_too(features: Path, tmp_path: Pat
     assert renamed is not None
     assert (renamed.queries, renamed.targets) == (expected.queries, expected.targets)
     assert np.array_equal(renamed.values, expected.values)
-    assert localise(plain(), benchmark(), tmp_path / "extracted.h5", config=CONFIG)["trim"].f1 == pytest.approx(1)  # type: ignore[arg-type]
+    figures = measure_localisation(plain(), benchmark(), tmp_path / "extracted.h5", config=CONFIG)  # type: ignore[arg-type]
+    assert figures["trim"].f1 == pytest.approx(1)
 
 
 def test_a_name_that_two_files_could_have_is_nobodys(tmp_path: Path) -> None:

@@ -323,7 +323,7 @@ def test_marks_hide_a_link_and_keep_groups_apart(tmp_path: Path) -> None:
     assert len(group.videos) == 2
     assert "copy" in {video.id for video in group.videos}
     assert len(report.beside) == 1
-    library.forget_mark("film", "third")
+    library.unmark_distinct("film", "third")
     assert [len(group.videos) for group in library.duplicates().groups] == [3]
 
 

@@ -37,8 +37,8 @@ def test_a_mark_is_remembered_and_taken_back(library: Library) -> None:
     hashes = [library.get(named[name]).content_hash for name in "12"]
     with Library.open(library.path) as other:
         assert read_marks(other.path) == {make_pair(*hashes)}
-        assert other.forget_mark(named["2"], named["1"]) is True
-        assert other.forget_mark(named["2"], named["1"]) is False
+        assert other.unmark_distinct(named["2"], named["1"]) is True
+        assert other.unmark_distinct(named["2"], named["1"]) is False
     assert read_marks(library.path) == frozenset()
 
 

@@ -19,7 +19,7 @@ from hapvr.losses import (
     RangePenalty,
     Term,
     WeightedLosses,
-    hapvr_losses,
+    build_hapvr_losses,
 )
 from tests.losses.cases import some_batch
 
@@ -44,7 +44,7 @@ def all_inputs() -> LossInputs:
 
 def test_the_recipe_of_the_paper_is_the_sum_of_its_weighted_terms() -> None:
     x = all_inputs()
-    total, terms = hapvr_losses()(x)
+    total, terms = build_hapvr_losses()(x)
     masks = {"query_mask": x.frame_query_mask, "target_mask": x.frame_target_mask}
     expected = {
         "frame_ap": FrameQuadLinearAP(0.05, 5.0)(x.frame_matrices, x.frame_positive, x.frame_negative, **masks),
@@ -61,7 +61,7 @@ def test_the_recipe_of_the_paper_is_the_sum_of_its_weighted_terms() -> None:
 
 def test_the_total_reaches_every_input_and_the_log_holds_no_graph() -> None:
     x = all_inputs()
-    values = hapvr_losses()(x)
+    values = build_hapvr_losses()(x)
     wanted = [x.scores, x.self_scores, x.frame_matrices, x.raw]
     gradients = torch.autograd.grad(values.total, [w for w in wanted if w is not None])
     assert all(gradient.any() for gradient in gradients)
@@ -69,7 +69,7 @@ def test_the_total_reaches_every_input_and_the_log_holds_no_graph() -> None:
 
 
 def test_levels_say_which_inputs_are_read() -> None:
-    assert hapvr_losses().levels == {"video", "self", "frame", "range"}
+    assert build_hapvr_losses().levels == {"video", "self", "frame", "range"}
     assert WeightedLosses({"mae": Term(MeanAbsolute())}).levels == {"video"}
 
 
@@ -88,7 +88,7 @@ def test_levels_say_which_inputs_are_read() -> None:
 def test_a_term_without_its_inputs_is_an_error(field: str, term: str) -> None:
     x = dataclasses.replace(all_inputs(), **{field: None})
     with pytest.raises(ConfigError, match=rf"the term '{term}' works at the level .* LossInputs lacks {field}"):
-        hapvr_losses()(x)
+        build_hapvr_losses()(x)
 
 
 def test_what_no_term_reads_may_be_left_out() -> None:
@@ -107,7 +107,7 @@ def test_a_weight_of_zero_logs_the_term_and_pulls_nothing() -> None:
 
 
 def test_a_recipe_can_be_extended_by_one_line_and_copied() -> None:
-    recipe = WeightedLosses({**hapvr_losses().terms, "mae": Term(MeanAbsolute())})
+    recipe = WeightedLosses({**build_hapvr_losses().terms, "mae": Term(MeanAbsolute())})
     x = all_inputs()
     assert list(recipe(x).terms) == ["frame_ap", "video_ap", "infonce", "sshn", "range", "mae"]
     assert copy.deepcopy(recipe)(x).total.item() == recipe(x).total.item()

@@ -16,7 +16,7 @@ from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from hapvr.errors import ShapeError
-from hapvr.losses import LossInputs, WeightedLosses, hapvr_losses
+from hapvr.losses import LossInputs, WeightedLosses, build_hapvr_losses
 from hapvr.similarity import Descriptors, SimilarityConfig, VideoSimilarity
 from hapvr.training import frame_pseudo_labels, gather, rank, world_size
 
@@ -81,7 +81,7 @@ def hapvr_step(sizes: list[int]) -> dict[str, Any]:
     query, target = (relevance & ~itself).nonzero(as_tuple=True)
     positive, negative = frame_pseudo_labels(own.mean(2)[query], clips.mean(2)[target])
     scores = comparison.scores / 2 + 0.5
-    recipe = hapvr_losses().terms
+    recipe = build_hapvr_losses().terms
     penalty = replace(recipe["range"], weight=recipe["range"].weight * world_size())
     total, _ = WeightedLosses({**recipe, "range": penalty})(
         LossInputs(

@@ -62,7 +62,7 @@ def _compare(
     if model is not None:
         raise ConfigError("A library compares with the model that it was made with: give --library or --model.")
     with Library.open(library) as opened:
-        require_outputs(outputs, inputs=[path for file in outputs for path in opened.files_named(file)])
+        require_outputs(outputs, inputs=[path for file in outputs for path in opened.find_files_named(file)])
         return opened.compare(query, target, prior=prior)
 
 

@@ -51,7 +51,7 @@ def duplicates(
     with Library.open(library, wait_s=wait) as opened:
         for pair, change, done, otherwise in (
             (distinct, opened.mark_distinct, "are marked as distinct", "were marked already"),
-            (not_distinct, opened.forget_mark, "are no longer marked", "were not marked"),
+            (not_distinct, opened.unmark_distinct, "are no longer marked", "were not marked"),
         ):
             if pair is not None:
                 changed = change(*pair)
@@ -59,7 +59,7 @@ def duplicates(
         if distinct is not None or not_distinct is not None:
             return
         files = [*(output or ()), *([] if page is None else [page])]
-        require_outputs(files, inputs=[path for file in files for path in opened.files_named(file)])
+        require_outputs(files, inputs=[path for file in files for path in opened.find_files_named(file)])
         with progress_bar("comparing", quiet=as_json) as update:
             report = opened.duplicates(
                 threshold=threshold, since=since, progress=lambda now: update(now.done, now.total)

@@ -48,9 +48,9 @@ def get(
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
     """List the models by name, their sizes, and whether they are complete: hapvr model list."""
-    from hapvr.model import model_info, shipped_models
+    from hapvr.model import list_model_names, read_model_info
 
-    infos = [model_info(name) for name in shipped_models()]
+    infos = [read_model_info(name) for name in list_model_names()]
     names = ("name", "default", "complete", "bytes")
     lines = [
         f"{one.name:10} {one.bytes / 1e6:6.1f} MB  "
@@ -80,10 +80,10 @@ def convert(
 @app.command()
 def info(model: ModelName, as_json: AsJson = False) -> None:
     """Check a model and show what it holds: hapvr model info lite."""
-    from hapvr.model import model_folder
+    from hapvr.model import find_model_folder
     from hapvr.weights import load_parts
 
-    folder = model_folder(model)
+    folder = find_model_folder(model)
     parts = {
         name: {
             "config": dict(part.config),

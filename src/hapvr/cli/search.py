@@ -43,7 +43,7 @@ def search(
     with Library.open(library) as opened:
         if page is not None:
             own = [query] if os.path.lexists(query) else []
-            require_outputs([page], inputs=[*own, *opened.files_named(page)])
+            require_outputs([page], inputs=[*own, *opened.find_files_named(page)])
         result = opened.search(
             query, start=start, end=end, k=k, min_probability=min_probability, exact=exact, prior=prior
         )

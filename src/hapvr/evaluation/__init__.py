@@ -21,7 +21,7 @@ from hapvr.evaluation.protocol import Coverage, Evaluation, Measured, TaskResult
 from hapvr.evaluation.safe_pickle import load_plain
 from hapvr.evaluation.score_files import Scores, read_scores, write_scores
 from hapvr.evaluation.scoring import Scoring, score_benchmark
-from hapvr.evaluation.segment_metrics import SegmentMetrics, localise, measure_segments
+from hapvr.evaluation.segment_metrics import SegmentMetrics, measure_localisation, measure_segments
 
 __all__ = [
     "BENCHMARKS",
@@ -41,8 +41,8 @@ __all__ = [
     "evve_average_precision",
     "evve_mean_average_precision",
     "load_plain",
-    "localise",
     "mean_average_precision",
+    "measure_localisation",
     "measure_segments",
     "micro_average_precision",
     "open_benchmark",

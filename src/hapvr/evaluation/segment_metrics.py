@@ -98,7 +98,7 @@ def measure_segments(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Se
 
 
 @torch.no_grad()
-def localise(
+def measure_localisation(
     model: VideoSimilarity,
     benchmark: Benchmark,
     features: StrPath,

@@ -86,7 +86,7 @@ class Library(OpenLibrary):
         catalog = self.store.catalog()
         return catalog.record(catalog.row(id))
 
-    def files_named(self, path: StrPath) -> list[str]:
+    def find_files_named(self, path: StrPath) -> list[str]:
         """The files of the library with the same file name, in any folder: writing `path` might overwrite them."""
         names = {os.path.basename(path), os.path.basename(os.path.realpath(path))}
         return [record.path for record in self.videos() if os.path.basename(record.path) in names]
@@ -118,7 +118,7 @@ class Library(OpenLibrary):
         with self.write_access("hapvr duplicates") as store:
             return set_mark(store, a, b, distinct=True)
 
-    def forget_mark(self, a: str, b: str) -> bool:
+    def unmark_distinct(self, a: str, b: str) -> bool:
         """Remove the mark of `mark_distinct`; False if there was none."""
         with self.write_access("hapvr duplicates") as store:
             return set_mark(store, a, b, distinct=False)

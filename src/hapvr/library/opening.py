@@ -39,7 +39,7 @@ from hapvr.library.versions import (
 )
 from hapvr.library.writer_lock import WriterLock
 from hapvr.model import DEFAULT as DEFAULT_MODEL
-from hapvr.model import Model, is_shipped, load, model_folder
+from hapvr.model import Model, find_model_folder, is_shipped, load
 from hapvr.similarity.calibration import Calibration
 from hapvr.storage import StrPath, read_document, remove_unfinished_documents, write_document
 from hapvr.weights import Part
@@ -222,7 +222,7 @@ def choose_settings(*, model: str | Path | None, codec: str | None, rate: float 
 
 def model_name(model: str | Path) -> str:
     """How a model is recorded: by its name if it is shipped, else by its absolute folder."""
-    model_folder(model)  # refuses what is no model
+    find_model_folder(model)  # refuses what is no model
     return str(model) if is_shipped(model) else os.path.abspath(model)
 
 

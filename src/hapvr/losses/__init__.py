@@ -14,7 +14,7 @@ Shapes: Q queries, N candidates, P positive video pairs, Tq and Tt frames of que
 
 Of HAP-VR: `QuadLinearAP`, `FrameQuadLinearAP`, `InfoNCE`, `SSHN`, `RangePenalty`. Those it is compared with: point-wise
 `MeanAbsolute`, `MeanSquared`; pair-wise `Contrastive`, `Triplet`, `Circle`; list-wise `FastAP`, `DirAP`, `BlackBoxAP`,
-`SmoothAP`. `WeightedLosses` adds terms by a recipe; `hapvr_losses` is the paper's.
+`SmoothAP`. `WeightedLosses` adds terms by a recipe; `build_hapvr_losses` is the paper's.
 """
 
 from hapvr.losses.black_box_ap import BlackBoxAP
@@ -28,7 +28,7 @@ from hapvr.losses.mean_absolute import MeanAbsolute
 from hapvr.losses.mean_squared import MeanSquared
 from hapvr.losses.quad_linear_ap import QuadLinearAP, quad_linear
 from hapvr.losses.range_penalty import RangePenalty
-from hapvr.losses.recipe import HAPVR_WEIGHTS, TERMS, LossInputs, LossValues, Term, WeightedLosses, hapvr_losses
+from hapvr.losses.recipe import HAPVR_WEIGHTS, TERMS, LossInputs, LossValues, Term, WeightedLosses, build_hapvr_losses
 from hapvr.losses.smooth_ap import SmoothAP
 from hapvr.losses.sshn import SSHN
 from hapvr.losses.triplet import Triplet
@@ -54,6 +54,6 @@ __all__ = [
     "Term",
     "Triplet",
     "WeightedLosses",
-    "hapvr_losses",
+    "build_hapvr_losses",
     "quad_linear",
 ]

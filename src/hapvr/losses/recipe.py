@@ -172,10 +172,10 @@ class WeightedLosses(nn.Module):
         return LossValues(total, {name: value.detach() for name, value in values.items()})
 
 
-def hapvr_losses() -> WeightedLosses:
+def build_hapvr_losses() -> WeightedLosses:
     """The recipe of HAP-VR (arXiv:2407.15566; the range penalty is the public code's).
 
-    >>> {name: (term.weight, term.level) for name, term in hapvr_losses().terms.items() if term.weight > 3}
+    >>> {name: (term.weight, term.level) for name, term in build_hapvr_losses().terms.items() if term.weight > 3}
     {'frame_ap': (6.0, 'frame'), 'video_ap': (4.0, 'video')}
     """
     terms = {}

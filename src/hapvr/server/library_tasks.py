@@ -290,7 +290,7 @@ class LibraryTasks:
 
     def not_distinct(self, arguments: dict[str, Any], _: Call) -> None:
         """Remove that mark."""
-        self._library.forget_mark(arguments["a"], arguments["b"])
+        self._library.unmark_distinct(arguments["a"], arguments["b"])
 
 
 def _pool(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.intp], NDArray[np.intp]]:

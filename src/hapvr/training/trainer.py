@@ -24,7 +24,7 @@ from hapvr import weights
 from hapvr.backbones import Backbone
 from hapvr.errors import ConfigError, DataError
 from hapvr.features.whitening import Whitening
-from hapvr.model import Model, base_parts, load, trained_parts
+from hapvr.model import Model, load, make_trained_parts, read_base_parts
 from hapvr.similarity import VideoSimilarity
 from hapvr.training.augment import Views
 from hapvr.training.bank import Bank, BankSource, make_bank
@@ -437,12 +437,12 @@ def save_trained(
     """Write the base model with the trained network instead of its network, and how it was trained.
 
     Where the network began as the base's, or the backbone was trained too, the model keeps the base's whitening and its
-    untrained form; see `trained_parts`.
+    untrained form; see `make_trained_parts`.
     """
     if backbone is not None or config.model.start == "base":
-        parts = trained_parts(config.model.base, similarity, backbone=backbone)
+        parts = make_trained_parts(config.model.base, similarity, backbone=backbone)
     else:
-        parts = base_parts(config.model.base)
+        parts = read_base_parts(config.model.base)
         parts["similarity"] = weights.Part(dataclasses.asdict(similarity.config), similarity.state_dict())
     trained = {
         "base": config.model.base,
