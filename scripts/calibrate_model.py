@@ -48,7 +48,7 @@ def main() -> None:
         with arguments.origins.open(newline="", encoding="utf-8") as file:
             origins = {Path(row["file"]).stem: row["origin"] for row in csv.DictReader(file)}
     calibration = fit_calibration(*pairs(model, arguments.benchmark, origins), prior=arguments.prior)
-    describe(calibration)
+    print_calibration(calibration)
     if arguments.check:
         check(calibration, *pairs(model, arguments.check, origins))
     if not arguments.dry:
@@ -94,7 +94,7 @@ def _pairs(model: Model, folder: Path, origins: Mapping[str, str]) -> tuple[NDAr
     return scores.values[relevant], scores.values[strange]
 
 
-def describe(calibration: Calibration) -> None:
+def print_calibration(calibration: Calibration) -> None:
     print(f"fitted on {calibration.positives:,} pairs that match and {calibration.negatives:,} that do not")
     print(f"{calibration.tail}")
     print(f"of at least {calibration.videos} videos: no probability above {calibration.probability(1.0):.4f}")

@@ -175,7 +175,7 @@ def describe_video(
     path: StrPath, model: Model, *, start_s: float | None = None, end_s: float | None = None
 ) -> VideoDescription:
     """Read and describe a video, or its part in [start_s, end_s), once for all its comparisons with this model."""
-    read = model.extractor.describe_file(path, start_s=start_s, end_s=end_s)
+    read = model.extractor.extract_file(path, start_s=start_s, end_s=end_s)
     return describe_features(
         model,
         read.features,

@@ -42,7 +42,7 @@ class Frames:
     def __post_init__(self) -> None:
         images = self.images
         if not isinstance(images, np.ndarray) or images.ndim != 4 or images.shape[3] != 3 or images.dtype != np.uint8:
-            raise ShapeError(f"images must be uint8 [T, H, W, 3], got {describe_array(images)}.")
+            raise ShapeError(f"images must be uint8 [T, H, W, 3], got {format_array(images)}.")
         if 0 in images.shape:
             raise DataError(f"Frames hold at least one picture, got images of shape {list(images.shape)}.")
         require_vector(self.timestamps, "timestamps", np.float64, len(images))
@@ -83,7 +83,7 @@ def require_vector(value: Any, name: str, dtype: type, length: int) -> None:
     """Raise `ShapeError` unless `value` is a numpy array [length] of this type: one value per frame."""
     if not isinstance(value, np.ndarray) or value.dtype != dtype or value.shape != (length,):
         kind = f"a {np.dtype(dtype).name} array [{length}], one per frame"
-        raise ShapeError(f"{name} must be {kind}; got {describe_array(value)}.")
+        raise ShapeError(f"{name} must be {kind}; got {format_array(value)}.")
 
 
 def require_times(times: NDArray[np.float64], name: str = "timestamps") -> None:
@@ -92,6 +92,6 @@ def require_times(times: NDArray[np.float64], name: str = "timestamps") -> None:
         raise DataError(f"{name} must be finite and strictly increasing.")
 
 
-def describe_array(value: Any) -> str:
+def format_array(value: Any) -> str:
     """How an error names an argument: its type and shape if it is an array, else the class it is of."""
     return f"{value.dtype} {list(value.shape)}" if hasattr(value, "shape") else f"a {type(value).__name__}"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hapvr.errors import DataError, HapvrError
-from hapvr.features.batching import describe_blocks
+from hapvr.features.batching import extract_blocks
 from hapvr.workers.pool import Block, TaskResult
 
 
@@ -44,7 +44,7 @@ def run(workers: Any, *, batch: int, threads: int = 2) -> tuple[list[Any], list[
     """What came out, and of which blocks each batch was."""
     batches: list[list[int]] = []
 
-    def describe(blocks: list[Block]) -> list[int]:
+    def extract(blocks: list[Block]) -> list[int]:
         values = [int(one.data[0]) for one in blocks]
         batches.append(values)
         if 99 in values:
@@ -52,7 +52,7 @@ def run(workers: Any, *, batch: int, threads: int = 2) -> tuple[list[Any], list[
         return [10 * value for value in values]
 
     with ThreadPoolExecutor(threads) as pool:
-        stream = describe_blocks(workers, describe, pool, threads=threads, batch=batch, count=lambda one: int(one.note))
+        stream = extract_blocks(workers, extract, pool, threads=threads, batch=batch, count=lambda one: int(one.note))
         came = [
             (item.key, item.error) if isinstance(item, TaskResult) else (item[0].key, item[0].data[0], item[1])
             for item in stream
@@ -90,9 +90,9 @@ def test_what_is_refused_costs_no_other_block() -> None:
 
 
 def test_a_mistake_in_the_code_is_not_hidden() -> None:
-    def describe(blocks: list[Block]) -> list[int]:
+    def extract(blocks: list[Block]) -> list[int]:
         raise ZeroDivisionError(len(blocks))
 
     workers: Any = Script([block("a", 1)])
     with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
-        list(describe_blocks(workers, describe, pool, threads=1, batch=1, count=lambda _: 1))
+        list(extract_blocks(workers, extract, pool, threads=1, batch=1, count=lambda _: 1))

@@ -149,15 +149,15 @@ def test_a_part_of_a_file_is_the_same_whether_it_is_read_or_taken(tmp_path: Path
     torch.manual_seed(0)
     sampling = SamplingConfig(fps=4, at_least=0, short_side=112, crop=112)
     extractor = RegionExtractor(EfficientNetLite0(), sampling=sampling, precision=torch.float32, batch=4)
-    whole = extractor.describe_file(tmp_path / "a.mp4")
+    whole = extractor.extract_file(tmp_path / "a.mp4")
     assert whole.duration_s == pytest.approx(9, abs=0.2)
-    part = extractor.describe_file(tmp_path / "a.mp4", start_s=3.1, end_s=6.4)
+    part = extractor.extract_file(tmp_path / "a.mp4", start_s=3.1, end_s=6.4)
     taken = whole.features.between(3.1, 6.4)
     assert len(taken) == 13
     assert np.array_equal(part.features.times, taken.times)
     torch.testing.assert_close(part.features.regions, taken.regions, atol=1e-5, rtol=0)
     with pytest.raises(NoVideoError, match=r"a\.mp4' has no frame between 8\.97 s and its end"):
-        extractor.describe_file(tmp_path / "a.mp4", start_s=8.97)
+        extractor.extract_file(tmp_path / "a.mp4", start_s=8.97)
 
 
 def test_features_keep_times_and_flags(small: RegionExtractor) -> None:

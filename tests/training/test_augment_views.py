@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hapvr.config import from_mapping
 from hapvr.errors import ConfigError, DataError, ShapeError
-from hapvr.training.augment import Plan, ViewConfig, describe, draw_plan, make_views, temporal
+from hapvr.training.augment import Plan, ViewConfig, draw_plan, format_plan, make_views, temporal
 from hapvr.training.augment.plan import draw_boxes, draw_crops, draw_hosts
 from hapvr.training.augment.randaugment import OPERATIONS
 from hapvr.training.augment.sprites import make_sprites
@@ -419,8 +419,8 @@ def test_the_sheet_has_a_row_for_every_view(tmp_path: Path) -> None:
     sheet = draw_preview(views, columns=4, side=20)
     assert sheet.width == 4 * 24 + 4
     assert sheet.height >= 10 * (20 + 4)
-    assert len(describe(views.plan)) == 10
-    words = " ".join(describe(views.plan)[5:])
+    assert len(format_plan(views.plan)) == 10
+    words = " ".join(format_plan(views.plan)[5:])
     for word in ("JPEG", "noise", "bars", "seen from aside", "held"):
         assert word in words
     first = draw_preview(views, columns=1, side=32)

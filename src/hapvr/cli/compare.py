@@ -39,7 +39,7 @@ def compare(
     require_outputs(outputs, inputs=(query, target))
     match = _compare(query, target, model=model, library=library, prior=prior, outputs=outputs)
     # The answer comes first, so that a page that cannot be written does not lose it.
-    show(as_json, match.to_json(), _describe(match))
+    show(as_json, match.to_json(), _format_match(match))
     if not as_json:
         warn(match.query.warnings, before="  A: ")
         warn(match.target.warnings, before="  B: ")
@@ -66,7 +66,7 @@ def _compare(
         return opened.compare(query, target, prior=prior)
 
 
-def _describe(match: Match) -> Iterator[str]:
+def _format_match(match: Match) -> Iterator[str]:
     yield f"score {match.score:.3f}" + (f": {match.meaning}" if match.meaning else "")
     for segment in match.segments:
         (a, b), (c, d) = segment.query, segment.target

@@ -65,7 +65,7 @@ def duplicates(
                 threshold=threshold, since=since, progress=lambda now: update(now.done, now.total)
             )
     # The answer comes first, so that a file that cannot be written does not lose it.
-    show(as_json, report.to_json(), _describe(report))
+    show(as_json, report.to_json(), _format_duplicates(report))
     if not as_json:
         _print_notes(report)
     for path in output or ():
@@ -91,7 +91,7 @@ def calibrate(
         report = opened.calibrate(
             copies=copies, pairs=pairs, seed=seed, progress=lambda now: update(now.done, now.total)
         )
-    show(as_json, report.to_json(), _describe_calibration(report))
+    show(as_json, report.to_json(), _format_calibration(report))
     if not as_json:
         warn(report.warnings, before="warning: ")
         warn(f"  {path}: {reason}" for path, reason in report.failed)
@@ -101,7 +101,7 @@ def calibrate(
 # --- printing --------------------------------------------------------------------------------------------------------
 
 
-def _describe(report: DuplicateReport) -> Iterator[str]:
+def _format_duplicates(report: DuplicateReport) -> Iterator[str]:
     from hapvr.reports.html_page import format_time
 
     for number, group in enumerate(report.groups, 1):
@@ -144,7 +144,7 @@ def _print_notes(report: DuplicateReport) -> None:
     )
 
 
-def _describe_calibration(report: CalibrationReport) -> Iterator[str]:
+def _format_calibration(report: CalibrationReport) -> Iterator[str]:
     calibration = report.calibration
     yield f"fitted on {calibration.positives:,} edited copies and {calibration.negatives:,} pairs without a match"
     yield "threshold  false per million  copies found  precision of a search"

@@ -90,7 +90,7 @@ def make_benchmark(
             workers=workers,
             progress=progress,
         )
-    show(as_json, summary.to_json(), [str(summary), *_describe_other_files(summary.other_files)])
+    show(as_json, summary.to_json(), [str(summary), *_format_other_files(summary.other_files)])
     raise typer.Exit(1 if summary.failed else 0)
 
 
@@ -101,7 +101,7 @@ def _print(report: ExtractionReport, as_json: bool) -> None:
         f"{len(report.done)} done ({report.frames:,} frames, {rate:.0f} a second), "
         f"{len(report.skipped)} were there already, {len(report.failed)} failed"
     )
-    show(as_json, report.to_json(), [text, *_describe_other_files(len(report.other_files))])
+    show(as_json, report.to_json(), [text, *_format_other_files(len(report.other_files))])
     if not as_json:
         warn(f"  {failure.path}: {failure.error}" for failure in report.failed)
         for id, warnings in report.warnings.items():
@@ -109,7 +109,7 @@ def _print(report: ExtractionReport, as_json: bool) -> None:
     raise typer.Exit(1 if report.failed else 0)
 
 
-def _describe_other_files(count: int) -> list[str]:
+def _format_other_files(count: int) -> list[str]:
     if not count:
         return []
     return ["1 file that is no video was skipped" if count == 1 else f"{count} files that are no videos were skipped"]

@@ -142,10 +142,10 @@ def status(
     records = records[offset:] if limit is None else records[offset : offset + limit]
     counted = ("videos", "failed", "missing", "warned", "writer", "unchecked")
     value = {name: getattr(info, name) for name in counted} | {"listed": [record.to_json() for record in records]}
-    show(as_json, value, _describe_status(info, records, library))
+    show(as_json, value, _format_status(info, records, library))
 
 
-def _describe_status(info: LibraryInfo, records: Sequence[VideoRecord], library: Path) -> Iterator[str]:
+def _format_status(info: LibraryInfo, records: Sequence[VideoRecord], library: Path) -> Iterator[str]:
     yield (
         f"{info.videos:,} videos, {info.missing:,} of them missing, {info.warned:,} added with warnings; "
         f"{info.failed:,} failed"
@@ -171,10 +171,10 @@ def info(library: LibraryFolder, as_json: AsJson = False) -> None:
 
     with Library.open(library) as opened:
         found = opened.info()
-    show(as_json, found.to_json(), _describe_info(found))
+    show(as_json, found.to_json(), _format_info(found))
 
 
-def _describe_info(info: LibraryInfo) -> Iterator[str]:
+def _format_info(info: LibraryInfo) -> Iterator[str]:
     hours = info.duration / 3600
     yield f"{info.videos:,} videos ({info.contents:,} different), {hours:.2f} hours, {info.frames:,} frames"
     yield f"{info.missing:,} missing, {info.failed:,} failed, {info.warned:,} added with warnings"
@@ -266,12 +266,12 @@ def _require_files(library: Path, videos: Sequence[Path]) -> None:
 
 
 def _print_report(report: AddReport, library: Path, as_json: bool) -> None:
-    show(as_json, report.to_json(), _describe_report(report, library))
+    show(as_json, report.to_json(), _format_report(report, library))
     if not as_json:
         warn(f"  {path}: {reason}" for path, reason in (*report.failed, *report.warnings))
 
 
-def _describe_report(report: AddReport, library: Path) -> Iterator[str]:
+def _format_report(report: AddReport, library: Path) -> Iterator[str]:
     names = ("added", "updated", "moved", "unchanged", "forgotten", "missing")
     counts = {name: getattr(report, name) for name in names} | {"failed": len(report.failed)}
     rate = f" ({report.frames:,} frames, {report.frames / report.seconds:.0f} a second)" if report.frames else ""

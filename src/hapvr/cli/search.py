@@ -48,14 +48,14 @@ def search(
             query, start=start, end=end, k=k, min_probability=min_probability, exact=exact, prior=prior
         )
         # The answer comes first, so that a page that cannot be written does not lose it.
-        show(as_json, result.to_json(), _describe(result))
+        show(as_json, result.to_json(), _format_result(result))
         if not as_json:
             _print_notes(result)
         if page is not None:
             _explain(opened, query, result, page, start=start, end=end)
 
 
-def _describe(result: SearchResult) -> Iterator[str]:
+def _format_result(result: SearchResult) -> Iterator[str]:
     from hapvr.matching import format_percent
 
     for number, hit in enumerate(result.hits, 1):

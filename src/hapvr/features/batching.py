@@ -24,9 +24,9 @@ class _Batch(Generic[Result]):
     ends: list[TaskResult] = field(default_factory=list)  # of tasks whose last block is in this batch or before it
 
 
-def describe_blocks(
+def extract_blocks(
     pool: WorkerPool,
-    describe: Callable[[list[Block]], Sequence[Result]],
+    extract: Callable[[list[Block]], Sequence[Result]],
     executor: Executor,
     *,
     threads: int,
@@ -34,11 +34,11 @@ def describe_blocks(
     count: Callable[[Block], int],
     linger_s: float = 0.0,
 ) -> Iterator[tuple[Block, Result | HapvrError] | TaskResult]:
-    """Each block with what `describe` made of it, in order, and the end of each task after its blocks.
+    """Each block with what `extract` made of it, in order, and the end of each task after its blocks.
 
     Args:
         pool: fills the blocks; they are given back here.
-        describe: one result a block; called by the executor. What it refuses is tried again block by block, so that an
+        extract: one result a block; called by the executor. What it refuses is tried again block by block, so that an
             error (which then takes the place of a result) costs no other block.
         executor: of `threads` threads.
         threads: batches at work; one more waits.
@@ -58,7 +58,7 @@ def describe_blocks(
 
     def attempt(blocks: list[Block]) -> list[Result | HapvrError]:
         try:
-            return list(describe(blocks))
+            return list(extract(blocks))
         except HapvrError as error:
             if len(blocks) == 1:
                 return [error]

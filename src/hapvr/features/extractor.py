@@ -116,18 +116,16 @@ class RegionExtractor:
         """Features of decoded frames, with their times and flags."""
         return Features(self(frames.images), frames.timestamps, frames.low_information)
 
-    def describe_file(
-        self, path: StrPath, *, start_s: float | None = None, end_s: float | None = None
-    ) -> DescribedVideo:
+    def extract_file(self, path: StrPath, *, start_s: float | None = None, end_s: float | None = None) -> ExtractedFile:
         """Features of a video file, or of the part of it in [start_s, end_s)."""
         from hapvr.video.decode import decode_sampled
 
         parts = decode_sampled(path, self.sampling, start_s=start_s, end_s=end_s)
-        return self.describe_parts(parts, start_s=start_s, end_s=end_s, name=f"'{os.fspath(path)}'")
+        return self.extract_parts(parts, start_s=start_s, end_s=end_s, name=f"'{os.fspath(path)}'")
 
-    def describe_parts(
+    def extract_parts(
         self, parts: Iterable[Frames], *, start_s: float | None = None, end_s: float | None = None, name: str
-    ) -> DescribedVideo:
+    ) -> ExtractedFile:
         """Features of a video that is decoded in parts: each is described and dropped before the next is asked for.
 
         Frames outside of [start_s, end_s) are left out. Errors call the video `name`.
@@ -140,11 +138,11 @@ class RegionExtractor:
             del part  # 90 MB that would stay while the next part is decoded
         if not features:
             raise DataError(f"{name} has no frame in that part.")
-        return DescribedVideo(join_features(features).between(start_s, end_s, name=name), *facts)
+        return ExtractedFile(join_features(features).between(start_s, end_s, name=name), *facts)
 
 
 @dataclass(frozen=True, eq=False)
-class DescribedVideo:
+class ExtractedFile:
     """What was read of a video file."""
 
     features: Features

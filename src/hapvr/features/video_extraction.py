@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.errors import ConfigError, HapvrError
-from hapvr.features.batching import describe_blocks
+from hapvr.features.batching import extract_blocks
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.features import Features, join_fields
 from hapvr.storage import StrPath
@@ -216,13 +216,13 @@ def extract_stream(
     threads = 2 if gpu else extractor.threads()  # on a GPU, one prepares a batch while another's is computed
     size = min(extractor.batch, _MAX_BLOCK_PICTURES) * extractor.sampling.crop**2 * 3
     blocks, linger_s = (_GPU_BLOCKS, _GPU_LINGER_S) if gpu else (_BLOCKS, 0.0)
-    describe = partial(_describe, extractor, dtype, threading.local())
+    extract_batch = partial(_extract_batch, extractor, dtype, threading.local())
     with (
         WorkerPool(work, tasks, workers=workers, block_bytes=size, blocks=blocks, pin=gpu) as pool,
         ThreadPoolExecutor(threads) if gpu else torch_thread_pool(threads) as executor,
     ):
-        stream = describe_blocks(
-            pool, describe, executor, threads=threads, batch=extractor.batch, count=_count, linger_s=linger_s
+        stream = extract_blocks(
+            pool, extract_batch, executor, threads=threads, batch=extractor.batch, count=_count, linger_s=linger_s
         )
         try:
             for item in stream:
@@ -248,7 +248,7 @@ def extract_stream(
                 spool.close()
 
 
-def _describe(
+def _extract_batch(
     extractor: RegionExtractor, dtype: torch.dtype, streams: threading.local, blocks: list[Block]
 ) -> list[Tensor]:
     """Regions of blocks of pictures, one tensor a block, on the host; on a GPU each thread has its own CUDA stream."""

@@ -158,7 +158,7 @@ def add_files(
 ) -> AddReport:
     """Bring a store in step with files, with the lock held; see `add_videos`.
 
-    The extractor is loaded if there is anything to describe. `ids` are what videos were called before, by path: kept
+    The extractor is loaded if there is anything to extract. `ids` are what videos were called before, by path: kept
     where the content is still the same.
     """
     run = _Run(store, found, options, ids or {})
@@ -166,7 +166,7 @@ def add_files(
     try:
         run.find_changed()
         if run.todo:
-            run.describe(load_extractor(), workers)
+            run.extract(load_extractor(), workers)
     except KeyboardInterrupt:  # Ctrl-C, or SIGTERM where the command line made it one
         run.flush()  # what is described need not be described again
         raise
@@ -245,9 +245,9 @@ class _Run:
                     self._add_pending(NewVideo(record, int(self._catalog.keys[row])))
         self._report_progress(None)
 
-    # --- describing --------------------------------------------------------------------------------------------------
+    # --- extracting --------------------------------------------------------------------------------------------------
 
-    def describe(self, extractor: RegionExtractor, workers: int) -> None:
+    def extract(self, extractor: RegionExtractor, workers: int) -> None:
         """Read the files and keep what comes of them."""
         is_stopped = self._options.stop or (lambda: False)
         count = 0

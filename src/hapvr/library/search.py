@@ -309,7 +309,7 @@ def read_query(
     if (row := _find_row(catalog, given)) is not None:
         return _read_stored(store, row, start, end, cache)
     if os.path.lexists(given):
-        read = model.extractor.describe_file(given, start_s=start, end_s=end)
+        read = model.extractor.extract_file(given, start_s=start, end_s=end)
         return Query(read.features, os.fspath(given), read.warnings, read.duration_s, read.crop)
     if _looks_like_path(given):
         raise DataError(f"There is no such file: '{display_path(given)}'.")

@@ -52,7 +52,7 @@ class WriterLock:
                 if time.monotonic() >= end:
                     waited = f" for {wait_s:g} s" if wait_s else ""
                     raise BusyError(
-                        f"'{place}' is being written by {_describe_holder(self.path)}, and stayed so{waited}. "
+                        f"'{place}' is being written by {_format_holder(self.path)}, and stayed so{waited}. "
                         "Try again when that is done; reading is possible meanwhile."
                     )
                 time.sleep(0.05)
@@ -91,12 +91,12 @@ def find_holder(folder: Path) -> str | None:
     except OSError:  # no lock file, or one that cannot be written: nobody here can be writing
         return None
     try:
-        return None if _try_lock(descriptor) else _describe_holder(path)  # if it is free, closing gives it back
+        return None if _try_lock(descriptor) else _format_holder(path)  # if it is free, closing gives it back
     finally:
         os.close(descriptor)
 
 
-def _describe_holder(path: Path) -> str:
+def _format_holder(path: Path) -> str:
     try:
         found = json.loads(path.read_bytes())
         return f"`{found['command']}` (process {found['pid']} on {found['host']}, since {found['since']})"

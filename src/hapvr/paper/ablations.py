@@ -89,7 +89,7 @@ def ablate(
             done = turn * len(every) + number + 1
             line = f"{row.name} ({', '.join(row.keys)}) seed {seed}: {_format_record(record)}"
             report(f"{done}/{len(every) * len(seeds)} {line}")
-    words = {name: _describe_benchmark(benchmark) for name, benchmark in benchmarks.items()}
+    words = {name: _format_benchmark(benchmark) for name, benchmark in benchmarks.items()}
     notes = _write_notes(bank, config, seeds)
     return [
         AblationTable(
@@ -140,7 +140,7 @@ class _Work:
         given, tensors = self._train(donor if record is None or record["trained_as"] == donor.name else row, seed)
         same = record is not None and record["sha256"] == given["sha256"]
         figures = dict(record["figures"]) if record is not None and same else {}
-        record = given | self._describe(row, seed, config) | {"figures": figures}
+        record = given | self._make_record(row, seed, config) | {"figures": figures}
         if tensors is not None:
             start = dataclasses.replace(config, model=dataclasses.replace(config.model, start="random"))
             model = build_network(start, None)
@@ -162,7 +162,7 @@ class _Work:
                 return record, tensors
             self.report(f"the network of {name} is damaged or gone: it is trained again")
         began = time.perf_counter()
-        record = self._describe(row, seed, config) | {
+        record = self._make_record(row, seed, config) | {
             "trained_as": row.name,
             "failed": None,
             "sha256": "",
@@ -177,7 +177,7 @@ class _Work:
         self.store.write(name, record)
         return record, tensors
 
-    def _describe(self, row: Row, seed: int, config: TrainConfig) -> dict[str, Any]:
+    def _make_record(self, row: Row, seed: int, config: TrainConfig) -> dict[str, Any]:
         own = {"table": row.table, "line": row.number, "keys": list(row.keys), "seed": seed}
         return own | {"settings": self._settings(config), "versions": self.versions}
 
@@ -252,7 +252,7 @@ def _format_record(record: Mapping[str, Any]) -> str:
     )
 
 
-def _describe_benchmark(benchmark: ValidationSet) -> str:
+def _format_benchmark(benchmark: ValidationSet) -> str:
     lengths = list(map(len, benchmark.targets))
     missing = f", {benchmark.missing} videos without features left out" if benchmark.missing else ""
     return (

@@ -154,7 +154,7 @@ class LibraryTasks:
 
         call.progress(message="reading the video")
         name = query["name"] or "the upload"
-        read = model.extractor.describe_parts(parts(), start_s=start, end_s=end, name=f"'{name}'")
+        read = model.extractor.extract_parts(parts(), start_s=start, end_s=end, name=f"'{name}'")
         upload = _Upload(read.features, read.duration_s or 0.0, read.warnings)
         with self._lock:
             self._uploads[key] = upload

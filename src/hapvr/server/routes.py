@@ -79,7 +79,7 @@ def _file(*kinds: str, description: str) -> dict[int | str, dict[str, Any]]:
 # --- searching -------------------------------------------------------------------------------------------------------
 
 
-def _describe_search() -> dict[str, Any]:
+def _make_search_schema() -> dict[str, Any]:
     """The body of a search in the OpenAPI document: JSON, or a form with a file."""
     fields = schemas.SearchOptions.model_json_schema()["properties"]
     file = {"type": "string", "format": "binary", "description": "A video or a picture."}
@@ -96,7 +96,7 @@ def _describe_search() -> dict[str, Any]:
     status_code=202,
     response_model=schemas.SearchBegun,
     responses=_errors(400, 404, 409, 415, 507),
-    openapi_extra=_describe_search(),
+    openapi_extra=_make_search_schema(),
     tags=["search"],
 )
 async def search(server: Server, request: Request) -> Response:

@@ -26,7 +26,7 @@ from typing import IO, Any, Literal, Protocol
 
 from hapvr.errors import HapvrError
 from hapvr.server.problems import Problem, translate_error
-from hapvr.workers.processes import child_environment, describe_exit, python_command
+from hapvr.workers.processes import child_environment, format_exit, python_command
 
 log = logging.getLogger("hapvr.server.workers")
 _MAX_LINE = 256 * 2**20  # bytes of one answer
@@ -297,7 +297,7 @@ class Worker:
         _kill_group(process.pid)  # decoders that it had started
         code = process.returncode or 0
         last = f": {self._log_lines[-1]}" if self._log_lines and code > 0 else ""
-        cause = self._reason or f"the process {describe_exit(code)}{last}"
+        cause = self._reason or f"the process {format_exit(code)}{last}"
         log.info("worker ended", extra={"worker": self.kind, "pid": process.pid, "code": code})
         was_ready = ready.done()
         if not was_ready:

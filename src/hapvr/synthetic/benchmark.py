@@ -322,7 +322,7 @@ def _make_query(job: Job, query: Query, clip: Clip, host: Clip | None, out: Path
         segments = [[round(second, 4) for second in part.interval()] for part in edited.segments]
         write_clip(edited.clip, out / file)
     sizes = {file: (out / file).stat().st_size for file in (file, rest) if file}
-    note = {"recipe": _describe_recipe(job, query), "sizes": sizes, "segments": segments, "rest": rest}
+    note = {"recipe": _collect_recipe(job, query), "sizes": sizes, "segments": segments, "rest": rest}
     write_json(out / ".made" / f"{query.id}.json", note)
     return _Done(query.id, query.kind, job.source, segments, rest, made=True)
 
@@ -331,7 +331,7 @@ def _find_finished(job: Job, query: Query, out: Path) -> _Done | None:
     """The query if an earlier call made it from the same things, whole."""
     try:
         note = json.loads((out / ".made" / f"{query.id}.json").read_text())
-        same = note["recipe"] == _describe_recipe(job, query)
+        same = note["recipe"] == _collect_recipe(job, query)
         whole = all((out / file).stat().st_size == size for file, size in note["sizes"].items())
         done = _Done(query.id, query.kind, job.source, note["segments"], note["rest"], made=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -339,7 +339,7 @@ def _find_finished(job: Job, query: Query, out: Path) -> _Done | None:
     return done if same and whole else None
 
 
-def _describe_recipe(job: Job, query: Query) -> dict[str, Any]:
+def _collect_recipe(job: Job, query: Query) -> dict[str, Any]:
     """What decides how a query looks."""
     files = {}
     for name, path in (("source", job.source), ("host", job.host)):

@@ -132,7 +132,7 @@ def make_bank(
     if shared and rank() != 0:
         dist.barrier()
     if folder is not None:
-        _require_same(folder, _describe(clips, config))
+        _require_same(folder, _collect_settings(clips, config))
     device = encoder.device if settings.device == "auto" else torch.device(settings.device)
     counts = {"weak": settings.weak, "strong": settings.strong}
     plan = list(_plan_batches(len(clips), max(counts.values()), config.data.batch, seed))
@@ -207,7 +207,7 @@ def _require_finite(tensors: Mapping[str, Tensor]) -> None:
 # --- on disk ---------------------------------------------------------------------------------------------------------
 
 
-def _describe(clips: ClipSet, config: TrainConfig) -> dict[str, Any]:
+def _collect_settings(clips: ClipSet, config: TrainConfig) -> dict[str, Any]:
     """What a bank on disk must agree with."""
     settings = {
         "videos": len(clips),

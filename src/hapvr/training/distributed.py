@@ -129,12 +129,12 @@ def _exchange_lengths(tensor: Tensor) -> list[int]:
     headers = [row.tolist() for row in received]
     kinds = [row[:3] + row[4:] for row in headers]
     if any(kind != kinds[0] for kind in kinds):
-        described = "; ".join(_describe(number, row) for number, row in enumerate(headers))
+        described = "; ".join(_format_header(number, row) for number, row in enumerate(headers))
         raise ShapeError(f"the processes gather tensors that cannot be joined along axis 0: {described}.")
     return [row[3] for row in headers]
 
 
-def _describe(number: int, header: list[int]) -> str:
+def _format_header(number: int, header: list[int]) -> str:
     dims, dtype, differentiable, *shape = header
     return f"rank {number} {shape[:dims]} {_DTYPES[dtype]}, {'with' if differentiable else 'without'} gradient"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.training.augment.config import ViewConfig
-from hapvr.training.augment.plan import Seed, describe
+from hapvr.training.augment.plan import Seed, format_plan
 from hapvr.training.augment.views import Views, make_views
 
 _GAP, _LINE = 4, 15  # pixels between pictures, and of a line of text
@@ -28,7 +28,7 @@ def draw_preview(views: Views, *, columns: int = 10, side: int = 96) -> Image.Im
         raise ConfigError(f"columns and side must be at least 1, got {columns} and {side}.")
     columns = min(columns, frames)
     shown = np.linspace(0, frames - 1, columns).round().astype(int)
-    width, words = columns * (side + _GAP) + _GAP, describe(views.plan)
+    width, words = columns * (side + _GAP) + _GAP, format_plan(views.plan)
     font = ImageFont.load_default(size=12)
     rows: list[Image.Image] = []
     for clip in range(clips):

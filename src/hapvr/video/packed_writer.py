@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
-from hapvr.records import describe_array, require_times, require_vector
+from hapvr.records import format_array, require_times, require_vector
 from hapvr.storage import StrPath, lock_folder, sha256_bytes, write_bytes, write_document
 from hapvr.video.packed_frames import (
     COUNT,
@@ -122,7 +122,7 @@ class PackedWriter(AbstractContextManager["PackedWriter"]):
         frame alone is larger than a shard; `StorageError` if the folder has the id already, or cannot be written.
         """
         if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
-            raise ShapeError(f"images must be a uint8 array [T, H, W, 3], got {describe_array(images)}.")
+            raise ShapeError(f"images must be a uint8 array [T, H, W, 3], got {format_array(images)}.")
         require_vector(timestamps, "timestamps", np.float64, len(images))
         quality, short_side = self.encoding
         height, width = reduced_size(images.shape[1], images.shape[2], short_side)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.errors import HapvrError
-from hapvr.workers.processes import describe_exit, spawn_context
+from hapvr.workers.processes import format_exit, spawn_context
 
 Bytes = NDArray[np.uint8]
 Task = tuple[Hashable, Any]  # its key, and what `work` takes
@@ -318,7 +318,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._workers.remove(worker)
         lost: list[Block | TaskResult] = []
         if worker.tasks:
-            how = describe_exit(worker.process.exitcode)
+            how = format_exit(worker.process.exitcode)
             lost = [TaskResult(worker.tasks.popleft()[0], None, f"the process that read it {how}")]
         self._again.extend(worker.tasks)
         worker.tasks.clear()

@@ -141,7 +141,7 @@ class ChildProcess(AbstractContextManager["ChildProcess"]):
         code = self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read()[-4000:].decode(errors="replace").strip().splitlines()
-        return describe_exit(code), lines[-1] if lines else ""
+        return format_exit(code), lines[-1] if lines else ""
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
@@ -150,10 +150,10 @@ class ChildProcess(AbstractContextManager["ChildProcess"]):
         self._errors.close()
 
 
-def describe_exit(code: int | None) -> str:
+def format_exit(code: int | None) -> str:
     """How a process with this return code ended, in words.
 
-    >>> describe_exit(1), describe_exit(-9), describe_exit(-50)
+    >>> format_exit(1), format_exit(-9), format_exit(-50)
     ('ended with code 1', 'was ended by SIGKILL', 'was ended by signal 50')
     """
     if code is None or code >= 0:

@@ -5,7 +5,7 @@ paste, blur as matrix products), `randaugment` (tones and geometry), `sprites` (
 """
 
 from hapvr.training.augment.config import ViewConfig
-from hapvr.training.augment.plan import Plan, describe, draw_plan
+from hapvr.training.augment.plan import Plan, draw_plan, format_plan
 from hapvr.training.augment.views import Views, make_views
 
-__all__ = ["Plan", "ViewConfig", "Views", "describe", "draw_plan", "make_views"]
+__all__ = ["Plan", "ViewConfig", "Views", "draw_plan", "format_plan", "make_views"]

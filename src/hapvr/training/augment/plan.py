@@ -126,7 +126,7 @@ def draw_plan(shapes: Sequence[tuple[int, int, int]], config: ViewConfig, seed: 
     )  # fmt: skip
 
 
-def describe(plan: Plan) -> list[str]:
+def format_plan(plan: Plan) -> list[str]:
     """What is done to each of the 2B views, in a few words each."""
     B = len(plan.host)
     T = plan.index.shape[1]
