@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=30, help="planted groups: a base and its copy")
     parser.add_argument("--known", type=Path, help="JSON: lists of file names that show the same")
     parser.add_argument("--model", help="a model's name or folder")
-    parser.add_argument("--threshold", type=float)
+    parser.add_argument("--min-strength", type=float)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, help="keep videos and library here")
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace, out: Path) -> None:
         added = library.add([out / "made" / "database", out / "made" / "queries"], workers=arguments.workers)
         print(f"{added.added} videos added, {added.unchanged} were there, {len(added.failed)} failed; "
               f"{added.frames} frames in {time.perf_counter() - start:.0f} s")  # fmt: skip
-        report = library.duplicates(threshold=arguments.threshold)
+        report = library.duplicates(min_strength=arguments.min_strength)
     figures = judge(report, truth, known)
     show(report, figures)
     if arguments.json is not None:
@@ -161,7 +161,7 @@ def stem_of(name: str) -> str:
 
 
 def show(report: DuplicateReport, figures: dict[str, Any]) -> None:
-    print(f"{figures['links']} links {figures['of_kind']} in {figures['groups']} groups at {report.threshold}: "
+    print(f"{figures['links']} links {figures['of_kind']} in {figures['groups']} groups at {report.min_strength}: "
           f"precision {figures['precision']:.4f}, recall {figures['recall']:.3f}")  # fmt: skip
     print(f"known duplicates: {figures['known_found']} of {figures['known_pairs']} pairs")
     for kind, counts in figures["kinds"].items():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hapvr.library import CalibrationReport, Library
-from hapvr.library.duplicates import THRESHOLD
+from hapvr.library.duplicates import MIN_STRENGTH
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
@@ -57,7 +57,7 @@ def test_the_text_names_groups_parts_and_what_to_keep(library: Path, run: Run) -
     assert "they are equally good" in out or "highest bitrate" in out
     assert re.search(r"clip\.mp4 is 0:0[12]\.\d-0:0[45]\.\d of .*\.mp4  strength", out)
     assert "other.mp4" not in out
-    assert re.search(rf"\d of 6 pairs compared at a threshold of {THRESHOLD}", err)
+    assert re.search(rf"\d of 6 pairs compared, links of a strength of at least {MIN_STRENGTH}", err)
 
 
 def test_json_csv_and_page_say_the_same(library: Path, run: Run, tmp_path: Path) -> None:
@@ -91,14 +91,14 @@ def test_what_is_marked_is_left_out(library: Path, run: Run) -> None:
         assert code == 0
         assert "1 left out that were marked as distinct" in out
     finally:
-        assert run("duplicates", library, "--not-distinct", ids["film"], ids["clip"])[0] == 0
+        assert run("duplicates", library, "--undo-distinct", ids["film"], ids["clip"])[0] == 0
     assert run("duplicates", library, "--distinct", ids["film"], "nobody")[0] == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--threshold", "7"], "threshold must be"),
+        (["--min-strength", "7"], "min_strength must be"),
         (["-o", "links.txt"], "written as .json, or its links as .csv"),
         (["-o", "a.json", "--html", "a.json"], "which is written as well"),
         (["--html", "nowhere/page.html"], "Make it first"),

@@ -32,7 +32,7 @@ from hapvr.library.duplicate_report import (
     make_rows,
     rank_copies,
 )
-from hapvr.library.duplicates import THRESHOLD, compute_strength
+from hapvr.library.duplicates import MIN_STRENGTH, compute_strength
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
@@ -142,7 +142,7 @@ def test_strength_falls_with_either_factor_and_a_still_picture_counts_by_its_sco
     assert (np.diff(grid, axis=1) >= 0).all()
     assert ((grid >= 0) & (grid <= 1)).all()
     assert compute_strength(-0.5, 1.0) == 0
-    assert compute_strength(0.84, 0.0) < THRESHOLD < compute_strength(0.9, 0.0)
+    assert compute_strength(0.84, 0.0) < MIN_STRENGTH < compute_strength(0.9, 0.0)
 
 
 # --- a library of drawn vectors --------------------------------------------------------------------------------------
@@ -267,12 +267,12 @@ def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(
     assert link.strength == pytest.approx(compute_strength(link.score, link.agreement), abs=5e-3)  # bfloat16
 
 
-def test_a_higher_threshold_leaves_a_part_of_the_links(base: Library) -> None:
+def test_a_higher_min_strength_leaves_a_part_of_the_links(base: Library) -> None:
     before: set[frozenset[str]] | None = None
-    for threshold in (0.05, 0.25, 0.9, 1.0):
-        report = base.duplicates(threshold=threshold)
+    for min_strength in (0.05, 0.25, 0.9, 1.0):
+        report = base.duplicates(min_strength=min_strength)
         links = set(pairs_of(report.links))
-        assert all(link.strength >= threshold for link in report.links)
+        assert all(link.strength >= min_strength for link in report.links)
         assert before is None or links <= before
         before = links
     assert before == {frozenset(("film", "same"))}  # bytes are no matter of degree
@@ -303,9 +303,9 @@ def test_progress_tells_both_stages_and_what_is_left(base: Library) -> None:
 
 
 def test_what_makes_no_sense_is_refused(base: Library) -> None:
-    for threshold in (0, -1, 1.5, float("nan"), "high", True):
-        with pytest.raises(ConfigError, match="threshold"):
-            base.duplicates(threshold=threshold)  # type: ignore[arg-type]
+    for min_strength in (0, -1, 1.5, float("nan"), "high", True):
+        with pytest.raises(ConfigError, match="min_strength"):
+            base.duplicates(min_strength=min_strength)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="since"):
         base.duplicates(since="yesterday")  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ from hapvr.features import Features, join_features
 from hapvr.library import Library, alignment, tables
 from hapvr.library.alignment import correlate, enlarge_middle, make_pixel_views, measure_likeness, standardise
 from hapvr.library.codecs import get_codec
-from hapvr.library.duplicates import THRESHOLD, _Video, compare_pixels
+from hapvr.library.duplicates import MIN_STRENGTH, _Video, compare_pixels
 from hapvr.library.store import NewVideo
 from hapvr.similarity.network import Descriptors
 from tests.library.test_duplicates import drawn, model, noisy, pairs_of, record
@@ -191,9 +191,9 @@ def test_a_still_copy_is_found_by_its_pixels_if_the_scene_is_the_same() -> None:
         return _Video(nothing, times, None if small is None else make_pixel_views(small), pytest.fail)
 
     one, other, unlike = video(still), video(spoilt(still, 3)), video(film(5, 1).repeat(24, 0))
-    look = compare_pixels(one, other, alike=0.5, threshold=THRESHOLD)
+    look = compare_pixels(one, other, alike=0.5, min_strength=MIN_STRENGTH)
     assert look is not None
     assert (look.still, look.alignment.agreement) == (True, 0.0)
-    assert compare_pixels(one, other, alike=0.49, threshold=THRESHOLD) is None
-    assert compare_pixels(one, unlike, alike=0.9, threshold=THRESHOLD) is None
-    assert compare_pixels(one, video(None), alike=0.9, threshold=THRESHOLD) is None
+    assert compare_pixels(one, other, alike=0.49, min_strength=MIN_STRENGTH) is None
+    assert compare_pixels(one, unlike, alike=0.9, min_strength=MIN_STRENGTH) is None
+    assert compare_pixels(one, video(None), alike=0.9, min_strength=MIN_STRENGTH) is None

@@ -332,7 +332,7 @@ def test_finds_what_is_there_twice_and_believes_those_who_know_better(own: Place
     root = own.get("/api/library").json()["roots"][0]["id"]
     assert own.ended(own.begin("/api/jobs/add", {"root": root}))["result"]["added"] == 2
     ids = own.ids()
-    result = own.ended(own.begin("/api/duplicates", {"threshold": None}))["result"]
+    result = own.ended(own.begin("/api/duplicates", {"min_strength": None}))["result"]
     (group,) = [one for one in result["groups"] if ids["film 0.mp4"] in [video["id"] for video in one["videos"]]]
     assert {video["id"] for video in group["videos"]} == {ids["film 0.mp4"], ids["=copy of 0.mp4"]}
     assert sum(video["keep"] for video in group["videos"]) == 1
@@ -362,7 +362,7 @@ def test_finds_what_is_there_twice_and_believes_those_who_know_better(own: Place
     same = {"a": ids["film 0.mp4"], "b": ids["=copy of 0.mp4"]}
     assert "byte for byte" in error_of(own.client.post("/api/duplicates/distinct", json=same), "BadInput")
     error_of(own.client.post("/api/duplicates", json={"since": "yesterday"}), "BadInput")
-    failed = own.ended(own.begin("/api/duplicates", {"threshold": 0.0}), "failed")
+    failed = own.ended(own.begin("/api/duplicates", {"min_strength": 0.0}), "failed")
     assert failed["error"]["type"] == "BadInput"
 
 

@@ -20,8 +20,8 @@ _DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
 
 def duplicates(
     library: LibraryFolder,
-    threshold: Annotated[
-        float | None, typer.Option(help="How strong the evidence must be, from 0 to 1; higher is stricter.")
+    min_strength: Annotated[
+        float | None, typer.Option(help="Report links of at least this strength, 0 to 1; 0.28 if not given.")
     ] = None,
     since: Annotated[
         datetime | None,
@@ -34,7 +34,7 @@ def duplicates(
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="Mark two videos, by id, as no duplicates; nothing else is done."),
     ] = None,
-    not_distinct: Annotated[
+    undo_distinct: Annotated[
         tuple[str, str] | None, typer.Option(metavar="A B", help="Remove the mark that --distinct made.")
     ] = None,
     wait: Wait = 10.0,
@@ -51,18 +51,18 @@ def duplicates(
     with Library.open(library, wait_s=wait) as opened:
         for pair, change, done, otherwise in (
             (distinct, opened.mark_distinct, "are marked as distinct", "were marked already"),
-            (not_distinct, opened.unmark_distinct, "are no longer marked", "were not marked"),
+            (undo_distinct, opened.unmark_distinct, "are no longer marked", "were not marked"),
         ):
             if pair is not None:
                 changed = change(*pair)
                 show(as_json, {"changed": changed}, f"they {done if changed else otherwise}")
-        if distinct is not None or not_distinct is not None:
+        if distinct is not None or undo_distinct is not None:
             return
         files = [*(output or ()), *([] if page is None else [page])]
         require_outputs(files, inputs=[path for file in files for path in opened.find_files_named(file)])
         with progress_bar("comparing", quiet=as_json) as update:
             report = opened.duplicates(
-                threshold=threshold, since=since, progress=lambda now: update(now.done, now.total)
+                min_strength=min_strength, since=since, progress=lambda now: update(now.done, now.total)
             )
     # The answer comes first, so that a file that cannot be written does not lose it.
     show(as_json, report.to_json(), _format_duplicates(report))
@@ -138,8 +138,8 @@ def _print_notes(report: DuplicateReport) -> None:
         warn(video.warnings, before=f"  {video.id}: ")
     warn(
         [
-            f"{report.scored:,} of {report.pairs:,} pairs compared at a threshold of {report.threshold:g}, "
-            f"{report.seconds:.1f} s"
+            f"{report.scored:,} of {report.pairs:,} pairs compared, "
+            f"links of a strength of at least {report.min_strength:g}, {report.seconds:.1f} s"
         ]
     )
 

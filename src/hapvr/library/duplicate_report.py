@@ -44,7 +44,7 @@ class Link:
     a: str  # id; of a link of the kind "contained" the part
     b: str  # id; of a link of the kind "contained" the whole
     kind: Kind  # the same bytes, both are covered, only A is, or a stretch of both that is neither of them
-    strength: float  # what the threshold applies to, from 0 to 1; 1 for identical files
+    strength: float  # how strong the evidence is, from 0 to 1; 1 for identical files
     score: float  # from -1 to 1
     scores: tuple[float, float]  # of A in B, and of B in A
     probability: float | None  # that they match by their score
@@ -101,7 +101,7 @@ class DuplicateReport:
     scored: int  # pairs of contents that were compared exactly
     pairs: int  # pairs of contents there are; with `since`, those with a new one
     marked: int  # links left out because a person marked the two as distinct
-    threshold: float  # of strength
+    min_strength: float  # of the links reported
     seconds: float
     prior: float | None = None  # of the probabilities; None where there are none
 
@@ -133,7 +133,7 @@ class DuplicateReport:
         ]
         beside = self.beside
         named = {id for link in beside for id in (link.a, link.b)}
-        same_names = ("scored", "pairs", "marked", "threshold", "prior", "seconds")
+        same_names = ("scored", "pairs", "marked", "min_strength", "prior", "seconds")
         return {
             "groups": groups,
             "links": [link.to_json() for link in beside],

@@ -3,7 +3,7 @@
 Files of the same bytes are known by their hashes. Of all other contents, each asks for those whose frame vectors are
 nearest, as a search does; only such pairs are compared, so that the work grows with the number of videos and not with
 that of pairs. Each pair is compared by region vectors and by pixels. It is a link if its strength by either, how
-similar its frames are times how many of them are in step (see `alignment`), reaches the threshold. What of both videos
+similar its frames are times how many of them are in step (see `alignment`), reaches `min_strength`. What of both videos
 it covers then says what kind of link it is.
 
 Duplicates form groups. Clips do not: two different clips of one compilation would end in one group with it. Their links
@@ -54,7 +54,7 @@ from hapvr.workers.threads import map_threads, torch_thread_pool
 Progress = Callable[[DuplicateProgress], None]
 Matrix = NDArray[np.float32]
 
-THRESHOLD = 0.28
+MIN_STRENGTH = 0.28
 """Strength from which on a pair is a link. Of 5,700 candidate pairs among real videos that settings are chosen on (the
 same road driven twice, exercises on one mat before one camera) the strongest that shows different footage has 0.258; of
 drawn films, whose shots are few and alike, 0.212."""
@@ -68,7 +68,7 @@ def find_duplicates(
     store: Store,
     load_model: Callable[[], Model],
     *,
-    threshold: float | None = None,
+    min_strength: float | None = None,
     since: datetime | None = None,
     progress: Progress | None = None,
 ) -> DuplicateReport:
@@ -76,9 +76,9 @@ def find_duplicates(
 
     `load_model` gives the model that the library was made with; it is called if there is anything to compare.
     """
-    limit = THRESHOLD if threshold is None else threshold
+    limit = MIN_STRENGTH if min_strength is None else min_strength
     if not isinstance(limit, int | float) or isinstance(limit, bool) or not 0 < limit <= 1:
-        raise ConfigError(f"threshold must be a number above 0 and at most 1, got {threshold!r}.")
+        raise ConfigError(f"min_strength must be a number above 0 and at most 1, got {min_strength!r}.")
     started = time.monotonic()
     catalog = store.catalog()
     marks = read_marks(store.library)
@@ -107,7 +107,7 @@ def find_duplicates(
         scored=len(pairs),
         pairs=math.comb(len(keys), 2) - math.comb(len(keys) - len(new), 2),
         marked=marked,
-        threshold=float(limit),
+        min_strength=float(limit),
         prior=None if model is None or model.calibration is None else model.calibration.prior,
         seconds=time.monotonic() - started,
     )
@@ -217,7 +217,7 @@ def _choose_alike(
 # --- comparing pairs -------------------------------------------------------------------------------------------------
 
 _MIN_WHOLE = 0.75  # the share of a video that must be covered for it to be all of it
-_CLEARLY = 0.7  # of the threshold: what falls below with one frame matrix is not compared with two
+_CLEARLY = 0.7  # of `min_strength`: what falls below with one frame matrix is not compared with two
 _STILL, _STILL_SPAN = 0.8, 0.3  # a likeness above the first makes up for order, which a still picture has not
 _SAME_PIXELS, _SAME_SPAN = 0.98, 0.02  # the same of correlated pixels; two takes before one camera had up to 0.978
 _SAME_SCENE = 0.5  # if regions are as alike as that
@@ -251,7 +251,7 @@ def _link_pairs(
     model: Model,
     catalog: Catalog,
     pairs: Sequence[tuple[int, int]],
-    threshold: float,
+    min_strength: float,
     progress: Progress | None,
 ) -> Iterator[tuple[int, int, Link]]:
     """The links among pairs of keys; of copies of one file, the first stands for all."""
@@ -260,7 +260,7 @@ def _link_pairs(
     # Pixels are too few for torch to divide: its threads would wait for each other, on busy cores for long.
     with torch_thread_pool(1) as pool:
         for block in _split_pairs(pairs, frames):
-            yield from _link_block(block, store, model, catalog, threshold, pool)
+            yield from _link_block(block, store, model, catalog, min_strength, pool)
             clock.advance(len(block))
 
 
@@ -287,7 +287,7 @@ def _link_block(
     store: Store,
     model: Model,
     catalog: Catalog,
-    threshold: float,
+    min_strength: float,
     pool: ThreadPoolExecutor,
 ) -> Iterator[tuple[int, int, Link]]:
     contents = store.read_contents(sorted({key for pair in block for key in pair}), batch=_IN_ONE_READ)
@@ -300,19 +300,19 @@ def _link_block(
         a, matrices = videos[one], _frame_matrices(videos[one], [videos[key] for key in others], model)
 
         def look(pair: tuple[int, Matrix], a: _Video = a) -> _Look | None:
-            return compare_pixels(a, videos[pair[0]], alike=measure_likeness(pair[1]), threshold=threshold)
+            return compare_pixels(a, videos[pair[0]], alike=measure_likeness(pair[1]), min_strength=min_strength)
 
         pixels = pool.map(look, zip(others, matrices, strict=True))
         for other, forth, by_pixels in zip(others, matrices, pixels, strict=True):
             b = videos[other]
             if by_pixels is None:  # about the strength, from one frame matrix instead of two
                 agreement = align(forth, forth.T, a.times, b.times).agreement
-                if compute_strength(measure_likeness(forth), agreement) < _CLEARLY * threshold:
+                if compute_strength(measure_likeness(forth), agreement) < _CLEARLY * min_strength:
                     continue
             look_taken = _compare_regions(a, b, forth, model)
             if by_pixels is not None and by_pixels.strength > look_taken.strength:
                 look_taken = by_pixels
-            if look_taken.strength >= threshold:
+            if look_taken.strength >= min_strength:
                 a_id, b_id = (catalog.ids[catalog.with_key(key)[0]] for key in (one, other))
                 yield one, other, _make_link(a, b, look_taken, model, (a_id, b_id))
 
@@ -347,18 +347,18 @@ def compute_strength(alike: float, agreement: float) -> float:
     return max(0.0, alike) * max(agreement, still)
 
 
-def compare_pixels(a: _Video, b: _Video, *, alike: float, threshold: float) -> _Look | None:
+def compare_pixels(a: _Video, b: _Video, *, alike: float, min_strength: float) -> _Look | None:
     """What the pixels of two videos say whose regions are this much `alike`; None if that is no link, or not known."""
     if a.pixels is None or b.pixels is None:
         return None
     forth = correlate(a.pixels, b.pixels)
     same = measure_likeness(forth)
-    if same < threshold:  # before any order is looked for
+    if same < min_strength:  # before any order is looked for
         return None
     found = align(forth, forth.T, a.times, b.times)
     still = min(1.0, max(0.0, (same - _SAME_PIXELS) / _SAME_SPAN)) if alike >= _SAME_SCENE else 0.0
     strength = same * max(found.agreement, still)
-    if strength < threshold:
+    if strength < min_strength:
         return None
     return _Look("pixels", strength, found, found.line is None or still > found.agreement, forth, forth.T)
 

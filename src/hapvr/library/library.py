@@ -100,18 +100,20 @@ class Library(OpenLibrary):
     def duplicates(
         self,
         *,
-        threshold: float | None = None,
+        min_strength: float | None = None,
         since: datetime | None = None,
         progress: Callable[[DuplicateProgress], None] | None = None,
     ) -> DuplicateReport:
         """Find groups of copies, and clips that are part of longer videos; see `hapvr.library.duplicates`.
 
         Args:
-            threshold: strength of a link, above 0 and at most 1; 0.28 if None. Higher is stricter.
+            min_strength: links of at least this strength, above 0 and at most 1, are reported; 0.28 if None.
             since: only what was added at or after this time, against everything; a time without a zone is local.
             progress: called now and then.
         """
-        return find_duplicates(self.store, lambda: self.model, threshold=threshold, since=since, progress=progress)
+        return find_duplicates(
+            self.store, lambda: self.model, min_strength=min_strength, since=since, progress=progress
+        )
 
     def mark_distinct(self, a: str, b: str) -> bool:
         """Mark two videos as no duplicates; False if they were marked. See `hapvr.library.duplicate_report`."""

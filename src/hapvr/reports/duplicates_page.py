@@ -48,7 +48,7 @@ def save_page(report: DuplicateReport, path: StrPath, library: StrPath) -> Path:
 {sections}
 {f"<h2>Parts of others</h2>{others}" if others else ""}
 <p class="note">{report.scored:,} of {report.pairs:,} pairs were compared, links are of a strength of at least
-{report.threshold:g}. To say that two are no duplicates: hapvr duplicates LIBRARY --distinct ID ID</p>"""
+{report.min_strength:g}. To say that two are no duplicates: hapvr duplicates LIBRARY --distinct ID ID</p>"""
     return write_page(Path(path), title="Duplicates", body=body)
 
 

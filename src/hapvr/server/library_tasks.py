@@ -79,7 +79,7 @@ class LibraryTasks:
     def tasks(self) -> dict[str, Task]:
         """The tasks by name."""
         reading: list[Task] = [self.search, self.compare, self.matrix, self.forget]
-        writing: list[Task] = [self.add, self.duplicates, self.remove, self.distinct, self.not_distinct]
+        writing: list[Task] = [self.add, self.duplicates, self.remove, self.distinct, self.undo_distinct]
         return {task.__name__: task for task in (writing if self._kind == "add" else reading)}
 
     def hide_paths(self, text: str, arguments: dict[str, Any]) -> str:
@@ -262,7 +262,7 @@ class LibraryTasks:
             call.progress(now.done, now.total, message, eta_s=now.left_s)
 
         since = None if arguments["since"] is None else datetime.fromisoformat(arguments["since"])
-        report = self._library.duplicates(threshold=arguments["threshold"], since=since, progress=report_progress)
+        report = self._library.duplicates(min_strength=arguments["min_strength"], since=since, progress=report_progress)
         visible = report.with_records(lambda record: visible_record(record, self._roots))
         ids = {id for link in report.beside for id in (link.a, link.b)}
         return {
@@ -280,7 +280,10 @@ class LibraryTasks:
             ],
             "links": [link_json(link) for link in report.beside],
             "videos": {id: video_json(report.records[id], self._roots) for id in ids},
-            **{name: getattr(report, name) for name in ("scored", "pairs", "marked", "threshold", "prior", "seconds")},
+            **{
+                name: getattr(report, name)
+                for name in ("scored", "pairs", "marked", "min_strength", "prior", "seconds")
+            },
             "export": {"json": json.dumps(visible.to_json(), indent=2) + "\n", "csv": format_csv(visible)},
         }
 
@@ -288,7 +291,7 @@ class LibraryTasks:
         """Mark two videos as no duplicates."""
         self._library.mark_distinct(arguments["a"], arguments["b"])
 
-    def not_distinct(self, arguments: dict[str, Any], _: Call) -> None:
+    def undo_distinct(self, arguments: dict[str, Any], _: Call) -> None:
         """Remove that mark."""
         self._library.unmark_distinct(arguments["a"], arguments["b"])
 

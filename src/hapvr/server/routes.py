@@ -269,7 +269,7 @@ async def duplicates(server: Server, request: schemas.DuplicatesRequest) -> Resp
         datetime.fromisoformat(since or "2026-01-01")
     except ValueError:
         raise Problem(400, "'since' is a time in ISO 8601, such as 2026-03-01T12:00:00+00:00.") from None
-    job = server.jobs.submit("duplicates", {"threshold": request.threshold, "since": since})
+    job = server.jobs.submit("duplicates", {"min_strength": request.min_strength, "since": since})
     return JSON({"job": job.to_json()}, 202)
 
 
@@ -307,9 +307,9 @@ async def distinct(server: Server, pair: schemas.Pair) -> Response:
 @router.delete(
     "/duplicates/distinct", response_model=schemas.Marked, responses=_errors(400, 404, 409), tags=["duplicates"]
 )
-async def not_distinct(server: Server, pair: schemas.Pair) -> Response:
+async def undo_distinct(server: Server, pair: schemas.Pair) -> Response:
     """Remove that mark."""
-    return await _mark(server, pair, "not_distinct")
+    return await _mark(server, pair, "undo_distinct")
 
 
 async def _mark(server: State, pair: schemas.Pair, task: str) -> Response:

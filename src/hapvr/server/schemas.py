@@ -112,8 +112,8 @@ class AddRequest(Strict):
 class DuplicatesRequest(Strict):
     """Look for duplicates in the whole library."""
 
-    model_config = _example({"threshold": None, "since": None})
-    threshold: float | None = Field(None, ge=-1, le=1, description="Strength of a link, above 0 and at most 1.")
+    model_config = _example({"min_strength": None, "since": None})
+    min_strength: float | None = Field(None, ge=-1, le=1, description="Report links of at least this strength.")
     since: str | None = Field(None, max_length=40, description="Only pairs with a video added since: ISO 8601.")
 
 
@@ -411,7 +411,7 @@ class DuplicatesResult(Strict):
     scored: int
     pairs: int
     marked: int
-    threshold: float
+    min_strength: float
     prior: float | None
     seconds: float
 
