@@ -197,7 +197,7 @@ class Calibration(CheckedConfig):
         return min(1.0, _RULE_OF_THREE / self.videos)
 
     def probability(self, score: float, *, prior: float | None = None) -> float:
-        """The probability that a pair of this score in [-1, 1] matches; rises with the score, never 0 or 1.
+        """The probability that a pair of this score, in [-1, 1], matches: never 0 or 1. A higher score never lowers it.
 
         `prior` is the probability of a match before the comparison, about the share of matches among the pairs that
         are compared; by default the calibration's.
