@@ -203,9 +203,11 @@ def test_frames_are_scored_by_instant_by_hand() -> None:
     total = step_losses(plain(2), mse("instant"), batch, teacher=TeacherConfig()).total
     # The two frames that have a positive: cosines .8 (positive) and 0, and back .8 (positive) and .6; s / 2 + 1 / 2.
     assert total.item() == pytest.approx((0.1**2 + 0.5**2 + 0.1**2 + 0.8**2) / 4, abs=1e-6)
-    excused = torch.zeros(4, 4, dtype=torch.bool)
-    excused[0, 2] = excused[2, 0] = excused[1, 2] = True  # a positive is never excused
-    total = step_losses(plain(2), mse("instant"), replace(batch, excused=excused), teacher=TeacherConfig()).total
+    ignored = torch.zeros(4, 4, dtype=torch.bool)
+    ignored[0, 2] = ignored[2, 0] = ignored[1, 2] = True  # a positive is never ignored
+    total = step_losses(
+        plain(2), mse("instant"), replace(batch, ignored_frame_pairs=ignored), teacher=TeacherConfig()
+    ).total
     assert total.item() == pytest.approx((0.1**2 + 0.5**2 + 0.1**2) / 3, abs=1e-6)
 
 
@@ -229,8 +231,8 @@ def test_instants_agree_with_a_loop(seed: int) -> None:
     N, T = 4, 3
     regions = F.normalize(torch.randn(N, T, 2, 8, generator=generator), dim=-1)
     instants = torch.randint(0, 5, (N, T, 1), generator=generator)
-    excused = torch.rand(N * T, N * T, generator=generator) < 0.2
-    batch = Batch(regions, torch.arange(N)[:, None], instants=instants, excused=excused)
+    ignored = torch.rand(N * T, N * T, generator=generator) < 0.2
+    batch = Batch(regions, torch.arange(N)[:, None], instants=instants, ignored_frame_pairs=ignored)
     losses = WeightedLosses({"ap": Term(QuadLinearAP(), level="instant")})
     got = step_losses(plain(8), losses, batch, teacher=TeacherConfig()).total.item()
     values, frames = [], regions.flatten(0, 1)
@@ -238,7 +240,7 @@ def test_instants_agree_with_a_loop(seed: int) -> None:
         scores, labels = [], []
         for c in range(N * T):
             positive = bool(instants.flatten()[q] == instants.flatten()[c])
-            if q // T != c // T and (positive or not excused[q, c]):
+            if q // T != c // T and (positive or not ignored[q, c]):
                 scores.append((frames[q] @ frames[c].T).amax(1).mean() / 2 + 0.5)
                 labels.append(positive)
         if any(labels):
@@ -263,8 +265,10 @@ def test_other_footage_of_a_video_is_an_event_and_neither_copy_nor_stranger() ->
     for level, kind in (("video", copies), ("event", events)):
         total = step_losses(plain(2), mse(level), batch, teacher=TeacherConfig()).total.item()
         assert total == pytest.approx(expected(kind), abs=1e-6)
-    twins = torch.zeros(4, 4, dtype=torch.bool)
-    twins[0, 3] = twins[0, 2] = True  # strangers that look the same are left out; copies are not
+    ignored = torch.zeros(4, 4, dtype=torch.bool)
+    ignored[0, 3] = ignored[0, 2] = True  # strangers that look the same are left out; copies are not
     copies[0, 3] = -1
-    total = step_losses(plain(2), mse("video"), replace(batch, twins=twins), teacher=TeacherConfig()).total.item()
+    total = step_losses(
+        plain(2), mse("video"), replace(batch, ignored_clip_pairs=ignored), teacher=TeacherConfig()
+    ).total.item()
     assert total == pytest.approx(expected(copies), abs=1e-6)

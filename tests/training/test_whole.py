@@ -1,4 +1,4 @@
-"""Learning with the backbone: which instants frames show, which are excused, gradients, exact resuming, stages."""
+"""Learning with the backbone: which instants frames show, which are ignored, gradients, exact resuming, stages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hapvr.training.whole import (
     compare_both_ways,
     compute_stay_loss,
     copy_for_training,
-    find_excused,
+    find_ignored_pairs,
     make_region_extractor,
     number_instants,
     update_mean,
@@ -88,14 +88,14 @@ def test_frames_share_an_instant_where_they_show_the_same_frame_of_a_video(seed:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_excuses_are_those_of_a_loop(seed: int) -> None:
+def test_ignored_pairs_are_those_of_a_loop(seed: int) -> None:
     N, T = 3, 2
     frames = regions(N, T, 3, 4, seed=seed)
     frames[2, 1] = frames[0, 0]  # the same frame in another video
     one_video = torch.eye(N).bool()
     one_video[0, 1] = one_video[1, 0] = True
     loose = torch.tensor([False, False, True])
-    excused, twins = find_excused(frames, one_video, loose, same=0.5, twin=0.7)
+    ignored_frames, ignored_clips = find_ignored_pairs(frames, one_video, loose, same=0.5, twin=0.7)
 
     def forth(a: Tensor, b: Tensor) -> float:
         return sum(max(float(x @ y) for y in b) for x in a) / len(a)
@@ -109,10 +109,10 @@ def test_excuses_are_those_of_a_loop(seed: int) -> None:
                 for u in range(T):
                     least = 0.5 if one_video[i, j] else 0.7
                     free = bool(one_video[i, j] and (loose[i] or loose[j]))
-                    assert bool(excused[i * T + t, j * T + u]) == (alike(i, t, j, u) >= least or free)
+                    assert bool(ignored_frames[i * T + t, j * T + u]) == (alike(i, t, j, u) >= least or free)
             pairs = [sum(max(alike(a, t, b, u) for u in range(T)) for t in range(T)) / T for a, b in ((i, j), (j, i))]
-            assert bool(twins[i, j]) == (max(pairs) >= 0.7)
-    assert excused[0, 5]
+            assert bool(ignored_clips[i, j]) == (max(pairs) >= 0.7)
+    assert ignored_frames[0, 5]
 
 
 def test_chamfer_of_a_frame_with_itself_is_one() -> None:
@@ -178,12 +178,12 @@ def source_plan(source: WholeSource, clips: Noted) -> Any:
     return draw_plan(shapes, source.views, derive_seed(source.seed, 2, 0))
 
 
-def test_gradients_reach_the_first_layer_and_the_master_is_left_alone() -> None:
+def test_gradients_reach_the_first_layer_and_the_frozen_copy_is_left_alone() -> None:
     source, student, _ = learner(noise_clips(6))
     batch = source.batch(0)
     assert batch.regions.shape[:2] == (8, 2)
-    assert batch.taught is not None
-    assert not batch.taught.requires_grad
+    assert batch.frozen_regions is not None
+    assert not batch.frozen_regions.requires_grad
     batch.regions[..., 0].sum().backward()  # type: ignore[no-untyped-call]
     first = next(student.parameters())
     assert first.grad is not None
@@ -211,13 +211,13 @@ def test_photographs_of_another_move_are_no_instant_of_this_one() -> None:
     source, _, _ = learner(photos, parts=2, batch=2)
     batch = source.batch(0)
     assert batch.instants is not None
-    assert batch.excused is not None
+    assert batch.ignored_frame_pairs is not None
     same = shared_content(batch.instants.flatten(0, 1), batch.instants.flatten(0, 1)).view(8, 2, 8, 2).any(3).any(1)
     # Rows 0 and 1 are two moves over one photograph: no common instant, and nothing to tell apart.
     assert not same[0, 1]
     assert not same[:4, :4].fill_diagonal_(False).any()
     assert same.diagonal(4).any()  # a weak and a strong view of one move
-    assert batch.excused.view(8, 2, 8, 2)[0, :, 1].all()
+    assert batch.ignored_frame_pairs.view(8, 2, 8, 2)[0, :, 1].all()
 
 
 def test_the_same_step_gives_the_same_batch() -> None:

@@ -34,9 +34,9 @@ class Batch:
     frames: Tensor | None = None  # [N, T, D'] frame vectors of the teacher
     videos: Tensor | None = None  # int64 [N, K'], where `contents` are windows: the videos that these were cut from
     instants: Tensor | None = None  # int64 [N, T, K''], the instants that a frame shows; the rest is NOTHING
-    excused: Tensor | None = None  # bool [N T, N T], frames that need not be told apart
-    twins: Tensor | None = None  # bool [N, N], clips that need not be told apart
-    taught: Tensor | None = None  # [N, T, R, D], clean frames as the backbone saw them before; of weak views, the views
+    ignored_frame_pairs: Tensor | None = None  # bool [N T, N T], pairs of frames that need not be told apart
+    ignored_clip_pairs: Tensor | None = None  # bool [N, N], pairs of clips that need not be told apart
+    frozen_regions: Tensor | None = None  # [N, T, R, D] of the frozen backbone: weak views as they are, others clean
     targets: Tensor | None = None  # [N, T, R, D], described, what the losses of instants compare with; None: each other
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ def step_losses(
     relevance = shared_content(contents, contents)
     itself = torch.eye(len(contents), dtype=torch.bool, device=device)
     event = relevance if batch.videos is None else shared_content(batch.videos, batch.videos)
-    left_out = itself if batch.twins is None else itself | (batch.twins & ~event)
+    left_out = itself if batch.ignored_clip_pairs is None else itself | (batch.ignored_clip_pairs & ~event)
     scores = gather(comparison.scores / 2 + 0.5)
     inputs = LossInputs(
         scores=scores,
@@ -173,8 +173,8 @@ def _instant_inputs(matrix: Tensor, batch: Batch) -> dict[str, Tensor]:
     relevance = shared_content(instants, instants)
     clip = torch.arange(N, device=matrix.device).repeat_interleave(T)
     ignore = (clip[:, None] == clip) & (batch.targets is None)
-    if batch.excused is not None:
-        ignore = ignore | (batch.excused & ~relevance)
+    if batch.ignored_frame_pairs is not None:
+        ignore = ignore | (batch.ignored_frame_pairs & ~relevance)
     return {"instant_scores": matrix / 2 + 0.5, "instant_relevance": relevance, "instant_ignore": ignore}
 
 

@@ -405,9 +405,9 @@ def make_whole_source(
     extract = make_region_extractor(
         backbone, whitening, config.run.dtype(device), compiled=_is_compiled(config, device)
     )
-    master = build_encoder(config, base, device, teacher=False)
+    frozen = build_encoder(config, base, device, teacher=False)
     return WholeSource(
-        clips, extract, master, config.data, views=config.views, settings=config.backbone, seed=config.run.seed
+        clips, extract, frozen, config.data, views=config.views, settings=config.backbone, seed=config.run.seed
     )
 
 

@@ -1,7 +1,7 @@
 """Training of the backbone: clips go through it with gradients, and each frame knows which instant it shows.
 
-A frozen backbone bounds what any network on top of it can tell apart. Here the losses reach the backbone too. The
-backbone as it was before, the master, serves three purposes: frames and clips that it could hardly tell apart are left
+A frozen backbone bounds what any network on top of it can tell apart. Here the losses reach the backbone too. A frozen
+copy of the backbone as it was before serves three purposes: frames and clips that it could hardly tell apart are left
 out of the losses; weak views stay near the region vectors that it gave; and it finds the look-alikes.
 """
 
@@ -65,7 +65,7 @@ class WholeSource:
     Args:
         clips: the videos and photographs.
         extract: see `make_region_extractor`.
-        master: the backbone as it was, with everything that was learnt on top of it.
+        frozen: a frozen copy of the backbone as it was, with everything that was learnt on top of it.
         data: videos a step, windows of each, look-alikes.
         views: how views are made.
         settings: which frames are left out.
@@ -76,20 +76,20 @@ class WholeSource:
         self,
         clips: ClipSet,
         extract: Callable[[Tensor], Tensor],
-        master: Encoder,
+        frozen: Encoder,
         data: DataConfig,
         *,
         views: ViewConfig,
         settings: BackboneConfig,
         seed: int,
     ) -> None:
-        self.clips, self.extract, self.master, self.data = clips, extract, master, data
+        self.clips, self.extract, self.frozen, self.data = clips, extract, frozen, data
         self.views, self.settings, self.seed = views, settings, seed
-        self.alike = find_look_alikes(self._compute_vectors, len(clips), data, device=master.device)
+        self.alike = find_look_alikes(self._compute_vectors, len(clips), data, device=frozen.device)
 
     def batch(self, step: int, timed: Timed = lambda _: nullcontext()) -> Batch:
         """See `Source`."""
-        device = self.master.device
+        device = self.frozen.device
         with timed("load"):
             videos = draw_videos(step, videos=len(self.clips), batch=self.data.batch, seed=self.seed, alike=self.alike)
             length, seed = 2 * self.views.frames, derive_seed(self.seed, 1, step)
@@ -100,8 +100,8 @@ class WholeSource:
             views = make_views(windows, config=self.views, seed=derive_seed(self.seed, 2, step), device=device)
             B = len(windows)
             clean = cut(_plan_clean(views.plan, windows), windows, self.views, device)[B:]
-        with timed("master"):
-            references = self.master(torch.cat([views.pictures[:B], clean]), check=False).regions  # [2B, T, R, D]
+        with timed("frozen"):
+            references = self.frozen(torch.cat([views.pictures[:B], clean]), check=False).regions  # [2B, T, R, D]
         with timed("extract"):
             regions = self.extract(views.pictures.flatten(0, 1))
             regions = regions.view(*views.pictures.shape[:2], *regions.shape[1:])
@@ -112,7 +112,7 @@ class WholeSource:
         starts = torch.tensor([start for _, start in drawn])
         instants = number_instants(views.plan, starts, shown, still, videos=len(self.clips)).to(device)
         loose = torch.cat([still, still | torch.from_numpy(views.plan.host >= 0)]).to(device)
-        excused, twins = find_excused(
+        ignored_frames, ignored_clips = find_ignored_pairs(
             references, shared_content(kinds, kinds), loose, same=self.settings.same, twin=self.settings.twin
         )
         return Batch(
@@ -121,16 +121,16 @@ class WholeSource:
             frames=references.mean(2),
             videos=kinds,
             instants=instants,
-            excused=excused,
-            twins=twins,
-            taught=references,
+            ignored_frame_pairs=ignored_frames,
+            ignored_clip_pairs=ignored_clips,
+            frozen_regions=references,
             targets=references if self.settings.targets == "master" else None,
         )
 
     def _compute_vectors(self) -> Tensor:
         """The mean vectors [V, D] of the first frames of weak views of each video."""
         views = replace(self.views, frames=1)
-        return compute_clip_vectors(self.clips, self.master, views, length=1, batch=self.data.batch, seed=self.seed)
+        return compute_clip_vectors(self.clips, self.frozen, views, length=1, batch=self.data.batch, seed=self.seed)
 
 
 def number_instants(plan: Plan, starts: Tensor, shown: Tensor, still: Tensor, *, videos: int) -> Tensor:
@@ -152,10 +152,10 @@ def number_instants(plan: Plan, starts: Tensor, shown: Tensor, still: Tensor, *,
 
 
 @torch.no_grad()
-def find_excused(
+def find_ignored_pairs(
     references: Tensor, one_video: Tensor, loose: Tensor, *, same: float, twin: float
 ) -> tuple[Tensor, Tensor]:
-    """Which frames (bool [N T, N T]) and which clips (bool [N, N]) the master hardly told apart: they are left out.
+    """Pairs of frames (bool [N T, N T]) and of clips (bool [N, N]) that the frozen copy hardly tells apart.
 
     Args:
         references: [N, T, R, D] unit vectors of clean frames of N clips.
@@ -168,10 +168,10 @@ def find_excused(
     forth, back = compare_both_ways(references.flatten(0, 1), references.flatten(0, 1))
     alike = torch.maximum(forth, back).view(N, T, N, T)
     together = one_video[:, None, :, None]
-    excused = alike >= torch.where(together, same, twin)
-    excused |= together & (loose[:, None, None, None] | loose[None, None, :, None])
+    ignored = alike >= torch.where(together, same, twin)
+    ignored |= together & (loose[:, None, None, None] | loose[None, None, :, None])
     videos = alike.amax(3).mean(1)  # [N, N]
-    return excused.view(N * T, N * T), torch.maximum(videos, videos.T) >= twin
+    return ignored.view(N * T, N * T), torch.maximum(videos, videos.T) >= twin
 
 
 def compare_both_ways(queries: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -187,21 +187,21 @@ def compare_both_ways(queries: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]
 
 
 def compute_stay_loss(model: VideoSimilarity, batch: Batch) -> Tensor:
-    """How far the weak views' region vectors, the first half, went from the master's: the mean of 1 - cosine.
+    """How far the weak views' region vectors, the first half, went from the frozen copy's: the mean of 1 - cosine.
 
     Example: of two clips of one frame and one region, the weak one has turned by a right angle.
         >>> from hapvr.similarity import SimilarityConfig
         >>> model = VideoSimilarity(SimilarityConfig(dims=2, weighting="none", comparator=False, min_frames=1))
-        >>> regions, taught = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-        >>> batch = Batch(regions.view(2, 1, 1, 2), torch.zeros(2, 1).long(), taught=taught.view(2, 1, 1, 2))
+        >>> regions, frozen = torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+        >>> batch = Batch(regions.view(2, 1, 1, 2), torch.zeros(2, 1).long(), frozen_regions=frozen.view(2, 1, 1, 2))
         >>> compute_stay_loss(model, batch).item()
         1.0
     """
-    if batch.taught is None:
+    if batch.frozen_regions is None:
         raise DataError("the batch does not know what the backbone made of its frames before.")
     weak = len(batch.regions) // 2
     described = model.describe_unchecked(batch.regions[:weak]).as_subclass(Tensor)
-    return 1 - (described * batch.taught[:weak]).sum(-1).mean()
+    return 1 - (described * batch.frozen_regions[:weak]).sum(-1).mean()
 
 
 @torch.no_grad()
