@@ -530,14 +530,28 @@ def test_settings_of_segments_are_read_by_their_old_names(tmp_path: Path) -> Non
     config.pop("parts_crc32", None)  # those models have no checksum of their settings either
     config["parts"]["segments"] = {
         "threshold": 0.25,
+        "rival": 0.04,
+        "price": 0.02,
+        "drop": 0.5,
         "least_gain": 2.0,
         "least_frames": 5,
         "most_speed": 3.0,
         "most": 7,
     }
     (folder / "config.json").write_text(json.dumps(config))
-    expected = SegmentConfig(threshold=0.25, min_gain=2.0, min_frames=5, max_speed=3.0, max_segments=7)
-    assert load(folder).segments == load_segments(folder) == expected
+    expected = SegmentConfig(
+        threshold=0.25, max_rival_gap=0.04, skip_cost=0.02, max_drop=0.5,
+        min_gain=2.0, min_frames=5, max_speed=3.0, max_segments=7,
+    )  # fmt: skip
+    model = load(folder)
+    assert model.segments == load_segments(folder) == expected
+    assert read_base_parts(folder)["segments"].config == dataclasses.asdict(expected)
+    new = save_parts(tmp_path / "new", make_trained_parts(folder, model.similarity))
+    written = json.loads((new / "config.json").read_text())["parts"]
+    assert written["segments"] == dataclasses.asdict(expected)
+    assert set(written["untrained"]["segments"]) == set(dataclasses.asdict(expected))
+    assert load_segments(new) == expected
+    assert load_segments(f"{new}-untrained") == load_segments("lite-untrained")
     config["parts"]["segments"]["least_gains"] = 1.0
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ConfigError, match="has no field 'least_gains'"):

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,8 @@ BEFORE = "untrained"  # another: network, segments and changed tensors of the ba
 HARDENED = "hardened"  # another: how a backbone was hardened, in models of an earlier version
 UNTRAINED = f"-{BEFORE}"  # behind a name: that model, with the same whitening and the backbone as it was
 _OLD_SEGMENT_KEYS = {
-    "least_gain": "min_gain", "least_frames": "min_frames", "most_speed": "max_speed", "most": "max_segments"
+    "rival": "max_rival_gap", "price": "skip_cost", "drop": "max_drop", "least_gain": "min_gain",
+    "least_frames": "min_frames", "most_speed": "max_speed", "most": "max_segments",
 }  # fmt: skip
 HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
@@ -89,7 +91,7 @@ def is_calibrated(name_or_folder: StrPath) -> bool:
 def read_model_info(name_or_folder: StrPath = DEFAULT) -> ModelInfo:
     """Whether a model is complete, and its size; a damaged backbone in the cache counts as missing."""
     folder = find_model_folder(name_or_folder)
-    origin = _read_origin(_whole_parts(folder))
+    origin = _read_origin(_read_whole_parts(folder))
     size, complete = (folder / weights.TENSORS).stat().st_size, origin is None
     with contextlib.suppress(WeightsError):
         if origin is not None and read_cached(origin) is not None:
@@ -105,7 +107,7 @@ def get_model(
     say: Callable[[str], None] | None = None,
 ) -> Fetched | None:
     """Download the backbone if the model does not include it; returns None if it does. See `hapvr.fetching.fetch`."""
-    origin = _read_origin(_whole_parts(find_model_folder(name_or_folder)))
+    origin = _read_origin(_read_whole_parts(find_model_folder(name_or_folder)))
     if origin is not None:
         return fetch(origin, file=file, timeout_s=timeout_s, say=say or (lambda _: None))
     if file is not None:
@@ -125,7 +127,7 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
     """
     folder, trained, parts = _read_parts(name_or_folder)
     backbone = empty_backbone(str(parts["backbone"].config["name"]))
-    tensors, source = _backbone_tensors(parts, name_or_folder)
+    tensors, source = _read_backbone_tensors(parts, name_or_folder)
     weights.load_strict(backbone, tensors, source=source or f"'{folder}'")
     whitening = Whitening.from_part(_to_float32(parts["whitening"]))
     similarity = _make_network(parts["similarity"], folder)
@@ -135,7 +137,7 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
     extractor = RegionExtractor(
         backbone, whitening, sampling=from_mapping(SamplingConfig, parts["sampling"].config), device=device
     )
-    segments = _segment_config(parts["segments"])
+    segments = from_mapping(SegmentConfig, parts["segments"].config)
     calibration = Calibration.from_part(parts[CALIBRATION]) if CALIBRATION in parts else None
     name = folder.name if trained else folder.name + UNTRAINED
     return Model(name, extractor, similarity.to(device).eval(), segments, calibration)
@@ -155,20 +157,14 @@ def load_network(name_or_folder: StrPath = DEFAULT, *, device: str | torch.devic
 
 def load_segments(name_or_folder: StrPath = DEFAULT) -> SegmentConfig:
     """How a model finds matching stretches."""
-    return _segment_config(_read_parts(name_or_folder)[2]["segments"])
+    return from_mapping(SegmentConfig, _read_parts(name_or_folder)[2]["segments"].config)
 
 
 def _read_parts(name_or_folder: StrPath) -> tuple[Path, bool, dict[str, weights.Part]]:
     """The folder of a model, whether it is meant as it was trained, and its parts as they are meant."""
     folder, trained = _find_folder(name_or_folder)
-    parts = _whole_parts(folder)
+    parts = _read_whole_parts(folder)
     return folder, trained, parts if trained else _take_untrained(parts, folder)
-
-
-def _segment_config(part: weights.Part) -> SegmentConfig:
-    """The settings of segments, also by the names that they had in models of an earlier version."""
-    named = {_OLD_SEGMENT_KEYS.get(name, name): value for name, value in part.config.items()}
-    return from_mapping(SegmentConfig, named)
 
 
 def _make_network(part: weights.Part, folder: Path) -> VideoSimilarity:
@@ -193,12 +189,12 @@ def read_base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
     A projection that the base has learnt is within its whitening then, and there is no untrained form any more.
     """
     folder, trained = _find_folder(name_or_folder)
-    parts = _whole_parts(folder)
+    parts = _read_whole_parts(folder)
     own = parts["similarity"]
     if not trained:
         parts = _take_untrained(parts, folder) | {BEFORE: weights.Part(parts[BEFORE].config, {})}
     elif not own.tensors:
-        parts[BEFORE] = _untrained_form(parts)
+        parts[BEFORE] = _make_untrained_form(parts)
     elif _make_network(own, folder).projection is not None:
         whitening = load(name_or_folder).extractor.whitening
         assert whitening is not None  # a whole model has one
@@ -216,12 +212,12 @@ def make_trained_parts(
     become one. The untrained form keeps the backbone that it had. There is no calibration: fit another.
     """
     source, trained = _find_folder(name_or_folder)
-    parts = _whole_parts(source)
+    parts = _read_whole_parts(source)
     if not trained:
         parts = _take_untrained(parts, source) | {BEFORE: weights.Part(parts[BEFORE].config, {})}
     own = parts["similarity"]
     if BEFORE not in parts and not own.tensors:
-        parts[BEFORE] = _untrained_form(parts)
+        parts[BEFORE] = _make_untrained_form(parts)
     if backbone is not None:
         if _read_origin(parts) is not None:
             raise WeightsError(f"'{name_or_folder}' does not carry its backbone: it cannot carry another.")
@@ -238,7 +234,7 @@ def make_trained_parts(
     return {name: part for name, part in parts.items() if name != CALIBRATION}
 
 
-def _untrained_form(parts: Mapping[str, weights.Part]) -> weights.Part:
+def _make_untrained_form(parts: Mapping[str, weights.Part]) -> weights.Part:
     """What is kept of a model whose network has learnt nothing, for the models that are trained on it."""
     return weights.Part({name: dict(parts[name].config) for name in ("similarity", "segments")}, {})
 
@@ -257,7 +253,7 @@ def _exchange_backbone(parts: dict[str, weights.Part], backbone: Backbone) -> No
 
 def save_calibration(folder: StrPath, calibration: Calibration) -> Path:
     """Put a calibration into a model folder, in place of the one it may have; the other parts stay as they are."""
-    return weights.save_parts(folder, _whole_parts(Path(folder)) | {CALIBRATION: calibration.to_part()})
+    return weights.save_parts(folder, _read_whole_parts(Path(folder)) | {CALIBRATION: calibration.to_part()})
 
 
 def find_model_folder(name_or_folder: StrPath) -> Path:
@@ -278,11 +274,21 @@ def _find_folder(name_or_folder: StrPath) -> tuple[Path, bool]:
     )
 
 
-def _whole_parts(folder: Path) -> dict[str, weights.Part]:
+def _read_whole_parts(folder: Path) -> dict[str, weights.Part]:
+    """All parts of a model; settings of segments that have names of an earlier version get their present ones."""
     parts = weights.load_parts(folder)
     if missing := [part for part in PARTS if part not in parts]:
         raise WeightsError(f"'{folder}' is no whole model: it lacks {', '.join(missing)}.")
+    parts["segments"] = weights.Part(_rename_segment_keys(parts["segments"].config), parts["segments"].tensors)
+    if BEFORE in parts:
+        before = parts[BEFORE]
+        config = {**before.config, "segments": _rename_segment_keys(before.config["segments"])}
+        parts[BEFORE] = weights.Part(config, before.tensors)
     return parts
+
+
+def _rename_segment_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {_OLD_SEGMENT_KEYS.get(name, name): value for name, value in config.items()}
 
 
 def _read_origin(parts: Mapping[str, weights.Part]) -> Origin | None:
@@ -293,7 +299,7 @@ def _read_origin(parts: Mapping[str, weights.Part]) -> Origin | None:
     return from_mapping(Origin, blank | named if isinstance(named, dict) else named)
 
 
-def _backbone_tensors(parts: Mapping[str, weights.Part], name: StrPath) -> tuple[Mapping[str, Tensor], str | None]:
+def _read_backbone_tensors(parts: Mapping[str, weights.Part], name: StrPath) -> tuple[Mapping[str, Tensor], str | None]:
     """The backbone's tensors, and where they came from if not from the model's folder."""
     origin = _read_origin(parts)
     if origin is None:

@@ -33,27 +33,27 @@ def spans(segments: list[Segment]) -> list[tuple[tuple[float, float], tuple[floa
     return sorted((segment.query, segment.target) for segment in segments)
 
 
-def slow_best(gains: NDArray[np.float64], price: float) -> float:
+def slow_best(gains: NDArray[np.float64], skip_cost: float) -> float:
     """The largest sum over all paths, by trying every one of them."""
 
     def onwards(i: int, j: int) -> float:
         best = 0.0
         for di, dj, skipped in _STEPS:
             if i + di < gains.shape[0] and j + dj < gains.shape[1]:
-                best = max(best, onwards(i + di, j + dj) - price * skipped)
+                best = max(best, onwards(i + di, j + dj) - skip_cost * skipped)
         return float(gains[i, j]) + best
 
     return max(onwards(i, j) for i, j in product(range(gains.shape[0]), range(gains.shape[1])))
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.floats(0, 0.3), st.integers(0, 999))
-def test_the_best_path_agrees_with_trying_them_all(height: int, width: int, price: float, seed: int) -> None:
+def test_the_best_path_agrees_with_trying_them_all(height: int, width: int, skip_cost: float, seed: int) -> None:
     gains = np.random.default_rng(seed).normal(0, 0.5, (height, width))
-    gain, path = _find_best_path(gains, price, np.inf)
-    assert gain == pytest.approx(slow_best(gains, price))
+    gain, path = _find_best_path(gains, skip_cost, np.inf)
+    assert gain == pytest.approx(slow_best(gains, skip_cost))
     steps = {(di, dj): skipped for di, dj, skipped in _STEPS}
     paid = sum(steps[b[0] - a[0], b[1] - a[1]] for a, b in pairwise(path))
-    assert sum(gains[cell] for cell in path) - price * paid == pytest.approx(gain)
+    assert sum(gains[cell] for cell in path) - skip_cost * paid == pytest.approx(gain)
 
 
 def test_a_trimmed_copy_is_found_to_the_frame() -> None:
@@ -70,7 +70,7 @@ def test_several_matches_are_all_found() -> None:
 
 
 def test_a_short_gap_is_bridged_and_a_long_one_is_not() -> None:
-    """Two unlike frames cost about .5, less than `drop`; five cost more."""
+    """Two unlike frames cost about .5, less than `max_drop`; five cost more."""
     for gap, count in ((2, 1), (5, 2)):
         cells = [(i, i) for i in range(8)] + [(8 + gap + i, 8 + gap + i) for i in range(8)]
         assert len(found(drawn(30, 30, cells))) == count
@@ -150,7 +150,7 @@ def test_bad_input_is_refused(change: dict[str, Any], error: type[HapvrError], w
 
 @pytest.mark.parametrize(
     "settings",
-    [{"price": -1}, {"min_frames": 0}, {"max_segments": 1.5}, {"threshold": float("nan")}, {"max_speed": 0.5}],
+    [{"skip_cost": -1}, {"min_frames": 0}, {"max_segments": 1.5}, {"threshold": float("nan")}, {"max_speed": 0.5}],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
@@ -164,7 +164,7 @@ def test_in_footage_that_hardly_changes_a_stretch_matches_itself_alone() -> None
         matrix[i, 20 + i] = rng.normal(0.97, 0.01)
     (segment,) = found(matrix)
     assert segment.target == (19.5, 31.5)
-    assert len(found(matrix, rival=0.5)) > 1
+    assert len(found(matrix, max_rival_gap=0.5)) > 1
 
 
 def test_a_weaker_match_of_other_frames_is_not_held_against_them() -> None:

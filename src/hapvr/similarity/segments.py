@@ -3,7 +3,7 @@
 A match is a path through the frame matrix along which similarities stay above a threshold. Each cell is worth its
 similarity less the threshold, so that a path gains while it matches and loses while it does not; the best local path is
 found row by row as sequence aligners do (Smith and Waterman, 1981). Steps may skip up to two frames on either side or
-stay on a target frame, for a small price: so slowed and sped-up copies are followed. A path that loses too much on its
+stay on a target frame, at a small cost: so slowed and sped-up copies are followed. A path that loses too much on its
 way ends there, so that two matches are not bridged into one. The rectangle of the best path is then removed and the
 search goes on; frames that have a match get another only if it is about as similar. Reversed copies are found on the
 mirrored matrix.
@@ -32,10 +32,10 @@ class SegmentConfig(CheckedConfig):
     """When a path counts as a match."""
 
     threshold: float = 0.3  # similarity at which a frame pair is as likely to match as not
-    rival: float = 0.05  # a frame that has a match gets another only if it is no less similar than by this
-    price: NonNegative = 0.03  # of each frame skipped or repeated
-    drop: NonNegative = 0.6  # a path ends where it has lost this since its best: two or three unlike frames in a row
-    min_gain: NonNegative = 1.0  # sum over the path of similarity less threshold and prices
+    max_rival_gap: float = 0.05  # a second match of a frame may be at most this much less similar than its best
+    skip_cost: NonNegative = 0.03  # of each frame skipped or repeated
+    max_drop: NonNegative = 0.6  # a path ends where it has lost this since its best: two or three unlike frames
+    min_gain: NonNegative = 1.0  # sum over the path of similarity less threshold and costs
     min_frames: Annotated[int, Within(1)] = 3  # distinct frames of a match, on either side
     max_speed: Annotated[float, Within(1)] = 4.0  # how many times faster one side may run: a still scene is like many
     max_segments: Annotated[int, Within(1)] = 20  # matches reported for a pair
@@ -91,11 +91,13 @@ def find_segments(
     gains = values - config.threshold
     if compute_max_gain(gains) < config.min_gain:
         return []
-    known = _KnownMatches(values, config.rival)
+    known = _KnownMatches(values, config.max_rival_gap)
     row_edges, column_edges = frame_edges(rows), frame_edges(columns)
     found: list[Segment] = []
     while len(found) < config.max_segments:
-        forwards, backwards = (_find_best_path(some, config.price, config.drop) for some in (gains, gains[:, ::-1]))
+        forwards, backwards = (
+            _find_best_path(some, config.skip_cost, config.max_drop) for some in (gains, gains[:, ::-1])
+        )
         turned = backwards[0] > forwards[0]
         gain, path = backwards if turned else forwards
         if gain < config.min_gain or not path:
@@ -142,8 +144,8 @@ class _KnownMatches:
     match gets another one only if that is about as similar: a repetition is, a neighbouring stretch is not.
     """
 
-    def __init__(self, values: Matrix, rival: float) -> None:
-        self.values, self.rival = values, rival
+    def __init__(self, values: Matrix, max_rival_gap: float) -> None:
+        self.values, self.max_rival_gap = values, max_rival_gap
         self.best = [np.full(length, -np.inf) for length in values.shape]  # similarity to its match: rows, columns
         self.lowered = [np.zeros(length, bool) for length in values.shape]
 
@@ -156,23 +158,23 @@ class _KnownMatches:
         """Whether the frames of a path that have a match fit it less well, and `lower` was not called for them yet."""
         lost = [max(self.best[0][i], self.best[1][j]) - self.values[i, j] for i, j in self._find_matched(cells)]
         fresh = any(not self.lowered[0][i] or not self.lowered[1][j] for i, j in self._find_matched(cells))
-        return bool(lost) and fresh and float(np.mean(lost)) > self.rival
+        return bool(lost) and fresh and float(np.mean(lost)) > self.max_rival_gap
 
     def lower(self, gains: Matrix, cells: list[tuple[int, int]]) -> None:
         """For the frames of a path that have a match, let only gain what is about as similar as that."""
         for i, j in self._find_matched(cells):
             self.lowered[0][i] = self.lowered[1][j] = True
-            np.minimum(gains[i], self.values[i] - (self.best[0][i] - self.rival), out=gains[i])
-            np.minimum(gains[:, j], self.values[:, j] - (self.best[1][j] - self.rival), out=gains[:, j])
+            np.minimum(gains[i], self.values[i] - (self.best[0][i] - self.max_rival_gap), out=gains[i])
+            np.minimum(gains[:, j], self.values[:, j] - (self.best[1][j] - self.max_rival_gap), out=gains[:, j])
 
     def _find_matched(self, cells: list[tuple[int, int]]) -> list[tuple[int, int]]:
         return [(i, j) for i, j in cells if max(self.best[0][i], self.best[1][j]) > -np.inf]
 
 
-def _find_best_path(gains: Matrix, price: float, drop: float) -> tuple[float, list[tuple[int, int]]]:
-    """The path of the largest sum, and that sum: every cell adds its gain, every skipped or repeated frame its price.
+def _find_best_path(gains: Matrix, skip_cost: float, max_drop: float) -> tuple[float, list[tuple[int, int]]]:
+    """The path of the largest sum, and that sum: every cell adds its gain, every skipped or repeated frame costs.
 
-    A path may not fall by more than `drop` below the largest sum it has had.
+    A path may not fall by more than `max_drop` below the largest sum it has had.
     """
     height, width = gains.shape
     reach = max(max(di, dj) for di, dj, _ in _STEPS)
@@ -183,13 +185,13 @@ def _find_best_path(gains: Matrix, price: float, drop: float) -> tuple[float, li
     gain, end = -np.inf, (0, 0)
     for i in range(height):
         options = np.stack(
-            [totals[di - 1, reach - dj : reach - dj + width] - price * skipped for di, dj, skipped in _STEPS]
+            [totals[di - 1, reach - dj : reach - dj + width] - skip_cost * skipped for di, dj, skipped in _STEPS]
         )  # [steps, Tt]
         chosen = options.argmax(0)
         before = np.take_along_axis(options, chosen[None], 0)[0]
         highest = np.stack([peaks[di - 1, reach - dj : reach - dj + width] for di, dj, _ in _STEPS])
         highest = np.take_along_axis(highest, chosen[None], 0)[0]
-        goes_on = (before > 0) & (before + gains[i] >= highest - drop)  # else a path begins here
+        goes_on = (before > 0) & (before + gains[i] >= highest - max_drop)  # else a path begins here
         steps[i] = np.where(goes_on, chosen, -1)
         total = gains[i] + np.where(goes_on, before, 0.0)
         totals, peaks = np.roll(totals, 1, 0), np.roll(peaks, 1, 0)
