@@ -1,4 +1,4 @@
-"""Folders of videos at once: their features, their frames, a benchmark made of them.
+"""Work on whole folders of videos: extract features, pack frames, make a benchmark.
 
 Each function is what the command of that name does (`hapvr extract`, `frames`, `make-benchmark`): it finds the videos,
 goes on with what an earlier call has done, and reports what became of every file.

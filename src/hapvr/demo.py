@@ -1,4 +1,4 @@
-"""Films and edited copies of them as real files, and who is a copy of whom: `hapvr demo`. No network, no GPU."""
+"""Films and edited copies of them as real files, and which is a copy of which: `hapvr demo`. No network, no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights at rest: a folder of `config.json` and `model.safetensors`, strict and checksummed; nothing is unpickled.
+"""Weights on disk: a folder of `config.json` and `model.safetensors`, strict and checksummed; nothing is unpickled.
 
 A folder holds one or more named parts ("backbone", "whitening", "similarity"): `config.json` keeps each part's
 settings and the checksums of the tensors and of the settings, `model.safetensors` each part's tensors under `part.`

@@ -1,4 +1,4 @@
-"""`hapvr ablate`: the paper's ablations, at one's own scale, beside the paper's figures."""
+"""`hapvr ablate`: the paper's ablations at your own scale, beside the paper's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call the library, print. Each group of commands has its own module beside this one."""
+"""The command line: parse, call the package, print. Each group of commands has its own module beside this one."""
 
 from __future__ import annotations
 

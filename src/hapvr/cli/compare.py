@@ -1,4 +1,4 @@
-"""`hapvr compare`: two videos, one answer."""
+"""`hapvr compare`: whether two videos match, and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hapvr demo`: films and edited copies of them as real files, and who is a copy of whom. No network, no GPU."""
+"""`hapvr demo`: films and edited copies of them as real files, and which is a copy of which. No network, no GPU."""
 
 from __future__ import annotations
 

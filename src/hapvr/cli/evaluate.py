@@ -1,4 +1,4 @@
-"""`hapvr evaluate`: the figures of a benchmark, from features, from videos, or from scores that were saved."""
+"""`hapvr evaluate`: the figures of a benchmark, from features, from videos, or from saved scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hapvr model`: weight files in and out. The library is imported inside the commands, so that --help stays quick."""
+"""`hapvr model`: list, download, convert and check models. Commands import what they need, so that --help is quick."""
 
 from __future__ import annotations
 

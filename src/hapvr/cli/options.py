@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share: each has its words here, once."""
+"""Options and arguments that several commands share, with their help texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hapvr plot`: figures for print. Each is written as the suffix of its file says: PNG, SVG or PDF."""
+"""`hapvr plot`: figures for print, as PNG, SVG or PDF by the suffix of the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hapvr search`: what a library has of a video, a picture, or a part of a video."""
+"""`hapvr search`: find a video, a picture, or a part of a video in a library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well a model finds where videos match: precision, recall and F1 by overlap in time, and errors of the borders.
+"""How well a model finds where videos match: precision, recall and F1 by overlap in time, and the boundary error.
 
 The protocol follows VCSL (He et al., CVPR 2022, arXiv:2203.02654). A segment is a box in the plane of query time and
 target time. Where a found box and a true box share an area, the found one is right on the stretch of query time and on

@@ -1,4 +1,4 @@
-"""Feature files: the HDF5 layout in which the field publishes features, read strictly. `feature_writer.py` writes them.
+"""Feature files: HDF5 in the layout that other projects publish, read strictly. `feature_writer.py` writes them.
 
 A file holds one dataset per video, named by the video's id: [T, R, D] (or [T, D], which is one region a frame), float32
 or float16, usually gzip. An id with "/" in it lies in nested groups. What that layout lacks is kept in attributes of a

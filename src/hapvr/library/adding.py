@@ -156,7 +156,7 @@ def add_files(
     *,
     ids: Mapping[bytes, str] | None = None,
 ) -> AddReport:
-    """Bring a store in step with files, with the lock held; see `add_videos`.
+    """Update a store from files, with the lock held; see `add_videos`.
 
     The extractor is loaded if there is anything to extract. `ids` are what videos were called before, by path: kept
     where the content is still the same.

@@ -1,4 +1,4 @@
-"""What is known of duplicates: links, groups and the copy to keep, marks of a person, a report as JSON and CSV.
+"""Reports of duplicates: links, groups and the copy to keep, marks that users set, JSON and CSV.
 
 Marks say that two videos are no duplicates, however alike they look. They are kept by content, beside the versions of
 the library: they outlive a rebuild, a file that is moved, and one that is removed and added again.

@@ -1,4 +1,4 @@
-"""What scores mean in a collection of one's own: fitted on its videos, kept with it, used by its searches.
+"""A library's own calibration: fitted on its videos, stored with it, used by its searches.
 
 Pairs that do not match are different videos of the library, without those that `duplicates` links. Pairs that match are
 edited copies, made here of some of its files, and what the library has stored of these. See

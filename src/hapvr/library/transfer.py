@@ -1,4 +1,4 @@
-"""Libraries out and in: HDF5 files of features, as `hapvr.features` reads them, with each video's record beside it."""
+"""Export and import of libraries: HDF5 files of features, as `hapvr.features` reads them, with records of videos."""
 
 from __future__ import annotations
 

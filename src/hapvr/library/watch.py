@@ -31,7 +31,7 @@ def watch_folders(
     say: Callable[[str], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> None:
-    """Keep the library in step with folders until asked to stop.
+    """Keep the library up to date with folders until asked to stop.
 
     Args:
         library: an open one.

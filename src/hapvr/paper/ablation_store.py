@@ -1,4 +1,4 @@
-"""What an ablation has finished, on disk: for each line and seed the network, and a record with its figures.
+"""The finished runs of an ablation, on disk: for each line and seed the network, and a record with its figures.
 
     RUN/ablations/topk-line-3-seed-0.safetensors    the network
     RUN/ablations/topk-line-3-seed-0.json           settings, figures, the network's checksum

@@ -227,7 +227,7 @@ class LibraryTasks:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def add(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
-        """Bring the library in step with a folder."""
+        """Update the library from a folder."""
 
         def report_progress(now: AddProgress) -> None:
             if call.is_cancelled():  # `add` ends by itself, and keeps what is done

@@ -1,4 +1,4 @@
-"""What a server is started with; the one home of its defaults."""
+"""The settings of a server, and their defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is learnt about single region vectors: a linear map of them, how much each says, and their code of signs."""
+"""What is learnt about single region vectors: a linear map, a weight for each (attention), and binarisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A validation set in memory: features of queries and targets, and who is relevant to whom."""
+"""A validation set in memory: features of queries and targets, and which target is relevant to which query."""
 
 from __future__ import annotations
 

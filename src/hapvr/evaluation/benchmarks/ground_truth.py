@@ -1,4 +1,4 @@
-"""Benchmarks of one's own: a folder that `hapvr make-benchmark` made, or a CSV file of labelled pairs."""
+"""Your own benchmarks: a folder that `hapvr make-benchmark` made, or a CSV file of labelled pairs."""
 
 from __future__ import annotations
 
