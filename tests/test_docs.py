@@ -54,12 +54,18 @@ def test_every_make_target_of_the_readme_is_there() -> None:
     assert set(re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)) <= targets
 
 
-def test_functions_that_the_architecture_names_are_there() -> None:
-    named = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs" / "architecture.md").read_text())
-    assert named
-    for file, name in named:
-        source = (ROOT / "src" / "hapvr" / file).read_text()
+def test_functions_and_methods_that_the_architecture_names_are_there() -> None:
+    page, package = (ROOT / "docs" / "architecture.md").read_text(), ROOT / "src" / "hapvr"
+    functions, methods = re.findall(r"`([\w/]+\.py)::(\w+)`", page), re.findall(r"`([A-Z_]\w+)\.(\w+)`", page)
+    assert functions
+    assert methods
+    for file, name in functions:
+        source = (package / file).read_text()
         assert re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), f"{file} has no {name}"
+    source = "\n".join(file.read_text() for file in package.rglob("*.py"))
+    for owner, name in methods:
+        assert f"class {owner}" in source, f"there is no class {owner}"
+        assert re.search(rf"^    (def {name}\b|{name} = )", source, re.MULTILINE), f"{owner} has no {name}"
 
 
 def generator() -> ModuleType:

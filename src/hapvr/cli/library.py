@@ -14,14 +14,21 @@ from hapvr.cli.terminal import catch_signals, escape, progress_bar, raise_on_sig
 if TYPE_CHECKING:
     from hapvr.library import AddReport, LibraryInfo, VideoRecord
 
-Model = Annotated[str | None, typer.Option(help="A model's name or folder; the library's own if not given.")]
+Model = Annotated[
+    str | None,
+    typer.Option(help="A model's name or folder; the library's own if not given, the default model for a new library."),
+]
 Codec = Annotated[
     str | None,
     typer.Option(
-        help="How vectors are stored: float16, int8, int4, int3, int2 or binary; the library's own if not given."
+        help="How vectors are stored: float16, int8, int4, int3, int2 or binary; the library's own if not given, int3 "
+        "for a new library."
     ),
 ]
-Rate = Annotated[float | None, typer.Option(help="Frames per second to index; the library's own if not given.")]
+Rate = Annotated[
+    float | None,
+    typer.Option(help="Frames per second to index; the library's own if not given, the model's for a new library."),
+]
 Prune = Annotated[bool, typer.Option("--prune", help="Forget videos whose files are gone; else they stay, as missing.")]
 
 
@@ -90,7 +97,7 @@ def watch(
     model: Model = None,
     codec: Codec = None,
     rate: Rate = None,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks at the folders.")] = 5.0,
+    interval: Annotated[float, typer.Option(help="Seconds between two scans of the folders.")] = 5.0,
     prune: Prune = False,
     workers: Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each report as one line of JSON.")] = False,
@@ -129,8 +136,8 @@ def status(
             "those with warnings."
         ),
     ] = None,
-    offset: Annotated[int, typer.Option(min=0, help="Skip this many of the list.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=0, help="List at most this many.")] = None,
+    offset: Annotated[int, typer.Option(min=0, help="Skip this many videos of the list.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=0, help="List at most this many videos.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List what failed, what is missing, and what was added with warnings: hapvr status library."""

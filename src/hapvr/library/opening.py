@@ -81,7 +81,7 @@ class OpenLibrary:
             path: its folder.
             create: make it if it is not there.
             model: a model's name or folder. What is given here and in the next two must agree with what the library
-                was made with; for a new one, the shipped model, the usual codec and the model's own rate are taken.
+                was made with; a new one gets the default model and codec, and the model's rate.
             codec: how region vectors are stored, see `hapvr.library.codecs`.
             rate: frames a second.
             wait_s: how long to wait for another writer, when writing.
