@@ -221,7 +221,7 @@ def time_error(features: Features, path: Path, sampling: SamplingConfig) -> floa
 
     times = features.timestamps
     assert times is not None
-    rate = decode(path, fps=sampling.fps, at_least=sampling.at_least, short_side=32).fps
+    rate = decode(path, fps=sampling.fps, min_frames=sampling.at_least, short_side=32).fps
     return float(np.abs(times * rate - np.arange(len(times))).max())
 
 

@@ -460,7 +460,7 @@ def by_videohash(made: Made) -> list[dict[str, Any]]:
 def frames_of(path: Path) -> NDArray[np.uint8]:
     from hapvr.video.decode import decode
 
-    return decode(path, fps=1.0, at_least=0, crop_bars=False).images
+    return decode(path, fps=1.0, min_frames=0, crop_bars=False).images
 
 
 def timed(describe: Callable[[Path], Tensor], made: Made) -> tuple[float, dict[str, Tensor]]:

@@ -308,12 +308,12 @@ def test_a_black_video_is_said_to_be_once(lite: Model, tmp_path: Path) -> None:
 def test_a_long_video_is_described_in_parts_and_its_pictures_are_read_again(
     lite: Model, films: dict[str, Path], match: Match, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = decode(films["film"], fps=lite.sampling.fps, at_least=lite.sampling.at_least)
+    whole = decode(films["film"], fps=lite.sampling.fps, min_frames=lite.sampling.at_least)
     held: list[int] = []
 
     def parts(path: Path, sampling: SamplingConfig, **_: object) -> Iterator[Frames]:
         images: list[weakref.ref[Frames]] = []
-        for part in decode_chunks(path, chunk=5, fps=sampling.fps, at_least=sampling.at_least):
+        for part in decode_chunks(path, chunk=5, fps=sampling.fps, min_frames=sampling.at_least):
             held.append(sum(one() is not None for one in images))
             images.append(weakref.ref(part))
             yield part

@@ -46,7 +46,7 @@ class Eye:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
     def features(self, path: str | Path) -> Features:
-        frames = decode(path, fps=2.0, short_side=64, at_least=8)
+        frames = decode(path, fps=2.0, short_side=64, min_frames=8)
         images = torch.from_numpy(frames.images).float().movedim(3, 1) / 255
         grid = F.adaptive_avg_pool2d(images, (8, 4)).reshape(len(images), 3, 2, 16).transpose(1, 2).flatten(2)
         regions = F.normalize(grid - grid.mean(-1, keepdim=True), dim=-1)  # [T, 2, 48]

@@ -50,7 +50,7 @@ def nearest(times: np.ndarray[Any, Any], fps: float, end_s: float) -> list[int]:
 @pytest.mark.parametrize("rate", [Fraction(30), Fraction(30000, 1001), Fraction(12)])
 def test_takes_the_frames_nearest_to_the_instants(tmp_path: Path, fps: float, rate: Fraction) -> None:
     path = media.write(tmp_path / "a.mp4", codes(150, (80, 48)), rate=rate)
-    frames = decode(path, fps=fps, at_least=0, short_side=48)
+    frames = decode(path, fps=fps, min_frames=0, short_side=48)
     times = np.arange(150) / float(rate)
     assert read(frames) == nearest(times, fps, 150 / float(rate))
     assert frames.timestamps == pytest.approx(times[read(frames)], abs=1e-4)
@@ -65,7 +65,7 @@ def test_irregular_times_are_kept(tmp_path: Path) -> None:
     times_ms -= times_ms[0]
     path = media.write(tmp_path / "a.mkv", codes(60), times_ms=times_ms.tolist())
     for fps in (1.0, 3.0):
-        frames = decode(path, fps=fps, at_least=0)
+        frames = decode(path, fps=fps, min_frames=0)
         assert read(frames) == nearest(times_ms / 1000, fps, times_ms[-1] / 1000 + 0.01)
         assert frames.timestamps == pytest.approx(times_ms[read(frames)] / 1000, abs=1e-3)
 
@@ -73,7 +73,7 @@ def test_irregular_times_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.ts", "a.flv", "a.mov"])
 def test_time_begins_with_the_first_frame(tmp_path: Path, name: str) -> None:
     path = media.write(tmp_path / name, codes(90), offset=1000, options=B_FRAMES)
-    frames = decode(path, fps=2.0, at_least=0)
+    frames = decode(path, fps=2.0, min_frames=0)
     assert frames.timestamps[0] == 0.0
     assert frames.timestamps == pytest.approx(np.array(read(frames)) / 30, abs=2e-3)
 
@@ -83,7 +83,7 @@ def test_time_begins_with_the_first_frame(tmp_path: Path, name: str) -> None:
 def test_skipping_frames_never_costs_half_a_step(tmp_path: Path, fps: float, run: int) -> None:
     options = {"bf": str(run), "b_strategy": "0", "b-pyramid": "none", "preset": "veryfast", "g": "250"}
     path = media.write(tmp_path / "a.mp4", codes(300, (80, 48)), options=options)
-    frames = decode(path, fps=fps, at_least=0, short_side=48)
+    frames = decode(path, fps=fps, min_frames=0, short_side=48)
     instants = np.arange(len(frames)) / fps
     assert len(frames) == np.ceil(10 * fps)
     assert np.abs(frames.timestamps - instants).max() < 0.5 / fps
@@ -94,9 +94,9 @@ def test_frames_are_skipped_where_it_is_free(tmp_path: Path, monkeypatch: pytest
     calls = []
     monkeypatch.setattr(FFmpegSource, "skip_unneeded", lambda self: calls.append(self))
     path = media.write(tmp_path / "a.mp4", codes(90))
-    decode(path, fps=1.0, at_least=0)
+    decode(path, fps=1.0, min_frames=0)
     assert len(calls) == 1
-    decode(path, fps=10.0, at_least=0)
+    decode(path, fps=10.0, min_frames=0)
     assert len(calls) == 1
 
 
@@ -116,7 +116,7 @@ def test_the_duration_need_not_be_declared(tmp_path: Path, name: str, settings: 
     rate = settings.get("rate", 30)
     assert frames.duration_s == pytest.approx(90 / rate, abs=0.05)
     assert frames.timestamps == pytest.approx(np.array(read(frames)) / rate, abs=2e-3)
-    assert decode(path, fps=2.0, at_least=0).timestamps == pytest.approx(np.arange(0, 90 / rate, 0.5), abs=0.1)
+    assert decode(path, fps=2.0, min_frames=0).timestamps == pytest.approx(np.arange(0, 90 / rate, 0.5), abs=0.1)
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.ts", "a.mjpeg", "a.h264", "a.gif", "a.webp"])
@@ -132,10 +132,10 @@ def test_parts_of_a_video_add_up_to_the_whole(tmp_path: Path, name: str) -> None
         pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=40)
     else:
         media.write(path, codes(200), rate=25, **kinds.get(name, {}))
-    whole = decode(path, fps=3.0, at_least=0, crop_bars=False)
+    whole = decode(path, fps=3.0, min_frames=0, crop_bars=False)
     edges = [0.0, 1.7, 4.0, 4.1, 6.5, 100.0]
     parts = [
-        decode(path, fps=3.0, at_least=0, start_s=start, end_s=end, crop_bars=False) for start, end in pairwise(edges)
+        decode(path, fps=3.0, min_frames=0, start_s=start, end_s=end, crop_bars=False) for start, end in pairwise(edges)
     ]
     assert [code for part in parts for code in read(part)] == read(whole)
     assert np.concatenate([part.timestamps for part in parts]) == pytest.approx(whole.timestamps, abs=1e-6)
@@ -147,9 +147,9 @@ def test_a_seek_that_goes_too_far_is_made_good(tmp_path: Path, monkeypatch: pyte
         return True
 
     path = media.write(tmp_path / "a.mkv", codes(180))
-    honest = decode(path, at_least=0, start_s=3.0, end_s=5.0)
+    honest = decode(path, min_frames=0, start_s=3.0, end_s=5.0)
     monkeypatch.setattr(FFmpegSource, "_seek", too_far)
-    assert read(decode(path, at_least=0, start_s=3.0, end_s=5.0)) == read(honest) == [90, 120]
+    assert read(decode(path, min_frames=0, start_s=3.0, end_s=5.0)) == read(honest) == [90, 120]
 
 
 def test_a_part_after_the_end_is_an_error(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_short_video_is_sampled_faster(tmp_path: Path) -> None:
     frames = decode(path)
     assert len(frames) == 28
     assert frames.fps == pytest.approx(7.0)
-    assert len(decode(path, at_least=5)) == 5
+    assert len(decode(path, min_frames=5)) == 5
     assert len(decode(path, fps=10.0)) == 40
 
 
@@ -215,7 +215,7 @@ def test_a_false_duration_does_not_decide(tmp_path: Path) -> None:
 )
 def test_reads_many_kinds(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
     path = media.write(tmp_path / name, codes(40), **settings)
-    frames = decode(path, fps=5.0, at_least=0)
+    frames = decode(path, fps=5.0, min_frames=0)
     rate = settings.get("rate", 30)
     assert frames.timestamps == pytest.approx(np.array(read(frames)) / rate, abs=0.04)
     assert np.diff(frames.timestamps) == pytest.approx(0.2, abs=0.04)
@@ -352,7 +352,7 @@ def test_sound_alone_is_not_a_video(tmp_path: Path) -> None:
         {"fps": 0.0},
         {"fps": float("nan")},
         {"short_side": 8},
-        {"at_least": -1},
+        {"min_frames": -1},
         {"start_s": -1.0},
         {"start_s": 2.0, "end_s": 1.0},
         {"crop_bars": (0, 0, 999, 10)},

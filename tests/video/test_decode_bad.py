@@ -95,7 +95,7 @@ def test_a_warning_says_how_much_is_missing(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (100, 48, 64, 3), dtype=np.uint8)
     path = media.write(tmp_path / "a.mp4", list(noise), rate=10, mux={"movflags": "faststart"})
     os.truncate(path, path.stat().st_size * 2 // 5)
-    frames = decode(path, at_least=0)
+    frames = decode(path, min_frames=0)
     assert frames.duration_s == pytest.approx(4.0, abs=0.5)
     told = frames.warnings[-1]
     assert f"holds {frames.duration_s:.2f} s of the 10.00 s it declares" in told
@@ -135,7 +135,7 @@ def test_a_file_cut_while_it_is_read_gives_a_warning(tmp_path: Path, monkeypatch
         return luma_of(image)
 
     monkeypatch.setattr("hapvr.video.decode.luma_of", cut)
-    assert "missing at the end" in decode(path, at_least=0).warnings[-1]
+    assert "missing at the end" in decode(path, min_frames=0).warnings[-1]
 
 
 # --- time ----------------------------------------------------------------------------------------------------------
@@ -198,9 +198,9 @@ def test_a_process_that_crashes_or_lies_is_a_decode_error(program: str, told: st
 def test_a_process_of_its_own_gives_the_same_frames(tmp_path: Path) -> None:
     pictures = [np.pad(picture, ((40, 40), (0, 0), (0, 0))) for picture in media.moving(40)]
     path = media.write(tmp_path / "a \udcff.mp4", pictures)
-    settings: dict[str, Any] = {"fps": 2.0, "short_side": 60, "at_least": 12}
-    here = decode(path, **settings, start_s=0.1, end_s=1.0)
-    (there,) = decode_isolated(path, SamplingConfig(**settings, crop=48), start_s=0.1, end_s=1.0)
+    settings: dict[str, Any] = {"fps": 2.0, "short_side": 60}
+    here = decode(path, **settings, min_frames=12, start_s=0.1, end_s=1.0)
+    (there,) = decode_isolated(path, SamplingConfig(**settings, at_least=12, crop=48), start_s=0.1, end_s=1.0)
     assert here.crop is not None
     for name in ("duration_s", "fps", "source_size", "crop", "warnings"):
         assert getattr(here, name) == getattr(there, name)
@@ -216,7 +216,7 @@ def test_parts_come_one_by_one_from_a_process_of_its_own(tmp_path: Path) -> None
     found = list(parts)
     assert [len(part) for part in found] == [128, 128, 4]
     assert len(asked) == 4  # before each part, and before the end
-    whole = decode(path, fps=20.0, at_least=0, short_side=48, start_s=2.0, end_s=15.0)
+    whole = decode(path, fps=20.0, min_frames=0, short_side=48, start_s=2.0, end_s=15.0)
     assert np.array_equal(np.concatenate([part.images for part in found]), whole.images)
     assert np.array_equal(np.concatenate([part.timestamps for part in found]), whole.timestamps)
 

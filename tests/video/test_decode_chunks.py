@@ -35,7 +35,7 @@ def joined(parts: list[Frames], name: str) -> Any:
 def test_chunks_join_to_the_whole(tmp_path: Path) -> None:
     dark = [np.zeros((48, 80, 3), np.uint8)] * 3
     path = media.write(tmp_path / "a.mp4", [*dark, *codes(150)], rate=10)
-    for settings in ({"fps": 10.0, "at_least": 0}, {"fps": 3.0, "at_least": 28}, {"fps": 0.5, "at_least": 40}):
+    for settings in ({"fps": 10.0, "min_frames": 0}, {"fps": 3.0, "min_frames": 28}, {"fps": 0.5, "min_frames": 40}):
         whole = decode(path, short_side=48, **settings)  # type: ignore[arg-type]
         for chunk in (1, 7, len(whole) - 1, len(whole), 1000):
             parts = list(decode_chunks(path, chunk=chunk, short_side=48, **settings))  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ def undeclared(folder: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["h264", "mjpeg", "mkv", "webm", "0", "0.3", "3"])
 def test_a_video_is_read_to_its_end_whatever_it_declares(tmp_path: Path, kind: str) -> None:
     path = undeclared(tmp_path, kind)
-    parts = list(decode_chunks(path, chunk=9, fps=12.5, at_least=4, short_side=48))
+    parts = list(decode_chunks(path, chunk=9, fps=12.5, min_frames=4, short_side=48))
     assert len(parts) == 8
     times = joined(parts, "timestamps")
     assert [media.read_barcode(image) for image in joined(parts, "images")] == list(range(0, 140, 2))
@@ -92,15 +92,15 @@ def test_a_long_video_is_decoded_once(tmp_path: Path, monkeypatch: pytest.Monkey
         return honest(self, start_s)
 
     monkeypatch.setattr(FFmpegSource, "frames", counted)
-    assert sum(map(len, decode_chunks(path, chunk=5, fps=25.0, at_least=8, short_side=48))) == 140
+    assert sum(map(len, decode_chunks(path, chunk=5, fps=25.0, min_frames=8, short_side=48))) == 140
     assert passes == [0.0]
 
 
 def test_bars_are_cut_alike_in_all_chunks(tmp_path: Path) -> None:
     scene = [np.pad(picture, ((40, 40), (0, 0), (0, 0))) for picture in media.moving(25)]
     path = media.write(tmp_path / "a.mp4", [picture for picture in scene for _ in range(4)])
-    whole = decode(path, fps=30.0, at_least=0, short_side=60)
-    parts = list(decode_chunks(path, chunk=16, fps=30.0, at_least=0, short_side=60))
+    whole = decode(path, fps=30.0, min_frames=0, short_side=60)
+    parts = list(decode_chunks(path, chunk=16, fps=30.0, min_frames=0, short_side=60))
     assert whole.crop is not None
     assert {part.crop for part in parts} == {whole.crop}
     assert (joined(parts, "images") == whole.images).all()
@@ -132,7 +132,7 @@ def test_frames_are_skipped_only_while_that_costs_no_precision(tmp_path: Path, m
         return strayed[-1]
 
     monkeypatch.setattr(decoding._Reading, "has_strayed", noted)
-    parts = list(decode_chunks(path, chunk=8, fps=2.0, at_least=0, short_side=48))
+    parts = list(decode_chunks(path, chunk=8, fps=2.0, min_frames=0, short_side=48))
     times = joined(parts, "timestamps")
     assert (np.diff(times) > 0).all()
     instants = np.arange(len(times)) / 2
@@ -147,7 +147,7 @@ def test_frames_are_skipped_only_while_that_costs_no_precision(tmp_path: Path, m
 
 def test_the_limit_on_frames_counts_all_chunks(tmp_path: Path) -> None:
     path = media.write(tmp_path / "a.mp4", codes(100))
-    parts = list(decode_chunks(path, chunk=30, fps=30.0, at_least=0, short_side=48, limits=DecodeLimits(frames=70)))
+    parts = list(decode_chunks(path, chunk=30, fps=30.0, min_frames=0, short_side=48, limits=DecodeLimits(frames=70)))
     assert [len(part) for part in parts] == [30, 30, 10]
     assert [bool(part.warnings) for part in parts] == [False, False, True]
     assert "Stopped at 70 frames" in parts[-1].warnings[0]
@@ -155,7 +155,7 @@ def test_the_limit_on_frames_counts_all_chunks(tmp_path: Path) -> None:
 
 def test_the_clock_stands_still_while_the_caller_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = media.write(tmp_path / "a.mp4", codes(150))
-    settings: dict[str, Any] = {"chunk": 40, "fps": 30.0, "at_least": 0, "short_side": 48}
+    settings: dict[str, Any] = {"chunk": 40, "fps": 30.0, "min_frames": 0, "short_side": 48}
     count = 0
     for part in decode_chunks(path, limits=DecodeLimits(seconds=1.0), **settings):
         time.sleep(0.5)
@@ -176,7 +176,7 @@ def test_the_clock_stands_still_while_the_caller_works(tmp_path: Path, monkeypat
 def test_a_chunk_that_is_left_closes_the_file(tmp_path: Path) -> None:
     path = media.write(tmp_path / "a.mp4", codes(100))
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
-    chunks = decode_chunks(path, chunk=10, fps=30.0, at_least=0, short_side=48)
+    chunks = decode_chunks(path, chunk=10, fps=30.0, min_frames=0, short_side=48)
     next(chunks)
     chunks.close()  # type: ignore[attr-defined]
     assert not before or len(os.listdir("/proc/self/fd")) <= before
@@ -191,7 +191,7 @@ def test_bad_settings_and_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_flat_video_says_so_once(tmp_path: Path) -> None:
     path = media.write(tmp_path / "a.mp4", [np.zeros((48, 80, 3), np.uint8)] * 100, rate=Fraction(10))
-    parts = list(decode_chunks(path, chunk=40, fps=10.0, at_least=0, short_side=48))
+    parts = list(decode_chunks(path, chunk=40, fps=10.0, min_frames=0, short_side=48))
     told = [warning for part in parts for warning in part.warnings]
     assert len(parts) == 3
     assert [warning for warning in told if "Every frame is flat" in warning] == told[-1:]
@@ -201,18 +201,18 @@ def test_a_flat_video_says_so_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mp4", "h264", "mjpeg", "mkv", "webm", "0.3", "bars"])
-@pytest.mark.parametrize(("fps", "at_least"), [(2.0, 28), (7.0, 0)])
-def test_frames_are_read_again_by_their_times(tmp_path: Path, kind: str, fps: float, at_least: int) -> None:
+@pytest.mark.parametrize(("fps", "min_frames"), [(2.0, 28), (7.0, 0)])
+def test_frames_are_read_again_by_their_times(tmp_path: Path, kind: str, fps: float, min_frames: int) -> None:
     if kind == "bars":
         scene = [np.pad(picture, ((40, 40), (0, 0), (0, 0))) for picture in media.moving(50)]
         path = media.write(tmp_path / "a.mp4", [picture for picture in scene for _ in range(3)], rate=25)
     else:
         path = undeclared(tmp_path, "1" if kind == "mp4" else kind)
-    whole = decode(path, fps=fps, at_least=at_least, short_side=48)
+    whole = decode(path, fps=fps, min_frames=min_frames, short_side=48)
     assert (whole.crop is not None) is (kind == "bars")
     places = [len(whole) - 1, 0, 1, len(whole) // 2, 1]
     times = whole.timestamps[places].tolist()
-    sampling = SamplingConfig(fps=fps, at_least=at_least, short_side=48, crop=48)
+    sampling = SamplingConfig(fps=fps, at_least=min_frames, short_side=48, crop=48)
     found = decode_at(path, times, sampling, crop=whole.crop)
     for place, picture in zip(places, found, strict=True):
         assert np.array_equal(picture, whole.images[place]), place
@@ -226,7 +226,7 @@ def test_frames_of_joined_recordings_are_read_again(tmp_path: Path) -> None:
     )
     path = tmp_path / "a.ts"
     path.write_bytes(first.read_bytes() + second.read_bytes())
-    whole = decode(path, fps=5.0, at_least=0, short_side=48)
+    whole = decode(path, fps=5.0, min_frames=0, short_side=48)
     assert "go backwards" in " ".join(whole.warnings)
     places = [3, 40, len(whole) - 9]
     found = decode_at(path, whole.timestamps[places].tolist(), SamplingConfig(5.0, 0, 48, 48))
@@ -258,7 +258,7 @@ def test_a_single_frame_is_sought(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("start_s", "end_s"), [(None, 6.2), (3.3, None), (4.1, 9.7), (12.0, 12.3)])
 def test_chunks_of_a_part_join_to_the_part(tmp_path: Path, start_s: float | None, end_s: float | None) -> None:
     path = media.write(tmp_path / "a.mp4", codes(150), rate=10)
-    for settings in ({"fps": 10.0, "at_least": 0}, {"fps": 3.0, "at_least": 28}):
+    for settings in ({"fps": 10.0, "min_frames": 0}, {"fps": 3.0, "min_frames": 28}):
         options: dict[str, Any] = {"short_side": 48, "start_s": start_s, "end_s": end_s, **settings}
         whole = decode(path, **options)
         parts = list(decode_chunks(path, chunk=7, **options))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hapvr.video.sampling import Clock, Instants, rate_for
+from hapvr.video.sampling import Clock, Instants, compute_rate
 
 
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=40), st.sampled_from([0.3, 1.0, 2.5, 8.0]))
@@ -61,12 +61,12 @@ def test_holds_no_more_than_the_frame_at_hand_and_the_one_before() -> None:
 @pytest.mark.parametrize("count", [29, 50, 500])
 def test_a_regular_short_video_gives_about_as_many_as_asked_for(count: int) -> None:
     times = np.arange(count) / 25
-    rate = rate_for(times, duration_s=count / 25, fps=1.0, at_least=28)
+    rate = compute_rate(times, duration_s=count / 25, fps=1.0, min_frames=28)
     assert 26 <= Instants(rate).count(times) <= 28
 
 
 def test_a_long_video_keeps_its_rate() -> None:
-    assert rate_for(np.arange(2000) / 25, duration_s=80.0, fps=1.0, at_least=28) == 1.0
+    assert compute_rate(np.arange(2000) / 25, duration_s=80.0, fps=1.0, min_frames=28) == 1.0
 
 
 def test_a_clock_that_is_set_back_goes_on() -> None:

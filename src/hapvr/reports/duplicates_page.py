@@ -138,7 +138,7 @@ def _read_thumbnails(video: VideoRecord, times: Sequence[float]) -> list[tuple[f
         end = None if start is None else start + 1.0
         try:
             frames = decode(
-                video.path, fps=2.0, short_side=2 * _HEIGHT, at_least=1, crop_bars=False, start_s=start, end_s=end
+                video.path, fps=2.0, short_side=2 * _HEIGHT, min_frames=1, crop_bars=False, start_s=start, end_s=end
             )
         except HapvrError:
             continue

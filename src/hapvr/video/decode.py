@@ -27,7 +27,7 @@ from hapvr.storage import StrPath
 from hapvr.video.ffmpeg import FFmpegSource, rotation_of
 from hapvr.video.limits import CHUNK_FRAMES, MAX_FRAMES, Deadline, DecodeLimits
 from hapvr.video.quality import BarFinder, LowInformation, luma_of
-from hapvr.video.sampling import Instants, SamplingConfig, Times, rate_for
+from hapvr.video.sampling import Instants, SamplingConfig, Times, compute_rate
 from hapvr.video.sources import OpenFile, Source
 from hapvr.video.webp import WebPSource, is_webp
 
@@ -49,7 +49,7 @@ def decode(
     *,
     fps: float = 1.0,
     short_side: int = 256,
-    at_least: int = 28,
+    min_frames: int = 28,
     crop_bars: bool | Box = True,
     start_s: float | None = None,
     end_s: float | None = None,
@@ -59,7 +59,7 @@ def decode(
     """Read the frames of a video, an animated GIF or WebP, or a picture.
 
     For each instant k / fps the frame nearest in presentation time is taken, each frame once; `timestamps` are the
-    frames' own, exact times. A video too short to give `at_least` frames at this rate is sampled faster until it
+    frames' own, exact times. A video too short to give `min_frames` frames at this rate is sampled faster until it
     does, or until all its frames are taken. Frames are turned upright, brought to square pixels and resized with
     FFmpeg's bilinear filter, which averages over the source pixels that fall on one pixel.
 
@@ -72,7 +72,7 @@ def decode(
         path: a file of any kind; its content says which.
         fps: frames to take for each second.
         short_side: pixels of the shorter side of the result. Frames wider than 8:1 are squeezed to that.
-        at_least: frames to take of a short video, where it has them; 0 to keep to `fps`.
+        min_frames: frames to take of a short video, where it has them; 0 to keep to `fps`.
         crop_bars: whether to cut off black bars, the same box in every frame; see `hapvr.video.quality.BarFinder`. Or
             the box to cut out, as `Frames.crop` gives it: for the later parts of a video that is read in parts.
         start_s, end_s: take the instants in [start_s, end_s) only; seconds since the first frame.
@@ -84,7 +84,7 @@ def decode(
         ConfigError: a setting is out of range.
     """
     (frames,) = decode_chunks(
-        path, chunk=limits.frames, fps=fps, short_side=short_side, at_least=at_least, crop_bars=crop_bars,
+        path, chunk=limits.frames, fps=fps, short_side=short_side, min_frames=min_frames, crop_bars=crop_bars,
         start_s=start_s, end_s=end_s, threads=threads, limits=limits,
     )  # fmt: skip
     return frames
@@ -96,7 +96,7 @@ def decode_chunks(
     chunk: int = CHUNK_FRAMES,
     fps: float = 1.0,
     short_side: int = 256,
-    at_least: int = 28,
+    min_frames: int = 28,
     crop_bars: bool | Box = True,
     start_s: float | None = None,
     end_s: float | None = None,
@@ -115,11 +115,11 @@ def decode_chunks(
     """
     if chunk < 1:
         raise ConfigError(f"chunk must be at least 1 frame, got {chunk}.")
-    wish = _Wish(fps, short_side, at_least, crop_bars, start_s or 0.0, math.inf if end_s is None else end_s, threads)
+    wish = _Wish(fps, short_side, min_frames, crop_bars, start_s or 0.0, math.inf if end_s is None else end_s, threads)
     deadline = Deadline(limits, os.fspath(path))
     with OpenFile(path, deadline) as file:
         # One frame more than is given out: whether a chunk is the last must be known when it goes.
-        reading = _read_by_plan(file, wish, most=max(chunk, 2 * at_least, _MIN_PLANNED) + 1)
+        reading = _read_by_plan(file, wish, most=max(chunk, 2 * min_frames, _MIN_PLANNED) + 1)
         try:
             while True:
                 while len(reading.images) > chunk:
@@ -163,7 +163,7 @@ def decode_at(
                 found.setdefault(time_s, frames.images[place].copy())  # not all of them stay
 
     for time_s in dict.fromkeys(times):
-        span = {"fps": 1 / _NEAR_S, "at_least": 0, "start_s": max(0.0, time_s - _NEAR_S), "end_s": time_s + _NEAR_S}
+        span = {"fps": 1 / _NEAR_S, "min_frames": 0, "start_s": max(0.0, time_s - _NEAR_S), "end_s": time_s + _NEAR_S}
         with suppress(NoVideoError):
             take(decode(path, **options | span))
     if not found.keys() >= set(times):
@@ -175,7 +175,7 @@ def decode_at(
 
 
 def _options(sampling: SamplingConfig) -> dict[str, Any]:
-    chosen = {"fps": sampling.fps, "short_side": sampling.short_side, "at_least": sampling.at_least}
+    chosen = {"fps": sampling.fps, "short_side": sampling.short_side, "min_frames": sampling.at_least}
     return {**chosen, "limits": DecodeLimits(frames=MAX_FRAMES)}
 
 
@@ -193,7 +193,7 @@ class _Wish:
 
     fps: float
     short_side: int
-    at_least: int
+    min_frames: int
     crop_bars: bool | Box
     start_s: float
     end_s: float
@@ -204,8 +204,8 @@ class _Wish:
             raise ConfigError(f"fps must be a positive number of frames per second, got {self.fps}.")
         if self.short_side < 16:
             raise ConfigError(f"short_side must be at least 16 pixels, got {self.short_side}.")
-        if self.at_least < 0 or self.threads < 0:
-            raise ConfigError(f"at_least and threads must not be negative, got {self.at_least} and {self.threads}.")
+        if self.min_frames < 0 or self.threads < 0:
+            raise ConfigError(f"min_frames and threads must not be negative, got {self.min_frames} and {self.threads}.")
         if not 0 <= self.start_s < self.end_s:
             raise ConfigError(f"start_s must be at least 0 and before end_s, got {self.start_s} and {self.end_s}.")
 
@@ -234,7 +234,7 @@ def _first_plan(wish: _Wish, info: VideoInfo) -> _Plan:
     """Trusts the declared duration; without one, takes the video to be long."""
     rate = wish.fps
     if info.duration_s is not None and (asked := wish.within(info.duration_s)) > 0:
-        rate = max(rate, wish.at_least / asked)
+        rate = max(rate, wish.min_frames / asked)
     box = None if isinstance(wish.crop_bars, bool) else wish.crop_bars
     return _Plan(rate, skip=info.fps is not None and info.fps >= _SKIP_FROM * rate, seek=wish.start_s > 0, box=box)
 
@@ -286,7 +286,7 @@ class _Reading:
                 continue
             count = self.given + len(self.images)
             self.full = count == self.file.deadline.limits.frames
-            self.outgrown = not self.full and self.plan.rate > wish.fps and count >= max(2 * wish.at_least, 64)
+            self.outgrown = not self.full and self.plan.rate > wish.fps and count >= max(2 * wish.min_frames, 64)
             if self.full or self.outgrown:
                 break
             self._take(time_s, frame)
@@ -332,9 +332,9 @@ class _Reading:
         times = self._source_times()
         times = times[(times >= wish.start_s) & (times < wish.end_s) & (times <= self.paused_s)]
         rate, skip = plan.rate, plan.skip
-        if not self.full and len(self.images) < min(wish.at_least, len(times)) and not math.isinf(rate):
+        if not self.full and len(self.images) < min(wish.min_frames, len(times)) and not math.isinf(rate):
             asked = wish.within(self.end_s if self.to_the_end else wish.end_s)
-            rate = max(rate, rate_for(times, duration_s=asked, fps=wish.fps, at_least=wish.at_least))
+            rate = max(rate, compute_rate(times, duration_s=asked, fps=wish.fps, min_frames=wish.min_frames))
         if skip and (rate != plan.rate or self._skipped_too_much(Instants(plan.rate), times)):
             skip = False
         return replace(plan, rate=rate, skip=skip, box=plan.box or self._bars.box(self.source_size))

@@ -58,7 +58,7 @@ def decode_isolated(
         memory_bytes: that the process may take; then `DecodeLimitError`.
         check: called before each part; may raise.
     """
-    sampled = {"fps": sampling.fps, "short_side": sampling.short_side, "at_least": sampling.at_least}
+    sampled = {"fps": sampling.fps, "short_side": sampling.short_side, "min_frames": sampling.at_least}
     span = {"start_s": start_s, "end_s": end_s}
     request = {"path": os.fspath(path), "chunk": chunk, "limits": asdict(limits), "memory_bytes": memory_bytes}
     command = python_command(__name__, json.dumps({**sampled, **span, **request}))

@@ -84,26 +84,26 @@ class Instants:
         return sum(1 for _ in self.nearest(gaps))
 
 
-def rate_for(times: Times, *, duration_s: float, fps: float, at_least: int) -> float:
-    """The rate at which a video with frames at these sorted times gives about `at_least` frames, and `fps` or more.
+def compute_rate(times: Times, *, duration_s: float, fps: float, min_frames: int) -> float:
+    """The rate at which a video with frames at these sorted times gives about `min_frames` frames, and `fps` or more.
 
     All frames (an infinite rate) if there are no more than that. Where frames bunch together, so fast that at least
     `MIN_DISTINCT` different ones are taken.
 
-    >>> rate_for(np.arange(100) / 10, duration_s=10., fps=1., at_least=28)
+    >>> compute_rate(np.arange(100) / 10, duration_s=10., fps=1., min_frames=28)
     2.8
-    >>> rate_for(np.arange(20) / 10, duration_s=2., fps=1., at_least=28)
+    >>> compute_rate(np.arange(20) / 10, duration_s=2., fps=1., min_frames=28)
     inf
     >>> bunched = np.append(np.arange(40) / 100, 10.)                 # 40 frames in .4 s, then one is held
-    >>> rate_for(bunched, duration_s=11., fps=1., at_least=28)
+    >>> compute_rate(bunched, duration_s=11., fps=1., min_frames=28)
     20.363636363636363
     """
-    if duration_s * fps >= at_least:
+    if duration_s * fps >= min_frames:
         return fps
-    if len(times) <= at_least:
+    if len(times) <= min_frames:
         return math.inf
-    rate = max(fps, at_least / duration_s) if duration_s > 0 else math.inf
-    while not math.isinf(rate) and Instants(rate).count(times) < min(MIN_DISTINCT, at_least):
+    rate = max(fps, min_frames / duration_s) if duration_s > 0 else math.inf
+    while not math.isinf(rate) and Instants(rate).count(times) < min(MIN_DISTINCT, min_frames):
         rate = rate * 2 if rate < 1e6 else math.inf
     return rate
 
