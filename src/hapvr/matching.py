@@ -105,7 +105,7 @@ class Match:
 
     @property
     def probability(self) -> float | None:
-        """That they match; None for a model without calibration."""
+        """The probability of a match; None for a model without calibration."""
         return self.verdict.probability
 
     @property
@@ -121,7 +121,7 @@ class Match:
 
     @property
     def too_short(self) -> bool:
-        """Whether one side, as a picture, has too few frames for a segment: then an instant is all that is found."""
+        """Whether one side has too few frames for a segment, as a picture has: then only an instant is found."""
         return is_too_short(self.matrix, self.min_frames)
 
     @property

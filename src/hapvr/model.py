@@ -257,7 +257,7 @@ def save_calibration(folder: StrPath, calibration: Calibration) -> Path:
 
 
 def find_model_folder(name_or_folder: StrPath) -> Path:
-    """Where a model lies: by its name, if it is a shipped one, or the folder itself."""
+    """The folder of a model, which is given by the name of an included model or by the folder itself."""
     return _find_folder(name_or_folder)[0]
 
 

@@ -57,7 +57,7 @@ class Alignment:
 
     @property
     def agreement(self) -> float:
-        """One number from 0 to 1: the side that is more in step counts twice, for the other may be longer."""
+        """One number from 0 to 1: the side that is more in step counts twice, because the other may be longer."""
         return (2 * max(self.shares) + min(self.shares)) / 3
 
 

@@ -348,7 +348,7 @@ def compute_strength(alike: float, agreement: float) -> float:
 
 
 def compare_pixels(a: _Video, b: _Video, *, alike: float, min_strength: float) -> _Look | None:
-    """What the pixels of two videos say whose regions are this much `alike`; None if that is no link, or not known."""
+    """Compare the pixels of two videos whose regions are this much `alike`; None if that is no link, or not known."""
     if a.pixels is None or b.pixels is None:
         return None
     forth = correlate(a.pixels, b.pixels)

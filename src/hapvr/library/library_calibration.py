@@ -203,7 +203,7 @@ def _find_weaknesses(calibration: Calibration) -> Iterator[str]:
 def compute_expectation(
     calibration: Calibration, positive: NDArray[np.floating], threshold: float, database: int
 ) -> Expectation:
-    """What a threshold gives where one of `database` videos is wanted: false matches come from the others."""
+    """Recall and precision at a threshold if one of `database` videos is wanted: the others give false matches."""
     false = calibration.false_per_million(threshold)
     recall = float((positive >= threshold).mean())
     wrong = false / 1e6 * max(1, database - 1)

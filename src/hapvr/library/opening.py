@@ -227,7 +227,7 @@ def model_name(model: str | Path) -> str:
 
 
 def model_digest(model: Model) -> str:
-    """What tells models apart whose features do not mix."""
+    """A digest that differs between models whose features cannot be compared."""
     return model.extractor.digest()
 
 

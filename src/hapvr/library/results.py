@@ -17,7 +17,7 @@ STATES: tuple[State, ...] = ("ready", "failed", "missing")
 
 
 def utc_now() -> datetime:
-    """This moment."""
+    """The current time."""
     return datetime.now(timezone.utc)
 
 
@@ -60,7 +60,7 @@ class Hit:
 
     @property
     def probability(self) -> float | None:
-        """That they match; None for a model without calibration."""
+        """The probability of a match; None for a model without calibration."""
         return self.verdict.probability
 
     def to_json(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class AddProgress:
 
 @dataclass(frozen=True)
 class AddOptions:
-    """What a caller wants of `add`, `rebuild` and `watch`; see `Library.add`."""
+    """The options of `add`, `rebuild` and `watch`; see `Library.add`."""
 
     prune: bool = False
     retry: bool = False
@@ -191,5 +191,5 @@ def display_path(path: str | os.PathLike[str]) -> str:
 
 
 def escape_text(text: str) -> str:
-    """A message without what no encoding takes, such as the escaped bytes of a path in it."""
+    """A message that can be encoded: characters that cannot, such as bytes of a path, are written as escapes."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace") if not text.isascii() else text

@@ -255,7 +255,7 @@ class LibraryTasks:
         return self._library.remove(arguments["ids"])
 
     def duplicates(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
-        """Groups of videos that show the same."""
+        """Groups of videos that show the same footage."""
 
         def report_progress(now: DuplicateProgress) -> None:
             message = "looking for candidates" if now.stage == "candidates" else "comparing videos"

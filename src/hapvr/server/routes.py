@@ -263,7 +263,7 @@ async def add(server: Server, request: schemas.AddRequest) -> Response:
 
 @router.post("/duplicates", status_code=202, response_model=schemas.Begun, responses=_errors(400), tags=["duplicates"])
 async def duplicates(server: Server, request: schemas.DuplicatesRequest) -> Response:
-    """Look for videos that show the same: the job's result holds them in groups."""
+    """Find copies, and clips that are part of longer videos: the job's result holds them in groups."""
     since = None if request.since is None else request.since.replace("Z", "+00:00")
     try:
         datetime.fromisoformat(since or "2026-01-01")

@@ -69,7 +69,7 @@ Id = Field(min_length=1, max_length=64)
 
 
 class SearchOptions(Strict):
-    """What may be said of a search; the fields of a form beside its file."""
+    """The options of a search; the fields of a form beside its file."""
 
     start: float | None = Field(None, alias="from", ge=0, le=1e7, description="Seconds where the query starts.")
     end: float | None = Field(None, alias="to", gt=0, le=1e7, description="Seconds where the query ends.")
@@ -175,7 +175,7 @@ class FailedHealth(Health):
 
 
 class RootInfo(Strict):
-    """A folder whose videos may be added."""
+    """A folder that clients may add videos from."""
 
     id: str
     name: str
@@ -248,7 +248,7 @@ class Marked(Strict):
 
 
 class Segment(Strict):
-    """A stretch of the query and the stretch of the target that shows the same, in seconds."""
+    """A stretch of the query and the stretch of the target that shows the same footage, in seconds."""
 
     query: tuple[float, float]
     target: tuple[float, float]
@@ -369,7 +369,7 @@ class AddResult(Strict):
 
 
 class Link(Strict):
-    """Two videos that show the same; of segments, the query is `a` and the target is `b`."""
+    """Two videos that show the same footage; of segments, the query is `a` and the target is `b`."""
 
     a: str
     b: str
