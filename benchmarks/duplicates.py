@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace, out: Path) -> None:
         added = library.add([out / "made" / "database", out / "made" / "queries"], workers=arguments.workers)
         print(f"{added.added} videos added, {added.unchanged} were there, {len(added.failed)} failed; "
               f"{added.frames} frames in {time.perf_counter() - start:.0f} s")  # fmt: skip
-        report = library.duplicates(min_strength=arguments.min_strength)
+        report = library.find_duplicates(min_strength=arguments.min_strength)
     figures = judge(report, truth, known)
     show(report, figures)
     if arguments.json is not None:

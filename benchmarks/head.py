@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hapvr.losses import LossInputs, LossValues, WeightedLosses, build_hapvr_losses
 from hapvr.similarity import Comparison, SimilarityConfig, VideoSimilarity
-from hapvr.training.pseudo_labels import frame_pseudo_labels
+from hapvr.training.pseudo_labels import make_pseudo_labels
 from measure import forget_peak, machine, peak_gib, seconds
 
 
@@ -75,7 +75,7 @@ class Batch:
         self.ignore = torch.eye(clips, dtype=torch.bool, device=device)
         self.pairs = (self.relevance & ~self.ignore).nonzero(as_tuple=True)
         teacher = self.regions.mean(2)  # [N, T, D'] stands for the teacher's frame vectors
-        self.positive, self.negative = frame_pseudo_labels(teacher[self.pairs[0]], teacher[self.pairs[1]])
+        self.positive, self.negative = make_pseudo_labels(teacher[self.pairs[0]], teacher[self.pairs[1]])
 
 
 def total_loss(losses: WeightedLosses, comparison: Comparison, batch: Batch) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hapvr import weights
-from hapvr.backbones import Backbone, empty_backbone
+from hapvr.backbones import Backbone, build_empty_backbone
 from hapvr.config import from_mapping, suggest
 from hapvr.errors import WeightsError
 from hapvr.features.extractor import RegionExtractor
@@ -126,7 +126,7 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
     hapvr.errors.WeightsError: There is no model 'light' here; did you mean 'lite'?
     """
     folder, trained, parts = _read_parts(name_or_folder)
-    backbone = empty_backbone(str(parts["backbone"].config["name"]))
+    backbone = build_empty_backbone(str(parts["backbone"].config["name"]))
     tensors, source = _read_backbone_tensors(parts, name_or_folder)
     weights.load_strict(backbone, tensors, source=source or f"'{folder}'")
     whitening = Whitening.from_part(_to_float32(parts["whitening"]))
@@ -243,7 +243,7 @@ def _exchange_backbone(parts: dict[str, weights.Part], backbone: Backbone) -> No
     """Put another backbone into the parts; what the untrained form needs of the old one goes with that."""
     old = parts["backbone"]
     tensors = backbone.state_dict()
-    weights.load_strict(empty_backbone(str(old.config["name"])), tensors, source="the trained backbone")
+    weights.load_strict(build_empty_backbone(str(old.config["name"])), tensors, source="the trained backbone")
     new = {name: tensor.detach().cpu().to(old.tensors[name].dtype) for name, tensor in tensors.items()}
     parts["backbone"] = weights.Part(old.config, new)
     if BEFORE in parts:

@@ -169,7 +169,7 @@ def _by_index(library: Library) -> Any:
 
 
 def _duplicates(library: Library) -> Any:
-    report = library.duplicates().to_json()
+    report = library.find_duplicates().to_json()
     del report["seconds"]
     return report
 

@@ -216,7 +216,7 @@ def test_records_are_checked_on_opening_and_vectors_when_they_are_asked_for(libr
     with pytest.raises(StorageError, match=rf"{path.name}' is damaged: its checksum.*Restore the library from a copy"):
         opened.store.vectors()
     with pytest.raises(StorageError, match=path.name):
-        opened.duplicates()
+        opened.find_duplicates()
     flip(path, 77)
     assert len(opened.store.vectors()[0]) == 18
     path = data_file(library, VIDEOS)
@@ -308,10 +308,10 @@ def test_marks_that_are_gone_or_damaged_are_told_and_the_remedy_is_true(library:
     digit = text.index('"distinct"') + 30
     path.write_text(text[:digit] + ("1" if text[digit] == "0" else "0") + text[digit + 1 :])
     with pytest.raises(StorageError, match=r"marks\.json' cannot be read.*Restore it from a copy, or write"):
-        library.duplicates()
+        library.find_duplicates()
     path.unlink()
     with pytest.raises(StorageError, match=r"marks\.json' is missing, though pairs were marked") as told:
-        library.duplicates()
+        library.find_duplicates()
     path.write_text(str(told.value).partition("or write ")[2].partition(" into it")[0])
     assert read_marks(library.path) == frozenset()
     assert library.mark_distinct("film", "other")
@@ -464,7 +464,7 @@ def test_the_next_change_of_an_older_library_adds_checksums(old: Path, run: Run)
         content = (old / name).read_bytes()
         (old / name).unlink()
         with pytest.raises(StorageError, match=Path(name).name):
-            reopened(old).duplicates()
+            reopened(old).find_duplicates()
         (old / name).write_bytes(content)
     assert store.Store(old / "versions" / "0001").must_have("calibration.json")
-    reopened(old).duplicates()
+    reopened(old).find_duplicates()

@@ -221,7 +221,7 @@ def pairs_of(links: Sequence[Link]) -> dict[frozenset[str], Link]:
 
 
 def test_copies_clips_and_shared_parts_are_told_apart(base: Library) -> None:
-    report = base.duplicates()
+    report = base.find_duplicates()
     links = pairs_of(report.links)
     assert links[frozenset(("film", "same"))].kind == "identical"
     assert links[frozenset(("film", "copy"))].kind == "duplicate"
@@ -252,11 +252,11 @@ def test_copies_clips_and_shared_parts_are_told_apart(base: Library) -> None:
 def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(
     base: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = base.duplicates()
+    report = base.find_duplicates()
     assert report.videos == 19
     assert report.pairs == math.comb(18, 2)
     monkeypatch.setattr(duplicates, "_MAX_CANDIDATES", 2)
-    few = base.duplicates()
+    few = base.find_duplicates()
     assert few.scored <= 2 * 18 < report.pairs
     assert pairs_of(few.links).keys() <= pairs_of(report.links).keys()
     link = pairs_of(report.links)[frozenset(("film", "copy"))]
@@ -270,7 +270,7 @@ def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(
 def test_a_higher_min_strength_leaves_a_part_of_the_links(base: Library) -> None:
     before: set[frozenset[str]] | None = None
     for min_strength in (0.05, 0.25, 0.9, 1.0):
-        report = base.duplicates(min_strength=min_strength)
+        report = base.find_duplicates(min_strength=min_strength)
         links = set(pairs_of(report.links))
         assert all(link.strength >= min_strength for link in report.links)
         assert before is None or links <= before
@@ -279,20 +279,20 @@ def test_a_higher_min_strength_leaves_a_part_of_the_links(base: Library) -> None
 
 
 def test_since_takes_new_videos_against_all(base: Library) -> None:
-    report = base.duplicates(since=NOW + timedelta(days=1))
+    report = base.find_duplicates(since=NOW + timedelta(days=1))
     links = pairs_of(report.links)
-    assert set(links) == {pair for pair in pairs_of(base.duplicates().links) if "clip" in pair}
+    assert set(links) == {pair for pair in pairs_of(base.find_duplicates().links) if "clip" in pair}
     assert links[frozenset(("film", "clip"))].kind == "contained"
     assert report.pairs == math.comb(18, 2) - math.comb(16, 2)
     assert report.groups == ()
-    assert base.duplicates(since=NOW + timedelta(days=9)).links == ()
+    assert base.find_duplicates(since=NOW + timedelta(days=9)).links == ()
     naive = (NOW + timedelta(days=1)).astimezone().replace(tzinfo=None)  # local time
-    assert set(pairs_of(base.duplicates(since=naive).links)) == set(links)
+    assert set(pairs_of(base.find_duplicates(since=naive).links)) == set(links)
 
 
 def test_progress_tells_both_stages_and_what_is_left(base: Library) -> None:
     told: list[DuplicateProgress] = []
-    report = base.duplicates(progress=told.append)
+    report = base.find_duplicates(progress=told.append)
     stages = [now.stage for now in told]
     assert stages == sorted(stages)  # candidates, then pairs
     first = told[stages.index("pairs")]
@@ -305,18 +305,18 @@ def test_progress_tells_both_stages_and_what_is_left(base: Library) -> None:
 def test_what_makes_no_sense_is_refused(base: Library) -> None:
     for min_strength in (0, -1, 1.5, float("nan"), "high", True):
         with pytest.raises(ConfigError, match="min_strength"):
-            base.duplicates(min_strength=min_strength)  # type: ignore[arg-type]
+            base.find_duplicates(min_strength=min_strength)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="since"):
-        base.duplicates(since="yesterday")  # type: ignore[arg-type]
+        base.find_duplicates(since="yesterday")  # type: ignore[arg-type]
 
 
 def test_marks_hide_a_link_and_keep_groups_apart(tmp_path: Path) -> None:
     library = make(tmp_path / "library")
     film = drawn(1, 30)
     fill(library, {"film": film, "copy": noisy(film, 0.4), "third": noisy(film, 0.4, 1), "other": drawn(5)})
-    assert [len(group.videos) for group in library.duplicates().groups] == [3]
+    assert [len(group.videos) for group in library.find_duplicates().groups] == [3]
     library.mark_distinct("film", "third")
-    report = library.duplicates()
+    report = library.find_duplicates()
     assert report.marked == 1
     assert frozenset(("film", "third")) not in pairs_of(report.links)
     (group,) = report.groups  # `copy` may be with one of them only
@@ -324,12 +324,12 @@ def test_marks_hide_a_link_and_keep_groups_apart(tmp_path: Path) -> None:
     assert "copy" in {video.id for video in group.videos}
     assert len(report.beside) == 1
     library.unmark_distinct("film", "third")
-    assert [len(group.videos) for group in library.duplicates().groups] == [3]
+    assert [len(group.videos) for group in library.find_duplicates().groups] == [3]
 
 
 def test_still_videos_pictures_and_nothing_at_all(tmp_path: Path) -> None:
     library = make(tmp_path / "library")
-    assert library.duplicates().links == ()
+    assert library.find_duplicates().links == ()
     still = drawn(1, 1).expand(12, -1, -1).contiguous()
     fill(
         library,
@@ -342,7 +342,7 @@ def test_still_videos_pictures_and_nothing_at_all(tmp_path: Path) -> None:
         },
         picture={"duration": 0.0},
     )
-    links = pairs_of(library.duplicates().links)
+    links = pairs_of(library.find_duplicates().links)
     assert links[frozenset(("still", "again"))].kind == "duplicate"
     assert frozenset(("still", "alike")) not in links
     assert links[frozenset(("picture", "still"))].kind == "duplicate"
@@ -394,7 +394,7 @@ def test_the_copy_to_keep_and_why() -> None:
 
 
 def test_rows_and_json_hold_every_link(base: Library) -> None:
-    report = base.duplicates()
+    report = base.find_duplicates()
     listed = list(make_rows(report))
     assert len(listed) == len(report.links)
     assert all(tuple(row) == CSV_FIELDS for row in listed)
@@ -421,7 +421,7 @@ def test_a_link_is_no_copy_and_never_the_one_to_keep(tmp_path: Path) -> None:
 
 
 def test_no_name_in_a_table_is_taken_for_a_formula(base: Library) -> None:
-    report = base.duplicates()
+    report = base.find_duplicates()
     renamed = report.with_records(lambda record: dataclasses.replace(record, path=f"={record.id}"))
     assert all(video.path == f"={video.id}" for group in renamed.groups for video in group.videos)
     lines = list(csv.DictReader(io.StringIO(format_csv(renamed))))

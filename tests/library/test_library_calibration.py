@@ -103,7 +103,7 @@ def test_it_is_fitted_on_copies_and_other_pairs_kept_and_used(library: Library) 
             assert model.calibration.probability(score) == calibration.probability(score)
     hits = library.search(library.videos()[0].id, k=3).hits
     assert all(hit.probability is not None for hit in hits)
-    links = library.duplicates(min_strength=0.05).links
+    links = library.find_duplicates(min_strength=0.05).links
     assert {bool(link.segments) for link in links} == {link.probability is not None for link in links}
     content = report.to_json()
     assert content["positives"] == 20

@@ -154,7 +154,7 @@ def test_a_library_from_before_there_were_any_is_read_and_added_to(
         put(library, {"new": (noisy(drawn(1), 0.3), film(1))})
         assert library.features("old").miniatures is None
         assert library.features("new").miniatures is None  # the column is not there
-        assert [link.evidence for link in library.duplicates().links] == ["regions"]
+        assert [link.evidence for link in library.find_duplicates().links] == ["regions"]
 
 
 # --- links -----------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_a_copy_whose_regions_are_spoilt_is_found_by_its_pixels(tmp_path: Path) 
                 "other": (drawn(9, 30), film(8, 30)),
             },
         )
-        links = pairs_of(library.duplicates().links)
+        links = pairs_of(library.find_duplicates().links)
         link = links[frozenset(("film", "spoilt"))]
         assert (link.evidence, link.kind) == ("pixels", "duplicate")
         assert link.coverage == (1.0, 1.0)

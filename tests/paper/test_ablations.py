@@ -20,7 +20,7 @@ from hapvr.paper.ablation_tables import AblationTable, Figure, render
 from hapvr.paper.ablations import ablate
 from hapvr.paper.compilations import make_compilations
 from hapvr.paper.studies import RIVALS, STUDIES, count_kept, plan_rows, study_tables
-from hapvr.paper.tables import paper_table
+from hapvr.paper.tables import find_paper_table
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.training import TrainConfig, ValidationSet, load_config, train_from_bank
 from tests.training.test_cli_train import BARE, QUICK
@@ -28,7 +28,7 @@ from tests.training.toy import noise_clips, packed, toy_bank, toy_config
 
 
 def rows(name: str, *words: str) -> list[TrainConfig]:
-    return [row.config for row in plan_rows(paper_table(name), load_config("small", words))]
+    return [row.config for row in plan_rows(find_paper_table(name), load_config("small", words))]
 
 
 def weights_of(config: TrainConfig) -> dict[str, float]:
@@ -64,7 +64,7 @@ def test_table_3_adds_one_part_a_line() -> None:
 
 
 def test_table_4_varies_the_share_that_is_kept_without_the_frame_loss() -> None:
-    for config, line in zip(rows("topk"), paper_table("topk").lines, strict=True):
+    for config, line in zip(rows("topk"), find_paper_table("topk").lines, strict=True):
         assert (config.similarity.temporal, config.similarity.temporal_keep_rate) == ("topk", float(line.keys[0]))
         assert weights_of(config) == BASE | {"video_ap": 4}
 
@@ -110,7 +110,7 @@ def test_every_study_has_lines_for_all_lines_of_its_tables() -> None:
     with pytest.raises(ConfigError, match="did you mean 'table2'"):
         study_tables("tabel2")
     with pytest.raises(ConfigError, match="is no ablation"):
-        plan_rows(paper_table("methods"), TrainConfig())
+        plan_rows(find_paper_table("methods"), TrainConfig())
 
 
 @pytest.mark.parametrize("frames", [3, 8, 28, 100, 403])
@@ -211,11 +211,11 @@ def test_an_ablation_is_the_runs_it_says_it_is(tmp_path: Path) -> None:
     config = settings(tmp_path)
     (table,), lines = toy("table3", config, lines=(1, 4))
     assert trained(lines) == 4
-    assert [line.row.keys for line in table.lines] == [paper_table("modules").lines[n].keys for n in (0, 3)]
+    assert [line.row.keys for line in table.lines] == [find_paper_table("modules").lines[n].keys for n in (0, 3)]
     for line, row in zip(table.lines, (0, 3), strict=True):
         values = []
         for seed in (0, 1):
-            own = plan_rows(paper_table("modules"), config)[row].config
+            own = plan_rows(find_paper_table("modules"), config)[row].config
             model = train_from_bank(toy_bank(), replace(own, run=replace(own.run, seed=seed)))
             values.append(benchmark().measure(model))
         for measure in ("mAP", "uAP"):
@@ -251,7 +251,7 @@ def test_another_benchmark_is_measured_with_the_networks_that_are_there(tmp_path
     both = {"toy": benchmark(), "other": benchmark(4, repeats=2)}
     (table,), lines = toy("table3", config, seeds=(0,), lines=(3,), benchmarks=both)
     assert trained(lines) == 0
-    own = plan_rows(paper_table("modules"), config)[2].config
+    own = plan_rows(find_paper_table("modules"), config)[2].config
     expected = both["other"].measure(train_from_bank(toy_bank(), own))
     assert table.lines[0].figures["other", "uAP"].values == pytest.approx((100 * expected["uAP"],))
     # A benchmark that changed under its name is another one.

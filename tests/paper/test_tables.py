@@ -18,15 +18,15 @@ from hapvr.paper.tables import (
     PaperTable,
     Result,
     compute_differences,
+    find_paper_table,
     join_results,
-    paper_table,
-    paper_tables,
+    read_paper_tables,
     read_result,
     render,
     to_json,
 )
 
-ALL = list(paper_tables().values())
+ALL = list(read_paper_tables().values())
 
 # Copied by hand from the paper, not from the package's file.
 CELLS = [
@@ -96,7 +96,7 @@ def place(table: PaperTable, column: str) -> int:
 
 @pytest.mark.parametrize(("number", "keys", "column", "figure"), CELLS)
 def test_a_cell_is_as_printed(number: int, keys: tuple[str, ...], column: str, figure: float | None) -> None:
-    table = paper_table(number)
+    table = find_paper_table(number)
     assert table.line(*keys).figures[place(table, column)] == figure
 
 
@@ -122,7 +122,7 @@ def test_a_table_is_whole(table: PaperTable) -> None:
 
 
 def test_on_fivr_200k_the_wider_notion_of_relevance_is_the_harder() -> None:
-    table = paper_table("methods")
+    table = find_paper_table("methods")
     for line in table.lines:
         for tasks in (("DSVR", "CSVR", "ISVR"), ("DSVD", "CSVD", "ISVD")):
             figures = [f for c, f in zip(table.columns, line.figures, strict=True) if c.task in tasks and f]
@@ -137,7 +137,7 @@ def test_the_papers_own_lines() -> None:
 
 @pytest.mark.parametrize(("number", "column", "best", "second"), MARKED)
 def test_best_marks_are_the_papers(number: int, column: str, best: float, second: float) -> None:
-    table = paper_table(number)
+    table = find_paper_table(number)
     at = place(table, column)
     for line, places in zip(table.lines, table.rank_figures(), strict=True):
         assert places[at] == {best: 1, second: 2}.get(line.figures[at] or 0.0)
@@ -155,7 +155,7 @@ def test_best_marks_agree_with_a_loop(table: PaperTable) -> None:
 
 @pytest.mark.parametrize("line", GAINS)
 def test_gains_over_the_baseline_are_those_printed(line: int) -> None:
-    table = paper_table("modules")
+    table = find_paper_table("modules")
     assert table.baseline == 0
     assert list(compute_differences(table.lines[line - 1], table.lines[0])) == GAINS[line]
 
@@ -170,23 +170,23 @@ def test_gains_over_the_baseline_are_those_printed(line: int) -> None:
     ],
 )
 def test_lines_that_stand_in_two_tables_agree(one: tuple[str, str], other: tuple[str, str]) -> None:
-    assert paper_table(one[0]).line(one[1]).figures == paper_table(other[0]).line(other[1]).figures
+    assert find_paper_table(one[0]).line(one[1]).figures == find_paper_table(other[0]).line(other[1]).figures
 
 
 def test_a_table_is_found_by_name_and_by_number() -> None:
-    assert paper_table("losses") is paper_table(2) is paper_table("2")
+    assert find_paper_table("losses") is find_paper_table(2) is find_paper_table("2")
     with pytest.raises(ConfigError, match="did you mean 'losses'"):
-        paper_table("loses")
+        find_paper_table("loses")
     with pytest.raises(ConfigError, match="no result table '5'"):
-        paper_table(5)
+        find_paper_table(5)
 
 
 def test_a_line_is_found_by_keys_or_number_and_never_guessed() -> None:
-    assert paper_table("rates").line("0.40", "0.30") is paper_table("rates").line("line 6")
+    assert find_paper_table("rates").line("0.40", "0.30") is find_paper_table("rates").line("line 6")
     with pytest.raises(ConfigError, match=r"2 lines that begin with '0\.40'"):
-        paper_table("rates").line("0.40")
+        find_paper_table("rates").line("0.40")
     with pytest.raises(ConfigError, match="did you mean 'HAP-VR no VCDB"):
-        paper_table("methods").line("HAP-VR no VCDB")
+        find_paper_table("methods").line("HAP-VR no VCDB")
 
 
 def test_differences_are_antisymmetric_and_none_where_a_figure_is_missing() -> None:
@@ -222,7 +222,7 @@ def test_a_benchmark_with_one_task_a_measure_meets_the_columns_without_a_task(tm
     tasks = (Task("mAP", ("ND",), "EVVE mAP"), Task("uAP", ("ND",), "uAP"), Task("mAP labelled", ("ND",), "mAP"))
     result = read_result(evaluation_file(tmp_path, "EVVE", tasks))
     assert result.label == "EVVE"
-    line = result.to_line(paper_table("methods"))
+    line = result.to_line(find_paper_table("methods"))
     assert [figure is not None for figure in line.figures] == [True, *[False] * 4, True, *[False] * 4]
     assert line.figures[0] == pytest.approx(100 * (1 + (0 + 1 / 2) / 2) / 2)  # the trapezoids of EVVE
 
@@ -261,7 +261,7 @@ def test_a_figure_that_is_no_fraction_is_refused(tmp_path: Path, value: object) 
 def test_a_result_without_a_column_of_the_table_is_refused() -> None:
     result = Result("mine", {Column("made", "", "mAP"): 50.0})
     with pytest.raises(DataError, match=r"'mine' has no figure of Table 2 .*Its figures: made mAP"):
-        render(paper_table(2), [result])
+        render(find_paper_table(2), [result])
 
 
 # --- as words --------------------------------------------------------------------------------------------------------
@@ -279,22 +279,22 @@ def test_every_figure_is_in_the_words_in_order(table: PaperTable, format: str) -
 
 
 def test_our_line_stands_below_with_its_differences() -> None:
-    words = render(paper_table("losses"), [OURS])
+    words = render(find_paper_table("losses"), [OURS])
     ours, below = words.split("-\n")[-1].splitlines()[:2]
     assert ours.split() == ["mine", "91.00", "/", "/", "/", "/", "70.00"]
     assert below.split() == ["against", "QuadLinear-AP", "+0.20", "/", "/", "/", "/", "-1.45"]
     assert "mine: covered" in words
-    other = render(paper_table("losses"), [OURS], against="DIR", format="markdown")
+    other = render(find_paper_table("losses"), [OURS], against="DIR", format="markdown")
     assert "| against DIR | +1.35 | / | / | / | / | +4.58 |" in other
 
 
 def test_a_table_without_an_own_line_has_no_differences_unless_asked() -> None:
-    assert "against" not in render(paper_table("rho-v"), [OURS])
-    assert "against 0.2 " in render(paper_table("rho-v"), [OURS], against="0.2")
+    assert "against" not in render(find_paper_table("rho-v"), [OURS])
+    assert "against 0.2 " in render(find_paper_table("rho-v"), [OURS], against="0.2")
 
 
 def test_latex_escapes_and_balances() -> None:
-    words = render(paper_table("methods"), [Result("50%_&", {Column("EVVE", "", "mAP"): 1.0})], format="latex")
+    words = render(find_paper_table("methods"), [Result("50%_&", {Column("EVVE", "", "mAP"): 1.0})], format="latex")
     assert r"50\%\_\& & " in words
     assert r"VCDB (C\&D)" in words
     for line in words.splitlines():
@@ -306,11 +306,11 @@ def test_latex_escapes_and_balances() -> None:
 
 def test_an_unknown_format_is_refused() -> None:
     with pytest.raises(ConfigError, match="did you mean 'latex'"):
-        render(paper_table(1), format="latx")  # type: ignore[arg-type]
+        render(find_paper_table(1), format="latx")  # type: ignore[arg-type]
 
 
 def test_json_has_the_table_the_results_and_the_differences() -> None:
-    record = json.loads(json.dumps(to_json(paper_table("losses"), [OURS])))
+    record = json.loads(json.dumps(to_json(find_paper_table("losses"), [OURS])))
     assert record["unit"] == "percent"
     assert record["lines"][9] == {"keys": ["QuadLinear-AP"], "figures": [90.8, 89.68, 81.31, 82.92, 80.03, 71.45],
                                   "own": True}  # fmt: skip

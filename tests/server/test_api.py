@@ -347,7 +347,7 @@ def test_finds_what_is_there_twice_and_believes_those_who_know_better(own: Place
     # The downloads are what the command writes, but for how long it took.
     written = own.folder / "duplicates.csv"
     with Library.open(own.folder / "library") as library:
-        report = library.duplicates()
+        report = library.find_duplicates()
     write_report(report, written)
     assert own.get("/api/duplicates.csv").text == written.read_text()
     assert own.get("/api/duplicates.json").json() | {"seconds": 0} == report.to_json() | {"seconds": 0}

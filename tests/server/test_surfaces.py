@@ -105,7 +105,7 @@ def test_every_surface_says_the_same_of_two_indexed_videos(own: Place, printed: 
     with Library.open(place) as library:  # not the server: what it knows may be a second old
         ids = {Path(record.path).name: record.id for record in library.videos()}
         a, b = ids["clip.mp4"], ids["film 1.mp4"]
-        (link,) = [one for one in library.duplicates().links if {one.a, one.b} == {a, b}]
+        (link,) = [one for one in library.find_duplicates().links if {one.a, one.b} == {a, b}]
         assert (link.a, link.b) == (a, b)
         answers = {
             "Library.search by id": hit_of(library.search(a).to_json(), b),

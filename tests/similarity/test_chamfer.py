@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError
-from hapvr.similarity import keep_count, topk_chamfer
+from hapvr.similarity import compute_keep_count, topk_chamfer
 from hapvr.similarity.chamfer import Aggregation, aggregate
 from tests.similarity import reference
 
@@ -23,8 +23,8 @@ def test_keeps_the_two_best_targets_of_each_query_frame() -> None:
     ("size", "rate", "k"), [(9, 0.1, 1), (5, 0.3, 2), (5, 0.5, 2), (7, 0.5, 4), (49, 0.03, 1), (50, 0.03, 2)]
 )
 def test_k_rounds_half_to_even(size: int, rate: float, k: int) -> None:
-    assert keep_count(size, rate) == k
-    assert keep_count(torch.tensor(size), rate).item() == k
+    assert compute_keep_count(size, rate) == k
+    assert compute_keep_count(torch.tensor(size), rate).item() == k
 
 
 @given(sizes, sizes, rates, st.integers(0, 99))

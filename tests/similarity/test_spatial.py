@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hapvr.similarity import frame_similarities, keep_count, spatial
+from hapvr.similarity import compute_frame_similarities, compute_keep_count, spatial
 from hapvr.similarity.chamfer import Aggregation
 from tests.similarity import reference
 
@@ -23,7 +23,7 @@ def dense(query: Tensor, target: Tensor, kind: str, rate: float) -> Tensor:
     similarities = torch.einsum("hrd,wsd->hwrs", query, target)
     if kind == "max":
         return similarities.amax((-1, -2))
-    k = {"topk": keep_count(target.shape[1], rate), "chamfer": 1, "average": target.shape[1]}[kind]
+    k = {"topk": compute_keep_count(target.shape[1], rate), "chamfer": 1, "average": target.shape[1]}[kind]
     return similarities.topk(k, dim=-1).values.mean((-1, -2))
 
 
@@ -31,7 +31,7 @@ def dense(query: Tensor, target: Tensor, kind: str, rate: float) -> Tensor:
 def test_agrees_with_the_loop(height: int, width: int, regions: int, kind: Aggregation, rate: float, seed: int) -> None:
     query, target = videos(seed, (height, regions, 3), (width, regions, 3))
     expected = torch.tensor(reference.frame_matrix(query.tolist(), target.tolist(), kind, rate), dtype=torch.float64)
-    torch.testing.assert_close(frame_similarities(query, target, kind=kind, keep_rate=rate), expected)
+    torch.testing.assert_close(compute_frame_similarities(query, target, kind=kind, keep_rate=rate), expected)
 
 
 @given(kinds, st.floats(0, 1), st.integers(1, 300), st.integers(0, 99))
@@ -41,7 +41,7 @@ def test_value_and_gradient_do_not_depend_on_the_blocks(kind: Aggregation, rate:
     expected = dense(query, target, kind, rate)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spatial, "_CPU_CELLS", cells)
-        matrix = frame_similarities(query, target, kind=kind, keep_rate=rate)
+        matrix = compute_frame_similarities(query, target, kind=kind, keep_rate=rate)
         gradients = torch.autograd.grad((matrix * weight).sum(), (query, target))
     torch.testing.assert_close(matrix, expected)
     torch.testing.assert_close(gradients, torch.autograd.grad((expected * weight).sum(), (query, target)))
@@ -53,7 +53,7 @@ def test_pieces_that_fit_a_cache_change_no_value(kind: Aggregation, size: int, r
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spatial, "_CACHED_BYTES", size)
         patch.setattr(spatial, "_CACHED_ROWS", rows)
-        matrix = frame_similarities(query, target, kind=kind)
+        matrix = compute_frame_similarities(query, target, kind=kind)
     torch.testing.assert_close(matrix, dense(query, target, kind, 0.0))
 
 
@@ -61,7 +61,8 @@ def test_gradcheck() -> None:
     query, target = (video.requires_grad_() for video in videos(3, (3, 3, 4), (2, 3, 4)))
     for kind, rate in (("chamfer", 0.0), ("topk", 0.6), ("max", 0.0), ("average", 0.0)):
         assert torch.autograd.gradcheck(
-            lambda q, t, kind=kind, rate=rate: frame_similarities(q, t, kind=kind, keep_rate=rate), (query, target)
+            lambda q, t, kind=kind, rate=rate: compute_frame_similarities(q, t, kind=kind, keep_rate=rate),
+            (query, target),
         )
 
 
@@ -72,7 +73,10 @@ def test_query_and_target_may_have_different_numbers_of_regions(
 ) -> None:
     """More than 256 regions, too: then a byte is not enough to remember which one was chosen."""
     query, target = (video.requires_grad_() for video in videos(1, (3, here, 4), (5, there, 4)))
-    matrix, expected = frame_similarities(query, target, kind=kind, keep_rate=rate), dense(query, target, kind, rate)
+    matrix, expected = (
+        compute_frame_similarities(query, target, kind=kind, keep_rate=rate),
+        dense(query, target, kind, rate),
+    )
     torch.testing.assert_close(matrix, expected)
     weight = torch.randn(3, 5, dtype=torch.float64)
     gradients, theirs = (torch.autograd.grad((m * weight).sum(), (query, target)) for m in (matrix, expected))
@@ -82,16 +86,16 @@ def test_query_and_target_may_have_different_numbers_of_regions(
 def test_only_one_of_the_videos_may_be_learning() -> None:
     query, target = videos(1, (3, 2, 4), (5, 2, 4))
     query.requires_grad_()
-    frame_similarities(query, target, kind="chamfer").sum().backward()  # type: ignore[no-untyped-call]
+    compute_frame_similarities(query, target, kind="chamfer").sum().backward()  # type: ignore[no-untyped-call]
     assert query.grad is not None
     assert target.grad is None
 
 
 def test_half_precision_is_accumulated_in_float32() -> None:
     query, target = videos(2, (4, 9, 64), (5, 9, 64), dtype=torch.float32)
-    exact = frame_similarities(query, target, kind="chamfer")
+    exact = compute_frame_similarities(query, target, kind="chamfer")
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = frame_similarities(query, target, kind="chamfer")
+        rounded = compute_frame_similarities(query, target, kind="chamfer")
     assert exact.dtype == rounded.dtype == torch.float32
     torch.testing.assert_close(rounded, exact, rtol=0.02, atol=0.1)
 
@@ -112,5 +116,5 @@ def test_region_similarities_of_all_frames_are_never_held_at_once() -> None:
 
     query, target = (video.requires_grad_() for video in videos(0, (512, 9, 8), (512, 9, 8), dtype=torch.float32))
     with Watch():  # type: ignore[no-untyped-call]
-        frame_similarities(query, target, kind="chamfer").sum().backward()  # type: ignore[no-untyped-call]
+        compute_frame_similarities(query, target, kind="chamfer").sum().backward()  # type: ignore[no-untyped-call]
     assert 0 < largest <= max(spatial._CPU_CELLS, 512 * 9 * 512)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
-from hapvr.training import Bank, BankSource, ViewConfig, make_bank, shared_content
+from hapvr.training import Bank, BankSource, ViewConfig, find_shared_content, make_bank
 from hapvr.training.bank import ABOUT, Side
 from hapvr.training.config import BankConfig, DataConfig, RunConfig, TrainConfig
 from hapvr.training.encoder import Encoded
@@ -167,7 +167,7 @@ def test_a_batch_draws_one_view_of_each_kind_for_each_video() -> None:
         assert torch.equal(batch.regions[row], bank.weak.regions[video, 0])
         assert any(torch.equal(batch.regions[4 + row], view) for view in bank.strong.regions[video])
     # A strong view that shows the next video too shares content with that one's views, where they are in the batch.
-    labels = shared_content(batch.contents, batch.contents)
+    labels = find_shared_content(batch.contents, batch.contents)
     for row in range(8):
         for column in range(8):
             shown = {n for n in batch.contents[row].tolist() if n != NOTHING}

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hapvr.errors import ShapeError
 from hapvr.losses import LossInputs, WeightedLosses, build_hapvr_losses
 from hapvr.similarity import Descriptors, SimilarityConfig, VideoSimilarity
-from hapvr.training import frame_pseudo_labels, gather, rank, world_size
+from hapvr.training import gather, make_pseudo_labels, rank, world_size
 
 BATCH, INPUTS, SPLITS = 6, 5, {"equal": [3, 3], "unequal": [4, 2]}
 
@@ -79,7 +79,7 @@ def hapvr_step(sizes: list[int]) -> dict[str, Any]:
     relevance = (content[:, None] == content)[first : first + count]
     itself = (number[:, None] == number)[first : first + count]
     query, target = (relevance & ~itself).nonzero(as_tuple=True)
-    positive, negative = frame_pseudo_labels(own.mean(2)[query], clips.mean(2)[target])
+    positive, negative = make_pseudo_labels(own.mean(2)[query], clips.mean(2)[target])
     scores = comparison.scores / 2 + 0.5
     recipe = build_hapvr_losses().terms
     penalty = replace(recipe["range"], weight=recipe["range"].weight * world_size())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, ShapeError
-from hapvr.training import frame_pseudo_labels
+from hapvr.training import make_pseudo_labels
 
 Labels = list[list[int]]
 
@@ -43,14 +43,14 @@ def on_a_circle(*degrees: float) -> Tensor:
 
 def test_labels_a_hand_computed_pair() -> None:
     # Query frames at 0 and 90 degrees; round(.35 * 5) = 2 of each kind.
-    positive, negative = frame_pseudo_labels(on_a_circle(0, 90), on_a_circle(10, 170, 60, 95, 130))
+    positive, negative = make_pseudo_labels(on_a_circle(0, 90), on_a_circle(10, 170, 60, 95, 130))
     assert positive.int().tolist() == [[[1, 0, 1, 0, 0], [0, 0, 1, 1, 0]]]
     assert negative.int().tolist() == [[[0, 1, 0, 0, 1], [1, 1, 0, 0, 0]]]
 
 
 @pytest.mark.parametrize(("frames", "count"), [(2, 1), (3, 1), (4, 1), (5, 2), (10, 4), (28, 10), (30, 10)])
 def test_counts_are_rounded_half_to_even(frames: int, count: int) -> None:
-    positive, negative = frame_pseudo_labels(torch.randn(1, 3, 6), torch.randn(1, frames, 6))
+    positive, negative = make_pseudo_labels(torch.randn(1, 3, 6), torch.randn(1, frames, 6))
     assert positive.sum(-1).tolist() == negative.sum(-1).tolist() == [[count] * 3]
 
 
@@ -64,7 +64,7 @@ def test_agrees_with_the_loop(queries: int, targets: int, rates: tuple[float, fl
     generator = torch.Generator().manual_seed(seed)
     query = torch.randn(2, queries, 3, generator=generator)
     target = torch.randn(2, targets, 3, generator=generator)
-    positive, negative = frame_pseudo_labels(query, target, top_rate=rates[0], bottom_rate=rates[1])
+    positive, negative = make_pseudo_labels(query, target, top_rate=rates[0], bottom_rate=rates[1])
     for pair in range(2):
         expected = loop(query[pair].tolist(), target[pair].tolist(), *rates)
         assert (positive[pair].int().tolist(), negative[pair].int().tolist()) == expected
@@ -78,7 +78,7 @@ def test_padding_never_changes_labels(real: int, padding: int, seed: int) -> Non
     query = torch.randn(1, 5, 384, generator=generator)
     # Few distinct frames, as in clips that were repeated to their length: most similarities are ties.
     target = torch.randn(1, 3, 384, generator=generator)[:, torch.randint(3, (real,), generator=generator)]
-    expected = frame_pseudo_labels(query, target)
+    expected = make_pseudo_labels(query, target)
     place = torch.randperm(real + padding, generator=generator)[:real].sort().values
     padded = torch.full((1, real + padding, 384), torch.nan)
     padded[:, place] = target
@@ -87,7 +87,7 @@ def test_padding_never_changes_labels(real: int, padding: int, seed: int) -> Non
     padded_query = torch.cat([query, torch.full((1, 2, 384), torch.inf)], dim=1)
     query_mask = torch.arange(7)[None] < 5
     for labels, wanted in zip(
-        frame_pseudo_labels(padded_query, padded, query_mask=query_mask, target_mask=mask), expected, strict=True
+        make_pseudo_labels(padded_query, padded, query_mask=query_mask, target_mask=mask), expected, strict=True
     ):
         assert torch.equal(labels[:, :5, place], wanted)
         assert labels.sum() == wanted.sum()
@@ -96,22 +96,22 @@ def test_padding_never_changes_labels(real: int, padding: int, seed: int) -> Non
 def test_pairs_of_unequal_length_in_one_batch_keep_their_own_counts() -> None:
     query, target = torch.randn(2, 1, 4), torch.randn(2, 20, 4)
     mask = torch.arange(20)[None] < torch.tensor([[20], [4]])
-    positive, negative = frame_pseudo_labels(query, target, target_mask=mask)
+    positive, negative = make_pseudo_labels(query, target, target_mask=mask)
     assert positive.sum(-1).flatten().tolist() == negative.sum(-1).flatten().tolist() == [7, 1]
     assert not negative[1, 0, 4:].any()
 
 
 def test_equal_frames_are_ordered_by_index() -> None:
-    positive, negative = frame_pseudo_labels(torch.ones(1, 1, 3), torch.ones(1, 6, 3))
+    positive, negative = make_pseudo_labels(torch.ones(1, 1, 3), torch.ones(1, 6, 3))
     assert positive.int().tolist() == [[[1, 1, 0, 0, 0, 0]]]
     assert negative.int().tolist() == [[[0, 0, 0, 0, 1, 1]]]
-    zero_query = frame_pseudo_labels(torch.zeros(1, 1, 3), torch.randn(1, 6, 3))
+    zero_query = make_pseudo_labels(torch.zeros(1, 1, 3), torch.randn(1, 6, 3))
     assert torch.equal(zero_query[0], positive)
     assert torch.equal(zero_query[1], negative)
 
 
 def test_a_target_of_one_frame_has_no_negative() -> None:
-    positive, negative = frame_pseudo_labels(torch.randn(1, 2, 3), torch.randn(1, 1, 3))
+    positive, negative = make_pseudo_labels(torch.randn(1, 2, 3), torch.randn(1, 1, 3))
     assert positive.all()
     assert not negative.any()
 
@@ -120,50 +120,48 @@ def test_a_target_of_one_frame_has_no_negative() -> None:
 def test_lengths_of_vectors_do_not_matter(scale: float) -> None:
     query, target = torch.randn(2, 3, 8), torch.randn(2, 9, 8)
     target_scaled = target * torch.linspace(1, scale, 9)[:, None]
-    for labels, scaled in zip(
-        frame_pseudo_labels(query, target), frame_pseudo_labels(query, target_scaled), strict=True
-    ):
+    for labels, scaled in zip(make_pseudo_labels(query, target), make_pseudo_labels(query, target_scaled), strict=True):
         assert torch.equal(labels, scaled)
 
 
 def test_exchanging_the_sign_of_the_query_exchanges_the_labels() -> None:
     query, target = torch.randn(2, 3, 8), torch.randn(2, 9, 8)
-    positive, negative = frame_pseudo_labels(query, target)
-    assert torch.equal(frame_pseudo_labels(-query, target)[0], negative)
-    assert torch.equal(frame_pseudo_labels(-query, target)[1], positive)
+    positive, negative = make_pseudo_labels(query, target)
+    assert torch.equal(make_pseudo_labels(-query, target)[0], negative)
+    assert torch.equal(make_pseudo_labels(-query, target)[1], positive)
 
 
 def test_half_precision_and_gradients_are_taken() -> None:
     query, target = torch.randn(1, 3, 8).bfloat16().requires_grad_(), torch.randn(1, 9, 8).bfloat16()
-    positive, _ = frame_pseudo_labels(query, target)
+    positive, _ = make_pseudo_labels(query, target)
     assert positive.dtype == torch.bool
-    assert torch.equal(positive, frame_pseudo_labels(query.double(), target.double())[0])
+    assert torch.equal(positive, make_pseudo_labels(query.double(), target.double())[0])
 
 
 @pytest.mark.parametrize("rates", [(0.6, 0.5), (-0.1, 0.5), (0.5, 1.1), (math.nan, 0.1)])
 def test_rates_that_contradict_each_other_are_refused(rates: tuple[float, float]) -> None:
     with pytest.raises(ConfigError, match="rate"):
-        frame_pseudo_labels(torch.randn(1, 2, 3), torch.randn(1, 4, 3), top_rate=rates[0], bottom_rate=rates[1])
+        make_pseudo_labels(torch.randn(1, 2, 3), torch.randn(1, 4, 3), top_rate=rates[0], bottom_rate=rates[1])
 
 
 def test_bad_input_is_refused() -> None:
     query, target = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
     with pytest.raises(ShapeError, match="must share P and D'"):
-        frame_pseudo_labels(query, target[..., :3])
+        make_pseudo_labels(query, target[..., :3])
     with pytest.raises(ShapeError, match="must share P and D'"):
-        frame_pseudo_labels(query, target[:1])
+        make_pseudo_labels(query, target[:1])
     with pytest.raises(ShapeError, match="query must be a tensor"):
-        frame_pseudo_labels(query[0], target)
+        make_pseudo_labels(query[0], target)
     with pytest.raises(ShapeError, match="at least one frame"):
-        frame_pseudo_labels(query, target[:, :0])
+        make_pseudo_labels(query, target[:, :0])
     with pytest.raises(ShapeError, match="target_mask must have shape"):
-        frame_pseudo_labels(query, target, target_mask=torch.ones(2, 4, dtype=torch.bool))
+        make_pseudo_labels(query, target, target_mask=torch.ones(2, 4, dtype=torch.bool))
     with pytest.raises(DataError, match="target_mask leaves a video without a frame"):
-        frame_pseudo_labels(query, target, target_mask=torch.tensor([[True] * 5, [False] * 5]))
+        make_pseudo_labels(query, target, target_mask=torch.tensor([[True] * 5, [False] * 5]))
     with pytest.raises(DataError, match="query holds 24 NaN"):
-        frame_pseudo_labels(query * torch.nan, target)
+        make_pseudo_labels(query * torch.nan, target)
 
 
 def test_no_pairs_give_no_labels() -> None:
-    positive, negative = frame_pseudo_labels(torch.ones(0, 3, 4), torch.ones(0, 5, 4))
+    positive, negative = make_pseudo_labels(torch.ones(0, 3, 4), torch.ones(0, 5, 4))
     assert positive.shape == negative.shape == (0, 3, 5)

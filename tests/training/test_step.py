@@ -17,8 +17,8 @@ from hapvr.losses import MeanSquared, QuadLinearAP, Term, WeightedLosses
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.training.config import LossesConfig, TeacherConfig
 from hapvr.training.distributed import world_size
-from hapvr.training.pseudo_labels import frame_pseudo_labels
-from hapvr.training.step import NOTHING, Batch, list_contents, shared_content, step_losses
+from hapvr.training.pseudo_labels import make_pseudo_labels
+from hapvr.training.step import NOTHING, Batch, compute_step_losses, find_shared_content, list_contents
 
 RECIPES: dict[str, dict[str, dict[str, float]]] = {
     "paper": {name: {"weight": 1.0} for name in ("frame_ap", "video_ap", "infonce", "sshn", "range")},
@@ -57,7 +57,7 @@ def part(batch: Batch, first: int, count: int) -> Batch:
 
 def test_a_step_shows_frame_matrices_of_positive_pairs() -> None:
     batch, model = joined_batch(), network()
-    values = step_losses(model, losses("paper"), batch, teacher=TeacherConfig())
+    values = compute_step_losses(model, losses("paper"), batch, teacher=TeacherConfig())
     pairs = [(i, j) for i, j in values.relevance.nonzero().tolist() if i != j][:4]
     alone = [model(batch.regions[i : i + 1], batch.regions[j : j + 1]).frame_matrices[0, 0] for i, j in pairs]
     torch.testing.assert_close(values.matrices, torch.stack(alone))
@@ -66,7 +66,7 @@ def test_a_step_shows_frame_matrices_of_positive_pairs() -> None:
 
 def run(name: str, batch: Batch) -> dict[str, Any]:
     model = network()
-    values = step_losses(model, losses(name), batch, teacher=TeacherConfig())
+    values = compute_step_losses(model, losses(name), batch, teacher=TeacherConfig())
     values.total.backward()  # type: ignore[no-untyped-call]
     gradients = torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in model.parameters()])
     total = values.total.detach().clone()
@@ -116,7 +116,7 @@ def test_the_total_is_that_of_losses_called_one_by_one_on_pairs_scored_one_by_on
     pairs = [(q, t) for q in range(12) for t in range(12) if q != t and shown[q] & shown[t]]
     assert len(pairs) == 22  # 12 within the videos; clips 7 and 11 with the two of video 3, and with each other, 10
     matrices = torch.stack([model.frame_matrix(batch.regions[q], batch.regions[t]) for q, t in pairs])
-    labels = [frame_pseudo_labels(batch.frames[q][None], batch.frames[t][None]) for q, t in pairs]
+    labels = [make_pseudo_labels(batch.frames[q][None], batch.frames[t][None]) for q, t in pairs]
     positive, negative = (torch.cat(kind) for kind in zip(*labels, strict=True))
     raw = model(batch.regions, batch.regions).raw
     total = torch.zeros(())
@@ -136,11 +136,11 @@ def test_the_range_penalty_takes_part(processes: list[dict[Any, Any]]) -> None:
 def test_labels_by_hand_and_by_a_loop() -> None:
     contents = torch.tensor([[0, NOTHING], [1, NOTHING], [0, NOTHING], [1, 2]])
     expected = [[1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1]]
-    assert shared_content(contents, contents).int().tolist() == expected
+    assert find_shared_content(contents, contents).int().tolist() == expected
     drawn = torch.randint(-1, 6, (20, 3))
     sets = [{number for number in row if number != NOTHING} for row in drawn.tolist()]
     loop = [[bool(a & b) for b in sets] for a in sets]
-    assert shared_content(drawn, drawn).tolist() == loop
+    assert find_shared_content(drawn, drawn).tolist() == loop
 
 
 def test_labels_are_those_of_the_content_matrix() -> None:
@@ -150,21 +150,21 @@ def test_labels_are_those_of_the_content_matrix() -> None:
     numbers = torch.tensor([40, 7, 12, 99, 3])
     contents = list_contents(content, numbers)
     product = content.float() @ content.float().T > 0
-    assert torch.equal(shared_content(contents, contents), product)
+    assert torch.equal(find_shared_content(contents, contents), product)
     assert sorted(contents[7].tolist()) == [12, 40]
 
 
 def test_only_what_the_recipe_reads_is_needed() -> None:
     batch = joined_batch()
     without = Batch(batch.regions, batch.contents)
-    step_losses(network(), losses("rivals"), without, teacher=TeacherConfig())
+    compute_step_losses(network(), losses("rivals"), without, teacher=TeacherConfig())
     with pytest.raises(DataError, match="no frame vectors of a teacher"):
-        step_losses(network(), losses("paper"), without, teacher=TeacherConfig())
+        compute_step_losses(network(), losses("paper"), without, teacher=TeacherConfig())
 
 
 def test_half_precision_is_near_and_losses_stay_in_float32() -> None:
     values = {
-        dtype: step_losses(network(), losses("paper"), joined_batch(), teacher=TeacherConfig(), dtype=dtype)
+        dtype: compute_step_losses(network(), losses("paper"), joined_batch(), teacher=TeacherConfig(), dtype=dtype)
         for dtype in (torch.float32, torch.bfloat16)
     }
     assert values[torch.bfloat16].total.dtype == torch.float32
@@ -200,12 +200,12 @@ def test_frames_are_scored_by_instant_by_hand() -> None:
     regions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [-1.0, 0.0]]).view(2, 2, 1, 2)
     instants = torch.tensor([[4, NOTHING], [5, NOTHING], [7, 5], [NOTHING, NOTHING]]).view(2, 2, 2)
     batch = Batch(regions, torch.tensor([[0], [1]]), instants=instants)
-    total = step_losses(plain(2), mse("instant"), batch, teacher=TeacherConfig()).total
+    total = compute_step_losses(plain(2), mse("instant"), batch, teacher=TeacherConfig()).total
     # The two frames that have a positive: cosines .8 (positive) and 0, and back .8 (positive) and .6; s / 2 + 1 / 2.
     assert total.item() == pytest.approx((0.1**2 + 0.5**2 + 0.1**2 + 0.8**2) / 4, abs=1e-6)
     ignored = torch.zeros(4, 4, dtype=torch.bool)
     ignored[0, 2] = ignored[2, 0] = ignored[1, 2] = True  # a positive is never ignored
-    total = step_losses(
+    total = compute_step_losses(
         plain(2), mse("instant"), replace(batch, ignored_frame_pairs=ignored), teacher=TeacherConfig()
     ).total
     assert total.item() == pytest.approx((0.1**2 + 0.5**2 + 0.1**2) / 3, abs=1e-6)
@@ -215,14 +215,14 @@ def test_targets_take_the_place_of_the_views_and_a_clip_meets_its_own() -> None:
     regions = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).view(2, 1, 1, 2)
     targets = torch.tensor([[0.6, 0.8], [0.0, 1.0]]).view(2, 1, 1, 2)
     batch = Batch(regions, torch.tensor([[0], [1]]), instants=torch.tensor([1, 2]).view(2, 1, 1), targets=targets)
-    total = step_losses(plain(2), mse("instant"), batch, teacher=TeacherConfig()).total
+    total = compute_step_losses(plain(2), mse("instant"), batch, teacher=TeacherConfig()).total
     assert total.item() == pytest.approx(((1 - 0.8) ** 2 + 0.5**2 + 0.9**2 + 0.0) / 4, abs=1e-6)
 
 
 def test_instants_need_to_be_known() -> None:
     batch = Batch(torch.ones(2, 1, 1, 2), torch.tensor([[0], [1]]))
     with pytest.raises(DataError, match="does not know which instants"):
-        step_losses(plain(2), mse("instant"), batch, teacher=TeacherConfig())
+        compute_step_losses(plain(2), mse("instant"), batch, teacher=TeacherConfig())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -234,7 +234,7 @@ def test_instants_agree_with_a_loop(seed: int) -> None:
     ignored = torch.rand(N * T, N * T, generator=generator) < 0.2
     batch = Batch(regions, torch.arange(N)[:, None], instants=instants, ignored_frame_pairs=ignored)
     losses = WeightedLosses({"ap": Term(QuadLinearAP(), level="instant")})
-    got = step_losses(plain(8), losses, batch, teacher=TeacherConfig()).total.item()
+    got = compute_step_losses(plain(8), losses, batch, teacher=TeacherConfig()).total.item()
     values, frames = [], regions.flatten(0, 1)
     for q in range(N * T):
         scores, labels = [], []
@@ -263,12 +263,12 @@ def test_other_footage_of_a_video_is_an_event_and_neither_copy_nor_stranger() ->
     copies = torch.tensor([[-1, -1, 1, 0], [-1, -1, -1, 0], [1, -1, -1, 0], [0, 0, 0, -1]])
     events = torch.tensor([[-1, 1, 1, 0], [1, -1, 1, 0], [1, 1, -1, 0], [0, 0, 0, -1]])
     for level, kind in (("video", copies), ("event", events)):
-        total = step_losses(plain(2), mse(level), batch, teacher=TeacherConfig()).total.item()
+        total = compute_step_losses(plain(2), mse(level), batch, teacher=TeacherConfig()).total.item()
         assert total == pytest.approx(expected(kind), abs=1e-6)
     ignored = torch.zeros(4, 4, dtype=torch.bool)
     ignored[0, 3] = ignored[0, 2] = True  # strangers that look the same are left out; copies are not
     copies[0, 3] = -1
-    total = step_losses(
+    total = compute_step_losses(
         plain(2), mse("video"), replace(batch, ignored_clip_pairs=ignored), teacher=TeacherConfig()
     ).total.item()
     assert total == pytest.approx(expected(copies), abs=1e-6)

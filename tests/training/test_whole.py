@@ -25,7 +25,7 @@ from hapvr.training.augment import draw_plan
 from hapvr.training.config import BackboneConfig, DataConfig
 from hapvr.training.run_folder import RunFolder
 from hapvr.training.sources import derive_seed
-from hapvr.training.step import NOTHING, shared_content
+from hapvr.training.step import NOTHING, find_shared_content
 from hapvr.training.trainer import make_whole_source
 from hapvr.training.whole import (
     WholeSource,
@@ -73,7 +73,7 @@ def test_frames_share_an_instant_where_they_show_the_same_frame_of_a_video(seed:
     source, _, clips = learner(noise_clips(6, frames=9), views=replace(STILL, frames=3, mixup=0.4), seed=seed, parts=2)
     batch = source.batch(0)
     assert batch.instants is not None
-    got = shared_content(batch.instants.flatten(0, 1), batch.instants.flatten(0, 1))
+    got = find_shared_content(batch.instants.flatten(0, 1), batch.instants.flatten(0, 1))
     drawn = clips.calls[0]
     shown: list[set[tuple[int, int]]] = []
     plan = source_plan(source, clips)
@@ -199,7 +199,7 @@ def test_windows_of_one_video_are_one_event_and_no_copies() -> None:
     starts = [start for _, start in clips.calls[0]]
     assert all(start < 4 for start in starts[::2])
     assert all(start >= 4 for start in starts[1::2])
-    copies, event = (shared_content(numbers, numbers) for numbers in (batch.contents, batch.videos))
+    copies, event = (find_shared_content(numbers, numbers) for numbers in (batch.contents, batch.videos))
     for i in range(12):
         for j in range(12):
             assert bool(copies[i, j]) == (i % 6 == j % 6)
@@ -212,7 +212,9 @@ def test_photographs_of_another_move_are_no_instant_of_this_one() -> None:
     batch = source.batch(0)
     assert batch.instants is not None
     assert batch.ignored_frame_pairs is not None
-    same = shared_content(batch.instants.flatten(0, 1), batch.instants.flatten(0, 1)).view(8, 2, 8, 2).any(3).any(1)
+    same = (
+        find_shared_content(batch.instants.flatten(0, 1), batch.instants.flatten(0, 1)).view(8, 2, 8, 2).any(3).any(1)
+    )
     # Rows 0 and 1 are two moves over one photograph: no common instant, and nothing to tell apart.
     assert not same[0, 1]
     assert not same[:4, :4].fill_diagonal_(False).any()

@@ -30,7 +30,7 @@ __all__ = [
     "ResNet50",
     "ViTSmall16",
     "build_backbone",
-    "empty_backbone",
+    "build_empty_backbone",
     "load_backbone",
     "normalize",
 ]
@@ -55,7 +55,7 @@ def build_backbone(name: str) -> Backbone:
     return BACKBONES[name]()
 
 
-def empty_backbone(name: str) -> Backbone:
+def build_empty_backbone(name: str) -> Backbone:
     """The backbone of that name with undefined weights, to be loaded next: drawing random ones takes longer."""
     with torch.device("meta"):
         backbone = build_backbone(name)
@@ -67,6 +67,6 @@ def load_backbone(folder: str | os.PathLike[str]) -> Backbone:
     part = load_part(folder, "backbone")
     if not isinstance(name := part.config.get("name"), str):
         raise WeightsError(f"'{folder}' does not name its backbone. Convert the original file again.")
-    backbone = empty_backbone(name)
+    backbone = build_empty_backbone(name)
     load_strict(backbone, part.tensors, source=f"'{folder}'")
     return backbone.eval().requires_grad_(False)

@@ -61,7 +61,7 @@ def duplicates(
         files = [*(output or ()), *([] if page is None else [page])]
         require_outputs(files, inputs=[path for file in files for path in opened.find_files_named(file)])
         with progress_bar("comparing", quiet=as_json) as update:
-            report = opened.duplicates(
+            report = opened.find_duplicates(
                 min_strength=min_strength, since=since, progress=lambda now: update(now.done, now.total)
             )
     # The answer comes first, so that a file that cannot be written does not lose it.

@@ -145,7 +145,7 @@ def status(
 
     with Library.open(library) as opened:
         info = opened.info()
-        records = opened.videos_with_problems() if state is None else opened.videos(state=state)
+        records = opened.list_problem_videos() if state is None else opened.videos(state=state)
     records = records[offset:] if limit is None else records[offset : offset + limit]
     counted = ("videos", "failed", "missing", "warned", "writer", "unchecked")
     value = {name: getattr(info, name) for name in counted} | {"listed": [record.to_json() for record in records]}

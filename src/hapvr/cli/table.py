@@ -35,14 +35,14 @@ def table(
     from hapvr.paper import tables
 
     if name is not None:
-        chosen = tables.paper_table(name)
+        chosen = tables.find_paper_table(name)
         read = [tables.read_result(file, label=label) for label, file in map(split_label, results or [])]
         ours = tables.join_results(read)
         text = tables.render(chosen, ours, format=format, against=against)  # type: ignore[arg-type]
         show(as_json, tables.to_json(chosen, ours, against=against), text)
     elif results or against:
-        raise ConfigError(f"Say which table: {', '.join(tables.paper_tables())}.")
+        raise ConfigError(f"Say which table: {', '.join(tables.read_paper_tables())}.")
     else:
-        listed = tables.paper_tables().values()
+        listed = tables.read_paper_tables().values()
         lines = [f"{one.number:>2}  {one.name:<9} {one.caption}" for one in listed]
         show(as_json, [one.to_json() for one in listed], lines)

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hapvr.backbones import empty_backbone
+from hapvr.backbones import build_empty_backbone
 from hapvr.config import suggest
 from hapvr.conversion import tfjs
 from hapvr.conversion.files import Contents, read_contents, require_tensors
@@ -134,7 +134,7 @@ def _convert_dino(contents: Contents) -> tuple[str, Part]:
 
 
 def _make_backbone(name: str, tensors: dict[str, Tensor], source: str) -> tuple[str, Part]:
-    backbone = empty_backbone(name)
+    backbone = build_empty_backbone(name)
     for key in backbone.state_dict():
         if key.endswith("num_batches_tracked"):  # a counter for training that older files do not have
             tensors.setdefault(key, torch.tensor(0))

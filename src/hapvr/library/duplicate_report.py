@@ -92,7 +92,7 @@ class Group:
 
 @dataclass(frozen=True)
 class DuplicateReport:
-    """What `Library.duplicates` found."""
+    """What `Library.find_duplicates` found."""
 
     groups: tuple[Group, ...]  # copies of the same, largest group first
     links: tuple[Link, ...]  # all, strongest first: those within groups, and of clips and shared parts

@@ -72,7 +72,7 @@ def find_duplicates(
     since: datetime | None = None,
     progress: Progress | None = None,
 ) -> DuplicateReport:
-    """Find the duplicates in a library; see `Library.duplicates`.
+    """Find the duplicates in a library; see `Library.find_duplicates`.
 
     `load_model` gives the model that the library was made with; it is called if there is anything to compare.
     """

@@ -75,7 +75,7 @@ class Library(OpenLibrary):
         rows = catalog.rows(state)[offset:]
         return catalog.records(rows if limit is None else rows[:limit])
 
-    def videos_with_problems(self) -> list[VideoRecord]:
+    def list_problem_videos(self) -> list[VideoRecord]:
         """The records of videos that failed, are missing, or have warnings."""
         catalog = self.store.catalog()
         warned = [int(row) for row in np.flatnonzero(catalog.warned)]
@@ -97,14 +97,14 @@ class Library(OpenLibrary):
         catalog = store.catalog()
         return store.features(int(catalog.keys[catalog.row(id)]))
 
-    def duplicates(
+    def find_duplicates(
         self,
         *,
         min_strength: float | None = None,
         since: datetime | None = None,
         progress: Callable[[DuplicateProgress], None] | None = None,
     ) -> DuplicateReport:
-        """Find groups of copies, and clips that are part of longer videos; see `hapvr.library.duplicates`.
+        """Find groups of copies, and clips that are part of longer videos; see `hapvr.library.find_duplicates`.
 
         Args:
             min_strength: links of at least this strength, above 0 and at most 1, are reported; 0.28 if None.

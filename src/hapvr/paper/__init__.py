@@ -7,7 +7,7 @@
 from hapvr.paper.ablation_tables import AblationTable
 from hapvr.paper.ablations import ablate, run_study
 from hapvr.paper.studies import STUDIES
-from hapvr.paper.tables import PaperTable, Result, paper_table, paper_tables, read_result
+from hapvr.paper.tables import PaperTable, Result, find_paper_table, read_paper_tables, read_result
 
 __all__ = [
     "STUDIES",
@@ -15,8 +15,8 @@ __all__ = [
     "PaperTable",
     "Result",
     "ablate",
-    "paper_table",
-    "paper_tables",
+    "find_paper_table",
+    "read_paper_tables",
     "read_result",
     "run_study",
 ]

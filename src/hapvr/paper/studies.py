@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
-from hapvr.paper.tables import Line, PaperTable, paper_table
+from hapvr.paper.tables import Line, PaperTable, find_paper_table
 from hapvr.similarity import SimilarityConfig
-from hapvr.similarity.chamfer import keep_count
+from hapvr.similarity.chamfer import compute_keep_count
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.network import double_length
 from hapvr.training.config import LossesConfig, TrainConfig
@@ -85,13 +85,13 @@ def study_tables(study: str) -> list[PaperTable]:
     """
     if study not in STUDIES:
         raise ConfigError(f"there is no study '{study}'; {suggest(study, list(STUDIES))}")
-    return [paper_table(name) for name in STUDIES[study]]
+    return [find_paper_table(name) for name in STUDIES[study]]
 
 
 def plan_rows(table: PaperTable, config: TrainConfig) -> list[Row]:
     """The runs of a table, one for each line of the paper, all as `config` says but for what the table varies.
 
-    >>> rows = plan_rows(paper_table("topk"), TrainConfig())
+    >>> rows = plan_rows(find_paper_table("topk"), TrainConfig())
     >>> [row.config.similarity.temporal_keep_rate for row in rows]
     [0.0, 0.03, 0.06, 0.1, 0.2, 0.3, 1.0]
     """
@@ -113,7 +113,7 @@ def count_kept(config: SimilarityConfig, frames: int) -> int:
     columns = double_length(frames, config.min_frames)
     columns = columns // DOWNSAMPLING if config.comparator else columns
     if config.temporal == "topk":
-        return keep_count(columns, config.temporal_keep_rate)
+        return compute_keep_count(columns, config.temporal_keep_rate)
     return columns if config.temporal == "average" else 1
 
 

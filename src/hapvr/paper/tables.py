@@ -1,6 +1,6 @@
 """The result tables of the paper, cell by cell, and what was measured here beside them.
 
-    table = paper_table("methods")      # or 1; paper_tables() has them all
+    table = find_paper_table("methods")      # or 1; read_paper_tables() has them all
     result = read_result("eval.json")   # what `hapvr evaluate -o` wrote
     render(table, [result])             # the two side by side; `to_json` for programs
 
@@ -70,7 +70,7 @@ class PaperTable:
     def line(self, *keys: str) -> Line:
         """The only line whose keys begin with these, or the one of a number, from 1.
 
-        >>> paper_table("methods").line("HAP-VR").figures[0], paper_table("modules").line("line 4").figures[0]
+        >>> find_paper_table("methods").line("HAP-VR").figures[0], find_paper_table("modules").line("line 4").figures[0]
         (69.15, 69.58)
         """
         numbered = [line for number, line in enumerate(self.lines, 1) if keys == (f"line {number}",)]
@@ -150,7 +150,7 @@ class Result:
 
 
 @functools.cache
-def paper_tables() -> Mapping[str, PaperTable]:
+def read_paper_tables() -> Mapping[str, PaperTable]:
     """The result tables of the paper by name, in the paper's order."""
     file = resources.files("hapvr.paper") / "tables.toml"
     tables = [
@@ -159,16 +159,16 @@ def paper_tables() -> Mapping[str, PaperTable]:
     return {table.name: table for table in sorted(tables, key=lambda table: table.number)}
 
 
-def paper_table(name: str | int) -> PaperTable:
+def find_paper_table(name: str | int) -> PaperTable:
     """A table by its name or by its number in the paper.
 
-    >>> paper_table(2).name, paper_table("losses").line("QuadLinear-AP").figures[:3]
+    >>> find_paper_table(2).name, find_paper_table("losses").line("QuadLinear-AP").figures[:3]
     ('losses', (90.8, 89.68, 81.31))
-    >>> paper_table("loses")
+    >>> find_paper_table("loses")
     Traceback (most recent call last):
     hapvr.errors.ConfigError: The paper has no result table 'loses'; did you mean 'losses'?
     """
-    tables = paper_tables()
+    tables = read_paper_tables()
     for table in tables.values():
         if str(name) in (table.name, str(table.number)):
             return table

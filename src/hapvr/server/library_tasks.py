@@ -262,7 +262,9 @@ class LibraryTasks:
             call.progress(now.done, now.total, message, eta_s=now.left_s)
 
         since = None if arguments["since"] is None else datetime.fromisoformat(arguments["since"])
-        report = self._library.duplicates(min_strength=arguments["min_strength"], since=since, progress=report_progress)
+        report = self._library.find_duplicates(
+            min_strength=arguments["min_strength"], since=since, progress=report_progress
+        )
         visible = report.with_records(lambda record: visible_record(record, self._roots))
         ids = {id for link in report.beside for id in (link.a, link.b)}
         return {

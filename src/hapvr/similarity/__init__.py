@@ -6,12 +6,12 @@ One alphabet for shapes throughout the package: N (and M) videos, T frames (Tq o
 R regions of a frame, D dims of a region vector. A packed matrix lays several videos end to end: [H, W] cells.
 """
 
-from hapvr.similarity.chamfer import keep_count, topk_chamfer
+from hapvr.similarity.chamfer import compute_keep_count, topk_chamfer
 from hapvr.similarity.comparator import Comparator
 from hapvr.similarity.network import Comparison, Descriptors, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.pairwise import pairwise
 from hapvr.similarity.segments import Segment, SegmentConfig, find_segments
-from hapvr.similarity.spatial import frame_similarities
+from hapvr.similarity.spatial import compute_frame_similarities
 from hapvr.similarity.weighting import Binarization, RegionAttention
 
 __all__ = [
@@ -24,9 +24,9 @@ __all__ = [
     "SegmentConfig",
     "SimilarityConfig",
     "VideoSimilarity",
+    "compute_frame_similarities",
+    "compute_keep_count",
     "find_segments",
-    "frame_similarities",
-    "keep_count",
     "pairwise",
     "topk_chamfer",
 ]

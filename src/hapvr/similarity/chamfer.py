@@ -14,15 +14,15 @@ Aggregation = Literal["topk", "chamfer", "max", "average"]
 
 
 @overload
-def keep_count(size: int, keep_rate: float) -> int: ...
+def compute_keep_count(size: int, keep_rate: float) -> int: ...
 @overload
-def keep_count(size: Tensor, keep_rate: float) -> Tensor: ...
-def keep_count(size: int | Tensor, keep_rate: float) -> int | Tensor:
+def compute_keep_count(size: Tensor, keep_rate: float) -> Tensor: ...
+def compute_keep_count(size: int | Tensor, keep_rate: float) -> int | Tensor:
     """K = max(1, round(keep_rate * size)), rounding half to even as Python does.
 
-    >>> keep_count(9, 0.1), keep_count(50, 0.03), keep_count(7, 1.0)
+    >>> compute_keep_count(9, 0.1), compute_keep_count(50, 0.03), compute_keep_count(7, 1.0)
     (1, 2, 7)
-    >>> keep_count(torch.tensor([9, 50]), 0.03).tolist()
+    >>> compute_keep_count(torch.tensor([9, 50]), 0.03).tolist()
     [1, 2]
     """
     if isinstance(size, Tensor):
@@ -83,15 +83,15 @@ def aggregate(
 def _average_best(matrix: Tensor, keep_rate: float, target_mask: Tensor | None) -> Tensor:
     """The mean of the K largest entries of each row: [..., Tq, Tt] -> [..., Tq]."""
     if target_mask is None:
-        k = keep_count(matrix.shape[-1], keep_rate)
+        k = compute_keep_count(matrix.shape[-1], keep_rate)
         if k == matrix.shape[-1]:
             return matrix.mean(-1)
         return matrix.amax(-1) if k == 1 else matrix.topk(k, dim=-1).values.mean(-1)
     if keep_rate == 1.0:
         return matrix.masked_fill(~target_mask[..., None, :], 0.0).sum(-1) / target_mask.sum(-1, keepdim=True)
-    counts = keep_count(target_mask.sum(-1), keep_rate)[..., None]  # [..., 1]: one K for all rows of a matrix
+    counts = compute_keep_count(target_mask.sum(-1), keep_rate)[..., None]  # [..., 1]: one K for all rows of a matrix
     filled = matrix.masked_fill(~target_mask[..., None, :], -torch.inf)
-    largest = keep_count(matrix.shape[-1], keep_rate)  # the largest count itself would wait for a GPU
+    largest = compute_keep_count(matrix.shape[-1], keep_rate)  # the largest count itself would wait for a GPU
     if largest == 1:
         return filled.amax(-1)
     top = filled.topk(largest, dim=-1).values  # [..., Tq, largest]

@@ -20,7 +20,7 @@ from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.similarity import kernels
 from hapvr.similarity.chamfer import Aggregation, aggregate
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, compare_in_bands, pool_mask, slot
-from hapvr.similarity.spatial import frame_similarities, widen
+from hapvr.similarity.spatial import compute_frame_similarities, widen
 from hapvr.similarity.weighting import Binarization, Projection, RegionAttention
 
 Weighting = Literal["attention", "binary", "none"]
@@ -188,9 +188,9 @@ class VideoSimilarity(nn.Module):
         """`frame_matrix` of described frames, of one video or of many laid end to end: [H, R, D] x [W, R, D]."""
         query, target = query.as_subclass(Tensor), target.as_subclass(Tensor)
         config = self.config
-        matrix = frame_similarities(query, target, kind=config.spatial, keep_rate=config.spatial_keep_rate)
+        matrix = compute_frame_similarities(query, target, kind=config.spatial, keep_rate=config.spatial_keep_rate)
         if config.symmetry == "levels":
-            other = frame_similarities(target, query, kind=config.spatial, keep_rate=config.spatial_keep_rate)
+            other = compute_frame_similarities(target, query, kind=config.spatial, keep_rate=config.spatial_keep_rate)
             matrix = (matrix + other.T) / 2
         return matrix if config.bits is None else matrix / config.bits
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from hapvr.similarity import kernels
-from hapvr.similarity.chamfer import Aggregation, keep_count
+from hapvr.similarity.chamfer import Aggregation, compute_keep_count
 
 # Region similarities computed at a time, R of them for each one held: enough for a matrix product to be efficient.
 _CPU_CELLS, _GPU_CELLS = 1 << 23, 1 << 27
@@ -23,7 +23,7 @@ _CPU_CELLS, _GPU_CELLS = 1 << 23, 1 << 27
 _CACHED_BYTES, _CACHED_ROWS = 1 << 20, 1536
 
 
-def frame_similarities(query: Tensor, target: Tensor, *, kind: Aggregation, keep_rate: float = 0.0) -> Tensor:
+def compute_frame_similarities(query: Tensor, target: Tensor, *, kind: Aggregation, keep_rate: float = 0.0) -> Tensor:
     """Similarity of every query frame to every target frame: TopK-Chamfer over their regions.
 
     For each query region the mean of its K largest dot products with the target frame's regions, then the mean over
@@ -40,7 +40,7 @@ def frame_similarities(query: Tensor, target: Tensor, *, kind: Aggregation, keep
 
     >>> query = torch.tensor([[[1., 0.], [0., 1.]]])                # one frame of two regions
     >>> target = torch.tensor([[[1., 0.], [.6, .8]]])
-    >>> round(frame_similarities(query, target, kind="chamfer").item(), 4)      # (max(1, .6) + max(0, .8)) / 2
+    >>> round(compute_frame_similarities(query, target, kind="chamfer").item(), 4)      # (max(1, .6) + max(0, .8)) / 2
     0.9
     """
     device = query.device.type
@@ -50,7 +50,7 @@ def frame_similarities(query: Tensor, target: Tensor, *, kind: Aggregation, keep
     if kind == "average":  # the mean of all dot products is the dot product of the means
         with torch.autocast(device, enabled=False):
             return query.mean(1, dtype=widen(query.dtype)) @ target.mean(1, dtype=widen(target.dtype)).T
-    k = keep_count(target.shape[1], keep_rate) if kind == "topk" else 1
+    k = compute_keep_count(target.shape[1], keep_rate) if kind == "topk" else 1
     learning = torch.is_grad_enabled() and (query.requires_grad or target.requires_grad)
     result: Tensor = _FrameSimilarities.apply(query, target, k, kind == "max", learning)  # type: ignore[no-untyped-call]
     return result

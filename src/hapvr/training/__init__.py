@@ -12,9 +12,9 @@ from hapvr.training.clips import Camera, ClipSet
 from hapvr.training.config import TrainConfig, list_recipes, load_config, load_stages
 from hapvr.training.distributed import gather, rank, world_size
 from hapvr.training.encoder import Encoder, build_teacher
-from hapvr.training.pseudo_labels import frame_pseudo_labels
+from hapvr.training.pseudo_labels import make_pseudo_labels
 from hapvr.training.sources import ClipSource
-from hapvr.training.step import Batch, shared_content, step_losses
+from hapvr.training.step import Batch, compute_step_losses, find_shared_content
 from hapvr.training.trainer import (
     Trained,
     build_encoder,
@@ -44,8 +44,9 @@ __all__ = [
     "build_encoder",
     "build_network",
     "build_teacher",
+    "compute_step_losses",
+    "find_shared_content",
     "fit",
-    "frame_pseudo_labels",
     "gather",
     "list_recipes",
     "load_clips",
@@ -53,11 +54,10 @@ __all__ = [
     "load_stages",
     "load_validation_set",
     "make_bank",
+    "make_pseudo_labels",
     "make_views",
     "rank",
     "save_trained",
-    "shared_content",
-    "step_losses",
     "train",
     "train_from_bank",
     "train_stages",

@@ -11,7 +11,7 @@ from hapvr.errors import ConfigError, DataError, ShapeError
 
 
 @torch.no_grad()
-def frame_pseudo_labels(
+def make_pseudo_labels(
     query: Tensor,
     target: Tensor,
     *,
@@ -38,7 +38,7 @@ def frame_pseudo_labels(
     Example: similarities 1, .6, 0, -1 to the query frame; round(.35 * 4) = 1 of each.
         >>> query = torch.tensor([[[1.0, 0.0]]])
         >>> target = torch.tensor([[[2.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]]])
-        >>> positive, negative = frame_pseudo_labels(query, target)
+        >>> positive, negative = make_pseudo_labels(query, target)
         >>> positive.int().tolist(), negative.int().tolist()
         ([[[1, 0, 0, 0]]], [[[0, 0, 0, 1]]])
     """

@@ -19,7 +19,7 @@ from hapvr.losses import LossInputs, WeightedLosses
 from hapvr.similarity import Comparison, VideoSimilarity
 from hapvr.training.config import TeacherConfig
 from hapvr.training.distributed import gather, rank, world_size
-from hapvr.training.pseudo_labels import frame_pseudo_labels
+from hapvr.training.pseudo_labels import make_pseudo_labels
 
 _SHOWN = 4  # frame matrices that a step keeps for the log
 NOTHING = -1  # fills the places of `Batch.contents` that hold no video
@@ -60,12 +60,12 @@ class StepValues(NamedTuple):
     matrices: Tensor  # [P, T, T], frame similarities before psi of up to 4 positive pairs
 
 
-def shared_content(queries: Tensor, targets: Tensor) -> Tensor:
+def find_shared_content(queries: Tensor, targets: Tensor) -> Tensor:
     """Which clips show a common video: int64 [N, K] and [M, K] -> bool [N, M].
 
     Example: a clip of video 1 pasted into one of video 0 is relevant to the clips of both.
         >>> contents = torch.tensor([[0, NOTHING], [1, NOTHING], [1, 0]])
-        >>> shared_content(contents, contents).int().tolist()
+        >>> find_shared_content(contents, contents).int().tolist()
         [[1, 0, 1], [0, 1, 1], [1, 1, 1]]
     """
     equal = (queries[:, None, :, None] == targets[None, :, None, :]) & (queries != NOTHING)[:, None, :, None]
@@ -84,7 +84,7 @@ def list_contents(content: Tensor, videos: Tensor) -> Tensor:
     return videos.to(order.device)[order].masked_fill(~shown.gather(1, order), NOTHING)
 
 
-def step_losses(
+def compute_step_losses(
     model: VideoSimilarity,
     losses: WeightedLosses,
     batch: Batch,
@@ -104,9 +104,9 @@ def step_losses(
         scored = bool(losses.levels - {"frame", "instant"})  # by psi, which costs the more the shorter clips are
         comparison = model(batch.regions, everyone) if scored else _compare_frames(model, batch.regions, everyone)
         instants = _instant_matrix(model, comparison.frame_matrices, batch) if "instant" in losses.levels else None
-    relevance = shared_content(contents, contents)
+    relevance = find_shared_content(contents, contents)
     itself = torch.eye(len(contents), dtype=torch.bool, device=device)
-    event = relevance if batch.videos is None else shared_content(batch.videos, batch.videos)
+    event = relevance if batch.videos is None else find_shared_content(batch.videos, batch.videos)
     left_out = itself if batch.ignored_clip_pairs is None else itself | (batch.ignored_clip_pairs & ~event)
     scores = gather(comparison.scores / 2 + 0.5)
     inputs = LossInputs(
@@ -127,7 +127,7 @@ def step_losses(
     if "frame" in losses.levels:
         if batch.frames is None:
             raise DataError("the frame loss is in the recipe, and the batch has no frame vectors of a teacher.")
-        positive, negative = frame_pseudo_labels(
+        positive, negative = make_pseudo_labels(
             batch.frames[query],
             gather(batch.frames)[target],
             top_rate=teacher.top_rate,
@@ -170,7 +170,7 @@ def _instant_inputs(matrix: Tensor, batch: Batch) -> dict[str, Tensor]:
         raise DataError("a loss of instants is in the recipe, and the batch does not know which instants frames show.")
     N, T = batch.regions.shape[:2]
     instants = batch.instants.flatten(0, 1)
-    relevance = shared_content(instants, instants)
+    relevance = find_shared_content(instants, instants)
     clip = torch.arange(N, device=matrix.device).repeat_interleave(T)
     ignore = (clip[:, None] == clip) & (batch.targets is None)
     if batch.ignored_frame_pairs is not None:

@@ -35,7 +35,7 @@ from hapvr.training.encoder import Encoder, build_teacher
 from hapvr.training.preview import save_preview
 from hapvr.training.run_folder import Checkpoint, Report, RunFolder, find_checkpoint, pack_state, unpack_state
 from hapvr.training.sources import ClipSource, Clock, Source, derive_seed, draw_videos
-from hapvr.training.step import StepValues, step_losses
+from hapvr.training.step import StepValues, compute_step_losses
 from hapvr.training.validation import ValidationSet, load_validation_set
 from hapvr.training.whole import WholeSource, compute_stay_loss, copy_for_training, make_region_extractor, update_mean
 
@@ -236,7 +236,9 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         with self.clock("head"):
             try:
-                values = step_losses(self.model, self.losses, batch, teacher=self.config.teacher, dtype=self.dtype)
+                values = compute_step_losses(
+                    self.model, self.losses, batch, teacher=self.config.teacher, dtype=self.dtype
+                )
             except DataError as error:
                 raise DataError(f"step {self.done + 1}: {error} {_REMEDY}") from error
             if self.mean is not None and self.config.backbone.stay:
@@ -283,7 +285,7 @@ class Trainer:
         self.done = checkpoint.step
 
     def _average_gradients(self) -> None:
-        """The mean of all processes' gradients: with the losses of `step_losses`, the gradient of the joined batch."""
+        """The mean of all processes' gradients: after `compute_step_losses`, the gradient of the joined batch."""
         if world_size() == 1:
             return
         for parameter in self.parameters:

@@ -27,7 +27,7 @@ from hapvr.training.clips import ClipSet
 from hapvr.training.config import BackboneConfig, DataConfig
 from hapvr.training.encoder import Encoder
 from hapvr.training.sources import Timed, compute_clip_vectors, derive_seed, draw_videos, find_look_alikes
-from hapvr.training.step import NOTHING, Batch, list_contents, shared_content
+from hapvr.training.step import NOTHING, Batch, find_shared_content, list_contents
 
 _FRAMES = 2**20  # more than any video has: the instants of two videos have different numbers
 
@@ -113,7 +113,7 @@ class WholeSource:
         instants = number_instants(views.plan, starts, shown, still, videos=len(self.clips)).to(device)
         loose = torch.cat([still, still | torch.from_numpy(views.plan.host >= 0)]).to(device)
         ignored_frames, ignored_clips = find_ignored_pairs(
-            references, shared_content(kinds, kinds), loose, same=self.settings.same, twin=self.settings.twin
+            references, find_shared_content(kinds, kinds), loose, same=self.settings.same, twin=self.settings.twin
         )
         return Batch(
             regions,

@@ -1,7 +1,8 @@
 """The fused GPU kernels: `chamfer` of region vectors, and `psi`.
 
-Each has a plain torch twin that computes the same (`spatial.frame_similarities`, `comparator.Comparator`); the tests
-hold them equal, on a GPU or in Triton's interpreter. Triton is imported by these modules alone: ask `usable` first.
+Each has a plain torch twin that computes the same (`spatial.compute_frame_similarities`, `comparator.Comparator`); the
+tests hold them equal, on a GPU or in Triton's interpreter. Triton is imported by these modules alone: ask `usable`
+first.
 """
 
 from __future__ import annotations

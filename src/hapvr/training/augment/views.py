@@ -40,7 +40,7 @@ class Views:
 
     pictures: Tensor  # uint8 [2B, T, 3, S, S], RGB
     content: Tensor  # bool [2B, B]: which of the B videos a view shows something of
-    plan: Plan  # what was done; `describe` says it in words
+    plan: Plan  # what was done; `format_plan` says it in words
 
     @property
     def labels(self) -> Tensor:
