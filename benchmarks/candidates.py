@@ -71,7 +71,7 @@ def film_all(photos: Path, out: Path) -> Path:
 def measure(library: Library, folder: Path, queries: dict[str, Any]) -> dict[str, dict[str, float]]:
     files = find_videos([folder])
     database = len(set(library.store.catalog().keys.tolist()))
-    k = max_candidates(database, k=1, limit=200)
+    k = max_candidates(database, k=1, max_compared=200)
     by_name = {path.stem: path for path in files.values()}
     found: dict[str, dict[str, float]] = {}
     features = {name: library.model.features(by_name[name]) for name in queries}

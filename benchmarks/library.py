@@ -131,7 +131,7 @@ def build(arguments: argparse.Namespace, size: int) -> dict[str, float]:
     pool, needles, _ = material(arguments)
     torch.set_num_threads(1)  # the videos that are drawn are too small to be divided
     start = time.perf_counter()
-    with Library.open(folder, create=True, codec=arguments.codec, rate=1.0) as library:
+    with Library.open(folder, create=True, codec=arguments.codec, fps=1.0) as library:
         with library.write_access("benchmark") as store:
             fill(store, stored_videos(pool, needles, range(size)))
             written = time.perf_counter() - start

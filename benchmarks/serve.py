@@ -51,9 +51,9 @@ def make_library(path: Path, count: int, model: str | None) -> list[str]:
     """A library of drawn videos; returns their ids."""
     torch.manual_seed(0)
     ids = []
-    with Library.open(path, create=True, rate=1.0, model=model) as library, library.write_access("benchmark") as store:
+    with Library.open(path, create=True, fps=1.0, model=model) as library, library.write_access("benchmark") as store:
         last: torch.Tensor | None = None
-        rate = library.settings.rate
+        fps = library.settings.fps
         for first in range(0, count, _BATCH):
             batch = []
             for number in range(first, min(count, first + _BATCH)):
@@ -70,7 +70,7 @@ def make_library(path: Path, count: int, model: str | None) -> list[str]:
                     size=1,
                     mtime_ns=1,
                     content_hash=hash,
-                    duration=frames / rate,
+                    duration=frames / fps,
                     frames=frames,
                     width=320,
                     height=240,
@@ -79,7 +79,7 @@ def make_library(path: Path, count: int, model: str | None) -> list[str]:
                     error=None,
                     added=datetime.now(timezone.utc),
                 )
-                times = np.arange(frames) / rate
+                times = np.arange(frames) / fps
                 batch.append(NewVideo(record, store.new_key(), Features(regions, times, np.zeros(frames, np.bool_))))
                 ids.append(record.id)
             store.write(batch)

@@ -155,7 +155,7 @@ def _search(library: Library, **options: Any) -> Any:
 def _by_vectors(library: Library) -> Any:
     vectors, weights = find_runs(drawn(3, _FRAMES))
     found, votes = count_votes(*library.store.find_nearest(vectors), weights.numpy())
-    return found.tolist(), votes.tolist(), _search(library, k=3, limit=3)
+    return found.tolist(), votes.tolist(), _search(library, k=3, max_compared=3)
 
 
 def _by_index(library: Library) -> Any:

@@ -209,7 +209,7 @@ def test_a_file_that_kills_its_reader_is_not_tried_again_unasked(
     assert library.add([folder]).still_failed == 1
 
 
-def test_a_failure_of_what_is_a_folder_by_now_is_forgotten(library: Library, folder: Path) -> None:
+def test_a_failure_of_what_is_a_folder_by_now_is_removed(library: Library, folder: Path) -> None:
     toy.write(folder, "good.mp4", 1)
     for name in ("a.mp4", "b.mp4", "c.mp4"):
         (folder / name).write_text("nothing")
@@ -217,11 +217,11 @@ def test_a_failure_of_what_is_a_folder_by_now_is_forgotten(library: Library, fol
     for name in ("a.mp4", "b.mp4", "c.mp4"):
         (folder / name).unlink()
         (folder / name).mkdir()
-    assert library.add([folder / "a.mp4"]).forgotten == 1  # the place itself
-    assert library.add([folder / "b.mp4"], prune=True).forgotten == 1
-    assert library.add([folder]).forgotten == 1  # the folder above
+    assert library.add([folder / "a.mp4"]).removed == 1  # the place itself
+    assert library.add([folder / "b.mp4"], prune=True).removed == 1
+    assert library.add([folder]).removed == 1  # the folder above
     assert library.info().failed == 0
-    assert library.add([folder]).forgotten == 0
+    assert library.add([folder]).removed == 0
 
 
 def test_a_folder_that_could_not_be_entered_fails_until_it_can(
@@ -242,9 +242,9 @@ def test_a_folder_that_could_not_be_entered_fails_until_it_can(
         assert [name for name, _ in report.failed] == [str(folder / "deep")]
         report = library.add([folder])
         assert report.still_failed + len(report.failed) == 1
-        assert report.forgotten == 0
+        assert report.removed == 0
     report = library.add([folder])
-    assert (report.added, report.forgotten, library.info().failed) == (1, 1, 0)
+    assert (report.added, report.removed, library.info().failed) == (1, 1, 0)
 
 
 def test_a_video_in_whose_place_a_folder_is_has_gone(library: Library, folder: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_video_in_whose_place_a_folder_is_has_gone(library: Library, folder: P
     path.unlink()
     path.mkdir()
     assert library.add([folder]).missing == 1
-    assert library.add([folder], prune=True).forgotten == 1
+    assert library.add([folder], prune=True).removed == 1
     toy.check(library, [folder / "b.mp4"])
 
 
@@ -277,14 +277,14 @@ def test_links_to_folders_are_followed_only_where_they_are_named(
     assert library.add([folder / "out", folder]).unchanged == 3
 
 
-def test_a_link_to_a_folder_that_was_taken_for_a_failure_is_forgotten(library: Library, folder: Path) -> None:
+def test_a_link_to_a_folder_that_was_taken_for_a_failure_is_removed(library: Library, folder: Path) -> None:
     toy.write(folder, "a.mp4", 1)
     path = folder / "link.mp4"
     path.symlink_to(folder / "nowhere")
     assert len(library.add([folder]).failed) == 1
     (folder / "nowhere").mkdir()
     report = library.add([folder])
-    assert (report.forgotten, report.linked, library.info().failed) == (1, 1, 0)
+    assert (report.removed, report.linked, library.info().failed) == (1, 1, 0)
 
 
 def test_what_is_gone_is_missing_until_it_is_pruned(library: Library, folder: Path, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_what_is_gone_is_missing_until_it_is_pruned(library: Library, folder: Pa
     path.unlink()
     elsewhere.unlink()
     report = library.add([folder])
-    assert (report.missing, report.forgotten) == (1, 0)  # the other folder was not looked at
+    assert (report.missing, report.removed) == (1, 0)  # the other folder was not looked at
     (record,) = library.videos(state="missing")
     assert library.features(record.id).regions.shape == (3, 2, 32)
     path.write_text(text)
@@ -304,23 +304,23 @@ def test_what_is_gone_is_missing_until_it_is_pruned(library: Library, folder: Pa
     assert library.add([folder]).missing == 0
     assert library.get(record.id).state == "ready"
     path.unlink()
-    assert library.add([folder], prune=True).forgotten == 1
+    assert library.add([folder], prune=True).removed == 1
     assert [Path(one.path).name for one in library.videos()] == ["c.mp4", "a.mp4"]
-    assert library.add([elsewhere], prune=True).forgotten == 1  # by its own name, though it is gone
+    assert library.add([elsewhere], prune=True).removed == 1  # by its own name, though it is gone
 
 
-def test_an_empty_folder_forgets_nothing(library: Library, folder: Path) -> None:
+def test_an_empty_folder_removes_nothing(library: Library, folder: Path) -> None:
     """A disk that is not mounted looks like a folder from which everything was removed."""
     toy.write(folder, "a.mp4", 1)
     library.add([folder])
     (folder / "a.mp4").unlink()
     report = library.add([folder], prune=True)
-    assert (report.missing, report.forgotten) == (1, 0)
+    assert (report.missing, report.removed) == (1, 0)
     shutil.rmtree(folder)
     report = library.add([folder], prune=True)
-    assert (report.missing, report.forgotten) == (1, 0)
+    assert (report.missing, report.removed) == (1, 0)
     toy.write(folder.parent / "others", "b.mp4", 2)
-    assert library.add([folder.parent], prune=True).forgotten == 1
+    assert library.add([folder.parent], prune=True).removed == 1
 
 
 @pytest.mark.parametrize("moment", ["hashing", "decoding"])
@@ -435,9 +435,9 @@ def test_it_stops_when_asked_and_keeps_what_is_done(library: Library, folder: Pa
     report = library.add([folder], stop=lambda: next(asked), prune=True)
     assert report.stopped
     assert 0 < report.added < 6
-    assert report.forgotten == 0  # what moved may not have been seen yet
+    assert report.removed == 0  # what moved may not have been seen yet
     report = library.add([folder], prune=True)
-    assert (report.stopped, report.forgotten) == (False, 1)
+    assert (report.stopped, report.removed) == (False, 1)
     toy.check(library, [folder / f"{number}.mp4" for number in range(6)])
 
 
@@ -565,7 +565,7 @@ def test_the_library_and_others_below_a_folder_are_not_searched_for_videos(folde
         library.add([folder], workers=0)
 
 
-def test_a_file_that_cannot_be_looked_at_just_now_is_not_forgotten(
+def test_a_file_that_cannot_be_looked_at_just_now_is_not_removed(
     library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = toy.write(folder, "deep/a.mp4", 1)
@@ -581,5 +581,5 @@ def test_a_file_that_cannot_be_looked_at_just_now_is_not_forgotten(
     (folder / "deep").rename(folder / ".hidden")  # out of sight of the walk
     monkeypatch.setattr(os, "lstat", refused)
     report = library.add([folder], prune=True)
-    assert report.forgotten == report.missing == 0
+    assert report.removed == report.missing == 0
     assert library.info().videos == 2

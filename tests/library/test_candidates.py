@@ -121,7 +121,7 @@ def test_nothing_found_is_no_vote() -> None:
 
 @pytest.mark.parametrize("database", [0, 1, 199, 200, 1000, 3999, 10**6])
 def test_no_more_than_a_twentieth_is_compared_exactly_nor_more_than_the_limit(database: int) -> None:
-    most = max_candidates(database, k=10, limit=200)
+    most = max_candidates(database, k=10, max_compared=200)
     assert 10 <= most <= 200
     assert most <= max(10, database / 20)
 

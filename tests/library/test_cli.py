@@ -93,7 +93,7 @@ def test_the_commands_tell_what_there_is(
     code, out, _ = run("import", tmp_path / "other", tmp_path / "f.h5", "--json")
     assert (code, json.loads(out)["added"]) == (0, 2)
     code, out, _ = run("remove", tmp_path / "other", listed[0]["id"])
-    assert (code, out) == (0, "1 forgotten\n")
+    assert (code, out) == (0, "1 removed\n")
     with Library.open(tmp_path / "other") as other:
         assert [Path(record.path).name for record in other.videos()] == ["1.mp4"]
 

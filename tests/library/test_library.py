@@ -69,12 +69,12 @@ def test_waiting_takes_a_time(library: Library, seconds: float) -> None:
 
 def test_a_library_is_made_once_and_opened_again(tmp_path: Path, folder: Path) -> None:
     assert hapvr.Library is Library
-    with Library.open(tmp_path / "deep" / "library", create=True, model="toy", codec="float16", rate=2.0) as made:
+    with Library.open(tmp_path / "deep" / "library", create=True, model="toy", codec="float16", fps=2.0) as made:
         assert made.add(folder).added == 4
         assert made.model.sampling.fps == 2.0
     with Library.open(tmp_path / "deep" / "library", create=True) as again:
         info = again.info()
-        assert (info.videos, info.model, info.codec, info.rate, info.frames) == (4, "toy", "float16", 2.0, 14)
+        assert (info.videos, info.model, info.codec, info.fps, info.frames) == (4, "toy", "float16", 2.0, 14)
         assert info.bytes_per_minute == pytest.approx(info.bytes / (14 / 60))
         json.dumps(info.to_json())
     with pytest.raises(StorageError, match="has been closed"):
@@ -82,15 +82,15 @@ def test_a_library_is_made_once_and_opened_again(tmp_path: Path, folder: Path) -
 
 
 def test_what_was_asked_for_must_be_what_is_there(library: Library) -> None:
-    Library.open(library.path, model="toy", codec="float16", rate=1.0)
+    Library.open(library.path, model="toy", codec="float16", fps=1.0)
     with pytest.raises(
         StorageError, match=r"made with the model 'toy', not 'other': they do not mix.*--model other --re"
     ):
         Library.open(library.path, model="other")
     with pytest.raises(StorageError, match=r"made with the codec 'float16', not 'int8'"):
         Library.open(library.path, codec="int8")
-    with pytest.raises(StorageError, match=r"made with the rate '1', not '3'"):
-        Library.open(library.path, rate=3.0)
+    with pytest.raises(StorageError, match=r"made with the fps '1', not '3'"):
+        Library.open(library.path, fps=3.0)
     with pytest.raises(ConfigError, match="no codec 'int9'"):
         Library.open(library.path, codec="int9")
 
@@ -116,8 +116,8 @@ def test_what_is_no_library_is_refused(tmp_path: Path, folder: Path) -> None:
         Library.open(folder, create=True)
     with pytest.raises(StorageError, match="is a file"):
         Library.open(file, create=True)
-    with pytest.raises(ConfigError, match="rate must be above 0"):
-        Library.open(tmp_path / "new", create=True, rate=-1)
+    with pytest.raises(ConfigError, match="fps must be above 0"):
+        Library.open(tmp_path / "new", create=True, fps=-1)
     assert not (tmp_path / "new").exists()
 
 
@@ -453,14 +453,14 @@ def test_a_rebuild_loses_no_video_that_cannot_be_read_again(library: Library, fo
     (folder / "0.mp4").unlink()
     (folder / "1.mp4").write_text("nothing")
     with pytest.raises(StorageError, match=r"1 videos of .* are not there to be read again, such as '.*0\.mp4'"):
-        library.rebuild(rate=2.0)
+        library.rebuild(fps=2.0)
     toy.write(folder, "0.mp4", 0, 2)
     with pytest.raises(StorageError, match=r"1 videos of .* could not be read again, such as '.*1\.mp4'"):
-        library.rebuild(rate=2.0)
-    assert (library.info().rate, library.info().videos) == (1.0, 4)
+        library.rebuild(fps=2.0)
+    assert (library.info().fps, library.info().videos) == (1.0, 4)
     (folder / "0.mp4").unlink()
-    library.rebuild(rate=2.0, prune=True)
-    assert (library.info().rate, library.info().videos, library.info().failed) == (2.0, 3, 1)
+    library.rebuild(fps=2.0, prune=True)
+    assert (library.info().fps, library.info().videos, library.info().failed) == (2.0, 3, 1)
 
 
 def test_another_codec_is_made_from_exact_features_without_reading(

@@ -261,7 +261,7 @@ def test_it_belongs_to_the_model_that_was_there(library: Library, monkeypatch: p
     def slow(*_: Any) -> Any:
         for one in library.videos() * 2:
             yield library_calibration._Copy(one, "none", library.features(one.id).regions, None)
-        settings = dataclasses.replace(library.settings, rate=2.0)
+        settings = dataclasses.replace(library.settings, fps=2.0)
         versions.write_settings(library.store.folder, settings)
         library._store = type(library.store)(library.store.folder)
 

@@ -190,15 +190,15 @@ def test_a_part_of_a_still_scene_is_looked_for_and_a_part_of_black_is_not(librar
     video = Features(regions, np.arange(12) / 2.0, np.arange(12) > 0)
     # Frames 4 to 7, and 8 and 9, which are black.
     part = read_query(
-        library.store, library.model, video, start=2.0, end=5.0
+        library.store, library.model, video, start_s=2.0, end_s=5.0
     )  # frames 4 to 7, and 8 and 9, which are black
     assert part.features.timestamps is not None
     assert part.features.timestamps.tolist() == [2.0]
-    assert library.search(video, start=2.0, end=5.0, k=1).hits[0].id == "video020"
+    assert library.search(video, start_s=2.0, end_s=5.0, k=1).hits[0].id == "video020"
     for start in (4.0, 4.5):
-        assert library.search(video, start=start).note is not None
+        assert library.search(video, start_s=start).note is not None
     later = dataclasses.replace(video, low_information=np.arange(12) != 11)  # what comes after the part does not count
-    assert library.search(later, start=2.0, end=5.0).note is not None
+    assert library.search(later, start_s=2.0, end_s=5.0).note is not None
 
 
 def test_segments_are_those_of_the_frames_that_say_something(library: Library) -> None:
@@ -222,15 +222,15 @@ def test_a_part_of_the_query_alone_is_looked_for(library: Library) -> None:
         np.arange(24) / 2.0,
         np.concatenate([one.low_information] * 2),
     )
-    times = read_query(library.store, library.model, both, start=6.0, end=11.5).features.timestamps
+    times = read_query(library.store, library.model, both, start_s=6.0, end_s=11.5).features.timestamps
     assert times is not None
     assert times.tolist() == [6.0, 6.5, 7.0, *np.arange(8.0, 11.5, 0.5)]  # at 7.5 s it says nothing; 11.5 s is outside
-    result = library.search(both, start=6.0, end=12.0, k=1)
+    result = library.search(both, start_s=6.0, end_s=12.0, k=1)
     assert ids(result) == ["video012"]
     assert result.hits[0].score == pytest.approx(1.0, abs=0.02)
     low, high = result.hits[0].segments[0].query
     assert (low, high) == pytest.approx((6.0, 12.0), abs=0.6)  # seconds of the whole query
-    assert ids(library.search(both, end=6.0, k=1)) == ["video011"]
+    assert ids(library.search(both, end_s=6.0, k=1)) == ["video011"]
 
 
 def test_an_indexed_video_finds_others_but_not_itself(library: Library) -> None:
@@ -247,7 +247,7 @@ def test_features_without_times_have_those_of_the_rate(library: Library) -> None
     timed = drawn(9)
     untimed = dataclasses.replace(timed, timestamps=None)
     assert library.search(untimed, k=2).hits == library.search(timed, k=2).hits
-    assert ids(library.search(untimed, start=2.0, k=1)) == ["video009"]
+    assert ids(library.search(untimed, start_s=2.0, k=1)) == ["video009"]
 
 
 def test_a_still_picture_is_a_query(library: Library) -> None:
@@ -341,12 +341,12 @@ def test_an_empty_library_has_no_hits(tmp_path: Path) -> None:
     [
         ({"k": 0}, ConfigError, "k must be"),
         ({"k": 300}, ConfigError, "exact=True"),
-        ({"limit": 0}, ConfigError, "limit must be"),
-        ({"start": -1.0}, ConfigError, "start must be"),
-        ({"start": 3.0, "end": 2.0}, ConfigError, "end must come after"),
-        ({"start": float("nan")}, ConfigError, "start must be"),
+        ({"max_compared": 0}, ConfigError, "max_compared must be"),
+        ({"start_s": -1.0}, ConfigError, "start_s must be"),
+        ({"start_s": 3.0, "end_s": 2.0}, ConfigError, "end_s must come after"),
+        ({"start_s": float("nan")}, ConfigError, "start_s must be"),
         ({"min_probability": 2.0}, ConfigError, "0..1"),
-        ({"start": 99.0}, DataError, "no frame from 99 s to its end"),
+        ({"start_s": 99.0}, DataError, "no frame from 99 s to its end"),
     ],
 )
 def test_questions_that_make_no_sense_are_refused(

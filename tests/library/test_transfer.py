@@ -85,7 +85,7 @@ def test_features_that_would_not_mix_are_refused(library: Library, tmp_path: Pat
     library.export(tmp_path / "f.h5")
     for settings, message in (
         (replace(toy.SETTINGS, model="elsewhere/third"), "another model "),
-        (replace(toy.SETTINGS, rate=2.0), "another rate"),
+        (replace(toy.SETTINGS, fps=2.0), "another fps"),
         (replace(toy.SETTINGS, model_digest="x"), "another model's weights"),
     ):
         other = toy.make(tmp_path / message, settings)

@@ -66,7 +66,7 @@ def test_a_folder_is_kept_in_step(tmp_path: Path) -> None:
         (folder / "b.mp4").rename(folder / "c.mp4")
         wait_for(lambda: sum(report.moved for report in reports) == 1)
         (folder / "c.mp4").unlink()
-        wait_for(lambda: sum(report.forgotten for report in reports) == 1)
+        wait_for(lambda: sum(report.removed for report in reports) == 1)
         (folder / "bad.mp4").write_text("nothing")
         wait_for(lambda: sum(len(report.failed) for report in reports) == 1)
         quiet = len(reports)

@@ -67,9 +67,9 @@ def toy_extracted(
         yield ExtractedVideo(id, features_of(text) if text else None, end, None)
 
 
-def toy_model(name: str, rate: float | None) -> Any:
+def toy_model(name: str, fps: float | None) -> Any:
     """In place of a model that is loaded."""
-    sampling = SamplingConfig(fps=rate or 1.0)
+    sampling = SamplingConfig(fps=fps or 1.0)
     return SimpleNamespace(name=name, sampling=sampling, extractor=SimpleNamespace(sampling=sampling, batch=16))
 
 
@@ -77,7 +77,7 @@ def install(patch: Any) -> None:
     """Put the toys in place; `patch` is pytest's monkeypatch, or does the same."""
     patch.setattr(frame_tasks, "read_video", read_toy)
     patch.setattr(adding, "extract_stream", toy_extracted)
-    patch.setattr(opening, "load_at_rate", toy_model)
+    patch.setattr(opening, "load_at_fps", toy_model)
     patch.setattr(opening, "model_name", str)
     patch.setattr(rebuild, "model_name", str)
     patch.setattr(opening, "model_digest", lambda model: f"{model.name}'s digest")

@@ -184,7 +184,9 @@ def test_finds_the_film_that_a_clip_was_cut_from(place: Place) -> None:
         assert place.get(f"{query}/{kind}").headers["content-type"] == "image/jpeg"
     assert place.get(f"{query}/preview").headers["content-type"] == "video/mp4"
     # The same upload again, a part of it, and its comparison with the film.
-    part = place.ended(place.begin("/api/searches", {"id": begun["query"], "from": 0.5, "to": 1.5, "k": 1}))["result"]
+    part = place.ended(place.begin("/api/searches", {"id": begun["query"], "start_s": 0.5, "end_s": 1.5, "k": 1}))[
+        "result"
+    ]
     assert part["hits"][0]["id"] == best["id"]
     assert all(0.4 <= time <= 1.6 for segment in part["hits"][0]["segments"] for time in segment["query"])
     compared = place.ended(place.begin("/api/compare", {"a": begun["query"], "b": best["id"]}))["result"]
@@ -219,14 +221,14 @@ def test_searches_by_id_and_by_part(place: Place) -> None:
     id = place.ids()["film 0.mp4"]
     result = place.ended(place.begin("/api/searches", {"id": id}))["result"]
     assert (result["query"]["id"], result["database"], len(result["hits"])) == (id, 2, 2)
-    assert place.ended(place.begin("/api/searches", {"id": id, "from": 1, "to": 3}))["result"]["scored"] == 2
-    job = place.ended(place.begin("/api/searches", {"id": id, "from": 900}), "failed")
+    assert place.ended(place.begin("/api/searches", {"id": id, "start_s": 1, "end_s": 3}))["result"]["scored"] == 2
+    job = place.ended(place.begin("/api/searches", {"id": id, "start_s": 900}), "failed")
     assert job["error"]["type"] == "BadInput"
     assert "has no frame from 900 s" in job["error"]["message"]
     error_of(place.client.post("/api/searches", json={"id": "000000000000"}), "NotFound")
     error_of(place.client.post("/api/searches", json={"id": place.ids()["broken.mp4"]}), "Conflict")
-    error_of(place.client.post("/api/searches", json={"id": id, "from": 3, "to": 1}), "BadInput")
-    wrong: list[Any] = [{"id": id, "k": 0}, {"id": id, "K": 1}, {}, [], {"id": id, "from": "NaN"}, {"id": "\ud800"}]
+    error_of(place.client.post("/api/searches", json={"id": id, "start_s": 3, "end_s": 1}), "BadInput")
+    wrong: list[Any] = [{"id": id, "k": 0}, {"id": id, "K": 1}, {}, [], {"id": id, "start_s": "NaN"}, {"id": "\ud800"}]
     for bad in wrong:
         headers = {"Content-Type": "application/json"}
         answer = place.client.post("/api/searches", content=json.dumps(bad), headers=headers)
@@ -298,7 +300,7 @@ def test_adds_what_is_in_a_root_and_nothing_else(own: Place, made: Path) -> None
     assert str(own.folder) not in str(job)
     assert job["progress"]["done"] == job["progress"]["total"] == 2
     assert own.get("/api/library").json()["videos"] == 4
-    # And one is forgotten; its file stays.
+    # And one is removed; its file stays.
     id = own.ids()["copy.mp4"]
     assert own.client.delete(f"/api/videos/{id}").json() == {"removed": 1}
     error_of(own.get(f"/api/videos/{id}", 404), "NotFound")
@@ -380,7 +382,7 @@ def test_a_library_that_is_gone_is_said_without_its_place_and_comes_back(own: Pl
         body = {"id": id} if kind == "searches" else {"a": id, "b": id}
         error_of(own.client.post(f"/api/{kind}", json=body), "Busy")
     # A job that was taken before, by a worker that has to be started.
-    arguments = {"query": {"id": id}, "from": None, "to": None, "k": 1, "min_probability": None, "exact": False}
+    arguments = {"query": {"id": id}, "start_s": None, "end_s": None, "k": 1, "min_probability": None, "exact": False}
     job = own.client.portal.call(own.state.jobs.submit, "search", arguments)  # type: ignore[union-attr]
     error = own.ended({"job": {"id": job.id}}, "failed")["error"]
     assert (error["type"], str(own.folder) in json.dumps(error)) == ("Busy", False)

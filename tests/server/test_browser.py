@@ -581,7 +581,7 @@ def test_a_part_that_makes_no_sense_is_not_sent(browser: Any, address: str, film
         page.get_by_role("button", name="Search", exact=True).click()
         page.wait_for_selector(".hit, .state")
         sent = page.evaluate("window.sent")
-        assert sent == {"k": "10", "exact": "false", "from": "4", "to": "5.5", "file": "[object File]"}
+        assert sent == {"k": "10", "exact": "false", "start_s": "4", "end_s": "5.5", "file": "[object File]"}
 
 
 def test_a_token_is_asked_for_and_the_view_goes_on(browser: Any, address: str) -> None:

@@ -153,7 +153,7 @@ def test_a_damaged_query_and_a_damaged_video_are_said_on_every_surface(
 
     with Library.open(place) as library:
         assert damage(library.search(cut).warnings)
-        assert damage(library.search(cut, start=0.0, end=1.0).warnings) is False  # that part is whole
+        assert damage(library.search(cut, start_s=0.0, end_s=1.0).warnings) is False  # that part is whole
         assert damage(library.compare(cut, film).query.warnings)
     assert damage(printed("search", place, cut)["warnings"])
     assert damage(printed("compare", cut, film, "--library", place)["warnings"]["query"])

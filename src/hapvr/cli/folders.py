@@ -49,7 +49,7 @@ def frames(
 
 def make_benchmark(
     videos: Annotated[Path, typer.Argument(metavar="VIDEOS", help="A folder of source videos.")],
-    output: Annotated[Path, typer.Argument(metavar="OUT", help="The benchmark folder to write, or to continue.")],
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The benchmark folder to write, or to continue.")],
     distractors: Annotated[
         list[Path] | None,
         typer.Option(help="Further videos for the database, of which no copies are made. Repeatable."),

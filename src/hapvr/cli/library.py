@@ -25,11 +25,11 @@ Codec = Annotated[
         "for a new library."
     ),
 ]
-Rate = Annotated[
+Fps = Annotated[
     float | None,
     typer.Option(help="Frames per second to index; the library's own if not given, the model's for a new library."),
 ]
-Prune = Annotated[bool, typer.Option("--prune", help="Forget videos whose files are gone; else they stay, as missing.")]
+Prune = Annotated[bool, typer.Option("--prune", help="Remove videos whose files are gone; else they stay, as missing.")]
 
 
 def add(
@@ -39,9 +39,9 @@ def add(
     ] = None,
     model: Model = None,
     codec: Codec = None,
-    rate: Rate = None,
+    fps: Fps = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Index all videos again with another model, codec or rate.")
+        bool, typer.Option("--rebuild", help="Index all videos again with another model, codec or fps.")
     ] = False,
     prune: Prune = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try again the videos that failed before.")] = False,
@@ -69,7 +69,7 @@ def add(
                 report = opened.rebuild(
                     model=model,
                     codec=codec,
-                    rate=rate,
+                    fps=fps,
                     prune=prune,
                     workers=workers,
                     progress=lambda now: update(now.done, now.total),
@@ -77,7 +77,7 @@ def add(
         else:
             _require_files(library, videos or [])
             with (
-                Library.open(library, create=True, model=model, codec=codec, rate=rate, wait_s=wait) as opened,
+                Library.open(library, create=True, model=model, codec=codec, fps=fps, wait_s=wait) as opened,
                 progress_bar(quiet=as_json) as update,
             ):
                 report = opened.add(
@@ -96,7 +96,7 @@ def watch(
     videos: VideoPaths,
     model: Model = None,
     codec: Codec = None,
-    rate: Rate = None,
+    fps: Fps = None,
     interval: Annotated[float, typer.Option(help="Seconds between two scans of the folders.")] = 5.0,
     prune: Prune = False,
     workers: Workers = None,
@@ -106,12 +106,12 @@ def watch(
     from hapvr.library import Library
 
     def print_changes(report: AddReport) -> None:
-        if as_json or any((report.added, report.updated, report.moved, report.forgotten, report.failed)):
+        if as_json or any((report.added, report.updated, report.moved, report.removed, report.failed)):
             _print_report(report, library, as_json)
 
     _require_files(library, videos)
     with catch_signals() as stop:
-        with Library.open(library, create=True, model=model, codec=codec, rate=rate) as opened:
+        with Library.open(library, create=True, model=model, codec=codec, fps=fps) as opened:
             if not as_json:
                 typer.echo("watching; Ctrl-C ends it", err=True)
             opened.watch(
@@ -185,7 +185,7 @@ def _format_info(info: LibraryInfo) -> Iterator[str]:
     hours = info.duration / 3600
     yield f"{info.videos:,} videos ({info.contents:,} different), {hours:.2f} hours, {info.frames:,} frames"
     yield f"{info.missing:,} missing, {info.failed:,} failed, {info.warned:,} added with warnings"
-    yield f"model {escape(info.model)}, codec {info.codec}, {info.rate:g} frames a second"
+    yield f"model {escape(info.model)}, codec {info.codec}, {info.fps:g} frames a second"
     yield f"{info.bytes / 1e6:.1f} MB on disk, {info.bytes_per_minute / 1e6:.3f} MB a minute of video"
     index = f"{info.indexed:,} of them indexed" if info.indexed else "searched one by one"
     yield f"{info.vectors:,} frame vectors, {index}"
@@ -208,7 +208,7 @@ def remove(
 
     with Library.open(library, wait_s=wait) as opened:
         count = opened.remove(ids)
-    show(as_json, {"removed": count}, f"{count} forgotten")
+    show(as_json, {"removed": count}, f"{count} removed")
 
 
 def compact(library: LibraryFolder, wait: Wait = 10.0, as_json: AsJson = False) -> None:
@@ -241,7 +241,7 @@ def import_features(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An HDF5 file of `hapvr export` or `hapvr extract`.")],
     model: Model = None,
     codec: Codec = None,
-    rate: Rate = None,
+    fps: Fps = None,
     wait: Wait = 10.0,
     as_json: AsJson = False,
 ) -> None:
@@ -252,10 +252,10 @@ def import_features(
     from hapvr.library.versions import is_library
 
     if not is_library(library):  # a file that is refused leaves no empty library behind
-        require_importable(library, choose_settings(model=model, codec=codec, rate=rate)[0], file)
+        require_importable(library, choose_settings(model=model, codec=codec, fps=fps)[0], file)
     with (
         raise_on_sigterm(),
-        Library.open(library, create=True, model=model, codec=codec, rate=rate, wait_s=wait) as opened,
+        Library.open(library, create=True, model=model, codec=codec, fps=fps, wait_s=wait) as opened,
         progress_bar(quiet=as_json) as update,
     ):
         report = opened.import_features(file, progress=update)
@@ -279,7 +279,7 @@ def _print_report(report: AddReport, library: Path, as_json: bool) -> None:
 
 
 def _format_report(report: AddReport, library: Path) -> Iterator[str]:
-    names = ("added", "updated", "moved", "unchanged", "forgotten", "missing")
+    names = ("added", "updated", "moved", "unchanged", "removed", "missing")
     counts = {name: getattr(report, name) for name in names} | {"failed": len(report.failed)}
     rate = f" ({report.frames:,} frames, {report.frames / report.seconds:.0f} a second)" if report.frames else ""
     yield ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) + rate or "nothing to do"

@@ -64,14 +64,14 @@ def list_models(as_json: AsJson = False) -> None:
 @app.command()
 def convert(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A weight file as its project publishes it.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The model folder to write.")],
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The model folder to write.")],
     kind: Annotated[str | None, typer.Option(help="What the file is; found from its contents if not given.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Convert another project's weight file into a model folder: hapvr model convert resnet50.pth models/resnet50."""
     from hapvr.conversion import convert as convert_file
 
-    done = convert_file(source, out, kind=kind)
+    done = convert_file(source, output, kind=kind)
     value = {"kind": done.kind, "parts": done.parts, "tensors": done.tensors, "destination": str(done.destination)}
     text = f"{done.kind}: {done.tensors} tensors of {', '.join(done.parts)} written to {done.destination}"
     show(as_json, value, text)

@@ -22,10 +22,10 @@ def search(
         str, typer.Argument(metavar="QUERY", help="A video, GIF or picture, or the id of a video of the library.")
     ],
     k: Annotated[int, typer.Option("-k", help="Number of hits at most.")] = 10,
-    start: Annotated[
+    start_s: Annotated[
         float | None, typer.Option("--from", help="Where the part to look for starts, in seconds.")
     ] = None,
-    end: Annotated[float | None, typer.Option("--to", help="Where the part to look for ends, in seconds.")] = None,
+    end_s: Annotated[float | None, typer.Option("--to", help="Where the part to look for ends, in seconds.")] = None,
     min_probability: Annotated[
         float | None, typer.Option(help="Leave out hits with a lower probability of being a match, from 0 to 1.")
     ] = None,
@@ -45,14 +45,14 @@ def search(
             own = [query] if os.path.lexists(query) else []
             require_outputs([page], inputs=[*own, *opened.find_files_named(page)])
         result = opened.search(
-            query, start=start, end=end, k=k, min_probability=min_probability, exact=exact, prior=prior
+            query, start_s=start_s, end_s=end_s, k=k, min_probability=min_probability, exact=exact, prior=prior
         )
         # The answer comes first, so that a page that cannot be written does not lose it.
         show(as_json, result.to_json(), _format_result(result))
         if not as_json:
             _print_notes(result)
         if page is not None:
-            _explain(opened, query, result, page, start=start, end=end)
+            _explain(opened, query, result, page, start_s=start_s, end_s=end_s)
 
 
 def _format_result(result: SearchResult) -> Iterator[str]:
@@ -87,16 +87,16 @@ def _print_notes(result: SearchResult) -> None:
 
 
 def _explain(
-    library: Library, query: str, result: SearchResult, page: Path, *, start: float | None, end: float | None
+    library: Library, query: str, result: SearchResult, page: Path, *, start_s: float | None, end_s: float | None
 ) -> None:
     from hapvr.library.results import display_path
     from hapvr.reports.match_page import save_matches
 
-    matches, missing = library.explain_hits(query, result, start=start, end=end)
+    matches, missing = library.explain_hits(query, result, start_s=start_s, end_s=end_s)
     part = (
         ""
-        if start is None and end is None
-        else f" from {start or 0:g} s to {'its end' if end is None else f'{end:g} s'}"
+        if start_s is None and end_s is None
+        else f" from {start_s or 0:g} s to {'its end' if end_s is None else f'{end_s:g} s'}"
     )
     summary = (
         f"{len(result.hits)} hits among {result.database:,} videos, of which {result.scored:,} were compared exactly. "

@@ -3,7 +3,7 @@
 A file holds one dataset per video, named by the video's id: [T, R, D] (or [T, D], which is one region a frame), float32
 or float16, usually gzip. An id with "/" in it lies in nested groups. What that layout lacks is kept in attributes of a
 dataset: frame times as `timestamps` (float64 [T], seconds), flat and repeated frames as `low_information` (uint8 [T],
-0 or 1), the checksum of the values as `crc32`; settings that features must share to be compared (model, rate) are
+0 or 1), the checksum of the values as `crc32`; settings that features must share to be compared (model, fps) are
 attributes of the file.
 
 Whatever is damaged, cut short, of another shape or not finite is a `StorageError` that names the file and the video.
@@ -112,7 +112,7 @@ class FeatureFile(StoredVideos[Entry], AbstractContextManager["FeatureFile"]):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The settings the features were made with, as far as the file has them: model, rate."""
+        """The settings the features were made with, as far as the file has them: model, fps."""
         return read_attributes(self._h5, self.path)
 
     def __getitem__(self, id: str) -> Features:

@@ -83,11 +83,11 @@ class Features:
         chosen = (None if values is None else values[frames] for values in arrays)
         return Features(self.regions[torch.from_numpy(frames)], *chosen)  # type: ignore[arg-type]
 
-    def with_timestamps(self, rate: float) -> Features:
-        """The same features; where timestamps are not known, frames are taken to be 1 / rate seconds apart."""
+    def with_timestamps(self, fps: float) -> Features:
+        """The same features; where timestamps are not known, frames are taken to be 1 / fps seconds apart."""
         if self.timestamps is not None:
             return self
-        return dataclasses.replace(self, timestamps=np.arange(len(self)) / rate)
+        return dataclasses.replace(self, timestamps=np.arange(len(self)) / fps)
 
     def between(self, start_s: float | None, end_s: float | None, *, name: str = "The video") -> Features:
         """The part of the video in [start_s, end_s); None means from its beginning, or to its end.

@@ -52,7 +52,7 @@ def add_videos(
         library: an open one.
         paths: files, and folders with all that is below them. Links to files are files; links to folders are
             followed where they are named here, and not where they lie in a folder.
-        prune: forget videos of these folders whose files are gone; else they are kept as "missing". Of those that
+        prune: remove videos of these folders whose files are gone; else they are kept as "missing". Of those that
             failed nothing is kept in either case.
         retry: try those again that failed before and have not changed. One that could not be opened, as for want of
             permission, is tried again every time.
@@ -173,7 +173,7 @@ def add_files(
     run.flush()
     if not run.stopped:
         run.handle_gone()
-    store.forget(run.replaced)
+    store.remove_unused(run.replaced)
     store.maintain()
     return run.make_report()
 
@@ -219,7 +219,7 @@ class _Run:
             if key != NO_KEY:
                 self._remember(hash, size, key)
                 self._owners.setdefault(hash, []).append(row)
-        # Contents whose records were replaced. They are forgotten at the end: the next file may have just this content.
+        # Contents whose records were replaced. They are removed at the end: the next file may have just this content.
         self.replaced: list[int] = []
         self._batches = 0
         self._pending: list[NewVideo] = []
@@ -382,25 +382,25 @@ class _Run:
             self._store.maintain()
 
     def handle_gone(self) -> None:
-        """Mark the records of files below the roots that are no longer there, or forget them: failed ones always."""
+        """Mark the records of files below the roots that are no longer there, or remove them: failed ones always."""
         here, roots = set(self._found.files), self._found.roots
         catalog = self._store.catalog()
-        forgotten: list[int] = []
+        removed: list[int] = []
         missing: list[int] = []
         for row, path in enumerate(catalog.paths):
             if path in here or not any(path == root or _is_below(path, root) for root in roots) or not is_gone(path):
                 continue
-            # A folder that is empty or not there is more often a disk that is not mounted than a wish to forget.
+            # A folder that is empty or not there is more often a disk that is not mounted than a wish to remove.
             unmounted = any(_is_below(path, folder) for folder in self._found.empty)
             # Of failed ones there is nothing to keep.
-            forget = (self._options.prune and not unmounted) or catalog.states[row] == "failed"
-            (forgotten if forget else missing).append(row)
+            remove = (self._options.prune and not unmounted) or catalog.states[row] == "failed"
+            (removed if remove else missing).append(row)
         records = zip(missing, catalog.records(missing), strict=True)
         self._store.put_records(
             [(replace(one, state="missing"), int(catalog.keys[row])) for row, one in records if one.state == "ready"]
         )
-        self._store.remove([catalog.ids[row] for row in forgotten])
-        self._counts.update(missing=len(missing), forgotten=len(forgotten))
+        self._store.remove([catalog.ids[row] for row in removed])
+        self._counts.update(missing=len(missing), removed=len(removed))
 
     # --- reporting ---------------------------------------------------------------------------------------------------
 

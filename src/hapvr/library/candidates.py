@@ -111,10 +111,10 @@ def count_votes(
     return found[order], counted[order]
 
 
-def max_candidates(database: int, *, k: int, limit: int) -> int:
+def max_candidates(database: int, *, k: int, max_compared: int) -> int:
     """How many videos are compared exactly: a share of the database, as many as are asked for at least.
 
-    >>> [max_candidates(database, k=10, limit=200) for database in (5, 300, 1_000, 100_000)]
+    >>> [max_candidates(database, k=10, max_compared=200) for database in (5, 300, 1_000, 100_000)]
     [10, 15, 50, 200]
     """
-    return min(limit, max(k, MIN_CANDIDATES, math.floor(database * SHARE)))
+    return min(max_compared, max(k, MIN_CANDIDATES, math.floor(database * SHARE)))

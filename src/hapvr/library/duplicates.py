@@ -319,7 +319,7 @@ def _link_block(
 
 def _prepare(stored: StoredContent, store: Store, model: Model) -> _Video:
     def describe() -> VideoDescription:
-        return describe_features(model, stored.features(store.codec).with_timestamps(store.settings.rate), path="")
+        return describe_features(model, stored.features(store.codec).with_timestamps(store.settings.fps), path="")
 
     video = describe()
     small = video.features.miniatures

@@ -53,7 +53,7 @@ class Library(OpenLibrary):
             model=settings.model,
             model_digest=settings.model_digest,
             codec=settings.codec,
-            rate=settings.rate,
+            fps=settings.fps,
             videos=int(catalog.described.sum()),
             failed=int((catalog.states == "failed").sum()),
             missing=int((catalog.states == "missing").sum()),

@@ -1,4 +1,4 @@
-"""Opening a library, or creating one: which folder, which model, codec and rate, and whether they agree.
+"""Opening a library, or creating one: which folder, which model, codec and fps, and whether they agree.
 
 `OpenLibrary` is what every operation works on; `Library` (see `hapvr.library.library`) adds the operations.
 """
@@ -72,7 +72,7 @@ class OpenLibrary:
         create: bool = False,
         model: str | Path | None = None,
         codec: str | None = None,
-        rate: float | None = None,
+        fps: float | None = None,
         wait_s: float = _WAIT_S,
     ) -> Opened:
         """Open a library, or make one.
@@ -81,9 +81,9 @@ class OpenLibrary:
             path: its folder.
             create: make it if it is not there.
             model: a model's name or folder. What is given here and in the next two must agree with what the library
-                was made with; a new one gets the default model and codec, and the model's rate.
+                was made with; a new one gets the default model and codec, and the model's fps.
             codec: how region vectors are stored, see `hapvr.library.codecs`.
-            rate: frames a second.
+            fps: frames a second.
             wait_s: how long to wait for another writer, when writing.
 
         Raises:
@@ -91,15 +91,15 @@ class OpenLibrary:
         """
         folder = Path(os.path.abspath(path))
         if is_library(folder):
-            loaded = _require_agreement(folder, model=model, codec=codec, rate=rate)
+            loaded = _require_agreement(folder, model=model, codec=codec, fps=fps)
         else:
             if not create:
                 current_version(folder)  # says what is wrong
             require_creatable(folder)
-            wanted, loaded = choose_settings(model=model, codec=codec, rate=rate)
+            wanted, loaded = choose_settings(model=model, codec=codec, fps=fps)
             _create(folder, wanted, wait_s=wait_s)
             if read_settings(version_folder(folder, current_version(folder))) != wanted:  # somebody else was quicker
-                _require_agreement(folder, model=model, codec=codec, rate=rate)
+                _require_agreement(folder, model=model, codec=codec, fps=fps)
         library = cls(folder, wait_s=wait_s)
         library._model = loaded
         return library
@@ -115,7 +115,7 @@ class OpenLibrary:
 
     @property
     def settings(self) -> Settings:
-        """What all its videos share: model, codec, rate."""
+        """What all its videos share: model, codec, fps."""
         return self.store.settings
 
     @property
@@ -210,13 +210,13 @@ def _create(path: Path, settings: Settings, *, wait_s: float) -> None:
         raise
 
 
-def choose_settings(*, model: str | Path | None, codec: str | None, rate: float | None) -> tuple[Settings, Model]:
+def choose_settings(*, model: str | Path | None, codec: str | None, fps: float | None) -> tuple[Settings, Model]:
     """The settings of a new version, and its model."""
     chosen = get_codec(codec or DEFAULT_CODEC).name
-    if rate is not None and not 0 < rate <= 1000:
-        raise ConfigError(f"rate must be above 0 and at most 1,000 frames a second, got {rate}.")
+    if fps is not None and not 0 < fps <= 1000:
+        raise ConfigError(f"fps must be above 0 and at most 1,000 frames a second, got {fps}.")
     name = model_name(DEFAULT_MODEL if model is None else model)
-    loaded = load_at_rate(name, rate)
+    loaded = load_at_fps(name, fps)
     return Settings(name, model_digest(loaded), chosen, loaded.sampling.fps), loaded
 
 
@@ -231,25 +231,25 @@ def model_digest(model: Model) -> str:
     return model.extractor.digest()
 
 
-def load_at_rate(name: str, rate: float | None) -> Model:
-    """A model that samples `rate` frames a second; by default as many as it was made for."""
+def load_at_fps(name: str, fps: float | None) -> Model:
+    """A model that samples `fps` frames a second; by default as many as it was made for."""
     model = load(name)
-    if rate is not None:
-        model.extractor.sampling = dataclasses.replace(model.extractor.sampling, fps=rate)
+    if fps is not None:
+        model.extractor.sampling = dataclasses.replace(model.extractor.sampling, fps=fps)
     return model
 
 
-def _require_agreement(path: Path, *, model: str | Path | None, codec: str | None, rate: float | None) -> Model | None:
+def _require_agreement(path: Path, *, model: str | Path | None, codec: str | None, fps: float | None) -> Model | None:
     """Raise `StorageError` unless what was asked for is what the library was made with; the model if it was loaded."""
     settings, loaded = read_settings(version_folder(path, current_version(path))), None
     if model is not None and (name := model_name(model)) != settings.model:
-        loaded = load_at_rate(name, settings.rate)
+        loaded = load_at_fps(name, settings.fps)
         if model_digest(loaded) != settings.model_digest:
             raise StorageError(_explain_disagreement(path, "model", settings.model, str(model)))
     if codec is not None and get_codec(codec).name != settings.codec:
         raise StorageError(_explain_disagreement(path, "codec", settings.codec, codec))
-    if rate is not None and rate != settings.rate:
-        raise StorageError(_explain_disagreement(path, "rate", f"{settings.rate:g}", f"{rate:g}"))
+    if fps is not None and fps != settings.fps:
+        raise StorageError(_explain_disagreement(path, "fps", f"{settings.fps:g}", f"{fps:g}"))
     return loaded
 
 
@@ -265,7 +265,7 @@ def _load_model_of(path: Path, settings: Settings) -> Model:
     """The model that a library was made with, if it is still that."""
     place, name = display_path(path), display_path(settings.model)
     try:
-        model = load_at_rate(settings.model, settings.rate)
+        model = load_at_fps(settings.model, settings.fps)
     except WeightsError as error:
         raise WeightsError(f"The library '{place}' was made with a model that cannot be loaded: {error}") from error
     if model_digest(model) != settings.model_digest:

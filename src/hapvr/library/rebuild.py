@@ -1,4 +1,4 @@
-"""Rebuilding a library with another model, codec or rate: beside the old version, which answers until it is done."""
+"""Rebuilding a library with another model, codec or fps: beside the old version, which answers until it is done."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def rebuild_library(
     *,
     model: str | Path | None = None,
     codec: str | None = None,
-    rate: float | None = None,
+    fps: float | None = None,
     prune: bool = False,
     workers: int | None = None,
     progress: Callable[[AddProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> AddReport:
-    """Rebuild the library with another model, codec or rate, beside the old version, then switch to it.
+    """Rebuild the library with another model, codec or fps, beside the old version, then switch to it.
 
     Until that is done the old version answers. Interrupted, it goes on where it was when called again with the same
     settings. Videos that cannot be read again are not lost: it then stops before the change, unless `prune`.
@@ -48,20 +48,20 @@ def rebuild_library(
         library: an open one.
         model: a model's name or folder; the present one if None.
         codec: the present one if None.
-        rate: frames a second; the present one if None, or the model's own if that is another.
-        prune: forget videos whose files are gone or cannot be read.
+        fps: frames a second; the present one if None, or the model's own if that is another.
+        prune: remove videos whose files are gone or cannot be read.
         workers: as in `add`, like the next two.
         progress: ...
         stop: ...
     """
     options = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
     with library.write_access("hapvr add --rebuild") as old:
-        wanted, loaded = _choose_settings(library.path, old.settings, model=model, codec=codec, rate=rate)
+        wanted, loaded = _choose_settings(library.path, old.settings, model=model, codec=codec, fps=fps)
         version = _begin_version(library.path, wanted)
         new = Store(version_folder(library.path, version))
         new.begin(recover=True)
         now = old.settings
-        same_features = (now.model_digest, now.rate) == (wanted.model_digest, wanted.rate)
+        same_features = (now.model_digest, now.fps) == (wanted.model_digest, wanted.fps)
         if same_features and now.codec in (_EXACT, wanted.codec):
             _encode_again(old, new)
         report = _read_again(library.path, old, new, loaded, options)
@@ -72,17 +72,17 @@ def rebuild_library(
 
 
 def _choose_settings(
-    path: Path, now: Settings, *, model: str | Path | None, codec: str | None, rate: float | None
+    path: Path, now: Settings, *, model: str | Path | None, codec: str | None, fps: float | None
 ) -> tuple[Settings, Model]:
     same_model = model is None or model_name(model) == now.model
     wanted, loaded = choose_settings(
         model=now.model if model is None else model,
         codec=codec or now.codec,
-        rate=now.rate if rate is None and same_model else rate,
+        fps=now.fps if fps is None and same_model else fps,
     )
     if wanted == now:
         raise ConfigError(
-            f"'{display_path(path)}' is made with just this model, codec and rate: there is nothing to rebuild. "
+            f"'{display_path(path)}' is made with just this model, codec and fps: there is nothing to rebuild. "
             "To read single videos again, remove them and add them again."
         )
     return wanted, loaded
@@ -134,6 +134,6 @@ def _require_none(path: Path, names: list[bytes], what: str, prune: bool) -> Non
     if names and not prune:
         raise StorageError(
             f"{len(names)} videos of '{display_path(path)}' {what}, such as '{display_path(os.fsdecode(names[0]))}': "
-            "they would be lost. Bring them back and run the same again, which goes on from here, or forget them "
+            "they would be lost. Bring them back and run the same again, which goes on from here, or remove them "
             "(--prune). The old version stays in use."
         )

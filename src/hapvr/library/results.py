@@ -127,7 +127,7 @@ class AddReport:
     updated: int = 0  # files whose content had changed
     moved: int = 0
     unchanged: int = 0  # failed ones that were not tried again are among them
-    forgotten: int = 0  # vanished ones, where they were to be pruned
+    removed: int = 0  # vanished ones: with `prune`, and failed ones always
     missing: int = 0  # vanished ones that are kept
     failed: tuple[tuple[str, str], ...] = ()  # path and reason
     skipped: int = 0  # files in folders that are no videos by their names
@@ -155,7 +155,7 @@ class LibraryInfo:
     model: str
     model_digest: str
     codec: str
-    rate: float
+    fps: float
     videos: int  # ready and missing: what a search looks through
     failed: int
     missing: int

@@ -53,31 +53,31 @@ def search_library(
     library: OpenLibrary,
     query: StrPath | Features,
     *,
-    start: float | None = None,
-    end: float | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
     k: int = 10,
     min_probability: float | None = None,
     exact: bool = False,
-    limit: int = 200,
+    max_compared: int = 200,
     prior: float | None = None,
     cache: RegionCache | None = None,
 ) -> SearchResult:
     """Find the videos that show what the query shows, best first.
 
     Candidates are found by their frames' vectors; those with the best rough scores are compared exactly with the
-    stored regions, at most 5% of the library (10 at least) and `limit` videos; only what was compared can be a hit.
+    stored regions, at most 5% of the library (10 at least) and `max_compared` videos; nothing else can be a hit.
     Flat and repeated frames neither vote nor count; a query of nothing else has no hits, and a note that says so.
     Score and probability of a hit are those of `compare`, whatever else the library holds.
 
     Args:
         library: an open one.
         query: the path of a video or picture, the id of an indexed one (which is then no hit itself), or features.
-        start: seconds; what lies before is left out.
-        end: seconds; what lies from there on is left out.
+        start_s: seconds; what lies before is left out.
+        end_s: seconds; what lies from there on is left out.
         k: hits at most.
         min_probability: hits that match less likely are left out, and those without a stretch that matches.
         exact: compare with everything. The work then grows with the library, the memory it takes does not.
-        limit: videos that are compared exactly at most, unless `exact`.
+        max_compared: videos that are compared exactly at most, unless `exact`.
         prior: probability of a match before the comparison; the calibration's own if None.
         cache: stored videos that are kept in memory from one search to the next; the hits are the same without it.
 
@@ -85,7 +85,7 @@ def search_library(
         DecodeError: the query's file cannot be read.
         DataError: there is no such id, or no frame in that part of the query.
     """
-    _require_sense(k, limit, exact, start, end, min_probability)
+    _require_sense(k, max_compared, exact, start_s, end_s, min_probability)
     store, model = library.store, library.model
     laps = [time.perf_counter()]
     if min_probability is not None and model.calibration is None:
@@ -97,13 +97,13 @@ def search_library(
     if model.calibration is not None and prior is None:
         prior = model.calibration.prior
     cache = cache or RegionCache(_CACHE_BYTES, only_stored=True)
-    asked = read_query(store, model, query, start=start, end=end, cache=cache)
+    asked = read_query(store, model, query, start_s=start_s, end_s=end_s, cache=cache)
     laps.append(time.perf_counter())
     catalog = store.catalog()
     database = int(catalog.described.sum()) - (asked.id is not None)
     if asked.features.all_flat:
         return SearchResult((), database, 0, _measure_stages(laps), _ALL_FLAT, prior, asked.all_warnings)
-    count = None if exact else max_candidates(database, k=k, limit=limit)
+    count = None if exact else max_candidates(database, k=k, max_compared=max_compared)
     keys = _choose_contents(store, model, asked, count, cache)
     laps.append(time.perf_counter())
     scores = score_contents(store, model, asked.features, keys.tolist(), cache=cache)
@@ -126,15 +126,20 @@ def search_library(
 
 
 def explain_hits(
-    library: OpenLibrary, query: StrPath, result: SearchResult, *, start: float | None = None, end: float | None = None
+    library: OpenLibrary,
+    query: StrPath,
+    result: SearchResult,
+    *,
+    start_s: float | None = None,
+    end_s: float | None = None,
 ) -> tuple[list[Match], list[str]]:
     """The hits of a search with frame matrices and pictures, and a sentence about each hit that cannot be shown.
 
     Scores, probabilities and segments are those of the hits: what is stored is compared; only pictures come from
-    files. Query, start and end must be those of the search.
+    files. Query, start_s and end_s must be those of the search.
     """
     store, model = library.store, library.model
-    video = read_query(store, model, query, start=start, end=end).describe(model)
+    video = read_query(store, model, query, start_s=start_s, end_s=end_s).describe(model)
     catalog = store.catalog()
     matches, missing = [], []
     for hit in result.hits:
@@ -174,19 +179,21 @@ def compare_videos(
 
 
 def _require_sense(
-    k: int, limit: int, exact: bool, start: float | None, end: float | None, min_probability: float | None
+    k: int, max_compared: int, exact: bool, start_s: float | None, end_s: float | None, min_probability: float | None
 ) -> None:
     """Raise `ConfigError` for options that are out of range or contradict each other."""
-    for name, number in (("k", k), ("limit", limit)):
+    for name, number in (("k", k), ("max_compared", max_compared)):
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ConfigError(f"{name} must be a whole number of at least 1, got {number!r}.")
-    if k > limit and not exact:
-        raise ConfigError(f"{k} hits are more than the {limit} videos that are compared exactly: use exact=True.")
-    for name, value in (("start", start), ("end", end)):
+    if k > max_compared and not exact:
+        raise ConfigError(
+            f"{k} hits are more than the {max_compared} videos that are compared exactly: use exact=True."
+        )
+    for name, value in (("start_s", start_s), ("end_s", end_s)):
         if value is not None and not 0 <= value < math.inf:
             raise ConfigError(f"{name} must be seconds of at least 0, got {value!r}.")
-    if end is not None and end <= (start or 0.0):
-        raise ConfigError(f"end must come after start; got {start or 0.0:g} to {end:g} s.")
+    if end_s is not None and end_s <= (start_s or 0.0):
+        raise ConfigError(f"end_s must come after start_s; got {start_s or 0.0:g} to {end_s:g} s.")
     if min_probability is not None and not 0 <= min_probability <= 1:
         raise ConfigError(f"min_probability must lie in 0..1, got {min_probability!r}.")
 
@@ -283,8 +290,8 @@ def read_query(
     model: Model,
     given: StrPath | Features,
     *,
-    start: float | None = None,
-    end: float | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
     cache: RegionCache = NO_CACHE,
 ) -> Query:
     """Read what is to be compared; its frames keep the times they have in the whole of it.
@@ -297,19 +304,19 @@ def read_query(
         DecodeError: a file cannot be read.
     """
     if isinstance(given, Features):
-        rate = store.settings.rate
-        features = given.with_timestamps(rate)
-        part = features.between(start, end, name="The query")
-        return Query(part, duration_s=float(features.times[-1] + 1 / rate))
+        fps = store.settings.fps
+        features = given.with_timestamps(fps)
+        part = features.between(start_s, end_s, name="The query")
+        return Query(part, duration_s=float(features.times[-1] + 1 / fps))
     if not isinstance(given, str | os.PathLike):
         raise DataError(f"Give an id, a path or Features, not a value of type {type(given).__name__}.")
     catalog = store.catalog()
     if isinstance(given, str) and given in catalog:
-        return dataclasses.replace(_read_stored(store, catalog.row(given), start, end, cache), id=given)
+        return dataclasses.replace(_read_stored(store, catalog.row(given), start_s, end_s, cache), id=given)
     if (row := _find_row(catalog, given)) is not None:
-        return _read_stored(store, row, start, end, cache)
+        return _read_stored(store, row, start_s, end_s, cache)
     if os.path.lexists(given):
-        read = model.extractor.extract_file(given, start_s=start, end_s=end)
+        read = model.extractor.extract_file(given, start_s=start_s, end_s=end_s)
         return Query(read.features, os.fspath(given), read.warnings, read.duration_s, read.crop)
     if _looks_like_path(given):
         raise DataError(f"There is no such file: '{display_path(given)}'.")
@@ -340,7 +347,7 @@ def _looks_like_path(given: StrPath) -> bool:
     return not isinstance(given, str) or any(mark in given for mark in (".", os.sep, os.altsep or os.sep))
 
 
-def _read_stored(store: Store, row: int, start: float | None, end: float | None, cache: RegionCache) -> Query:
+def _read_stored(store: Store, row: int, start_s: float | None, end_s: float | None, cache: RegionCache) -> Query:
     catalog = store.catalog()
     record, key = catalog.record(row), int(catalog.keys[row])
     if key == NO_KEY:
@@ -349,5 +356,5 @@ def _read_stored(store: Store, row: int, start: float | None, end: float | None,
         )
     found = next(cache.read_contents(store, [key]), None)
     features = store.features(key) if found is None else found.features(store.codec)
-    whole = features.with_timestamps(store.settings.rate).between(start, end, name=f"'{record.id}'")
+    whole = features.with_timestamps(store.settings.fps).between(start_s, end_s, name=f"'{record.id}'")
     return Query(whole, record.path, record.warnings, record.duration)

@@ -229,7 +229,7 @@ class Store:
     def recover(self) -> None:
         """Remove contents that no record names; records whose content is gone become failed, to be done again."""
         named, stored = set(self._keys(VIDEOS).tolist()) - {NO_KEY}, set(self._keys(REGIONS).tolist())
-        self._forget_contents((stored | set(np.unique(self._keys(FRAMES)).tolist())) - named)
+        self._remove_contents((stored | set(np.unique(self._keys(FRAMES)).tolist())) - named)
         if lost := named - stored:
             catalog = self.catalog()
             rows = [row for key in lost for row in catalog.with_key(key)]
@@ -282,7 +282,7 @@ class Store:
         """Write records and their keys, in place of those with the same paths; in one step.
 
         Of the ids that were `moved`, the records at other paths than these go in the same step. Returns the keys of
-        records that were replaced: `forget` their contents when nothing will name them any more.
+        records that were replaced: `remove_unused` their contents when nothing will name them any more.
         """
         if not entries:
             return []
@@ -305,10 +305,10 @@ class Store:
         self._write(VIDEOS, merge)
         return [int(key) for key in catalog.keys[replaced] if key != NO_KEY]
 
-    def forget(self, keys: Iterable[int]) -> None:
+    def remove_unused(self, keys: Iterable[int]) -> None:
         """Remove contents that no record names."""
         catalog = self.catalog()
-        self._forget_contents({key for key in keys if key != NO_KEY and not catalog.with_key(key)})
+        self._remove_contents({key for key in keys if key != NO_KEY and not catalog.with_key(key)})
 
     def remove(self, ids: Collection[str]) -> None:
         """Remove records, and contents that no other record names."""
@@ -320,7 +320,7 @@ class Store:
         with self._change():
             for part in _split(sorted(ids)):
                 self._write(VIDEOS, partial(table.delete, f"id IN ({_quote(part)})"))
-            self.forget(catalog.keys[rows].tolist())
+            self.remove_unused(catalog.keys[rows].tolist())
 
     def maintain(self, *, thoroughly: bool = False) -> None:
         """Keep the number of files and the index in order; cheap if there is nothing to do."""
@@ -464,7 +464,7 @@ class Store:
 
         return self._read(REGIONS, ask)
 
-    def _forget_contents(self, keys: Collection[int]) -> None:
+    def _remove_contents(self, keys: Collection[int]) -> None:
         with self._change():
             for name in (FRAMES, REGIONS):
                 if (table := self._table(name)) is not None:

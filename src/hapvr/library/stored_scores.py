@@ -167,7 +167,7 @@ def match_contents(
     """The query with each content that is there, as `Library.compare` compares them."""
 
     def compare(stored: StoredContent) -> Match:
-        features = stored.features(store.codec).with_timestamps(store.settings.rate)
+        features = stored.features(store.codec).with_timestamps(store.settings.fps)
         return match_videos(query, describe_features(model, features, path=""), model=model, prior=prior)
 
     answers: dict[int, Match] = {}

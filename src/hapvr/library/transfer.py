@@ -65,7 +65,7 @@ def export_features(library: OpenLibrary, file: StrPath, *, progress: Callable[[
 def import_features(
     library: OpenLibrary, file: StrPath, *, progress: Callable[[int, int], None] | None = None
 ) -> AddReport:
-    """Add the videos of an HDF5 file that `export` or `hapvr extract` wrote with the same model and rate.
+    """Add the videos of an HDF5 file that `export` or `hapvr extract` wrote with the same model and fps.
 
     Videos whose paths are there already are left as they are.
     """
@@ -98,7 +98,7 @@ def require_importable(place: Path, settings: Settings, file: StrPath) -> None:
 def _attributes(settings: Settings) -> dict[str, str | float]:
     return {
         "model": os.path.basename(settings.model),
-        "fps": settings.rate,
+        "fps": settings.fps,
         "model_digest": settings.model_digest,
         "codec": settings.codec,
     }
@@ -106,7 +106,7 @@ def _attributes(settings: Settings) -> dict[str, str | float]:
 
 def _require_same_settings(place: Path, settings: Settings, path: Path, features: FeatureFile) -> None:
     has, wanted = features.attributes, _attributes(settings)
-    for name, what in (("model", "model"), ("fps", "rate"), ("model_digest", "model's weights")):
+    for name, what in (("model", "model"), ("fps", "fps"), ("model_digest", "model's weights")):
         if name not in has and name == "model_digest":
             continue  # written by `hapvr extract`
         if name not in has:
@@ -149,7 +149,7 @@ def _read_videos(
             continue
         paths.add(name)
         counts.update(added=1, frames=len(found))
-        record = known or _make_record(name, found, store.settings.rate)
+        record = known or _make_record(name, found, store.settings.fps)
         is_new = record.content_hash not in keys
         if is_new:
             keys[record.content_hash] = store.new_key()
@@ -184,7 +184,7 @@ def _parse_record(path: Path, id: str, text: Any) -> VideoRecord:
     return replace(record, state="ready" if here else "missing", error=None)
 
 
-def _make_record(name: bytes, features: Features, rate: float) -> VideoRecord:
+def _make_record(name: bytes, features: Features, fps: float) -> VideoRecord:
     """The record of a video of which only the features are known; its file is read again if it is ever added."""
     hash = hashlib.blake2b(features.regions.numpy().tobytes(), digest_size=HASH_BYTES).hexdigest()
     times = features.timestamps
@@ -194,7 +194,7 @@ def _make_record(name: bytes, features: Features, rate: float) -> VideoRecord:
         size=0,
         mtime_ns=-1,
         content_hash=hash,
-        duration=len(features) / rate if times is None else float(times[-1]) + 1 / rate,
+        duration=len(features) / fps if times is None else float(times[-1]) + 1 / fps,
         frames=len(features),
         state="missing",
     )

@@ -6,7 +6,7 @@
       writer.lock             who is writing
       versions/0001/          one version: settings.json, checksums.json, the tables, and a calibration if there is one
 
-A version holds what one model, codec and rate made of the videos. When one of these changes, another version is built
+A version holds what one model, codec and fps made of the videos. When one of these changes, another version is built
 beside it; while that takes, the old one answers, and the manifest changes over when the new one is whole.
 """
 
@@ -35,6 +35,7 @@ VERSIONS = "versions"
 CALIBRATION = "calibration.json"
 FORMAT = 1
 _KIND = "hapvr library"
+_STORED_NAMES = {"fps": "rate"}  # of settings whose name in the file is another
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Settings:
     model: str  # a shipped model's name, or the folder of another
     model_digest: str  # of what its features depend on: backbone, whitening, sampling
     codec: str
-    rate: float  # frames a second
+    fps: float  # at which videos are sampled
     candidates: int = 1  # the way frame vectors are made of regions
     checksums: bool = field(default=False, compare=False)  # there must be a list of files; older releases wrote none
 
@@ -142,8 +143,11 @@ def require_creatable(path: Path) -> None:
 def read_settings(folder: Path) -> Settings:
     """What a version was made with."""
     try:
-        names = [one.name for one in dataclasses.fields(Settings)]
-        return from_mapping(Settings, read_document(folder / SETTINGS, names))
+        content = read_document(
+            folder / SETTINGS, [_STORED_NAMES.get(one.name, one.name) for one in dataclasses.fields(Settings)]
+        )
+        names = {stored: name for name, stored in _STORED_NAMES.items()}
+        return from_mapping(Settings, {names.get(stored, stored): value for stored, value in content.items()})
     except (OSError, ValueError, TypeError, HapvrError) as error:
         raise StorageError(
             f"'{display_path(folder / SETTINGS)}' cannot be read: {error} Restore it from a copy."
@@ -156,7 +160,8 @@ def write_settings(folder: Path, settings: Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CHECKSUMS).exists():
             write_listing(folder, Listing())
-        write_document(folder / SETTINGS, dataclasses.asdict(settings) | {"checksums": True})
+        content = dataclasses.asdict(settings) | {"checksums": True}
+        write_document(folder / SETTINGS, {_STORED_NAMES.get(name, name): value for name, value in content.items()})
 
 
 def switch_version(path: Path, version: str) -> None:

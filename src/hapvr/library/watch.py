@@ -63,7 +63,7 @@ def watch_folders(
             restless = {path: one for path, one in (handled or {}).items() if path in now and path not in settled}
             quiet = len(settled) == len(now)
             if handled is None or settled | restless != handled or (prune_later and quiet):
-                # What is gone is not forgotten while a file is still to come: it may be the same, moved.
+                # What is gone is not removed while a file is still to come: it may be the same, moved.
                 done = add_found(library, replace(found, files=list(settled)), replace(options, prune=prune and quiet))
                 handled, prune_later = settled | restless, prune and not quiet
                 if report is not None:

@@ -55,7 +55,7 @@ class LibraryTasks:
     """What a worker with a library can do: the kind "search" reads it, the kind "add" writes it.
 
     A side of a comparison, or a query, is `{"id": ...}` for a video of the library; an upload also has its path
-    ("upload"), its "name", and the part that was last searched ("from", "to" in seconds, or None).
+    ("upload"), its "name", and the part that was last searched ("start_s", "end_s", or None).
     """
 
     def __init__(self, kind: str, settings: dict[str, Any]) -> None:
@@ -95,11 +95,11 @@ class LibraryTasks:
 
     def search(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """The videos that show what the query shows."""
-        query, start, end = arguments["query"], arguments["from"], arguments["to"]
+        query, start_s, end_s = arguments["query"], arguments["start_s"], arguments["end_s"]
         options = {name: arguments[name] for name in ("k", "min_probability", "exact")}
         if "upload" in query:
             began = time.perf_counter()
-            upload = self._describe_upload(query, start, end, call)
+            upload = self._describe_upload(query, start_s, end_s, call)
             about = {"id": query["id"], "name": query["name"], "duration": upload.duration}
             reading = time.perf_counter() - began
             result = self._library.search(upload.features, cache=self._cache, **options)
@@ -108,7 +108,7 @@ class LibraryTasks:
         else:
             record = self._library.get(query["id"])
             about = {"id": record.id, "name": file_name(record.path), "duration": record.duration}
-            result = self._library.search(record.id, start=start, end=end, cache=self._cache, **options)
+            result = self._library.search(record.id, start_s=start_s, end_s=end_s, cache=self._cache, **options)
         catalog = self._library.store.catalog()
         rows = [catalog.row(hit.id) for hit in result.hits if hit.id in catalog]
         durations = {record.id: record.duration for record in catalog.records(rows)}
@@ -125,9 +125,11 @@ class LibraryTasks:
         warnings = tuple(escape_text(text) for text in result.warnings)
         return dataclasses.replace(result, hits=(), warnings=warnings).to_json() | {"query": about, "hits": hits}
 
-    def _describe_upload(self, query: dict[str, Any], start: float | None, end: float | None, call: Call) -> _Upload:
+    def _describe_upload(
+        self, query: dict[str, Any], start_s: float | None, end_s: float | None, call: Call
+    ) -> _Upload:
         """An upload, or a part of it; the last ones are remembered."""
-        key = (query["id"], start, end)
+        key = (query["id"], start_s, end_s)
         with self._lock:
             if key in self._uploads:
                 self._uploads.move_to_end(key)
@@ -136,8 +138,8 @@ class LibraryTasks:
         stream = decode_isolated(
             query["upload"],
             model.sampling,
-            start_s=start,
-            end_s=end,
+            start_s=start_s,
+            end_s=end_s,
             limits=DecodeLimits(settings["decode_pixels"], settings["decode_frames"], settings["decode_s"]),
             memory_bytes=settings["decode_bytes"],
             check=call.check,
@@ -148,13 +150,15 @@ class LibraryTasks:
             for frames in stream:
                 yield frames
                 duration, count = frames.duration_s or 0.0, count + len(frames)
-                expected = max(float(count), min(duration, end or duration) * model.sampling.fps) if duration else None
+                expected = (
+                    max(float(count), min(duration, end_s or duration) * model.sampling.fps) if duration else None
+                )
                 call.progress(count, expected, "reading the video")
                 del frames  # it would stay in memory while the next part is decoded
 
         call.progress(message="reading the video")
         name = query["name"] or "the upload"
-        read = model.extractor.extract_parts(parts(), start_s=start, end_s=end, name=f"'{name}'")
+        read = model.extractor.extract_parts(parts(), start_s=start_s, end_s=end_s, name=f"'{name}'")
         upload = _Upload(read.features, read.duration_s or 0.0, read.warnings)
         with self._lock:
             self._uploads[key] = upload
@@ -177,7 +181,7 @@ class LibraryTasks:
         sides: list[str | Features] = []
         uploads: list[_Upload | None] = []
         for side in (arguments["a"], arguments["b"]):
-            upload = self._describe_upload(side, side["from"], side["to"], call) if "upload" in side else None
+            upload = self._describe_upload(side, side["start_s"], side["end_s"], call) if "upload" in side else None
             sides.append(self._library.get(side["id"]).id if upload is None else upload.features)
             uploads.append(upload)
         call.check()

@@ -110,7 +110,7 @@ async def search(server: Server, request: Request) -> Response:
     options = _check(lambda: schemas.SearchRequest.model_validate_json(body))
     side = await server.side(options.id)
     if options.id in server.uploads:
-        server.uploads.get(options.id).part = (options.start, options.end)
+        server.uploads.get(options.id).part = (options.start_s, options.end_s)
     return _begin_search(server, side, options)
 
 
@@ -130,7 +130,7 @@ async def _search_upload(server: State, request: Request) -> Response:
         given = {name: value for name, value in fields.items() if value != ""}
         options = _check(lambda: schemas.SearchOptions.model_validate(given))
         query.duration = await server.media.probe(query)
-        query.part = (options.start, options.end)
+        query.part = (options.start_s, options.end_s)
         return _begin_search(server, await server.side(query.id), options)
     except BaseException:
         server.uploads.remove(query.id)
@@ -144,14 +144,14 @@ def _check(parse: Callable[[], Options]) -> Options:
         options = parse()
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
-    start, end = options.start or 0.0, options.end
-    if end is not None and end <= start:
-        raise Problem(400, f"'to' must come after 'from'; got {start:g} to {end:g} s.")
+    start_s, end_s = options.start_s or 0.0, options.end_s
+    if end_s is not None and end_s <= start_s:
+        raise Problem(400, f"end_s must come after start_s; got {start_s:g} to {end_s:g} s.")
     return options
 
 
 def _begin_search(server: State, side: dict[str, Any], options: schemas.SearchOptions) -> Response:
-    arguments = {"query": side, **options.model_dump(by_alias=True, exclude={"id"})}
+    arguments = {"query": side, **options.model_dump(exclude={"id"})}
     job = _submit(server, "search", arguments, side)
     return JSON({"job": job.to_json(), "query": side["id"]}, 202)
 
@@ -358,7 +358,7 @@ async def health(server: Server) -> Response:
 async def library(server: Server) -> Response:
     """What the library holds, and which folders may be added."""
     info, calibration = await server.library.info(), await server.library.calibration()
-    plain = {name: getattr(info, name) for name in ("videos", "failed", "missing", "warned", "bytes", "codec", "rate")}
+    plain = {name: getattr(info, name) for name in ("videos", "failed", "missing", "warned", "bytes", "codec", "fps")}
     return JSON(
         plain
         | {
@@ -399,7 +399,7 @@ async def video(server: Server, id: VideoId) -> Response:
 
 @router.delete("/videos/{id}", response_model=schemas.Removed, responses=_errors(404, 409), tags=["library"])
 async def remove(server: Server, id: VideoId) -> Response:
-    """Forget a video. Its file stays."""
+    """Remove a video. Its file stays."""
     await server.library.get(id)
     count = await _write(server, "remove", {"ids": [id]})
     await server.library.refresh()

@@ -55,7 +55,7 @@ _HEALTH = {
 class Strict(BaseModel):
     """A request or an answer: keys that are not named here are refused."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 def _example(value: Any) -> ConfigDict:
@@ -71,8 +71,8 @@ Id = Field(min_length=1, max_length=64)
 class SearchOptions(Strict):
     """The options of a search; the fields of a form beside its file."""
 
-    start: float | None = Field(None, alias="from", ge=0, le=1e7, description="Seconds where the query starts.")
-    end: float | None = Field(None, alias="to", gt=0, le=1e7, description="Seconds where the query ends.")
+    start_s: float | None = Field(None, ge=0, le=1e7, description="Seconds where the query starts.")
+    end_s: float | None = Field(None, gt=0, le=1e7, description="Seconds where the query ends.")
     k: int = Field(10, ge=1, le=200, description="Number of hits at most.")
     min_probability: float | None = Field(None, ge=0, le=1, description="Leave out hits with a lower probability.")
     exact: bool = Field(False, description="Compare with every video.")
@@ -105,7 +105,7 @@ class AddRequest(Strict):
     model_config = _example({"root": "9f86d081884c", "path": "2026/march"})
     root: str = Field(min_length=1, max_length=64, description="The id of a root, see /api/library.")
     path: str = Field("", max_length=1000, description="A folder in it; empty for all of it.")
-    prune: bool = Field(False, description="Forget videos whose files are gone.")
+    prune: bool = Field(False, description="Remove videos whose files are gone.")
     retry: bool = Field(False, description="Try again those that failed before.")
 
 
@@ -193,7 +193,7 @@ class LibraryDescription(Strict):
     bytes: int
     model: str
     codec: str
-    rate: float
+    fps: float
     calibration: Literal["library", "model"] | None = Field(
         description="What the probabilities of hits are based on: this library's own videos, or the model's."
     )
@@ -356,7 +356,7 @@ class AddResult(Strict):
     updated: int
     moved: int
     unchanged: int
-    forgotten: int
+    removed: int
     missing: int
     failed: list[AddFailure]
     skipped: int

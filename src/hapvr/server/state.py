@@ -101,8 +101,8 @@ class State:
         """A video or an upload as an argument of a task, see `LibraryTasks`."""
         if id in self.uploads:
             query = self.uploads.get(id)
-            start, end = query.part
-            return {"id": id, "upload": str(query.path), "name": query.name, "from": start, "to": end}
+            start_s, end_s = query.part
+            return {"id": id, "upload": str(query.path), "name": query.name, "start_s": start_s, "end_s": end_s}
         return {"id": (await self._readable(id, "compare")).id}
 
     async def _readable(self, id: str, purpose: str) -> VideoRecord:

@@ -1,12 +1,12 @@
 """A benchmark made from a handful of videos: edited copies as queries, the videos themselves as the database.
 
-    OUT/ground_truth.json   {"queries": {id: {"file", "kind", "positives": [ids], "segments": [...]}},
-                             "database": {id: file}}
-    OUT/queries/            edited copies, mp4
-    OUT/database/           the videos and the distractors, linked or copied
-    OUT/.made/              one small file a finished query: what it was made from, for resuming
+    OUTPUT/ground_truth.json   {"queries": {id: {"file", "kind", "positives": [ids], "segments": [...]}},
+                                "database": {id: file}}
+    OUTPUT/queries/            edited copies, mp4
+    OUTPUT/database/           the videos and the distractors, linked or copied
+    OUTPUT/.made/              one small file a finished query: what it was made from, for resuming
 
-Files are named relative to OUT; a segment is [q_start, q_end, target_id, t_start, t_end] in seconds, t_start < t_end
+Files are named relative to OUTPUT; a segment is [q_start, q_end, target_id, t_start, t_end] in seconds, t_start < t_end
 also where the copy plays backwards. ground_truth.json is written last: a folder that has one is complete.
 """
 

@@ -80,7 +80,7 @@ function form(roots, start) {
     h("div", { class: "field" }, h("label", { for: root }, "Root"), fields.root),
     h("div", { class: "field grow" }, h("label", { for: path }, "Folder within it"), fields.path),
     button,
-    h("label", { class: "check", for: prune }, fields.prune, h("span", {}, "Forget videos whose files are gone")),
+    h("label", { class: "check", for: prune }, fields.prune, h("span", {}, "Remove videos whose files are gone")),
     problem,
   );
 }
@@ -132,7 +132,7 @@ function describeEnd(job) {
     report.updated && `${report.updated} updated`,
     report.moved && `${report.moved} moved`,
     report.unchanged && `${report.unchanged} unchanged`,
-    report.forgotten && `${report.forgotten} forgotten`,
+    report.removed && `${report.removed} removed`,
     report.failed?.length && `${report.failed.length} failed`,
   ].filter(Boolean);
   const sentence = `${parts.join(", ") || "Nothing to add"}${report.seconds ? `, in ${lasting(report.seconds)}` : ""}.`;

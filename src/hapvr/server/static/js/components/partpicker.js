@@ -85,15 +85,15 @@ export class PartPicker {
     return "";
   }
 
-  /** { from, to } as far as given; null if what was typed makes no sense, which the field then says. */
+  /** { start_s, end_s } as far as given; null if what was typed makes no sense, which the field then says. */
   value() {
     if (!this.#from) return {};
     if (!this.#check()) {
       this.#from.focus();
       return null;
     }
-    const from = parseClock(this.#from.value);
-    const to = parseClock(this.#to.value);
-    return { ...(from === null ? {} : { from }), ...(to === null ? {} : { to }) };
+    const start_s = parseClock(this.#from.value);
+    const end_s = parseClock(this.#to.value);
+    return { ...(start_s === null ? {} : { start_s }), ...(end_s === null ? {} : { end_s }) };
   }
 }

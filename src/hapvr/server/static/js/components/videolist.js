@@ -1,4 +1,4 @@
-// The videos of the library: search by name, filter by state, page through, find similar ones, forget one.
+// The videos of the library: search by name, filter by state, page through, find similar ones, remove one.
 
 import { get, media, part, remove } from "../api.js";
 import { announce, h, show, unique } from "../dom.js";
@@ -169,25 +169,25 @@ export class VideoList {
           {
             type: "button",
             class: "button quiet small",
-            "aria-label": `Forget ${video.name}`,
-            onclick: () => this.#forget(video),
+            "aria-label": `Remove ${video.name}`,
+            onclick: () => this.#remove(video),
           },
-          "Forget",
+          "Remove",
         ),
       ),
     );
   }
 
-  async #forget(video) {
+  async #remove(video) {
     const sure = await confirmed({
-      title: `Forget ${video.name}?`,
+      title: `Remove ${video.name}?`,
       text: "The library no longer finds it. The file itself stays where it is, and can be added again.",
-      yes: "Forget it",
+      yes: "Remove it",
     });
     if (!sure) return;
     try {
       await remove(`videos/${part(video.id)}`);
-      toast(`${video.name} is forgotten.`);
+      toast(`${video.name} is removed.`);
       this.refresh();
       this.#changed();
     } catch (error) {

@@ -51,7 +51,7 @@ function figures(library) {
   const facts = [
     `model ${library.model}`,
     `${library.codec} descriptors`,
-    `${library.rate} ${library.rate === 1 ? "frame" : "frames"} a second`,
+    `${library.fps} ${library.fps === 1 ? "frame" : "frames"} a second`,
     CALIBRATIONS[library.calibration] ?? "not calibrated",
   ];
   return h(
