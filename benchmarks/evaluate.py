@@ -207,7 +207,7 @@ def one_video_at_a_time(
 ) -> None:
     start = time.perf_counter()
     with h5py.File(path, "r") as h5:
-        described = [model.describe(torch.from_numpy(h5[id][:]).to(model.device)) for id in queries]
+        described = [model.make_descriptors(torch.from_numpy(h5[id][:]).to(model.device)) for id in queries]
         for id in database:
             pairwise(model, described, [torch.from_numpy(h5[id][:]).to(model.device)])
         size = sum(h5[id].nbytes for id in database)
@@ -223,9 +223,9 @@ def one_pair_at_a_time(
     scores: dict[tuple[str, str], float] = {}
     start = time.perf_counter()
     with h5py.File(path, "r") as h5, torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        described = [model.describe(torch.from_numpy(h5[id][:]).to(model.device)) for id in queries]
+        described = [model.make_descriptors(torch.from_numpy(h5[id][:]).to(model.device)) for id in queries]
         for id in database:
-            target = model.describe(torch.from_numpy(h5[id][:]).to(model.device))
+            target = model.make_descriptors(torch.from_numpy(h5[id][:]).to(model.device))
             for query, regions in zip(queries, described, strict=True):
                 scores[query, id] = model.score(regions, target).item()
     report("one pair at a time: pairs/s", len(scores) / (time.perf_counter() - start))

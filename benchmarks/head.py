@@ -98,7 +98,7 @@ def total_loss(losses: WeightedLosses, comparison: Comparison, batch: Batch) -> 
 
 def dense(model: VideoSimilarity, regions: Tensor) -> Comparison:
     """The same network by the plain formulas: everything held, nothing chunked."""
-    described = model.describe(regions).as_subclass(Tensor)
+    described = model.make_descriptors(regions).as_subclass(Tensor)
     clips, frames = described.shape[:2]
     similarities = torch.einsum("ntrd,muqd->ntrmuq", described, described)
     matrices = similarities.amax(-1).mean(2).transpose(1, 2)  # [N, M, T, T]

@@ -86,7 +86,7 @@ def test_one_matrix_gives_the_score_of_the_network(lite: Model, match: Match, sy
         for side in (match.query, match.target):
             few = Features(side.features.regions[:length], side.times[:length])
             with torch.no_grad():
-                described = network.describe(few.regions)
+                described = network.make_descriptors(few.regions)
             sides.append(dataclasses.replace(side, features=few, descriptors=described))
         again = match_videos(*sides, model=model)
         with torch.no_grad():

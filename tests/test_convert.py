@@ -204,7 +204,7 @@ def test_the_public_itq_rotation_becomes_binary_codes_without_psi(tmp_path: Path
     )
     region = torch.randn(512)
     expected = (rotation * region[:, None]).sum(0).sign()  # code bit b is the sign of column b on the region
-    assert torch.equal(model.describe(region[None, None])[0, 0].as_subclass(Tensor), expected)
+    assert torch.equal(model.make_descriptors(region[None, None])[0, 0].as_subclass(Tensor), expected)
 
 
 def test_the_public_whitening_keeps_the_largest_eigenvalues_in_order(tmp_path: Path) -> None:

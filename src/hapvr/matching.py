@@ -201,7 +201,7 @@ def describe_features(
     compared = features.drop_flat()
     warnings = (*warnings, *warn_of_flat_frames(features), *((_FLAT,) if features.all_flat else ()))
     with torch.no_grad():
-        descriptors = model.similarity.describe(compared.regions.to(model.extractor.device))
+        descriptors = model.similarity.make_descriptors(compared.regions.to(model.extractor.device))
     return VideoDescription(os.fspath(path), compared, descriptors, warnings, duration_s, sampling, crop)
 
 

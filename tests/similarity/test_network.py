@@ -94,7 +94,7 @@ def test_attention_by_hand() -> None:
     assert built.attention is not None
     torch.nn.init.zeros_(built.attention.transform.weight)
     torch.nn.init.zeros_(built.attention.transform.bias)
-    assert built.describe(torch.tensor([[[3.0, -1.0]]])).tolist() == [[[1.5, -0.5]]]
+    assert built.make_descriptors(torch.tensor([[[3.0, -1.0]]])).tolist() == [[[1.5, -0.5]]]
 
 
 def test_binary_codes_are_soft_in_training_and_signs_at_inference() -> None:
@@ -102,16 +102,16 @@ def test_binary_codes_are_soft_in_training_and_signs_at_inference() -> None:
     with torch.no_grad():
         built.binarization.projection.mul_(1e-3)  # type: ignore[union-attr]  # so that erf is not at its ends
     regions = 3 * video(3)
-    assert set(built.describe(regions).flatten().tolist()) == {-1.0, 1.0}
+    assert set(built.make_descriptors(regions).flatten().tolist()) == {-1.0, 1.0}
     built.train()
     assert built.binarization is not None
     expected = [
         [reference.binarize(x, built.binarization.projection.tolist(), soft=True) for x in f] for f in regions.tolist()
     ]
     torch.testing.assert_close(
-        built.describe(regions).as_subclass(Tensor), torch.tensor(expected), atol=1e-3, rtol=1e-3
+        built.make_descriptors(regions).as_subclass(Tensor), torch.tensor(expected), atol=1e-3, rtol=1e-3
     )
-    built.describe(regions).sum().backward()  # type: ignore[no-untyped-call]
+    built.make_descriptors(regions).sum().backward()  # type: ignore[no-untyped-call]
     assert built.binarization.projection.grad is not None
 
 
@@ -190,14 +190,14 @@ def test_a_short_video_is_doubled() -> None:
 def test_described_videos_are_not_described_again() -> None:
     built = model()
     query, target = video(8, 1), video(9, 2)
-    described = built.describe(query)
+    described = built.make_descriptors(query)
     assert isinstance(described, Descriptors)
     assert described.shape == query.shape
     assert isinstance(described[2:].to(torch.float64), Descriptors)
     assert isinstance(torch.stack([described, described]), Descriptors)
     torch.testing.assert_close(built.score(described, target), built.score(query, target))
     stored = Descriptors.of(torch.from_numpy(described.detach().numpy()))
-    torch.testing.assert_close(built.score(stored, built.describe(target)), built.score(query, target))
+    torch.testing.assert_close(built.score(stored, built.make_descriptors(target)), built.score(query, target))
     assert built.score(described.as_subclass(Tensor), target).item() != pytest.approx(
         built.score(query, target).item(), abs=1e-4
     )
@@ -283,7 +283,7 @@ def test_an_unknown_setting_is_refused_with_a_suggestion() -> None:
 def test_bad_regions_are_refused(regions: Any, error: type[HapvrError], words: str) -> None:
     built = model()
     with pytest.raises(error, match=words):
-        built.describe(regions)
+        built.make_descriptors(regions)
     with pytest.raises(HapvrError):
         built.score(regions, video(4))
     with pytest.raises(HapvrError):

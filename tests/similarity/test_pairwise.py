@@ -63,7 +63,7 @@ def test_one_query_is_scored_off_its_frame_matrix(temporal: Any, symmetry: Any, 
     scorer = module._Scorer(built, None, None)
     assert scorer.can_score_alone(10, [len(target) for target in targets])
     with torch.no_grad():
-        found = scorer.score_alone(scorer.describe_all([query]), targets)
+        found = scorer.score_alone(scorer.make_all_descriptors([query]), targets)
     torch.testing.assert_close(found[None], one_by_one(built, [query], targets), atol=1e-6, rtol=1e-5)
 
 
@@ -97,7 +97,7 @@ def test_an_iterator_is_read_once_and_in_windows(monkeypatch: pytest.MonkeyPatch
 def test_described_raw_and_mixed_videos_score_alike() -> None:
     built = model()
     videos = [video(length, length) for length in (5, 9, 20)]
-    described = [built.describe(one) for one in videos]
+    described = [built.make_descriptors(one) for one in videos]
     expected = pairwise(built, videos, videos)
     torch.testing.assert_close(pairwise(built, described, described), expected)
     torch.testing.assert_close(pairwise(built, videos, [described[0], videos[1], described[2]]), expected)

@@ -73,7 +73,7 @@ def hapvr_step(sizes: list[int]) -> dict[str, Any]:
     first, count = sum(sizes[: rank()]), sizes[rank()]
     clips = torch.randn(BATCH, 8, 4, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
     own = clips[first : first + count]
-    described = model.describe(own)
+    described = model.make_descriptors(own)
     comparison = model(described, Descriptors.of(gather(described.as_subclass(Tensor))))
     content, number = torch.arange(BATCH) % 3, torch.arange(BATCH)
     relevance = (content[:, None] == content)[first : first + count]

@@ -275,7 +275,7 @@ def recognised(network: Backbone, model: VideoSimilarity | None, clips: ClipSet)
     with torch.no_grad():
         both = [describe(each.clamp(0, 255).to(torch.uint8)) for each in (pictures + noise, pictures)]
         if model is not None:
-            both = [model.describe(each).as_subclass(Tensor) for each in both]
+            both = [model.make_descriptors(each).as_subclass(Tensor) for each in both]
         matrix = compare_both_ways(*both)[0]
     others = (matrix.sum(1) - matrix.diagonal()) / (len(matrix) - 1)
     return float((matrix.diagonal() - others).mean())

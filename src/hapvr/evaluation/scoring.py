@@ -121,7 +121,9 @@ def score_benchmark(
         mine = chunks[index * len(chunks) // count : (index + 1) * len(chunks) // count]
         todo = [chunk for chunk in mine if chunk.number not in blocks]
         advance = _count_videos(progress, mine, todo)
-        described = _describe_queries(model, query_file, [query_names[query] for query in queries]) if todo else []
+        described = (
+            _make_query_descriptors(model, query_file, [query_names[query] for query in queries]) if todo else []
+        )
         waited_s = scored_s = 0.0
         mark = time.perf_counter()
         reading = read_chunks(file, todo, device=model.device, readers=readers)
@@ -169,10 +171,10 @@ def match_names(ids: Iterable[str], file: FeatureFile) -> dict[str, str]:
     return {name: name for name in file.ids if name not in taken} | known
 
 
-def _describe_queries(model: VideoSimilarity, file: FeatureFile, queries: list[str]) -> list[Tensor]:
+def _make_query_descriptors(model: VideoSimilarity, file: FeatureFile, queries: list[str]) -> list[Tensor]:
     described: list[Tensor] = []
     for id, features in file.stream(queries):
-        described.append(model.describe(features.drop_flat().regions.to(model.device)))
+        described.append(model.make_descriptors(features.drop_flat().regions.to(model.device)))
         require_finite(described[-1].as_subclass(Tensor), f"what the model makes of query '{id}'")
     return described
 

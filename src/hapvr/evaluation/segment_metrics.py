@@ -158,7 +158,7 @@ def _find_boxes(model: VideoSimilarity, query: Features, target: Features, confi
         raise DataError(
             "Segments are in seconds, and these features come without timestamps: extract the videos again."
         )
-    described = [model.describe(side.regions.to(model.device)) for side in (query, target)]
+    described = [model.make_descriptors(side.regions.to(model.device)) for side in (query, target)]
     matrix = model.frame_matrix(*described).float().cpu().numpy()
     segments = find_segments(matrix, query.timestamps, target.timestamps, config=config)
     return [(segment.query, segment.target) for segment in segments]

@@ -133,12 +133,12 @@ def score_contents(
     # On a CPU vectors are described before they are cached; on a GPU `pairwise` does it there.
     describes = device.type == "cpu" and similarity.changes_regions
     with torch.no_grad():
-        described = similarity.describe_unchecked(query.regions[::every].to(device))
+        described = similarity.make_descriptors_unchecked(query.regions[::every].to(device))
 
     @torch.no_grad()
     def prepare(stored: StoredContent) -> Tensor:
         regions = _decode_compared(stored, store, dtype, every)
-        return similarity.describe_unchecked(regions).as_subclass(Tensor).to(dtype) if describes else regions
+        return similarity.make_descriptors_unchecked(regions).as_subclass(Tensor).to(dtype) if describes else regions
 
     def score(group: list[StoredContent]) -> list[tuple[int, float]]:
         targets = [cache.vectors(store, stored.key, every, partial(prepare, stored)) for stored in group]

@@ -68,7 +68,7 @@ class SimilarityConfig(CheckedConfig):
 
 
 class Descriptors(Tensor):
-    """Region vectors after `VideoSimilarity.describe`, ready to be compared: [..., T, R, D].
+    """Region vectors after `VideoSimilarity.make_descriptors`, ready to be compared: [..., T, R, D].
 
     The type marks that this has been done, so that it is never done twice; slices, stacks and moves keep the mark. Mark
     descriptors read back from a store with `Descriptors.of(tensor)`.
@@ -151,20 +151,20 @@ class VideoSimilarity(nn.Module):
 
     @property
     def changes_regions(self) -> bool:
-        """Whether `describe` does anything: else region vectors are compared as they are."""
+        """Whether `make_descriptors` does anything: else region vectors are compared as they are."""
         return any(part is not None for part in (self.projection, self.attention, self.binarization))
 
     # --- one video -------------------------------------------------------------------------------------------------
 
-    def describe(self, regions: Tensor) -> Descriptors:
+    def make_descriptors(self, regions: Tensor) -> Descriptors:
         """Map, weigh or binarise the regions of a video: [..., T, R, D] -> the same shape (binary: [..., bits])."""
         described = isinstance(regions, Descriptors)
         check_regions(regions, "descriptors" if described else "regions", self.config)
         require_finite(regions.detach().as_subclass(Tensor), "regions")
-        return cast(Descriptors, regions) if described else self.describe_unchecked(regions)
+        return cast(Descriptors, regions) if described else self.make_descriptors_unchecked(regions)
 
-    def describe_unchecked(self, regions: Tensor) -> Descriptors:
-        """`describe` without looking at the values, for inner loops that must not wait for a GPU."""
+    def make_descriptors_unchecked(self, regions: Tensor) -> Descriptors:
+        """`make_descriptors` without looking at the values, for inner loops that must not wait for a GPU."""
         parameter = next(self.parameters(), None)
         regions = regions.to(widen(regions.dtype) if parameter is None else parameter.dtype)
         for part in (self.projection, self.attention, self.binarization):
@@ -182,7 +182,7 @@ class VideoSimilarity(nn.Module):
         for video, name in ((query, "query"), (target, "target")):
             if not isinstance(video, Tensor) or video.ndim != 3:
                 raise ShapeError(f"{name} must be one video [T, R, D], got {shape_of(video)}.{_hint(video)}")
-        return self.frame_matrix_unchecked(self.describe(query), self.describe(target))
+        return self.frame_matrix_unchecked(self.make_descriptors(query), self.make_descriptors(target))
 
     def frame_matrix_unchecked(self, query: Tensor, target: Tensor) -> Tensor:
         """`frame_matrix` of described frames, of one video or of many laid end to end: [H, R, D] x [W, R, D]."""
@@ -230,8 +230,8 @@ class VideoSimilarity(nn.Module):
         """
         _check_batch(query, query_mask, "query")
         _check_batch(target, target_mask, "target")
-        described = self.describe(query)
-        others = described if target is query else self.describe(target)
+        described = self.make_descriptors(query)
+        others = described if target is query else self.make_descriptors(target)
         comparison = self._compare(self.frame_matrices(described, others), query_mask, target_mask)
         if self.config.symmetry != "average":
             return comparison

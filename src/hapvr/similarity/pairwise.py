@@ -78,7 +78,7 @@ def _pairwise(
     scorer: _Scorer, queries: list[Tensor], targets: Iterable[Tensor], progress: Callable[[int], None] | None
 ) -> Tensor:
     query_packs = [scorer.pack(queries, group) for group in scorer.groups(queries, "queries", math.isqrt(scorer.cells))]
-    alone = scorer.describe_all(queries) if len(queries) == 1 and scorer.device.type == "cpu" else None
+    alone = scorer.make_all_descriptors(queries) if len(queries) == 1 and scorer.device.type == "cpu" else None
     widest = max((pack.mask.numel() for pack in query_packs), default=1)
     max_frames = max(1, scorer.cells // widest)
     if scorer.device.type == "cpu":
@@ -190,7 +190,7 @@ class _Scorer:
             starts.append(row // self.step)
             lengths.append(length // self.step)
             first, row = first + len(video), row + size
-        frames, real = self.describe_all(chosen), self._upload(np.concatenate(mask))
+        frames, real = self.make_all_descriptors(chosen), self._upload(np.concatenate(mask))
         if row != first:  # videos that are doubled or followed by a gap
             frames = frames[self._upload(np.concatenate(source))].masked_fill_(~real[:, None, None], 0.0)
         place = np.arange(max(lengths))
@@ -198,16 +198,16 @@ class _Scorer:
         rows = np.where(inside, np.array(starts)[:, None] + place, 0)
         return _Pack(self._upload(np.array(group)), frames, real, (self._upload(rows), self._upload(inside)))
 
-    def describe_all(self, videos: list[Tensor]) -> Tensor:
+    def make_all_descriptors(self, videos: list[Tensor]) -> Tensor:
         """The descriptors of videos laid end to end: [sum of T, R, D]."""
         described = {isinstance(video, Descriptors) for video in videos}
         if len(described) == 2:
-            videos = [self.model.describe(video.to(self.device)) for video in videos]
+            videos = [self.model.make_descriptors(video.to(self.device)) for video in videos]
         frames = torch.cat(videos).to(self.device)
         # A sum is finite if its terms are (or it overflows, and then the terms are checked): one pass, no copy.
         self.finite.append(torch.isfinite(frames.as_subclass(Tensor).sum(dtype=widen(frames.dtype))))
         if described == {False}:
-            frames = self.model.describe_unchecked(frames)
+            frames = self.model.make_descriptors_unchecked(frames)
         return frames.as_subclass(Tensor).to(self.dtype)
 
     def check_finite(self, queries: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
@@ -240,7 +240,8 @@ class _Scorer:
     def score_alone(self, query: Tensor, targets: Sequence[Tensor]) -> Tensor:
         """Scores [M] of one query, described [Tq, R, D], with targets, from their frame matrices side by side."""
         model, lengths = self.model, [len(target) for target in targets]
-        matrix = model.frame_matrix_unchecked(query, self.describe_all(list(targets))).float()  # [Tq, sum of lengths]
+        matrix = model.frame_matrix_unchecked(query, self.make_all_descriptors(list(targets)))  # [Tq, sum of lengths]
+        matrix = matrix.float()
         parts = torch.split_with_sizes(matrix, lengths, 1)
         if model.comparator is None:
             return torch.stack([model.aggregate_time(part) for part in parts])

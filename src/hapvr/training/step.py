@@ -148,7 +148,7 @@ def compute_step_losses(
 
 def _compare_frames(model: VideoSimilarity, query: Tensor, target: Tensor) -> Comparison:
     """The frame matrices of all clips, and for the log what they give as scores without psi."""
-    matrices = model.frame_matrices(model.describe(query), model.describe(target))
+    matrices = model.frame_matrices(model.make_descriptors(query), model.make_descriptors(target))
     return Comparison(model.aggregate_time(matrices.detach()), matrices, None, None)
 
 
@@ -156,7 +156,7 @@ def _instant_matrix(model: VideoSimilarity, matrices: Tensor, batch: Batch) -> T
     """Similarities [N T, N T] of all frames with each other, `matrices` being [N, N, T, T], or with the targets."""
     if batch.targets is None:
         return matrices.transpose(1, 2).flatten(2).flatten(0, 1)
-    own = model.describe_unchecked(batch.regions.flatten(0, 1))
+    own = model.make_descriptors_unchecked(batch.regions.flatten(0, 1))
     return model.frame_matrix_unchecked(own, batch.targets.flatten(0, 1).to(own.dtype))
 
 

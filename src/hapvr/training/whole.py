@@ -200,7 +200,7 @@ def compute_stay_loss(model: VideoSimilarity, batch: Batch) -> Tensor:
     if batch.frozen_regions is None:
         raise DataError("the batch does not know what the backbone made of its frames before.")
     weak = len(batch.regions) // 2
-    described = model.describe_unchecked(batch.regions[:weak]).as_subclass(Tensor)
+    described = model.make_descriptors_unchecked(batch.regions[:weak]).as_subclass(Tensor)
     return 1 - (described * batch.frozen_regions[:weak]).sum(-1).mean()
 
 
