@@ -196,7 +196,7 @@ def cpu_s(pid: int) -> float:
 
 def start(library: Path, root: Path, log: Path, slots: int) -> tuple[subprocess.Popen[bytes], int]:
     command = [sys.executable, "-c", "from hapvr.cli import main; main()", "serve", str(library)]
-    command += ["--port", "0", "--root", str(root), "--search-slots", str(slots)]
+    command += ["--port", "0", "--root", str(root), "--max-searches-at-once", str(slots)]
     with log.open("wb") as file:
         server = subprocess.Popen(command, stderr=file)
     end = time.monotonic() + 120

@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def place(made: Path) -> Iterator[Place]:
     """A server of the library; tests leave the library as it is."""
-    settings = ServerSettings(roots=(made / "films",), max_upload=2 * 2**20, search_slots=1)
+    settings = ServerSettings(roots=(made / "films",), max_upload_bytes=2 * 2**20, max_searches_at_once=1)
     app = create_app(made / "library", settings=settings)
     with CheckedClient(app, base_url=BASE) as client:
         yield Place(client, made)
@@ -55,6 +55,6 @@ def own(made: Path, tmp_path: Path) -> Iterator[Place]:
         records = catalog.records(catalog.rows())
         moved = [replace(one, path=str(tmp_path / "films" / Path(one.path).name)) for one in records]
         store.put_records(list(zip(moved, catalog.keys.tolist(), strict=True)), moved=[one.id for one in records])
-    settings = ServerSettings(roots=(tmp_path / "films",), search_slots=1, eager=False)
+    settings = ServerSettings(roots=(tmp_path / "films",), max_searches_at_once=1, eager=False)
     with CheckedClient(create_app(tmp_path / "library", settings=settings), base_url=BASE) as client:
         yield Place(client, tmp_path)

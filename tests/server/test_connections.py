@@ -179,7 +179,7 @@ def serving(**settings: Any) -> Iterator[Served]:
 
 
 def test_a_head_that_does_not_end_is_answered_and_others_meanwhile() -> None:
-    with serving(head_s=1.0) as server, ExitStack() as stack:
+    with serving(max_head_s=1.0) as server, ExitStack() as stack:
         slow = [stack.enter_context(server.connect()) for _ in range(50)]
         for one in slow:
             one.send(b"GET / HTTP/1.1\r\nHost: local")
@@ -196,13 +196,13 @@ def test_a_head_that_does_not_end_is_answered_and_others_meanwhile() -> None:
 
 
 def test_a_connection_on_which_nothing_is_asked_is_closed_without_a_word() -> None:
-    with serving(head_s=0.3) as server, server.connect() as client:
+    with serving(max_head_s=0.3) as server, server.connect() as client:
         assert client.to_end() == b""
         assert server.closed("head too slow") == 1
 
 
 def test_a_connection_is_kept_for_another_request_but_not_for_long() -> None:
-    with serving(keep_alive_s=0.5, head_s=LONG_S) as server, server.connect() as client:
+    with serving(max_keep_alive_s=0.5, max_head_s=LONG_S) as server, server.connect() as client:
         for _ in range(2):
             client.received = b""
             client.send(GET)
@@ -214,7 +214,7 @@ def test_a_connection_is_kept_for_another_request_but_not_for_long() -> None:
 
 
 def test_the_head_of_a_second_request_has_its_own_time() -> None:
-    with serving(head_s=0.6, keep_alive_s=LONG_S) as server, server.connect() as client:
+    with serving(max_head_s=0.6, max_keep_alive_s=LONG_S) as server, server.connect() as client:
         client.send(GET)
         until(lambda: client.is_closed() or b"all of it" in client.received)
         time.sleep(1.0)  # longer than a head may take, but none has begun
@@ -225,7 +225,7 @@ def test_the_head_of_a_second_request_has_its_own_time() -> None:
 
 
 def test_a_body_that_nobody_waits_for_is_cut_off() -> None:
-    with serving(linger_s=0.5) as server, server.connect() as client:
+    with serving(max_linger_s=0.5) as server, server.connect() as client:
         client.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
         until(lambda: client.is_closed() or b"all of it" in client.received)
         assert client.trickle(b"b" * 1200) < 1200
@@ -233,7 +233,7 @@ def test_a_body_that_nobody_waits_for_is_cut_off() -> None:
 
 
 def test_after_a_body_that_nobody_read_the_connection_is_idle() -> None:
-    with serving(linger_s=LONG_S, head_s=0.5) as server, server.connect() as client:
+    with serving(max_linger_s=LONG_S, max_head_s=0.5) as server, server.connect() as client:
         client.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n")
         until(lambda: client.is_closed() or client.received.endswith(b"0\r\n\r\n"))
         client.received = b""
@@ -244,7 +244,7 @@ def test_after_a_body_that_nobody_read_the_connection_is_idle() -> None:
 
 def test_an_answer_that_is_not_read_is_given_up_and_one_that_is_read_slowly_is_not() -> None:
     """The slow reader takes far longer than a stall may last, but never stops."""
-    with serving(stall_s=2.0, min_rate=100_000) as server, server.connect(buffer=65536) as slow:
+    with serving(max_stall_s=2.0, min_bytes_per_s=100_000) as server, server.connect(buffer=65536) as slow:
         slow.send(GET.replace(b"/ ", b"/much "))
         with server.connect(buffer=65536) as stuck:
             stuck.send(GET.replace(b"/ ", b"/much "))
@@ -260,14 +260,14 @@ def test_an_answer_that_is_not_read_is_given_up_and_one_that_is_read_slowly_is_n
 
 
 def test_the_end_of_an_answer_that_is_not_read_is_given_up_too() -> None:
-    with serving(stall_s=0.5, keep_alive_s=0.2) as server, server.connect(buffer=4096) as stuck:
+    with serving(max_stall_s=0.5, max_keep_alive_s=0.2) as server, server.connect(buffer=4096) as stuck:
         stuck.send(GET.replace(b"/ HTTP/1.1", b"/much HTTP/1.0"))
         until(lambda: server.closed("answer not read") == 1)
         until(lambda: len(server.connections) == 0)
 
 
 def test_events_that_come_now_and_then_are_not_cut_off() -> None:
-    limits = {"head_s": 0.1, "stall_s": 0.1, "linger_s": 0.1, "keep_alive_s": 0.1}
+    limits = {"max_head_s": 0.1, "max_stall_s": 0.1, "max_linger_s": 0.1, "max_keep_alive_s": 0.1}
     with serving(**limits) as server, server.connect() as client:
         client.send(GET.replace(b"/ ", b"/events "))
         assert client.to_end().count(b"event\n") == 8
@@ -275,7 +275,7 @@ def test_events_that_come_now_and_then_are_not_cut_off() -> None:
 
 
 def test_beyond_the_bound_idle_connections_make_way_and_then_heads_that_take_longest() -> None:
-    with serving(connections=3, head_s=LONG_S, keep_alive_s=LONG_S) as server, ExitStack() as stack:
+    with serving(max_connections=3, max_head_s=LONG_S, max_keep_alive_s=LONG_S) as server, ExitStack() as stack:
         slow, idle, second = (stack.enter_context(server.connect()) for _ in range(3))
         slow.send(GET[:10])
         until(lambda: len(server.connections) == 3)
@@ -293,7 +293,7 @@ def test_beyond_the_bound_idle_connections_make_way_and_then_heads_that_take_lon
 
 
 def test_beyond_the_bound_nobody_who_is_being_answered_makes_way() -> None:
-    with serving(connections=2) as server, ExitStack() as stack:
+    with serving(max_connections=2) as server, ExitStack() as stack:
         busy = [stack.enter_context(server.connect(buffer=65536)) for _ in range(2)]
         for one in busy:
             one.send(GET.replace(b"/ ", b"/much "))
@@ -316,7 +316,7 @@ def test_one_client_does_not_take_the_places_of_others() -> None:
 
         waiting_since = None
 
-    everyone = Connections(ServerSettings(connections=5, connections_per_client=2))
+    everyone = Connections(ServerSettings(max_connections=5, max_connections_per_client=2))
 
     def admit(address: str) -> bool:
         return everyone.admit(Open(), address)  # type: ignore[arg-type]
@@ -329,7 +329,7 @@ def test_one_client_does_not_take_the_places_of_others() -> None:
 
 
 def test_this_machine_is_bounded_by_the_total_alone() -> None:
-    with serving(connections=8, connections_per_client=1, head_s=LONG_S) as server, ExitStack() as stack:
+    with serving(max_connections=8, max_connections_per_client=1, max_head_s=LONG_S) as server, ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(server.connect()).send(GET[:10])
         until(lambda: len(server.connections) == 8)
@@ -350,7 +350,7 @@ def test_a_link_local_address_is_a_client() -> None:
 
 @pytest.mark.parametrize(("rate", "late"), [(0.0, True), (0.9, True), (1.0, False), (5.0, False)])
 def test_who_keeps_the_rate_goes_on_for_ever_and_who_does_not_is_late(rate: float, late: bool) -> None:
-    pace = Pace(stall_s=10, rate=1000)
+    pace = Pace(max_stall_s=10, rate=1000)
     pace.spend(1, 10**9)
     lived = 0
     while not pace.is_late and lived < 10_000:
@@ -362,7 +362,7 @@ def test_who_keeps_the_rate_goes_on_for_ever_and_who_does_not_is_late(rate: floa
 
 
 def test_pace_does_not_depend_on_how_the_time_is_cut() -> None:
-    whole, cut = Pace(stall_s=10, rate=100), Pace(stall_s=10, rate=100)
+    whole, cut = Pace(max_stall_s=10, rate=100), Pace(max_stall_s=10, rate=100)
     whole.spend(6, 200)
     for _ in range(6):
         cut.spend(1, 0)
@@ -402,7 +402,7 @@ def test_slow_bodies_are_answered_and_others_meanwhile(made: Path) -> None:
         f"POST /api/searches {JSON}Content-Length: 9\r\n\r\n{{".encode(),
         f"{UPLOAD}Transfer-Encoding: chunked\r\n\r\n5".encode(),
     ]
-    with whole_server(made / "library", stall_s=1.5, uploads_at_once=2) as server, ExitStack() as stack:
+    with whole_server(made / "library", max_stall_s=1.5, max_uploads_at_once=2) as server, ExitStack() as stack:
         slow = [stack.enter_context(server.connect()) for _ in range(48)]
         for count, one in enumerate(slow):
             one.send(heads[count % len(heads)])
@@ -424,7 +424,7 @@ def test_an_upload_on_a_slow_line_arrives(made: Path) -> None:
     """It takes several times as long as a stall may last; every part of it comes in time."""
     clip = form((FILE, (made / "clip.mp4").read_bytes()))
     size = -(-len(clip) // 12)
-    with whole_server(made / "library", stall_s=3.0, min_rate=100) as server, server.connect() as client:
+    with whole_server(made / "library", max_stall_s=3.0, min_bytes_per_s=100) as server, server.connect() as client:
         client.send(uploads(len(clip)))
         for at in range(0, len(clip), size):
             time.sleep(0.4)
@@ -433,7 +433,7 @@ def test_an_upload_on_a_slow_line_arrives(made: Path) -> None:
 
 
 def test_a_body_has_a_time_in_all(made: Path) -> None:
-    limits = {"stall_s": 1.0, "min_rate": 1, "line_rate": 10**9}
+    limits = {"max_stall_s": 1.0, "min_bytes_per_s": 1, "min_body_bytes_per_s": 10**9}
     with whole_server(made / "library", **limits) as server, server.connect() as client:
         client.send(uploads(10**6) + form((FILE, b"abc"), end=False))
         assert client.trickle(b"x" * 1200) < 1200  # fast enough at any moment
@@ -457,7 +457,13 @@ def test_a_long_download_and_a_watched_job_outlive_the_limits(made: Path) -> Non
     """A range of a large file is read slowly, and a job is watched whose worker has to start first."""
     padding = 12 * 10**6  # more than the system's buffers hold
     large = (made / "clip.mp4").read_bytes() + struct.pack(">I4s", padding, b"free") + bytes(padding - 8)
-    limits = {"head_s": 1.0, "stall_s": 1.0, "linger_s": 1.0, "keep_alive_s": 1.0, "min_rate": 10_000}
+    limits = {
+        "max_head_s": 1.0,
+        "max_stall_s": 1.0,
+        "max_linger_s": 1.0,
+        "max_keep_alive_s": 1.0,
+        "min_bytes_per_s": 10_000,
+    }
     with whole_server(made / "library", **limits) as server, ExitStack() as stack:
         body = form((FILE, large))
         with server.connect() as begun:

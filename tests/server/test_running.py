@@ -73,7 +73,7 @@ class Running:
 @pytest.fixture(scope="module")
 def running(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("running")
-    server = Running(made / "library", folder, "--max-upload", "1", "--search-slots", "1")
+    server = Running(made / "library", folder, "--max-upload", "1", "--max-searches-at-once", "1")
     while True:
         try:
             server.ask("/api/health")

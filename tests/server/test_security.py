@@ -136,7 +136,7 @@ def test_a_login_gives_a_cookie_for_the_page(locked: TestClient) -> None:
         ({"host": "127.evil.example"}, "give a token"),
         ({"folder": Path("/does/not/exist")}, "no folder to keep uploads"),
         ({"token": "short"}, "at least 16"),
-        ({"max_upload": 0}, "max_upload must be a positive"),
+        ({"max_upload_bytes": 0}, "max_upload_bytes must be a positive"),
         ({"port": 70000}, "port"),
         ({"roots": (Path("/does/not/exist"),)}, "not a folder"),
     ],

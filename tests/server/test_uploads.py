@@ -75,7 +75,7 @@ def test_forms_that_are_wrong(place: Place, body: bytes, kind: str, status: int,
 
 
 def test_what_is_too_large_is_refused_before_and_while_it_comes(place: Place) -> None:
-    most = place.state.settings.max_upload
+    most = place.state.settings.max_upload_bytes
     answer = place.client.post("/api/searches", content=b"", headers={"Content-Type": TYPE, "Content-Length": "9" * 12})
     assert answer.status_code == 413
     error_of(answer, "TooLarge")
@@ -129,7 +129,7 @@ def test_an_upload_arrives_as_it_was_sent_however_it_is_cut(tmp_path: Path) -> N
 
 def test_an_endless_upload_is_ended(tmp_path: Path) -> None:
     seen: list[int] = []
-    assert refusal(tmp_path, _endless(seen), max_upload=1_000_000) == 413
+    assert refusal(tmp_path, _endless(seen), max_upload_bytes=1_000_000) == 413
     assert len(seen) < 15
 
 
@@ -144,7 +144,7 @@ def test_uploads_of_which_little_has_come_take_no_place(tmp_path: Path) -> None:
     begun, large = form((FILE, b"abc"), end=False), form((FILE, bytes(10**6)))
 
     async def several() -> None:
-        uploads = Uploads(tmp_path, ServerSettings(uploads_at_once=1), forgotten=lambda _: None)
+        uploads = Uploads(tmp_path, ServerSettings(max_uploads_at_once=1), forgotten=lambda _: None)
         later = asyncio.Event()
 
         def begin(*pieces: bytes | asyncio.Event) -> asyncio.Task[Any]:
@@ -177,7 +177,7 @@ def test_names_are_never_places(tmp_path: Path) -> None:
 
 def test_uploads_are_removed_when_they_are_old_or_room_is_needed(tmp_path: Path) -> None:
     body = form((FILE, bytes(1000)))
-    settings = ServerSettings(keep_uploads_s=1000, uploads_bytes=2500, uploads_at_once=1)
+    settings = ServerSettings(keep_uploads_s=1000, max_uploads_bytes=2500, max_uploads_at_once=1)
     gone: list[str] = []
     uploads = Uploads(tmp_path, settings, forgotten=gone.append)
 

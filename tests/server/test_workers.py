@@ -308,7 +308,7 @@ def test_jobs_are_watched_cancelled_and_counted() -> None:
         with pytest.raises(Problem, match="stopping"):
             jobs.submit("echo", {"text": ""})
 
-    with_jobs(use, queue=2)
+    with_jobs(use, max_queued_jobs=2)
 
 
 async def _until_running(jobs: Jobs, job: Any) -> Any:
@@ -335,4 +335,4 @@ def test_only_so_many_jobs_and_so_much_of_their_results_is_remembered() -> None:
             await jobs.wait(jobs.submit("echo", {"text": ""}), 30)
         assert len(jobs.all()) == 3
 
-    with_jobs(use, keep_jobs=3, keep_results=500)
+    with_jobs(use, max_kept_jobs=3, max_result_chars=500)

@@ -370,21 +370,21 @@ def test_settings_out_of_range_are_refused(tmp_path: Path, settings: dict[str, A
 def test_too_many_pixels_are_refused(tmp_path: Path) -> None:
     path = media.write(tmp_path / "a.mp4", codes(3))
     with pytest.raises(DecodeLimitError, match=r"160x90 = 14,400 pixels, the limit is 10,000"):
-        decode(path, limits=DecodeLimits(pixels=10_000))
+        decode(path, limits=DecodeLimits(max_pixels=10_000))
     Image.fromarray(media.barcode(1)).save(tmp_path / "a.webp")
     with pytest.raises(DecodeLimitError):
-        decode(tmp_path / "a.webp", limits=DecodeLimits(pixels=10_000))
+        decode(tmp_path / "a.webp", limits=DecodeLimits(max_pixels=10_000))
 
 
 def test_too_many_frames_are_left_out_with_a_warning(tmp_path: Path) -> None:
     path = media.write(tmp_path / "a.mp4", codes(90))
-    frames = decode(path, fps=10.0, limits=DecodeLimits(frames=12))
+    frames = decode(path, fps=10.0, limits=DecodeLimits(max_frames=12))
     assert len(frames) == 12
     assert frames.duration_s == 3.0
     assert "Stopped at 12 frames" in frames.warnings[0]
 
 
-@pytest.mark.parametrize("name", ["pixels", "frames", "seconds"])
+@pytest.mark.parametrize("name", ["max_pixels", "max_frames", "max_seconds"])
 def test_limits_are_positive(name: str) -> None:
     with pytest.raises(ConfigError, match=name):
         DecodeLimits(**{name: 0})

@@ -25,7 +25,7 @@ from hapvr.video.quality import luma_of
 from hapvr.video.sampling import SamplingConfig
 from tests.video import bad_files, media
 
-QUICK = DecodeLimits(seconds=20)
+QUICK = DecodeLimits(max_seconds=20)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_a_slow_decoder_is_given_up_on(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(FFmpegSource, "_demux", slow)
     started = time.monotonic()
     with pytest.raises(DecodeTimeoutError, match=r"gave up after 0\.2 s"):
-        decode(path, limits=DecodeLimits(seconds=0.2))
+        decode(path, limits=DecodeLimits(max_seconds=0.2))
     assert time.monotonic() - started < 1
 
 
@@ -175,7 +175,7 @@ def test_a_pipe_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
 def test_a_process_that_hangs_is_killed(program: str) -> None:
     started = time.monotonic()
     with pytest.raises(DecodeTimeoutError, match=r"'a\.mp4': gave up after 0\.4 s"):
-        list(isolated._run([sys.executable, "-c", program], "a.mp4", DecodeLimits(seconds=0.4)))
+        list(isolated._run([sys.executable, "-c", program], "a.mp4", DecodeLimits(max_seconds=0.4)))
     assert time.monotonic() - started < 5
 
 

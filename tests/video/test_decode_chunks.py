@@ -147,7 +147,7 @@ def test_frames_are_skipped_only_while_that_costs_no_precision(tmp_path: Path, m
 
 def test_the_limit_on_frames_counts_all_chunks(tmp_path: Path) -> None:
     path = media.write(tmp_path / "a.mp4", codes(100))
-    parts = list(decode_chunks(path, chunk=30, fps=30.0, min_frames=0, short_side=48, limits=DecodeLimits(frames=70)))
+    parts = list(decode_chunks(path, chunk=30, fps=30.0, min_frames=0, short_side=48, limits=DecodeLimits(max_frames=70)))
     assert [len(part) for part in parts] == [30, 30, 10]
     assert [bool(part.warnings) for part in parts] == [False, False, True]
     assert "Stopped at 70 frames" in parts[-1].warnings[0]
@@ -157,7 +157,7 @@ def test_the_clock_stands_still_while_the_caller_works(tmp_path: Path, monkeypat
     path = media.write(tmp_path / "a.mp4", codes(150))
     settings: dict[str, Any] = {"chunk": 40, "fps": 30.0, "min_frames": 0, "short_side": 48}
     count = 0
-    for part in decode_chunks(path, limits=DecodeLimits(seconds=1.0), **settings):
+    for part in decode_chunks(path, limits=DecodeLimits(max_seconds=1.0), **settings):
         time.sleep(0.5)
         count += len(part)
     assert count == 150
@@ -170,7 +170,7 @@ def test_the_clock_stands_still_while_the_caller_works(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(FFmpegSource, "_demux", slow)
     with pytest.raises(DecodeTimeoutError):
-        list(decode_chunks(path, limits=DecodeLimits(seconds=0.5), **settings))
+        list(decode_chunks(path, limits=DecodeLimits(max_seconds=0.5), **settings))
 
 
 def test_a_chunk_that_is_left_closes_the_file(tmp_path: Path) -> None:

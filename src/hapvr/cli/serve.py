@@ -41,18 +41,19 @@ def serve(
         bool,
         typer.Option("--secure-cookie", help="Send the login cookie over HTTPS only: for use behind a proxy with TLS."),
     ] = False,
-    max_upload: Annotated[float, typer.Option(help="Size of an upload at most, in MiB.")] = ServerSettings.max_upload
-    / 2**20,
+    max_upload: Annotated[
+        float, typer.Option(help="Size of an upload at most, in MiB.")
+    ] = ServerSettings.max_upload_bytes / 2**20,
     keep_uploads: Annotated[float, typer.Option(help="Minutes that an upload is kept after its last use.")] = (
         ServerSettings.keep_uploads_s / 60
     ),
-    connections_per_client: Annotated[
+    max_connections_per_client: Annotated[
         int,
         typer.Option(min=1, help="Open connections of one address at most; raise it for a proxy on another machine."),
-    ] = ServerSettings.connections_per_client,
-    search_slots: Annotated[
+    ] = ServerSettings.max_connections_per_client,
+    max_searches_at_once: Annotated[
         int, typer.Option(min=1, help="Number of searches that run at a time.")
-    ] = ServerSettings.search_slots,
+    ] = ServerSettings.max_searches_at_once,
     folder: Annotated[
         Path | None, typer.Option(help="The folder for uploads and pictures; a temporary one if not given.")
     ] = None,
@@ -71,12 +72,12 @@ def serve(
         roots=tuple(root or ()),
         allowed_hosts=tuple(allow_host or ()),
         secure_cookie=secure_cookie,
-        max_upload=round(max_upload * 2**20),
-        uploads_bytes=max(ServerSettings.uploads_bytes, 4 * round(max_upload * 2**20)),
+        max_upload_bytes=round(max_upload * 2**20),
+        max_uploads_bytes=max(ServerSettings.max_uploads_bytes, 4 * round(max_upload * 2**20)),
         keep_uploads_s=keep_uploads * 60,
-        connections=max(ServerSettings.connections, connections_per_client),
-        connections_per_client=connections_per_client,
-        search_slots=search_slots,
+        max_connections=max(ServerSettings.max_connections, max_connections_per_client),
+        max_connections_per_client=max_connections_per_client,
+        max_searches_at_once=max_searches_at_once,
         folder=folder,
     )
 

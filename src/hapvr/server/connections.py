@@ -63,7 +63,7 @@ def configure(app: ASGIApp, connections: Connections) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=5,
-        timeout_keep_alive=connections.settings.keep_alive_s,  # type: ignore[arg-type]  # it takes any number
+        timeout_keep_alive=connections.settings.max_keep_alive_s,  # type: ignore[arg-type]  # it takes any number
         h11_max_incomplete_event_size=64 * 2**10,
         lifespan="on",
     )
@@ -72,18 +72,18 @@ def configure(app: ASGIApp, connections: Connections) -> uvicorn.Config:
 class Pace:
     """How long a client may still take: time runs out, and bytes earn it back.
 
-    A client that sends or reads `rate` bytes a second can go on for ever; one that stops is late after `stall_s`
+    A client that sends or reads `rate` bytes a second can go on for ever; one that stops is late after `max_stall_s`
     seconds, and a fast start does not earn a longer stop.
 
-    >>> pace = Pace(stall_s=30, rate=1000)
+    >>> pace = Pace(max_stall_s=30, rate=1000)
     >>> pace.spend(20, 5000); pace.left_s
     15.0
     >>> pace.spend(1, 10**9); pace.left_s
     30.0
     """
 
-    def __init__(self, *, stall_s: float, rate: float) -> None:
-        self._stall_s, self._rate = float(stall_s), rate
+    def __init__(self, *, max_stall_s: float, rate: float) -> None:
+        self._stall_s, self._rate = float(max_stall_s), rate
         self.left_s = self._stall_s
 
     def spend(self, seconds: float, count: int) -> None:
@@ -116,14 +116,14 @@ class Connections:
     def check_s(self) -> float:
         """How often a connection is looked at."""
         chosen = self.settings
-        return min(_CHECK_S, chosen.head_s / 4, chosen.stall_s / 4, chosen.linger_s / 4)
+        return min(_CHECK_S, chosen.max_head_s / 4, chosen.max_stall_s / 4, chosen.max_linger_s / 4)
 
     def admit(self, connection: _Connection, address: str | None) -> bool:
         """Count a connection in; where there are too many, one that waits for nothing is closed to make room."""
         client = find_client(address)
         own = [one for one, other in self._open.items() if client is not None and other == client]
-        room = len(own) < self.settings.connections_per_client or self._make_room(own)
-        room = room and (len(self._open) < self.settings.connections or self._make_room(list(self._open)))
+        room = len(own) < self.settings.max_connections_per_client or self._make_room(own)
+        room = room and (len(self._open) < self.settings.max_connections or self._make_room(list(self._open)))
         if room:
             self._open[connection] = client
         else:
@@ -165,7 +165,7 @@ class _Connection(H11Protocol):
         self.has_begun = False  # to send the head of a request
         self._head_since: float | None = None
         self._linger_since: float | None = None
-        self._sending = Pace(stall_s=settings.stall_s, rate=settings.min_rate)
+        self._sending = Pace(max_stall_s=settings.max_stall_s, rate=settings.min_bytes_per_s)
         self._unsent, self._checked = 0, 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -237,17 +237,19 @@ class _Connection(H11Protocol):
             self._end("answer not read")
         elif self.transport.is_closing():
             pass
-        elif self._head_since is not None and now - self._head_since > settings.head_s:
+        elif self._head_since is not None and now - self._head_since > settings.max_head_s:
             self.everyone.count("head too slow", self._address)
             if self.has_begun:
-                self._refuse(Problem(408, f"The head of the request took longer than {settings.head_s:g} s to arrive."))
+                self._refuse(
+                    Problem(408, f"The head of the request took longer than {settings.max_head_s:g} s to arrive.")
+                )
             else:
                 self.transport.close()
         elif not self._is_unwanted_body:
             self._linger_since = None
         elif self._linger_since is None:
             self._linger_since = now
-        elif now - self._linger_since > settings.linger_s:
+        elif now - self._linger_since > settings.max_linger_s:
             self._end("body after the answer")
         self._check_later()
 

@@ -68,10 +68,19 @@ class Jobs:
     def __init__(self, library: Path, settings: ServerSettings, metrics: Metrics) -> None:
         self._library, self._settings, self._metrics = library, settings, metrics
         self._jobs: OrderedDict[str, Job] = OrderedDict()
-        names = ("decode_s", "decode_pixels", "decode_frames", "decode_bytes", "stop_s", "held_bytes")
+        names = (
+            "max_decode_s",
+            "max_decode_pixels",
+            "max_decode_frames",
+            "max_decode_bytes",
+            "max_stop_s",
+            "max_held_bytes",
+        )
         common = {name: getattr(settings, name) for name in names}
         common |= {"library": str(library), "roots": settings.root_paths}
-        self.searching = Worker("search", MODULE, common, slots=settings.search_slots, keep_running=settings.eager)
+        self.searching = Worker(
+            "search", MODULE, common, slots=settings.max_searches_at_once, keep_running=settings.eager
+        )
         # When cancelled, it needs time to write what it has described.
         self.adding = Worker("add", MODULE, common, cancel_s=60.0, keep_running=settings.eager)
         self.stopping = asyncio.Event()
@@ -84,8 +93,8 @@ class Jobs:
         return sum(job.state == "queued" for job in self._jobs.values())
 
     def _require_room(self, asking: int) -> None:
-        if self.waiting() + asking >= self._settings.queue:
-            raise busy(f"{self._settings.queue} jobs are waiting already.")
+        if self.waiting() + asking >= self._settings.max_queued_jobs:
+            raise busy(f"{self._settings.max_queued_jobs} jobs are waiting already.")
 
     def submit(self, kind: str, arguments: Mapping[str, Any], *, over: Callable[[Job], None] | None = None) -> Job:
         """Begin a job; `Problem` if too many wait. `over` is called when it is over."""
@@ -171,7 +180,7 @@ class Jobs:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=5.0)
-        await asyncio.gather(*(worker.stop(self._settings.stop_s + 2) for worker in (self.searching, self.adding)))
+        await asyncio.gather(*(worker.stop(self._settings.max_stop_s + 2) for worker in (self.searching, self.adding)))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -191,7 +200,7 @@ class Jobs:
                 arguments,
                 started=begin,
                 progress=lambda progress: job.change(progress=progress),
-                timeout_s=self._settings.job_s if worker is self.searching else None,
+                timeout_s=self._settings.max_job_s if worker is self.searching else None,
             )
         except asyncio.CancelledError:
             self._end(job, state="cancelled")
@@ -218,7 +227,7 @@ class Jobs:
         ended = [job for job in self._jobs.values() if job.over]
         weight = sum(job.weight for job in ended)
         for job in ended[:-1]:
-            if len(ended) <= self._settings.keep_jobs and weight <= self._settings.keep_results:
+            if len(ended) <= self._settings.max_kept_jobs and weight <= self._settings.max_result_chars:
                 return
             del self._jobs[job.id]
             ended.remove(job)

@@ -67,7 +67,7 @@ class LibraryTasks:
             # Small tasks side by side are done sooner by one thread each than one after the other by all threads.
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings["slots"]))
         self._library = Library.open(Path(settings["library"]), wait_s=2.0)
-        self._cache = RegionCache(settings["held_bytes"] if kind == "search" else 0)
+        self._cache = RegionCache(settings["max_held_bytes"] if kind == "search" else 0)
         self._uploads: OrderedDict[tuple[str, float | None, float | None], _Upload] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -140,8 +140,8 @@ class LibraryTasks:
             model.sampling,
             start_s=start_s,
             end_s=end_s,
-            limits=DecodeLimits(settings["decode_pixels"], settings["decode_frames"], settings["decode_s"]),
-            memory_bytes=settings["decode_bytes"],
+            limits=DecodeLimits(settings["max_decode_pixels"], settings["max_decode_frames"], settings["max_decode_s"]),
+            memory_bytes=settings["max_decode_bytes"],
             check=call.check,
         )
 

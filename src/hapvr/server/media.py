@@ -63,7 +63,14 @@ class Media:
 
     def __init__(self, folder: Path, settings: ServerSettings) -> None:
         self._folder, self._settings = folder, settings
-        names = ("decode_pixels", "decode_bytes", "picture_s", "preview_s", "preview_length_s", "stop_s")
+        names = (
+            "max_decode_pixels",
+            "max_decode_bytes",
+            "max_picture_s",
+            "max_preview_s",
+            "max_preview_length_s",
+            "max_stop_s",
+        )
         values = {name: getattr(settings, name) for name in names}
         self.pictures = Worker("pictures", _MODULE, values, keep_running=settings.eager)
         self.previews = Worker("previews", _MODULE, values, keep_running=settings.eager)
@@ -88,7 +95,7 @@ class Media:
 
     async def probe(self, query: Query) -> float:
         """The duration of an upload in seconds; `Problem` if it is nothing that can be seen."""
-        return float(await self._ask(self.pictures, "probe", Source.of_query(query), {}, self._settings.picture_s))
+        return float(await self._ask(self.pictures, "probe", Source.of_query(query), {}, self._settings.max_picture_s))
 
     async def _ask(self, worker: Worker, task: str, source: Source, arguments: dict[str, Any], timeout_s: float) -> Any:
         arguments |= {"path": source.path, "name": source.name}
@@ -105,7 +112,7 @@ class Media:
         out = self._folder / f"{key}.jpg"
         if not _touch(out):
             arguments = options | {"out": str(out), "duration": source.duration}
-            await self._make(key, self.pictures, kind, arguments, source, self._settings.picture_s)
+            await self._make(key, self.pictures, kind, arguments, source, self._settings.max_picture_s)
         return out
 
     async def preview(self, source: Source, request: Request) -> Response:
@@ -113,9 +120,9 @@ class Media:
         key = _key(source, "preview", {})
         out = self._folder / f"{key}.mp4"
         if not _touch(out):
-            making = self._make(key, self.previews, "preview", {"out": str(out)}, source, self._settings.preview_s)
+            making = self._make(key, self.previews, "preview", {"out": str(out)}, source, self._settings.max_preview_s)
             try:
-                await asyncio.wait_for(making, self._settings.preview_wait_s)
+                await asyncio.wait_for(making, self._settings.max_preview_wait_s)
             except asyncio.TimeoutError:
                 raise busy("The preview is being made.", after_s=10) from None
         try:
@@ -130,7 +137,7 @@ class Media:
         """Have a file made, once for all who ask for it at the same time; it goes on if they leave."""
         os.close(await self._open(source))
         if key not in self._making:
-            if len(self._making) > self._settings.queue * 4:
+            if len(self._making) > self._settings.max_queued_jobs * 4:
                 raise busy("Too many pictures are being made at the moment.")
 
             async def make() -> None:
@@ -153,7 +160,7 @@ class Media:
                 found.append((about.st_mtime, about.st_size, entry.path))
         total = sum(size for _, size, _ in found)
         for _, size, path in sorted(found):
-            if total <= self._settings.cache_bytes:
+            if total <= self._settings.max_cache_bytes:
                 return
             with suppress(FileNotFoundError):
                 os.unlink(path)

@@ -32,7 +32,7 @@ class PictureTasks:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
         lower_priority(5)
-        limit_memory(settings["decode_bytes"])
+        limit_memory(settings["max_decode_bytes"])
 
     def prepare(self) -> None:
         """There is nothing to load."""
@@ -47,11 +47,11 @@ class PictureTasks:
         return text.replace(path, arguments["name"])
 
     def _limits(self, seconds: float) -> DecodeLimits:
-        return DecodeLimits(self._settings["decode_pixels"], 1_000_000, seconds)
+        return DecodeLimits(self._settings["max_decode_pixels"], 1_000_000, seconds)
 
     def probe(self, arguments: dict[str, Any], _: Call) -> float:
         """The duration in seconds of a file that can be decoded; 0 if it is not known."""
-        return probe(arguments["path"], limits=self._limits(self._settings["picture_s"])).duration_s or 0.0
+        return probe(arguments["path"], limits=self._limits(self._settings["max_picture_s"])).duration_s or 0.0
 
     def thumbnail(self, arguments: dict[str, Any], _: Call) -> None:
         """One frame as JPEG, `width` pixels wide."""
@@ -77,7 +77,7 @@ class PictureTasks:
 
     def _frame(self, path: str, time_s: float, side: int) -> Image.Image:
         """The frame at a time, or the last before it, upright."""
-        limits = self._limits(self._settings["picture_s"])
+        limits = self._limits(self._settings["max_picture_s"])
         first = np.floor(max(0.0, time_s) * _GRID) / _GRID
         for back in (0.0, 0.5, 2.0, 10.0, np.inf):
             start = max(0.0, float(first) - back)
@@ -104,8 +104,8 @@ class PictureTasks:
         """A small H.264 file without sound, of as much of the video as time allows."""
         import av
 
-        end = time.monotonic() + self._settings["preview_s"] * 0.9
-        max_length_s = self._settings["preview_length_s"]
+        end = time.monotonic() + self._settings["max_preview_s"] * 0.9
+        max_length_s = self._settings["max_preview_length_s"]
         with (
             replace_file(arguments["out"], sync=False) as temporary,
             av.open(str(temporary), "w", format="mp4", options=_FAST_START) as container,
@@ -120,7 +120,7 @@ class PictureTasks:
                 min_frames=0,
                 crop_bars=False,
                 threads=1,
-                limits=self._limits(self._settings["preview_s"]),
+                limits=self._limits(self._settings["max_preview_s"]),
             ):
                 call.check()
                 height, width = (side - side % 2 for side in frames.images.shape[1:3])

@@ -367,7 +367,7 @@ async def library(server: Server) -> Response:
             "model": _model_name(info.model),
             "calibration": calibration,
             "roots": [{"id": root.id, "name": root.name} for root in server.settings.named_roots.values()],
-            "max_upload": server.settings.max_upload,
+            "max_upload_bytes": server.settings.max_upload_bytes,
         }
     )
 

@@ -198,7 +198,7 @@ class LibraryDescription(Strict):
         description="What the probabilities of hits are based on: this library's own videos, or the model's."
     )
     roots: list[RootInfo]
-    max_upload: int = Field(description="Bytes of an upload at most.")
+    max_upload_bytes: int = Field(description="Bytes of an upload at most.")
 
 
 class Video(Strict):

@@ -146,7 +146,7 @@ class Guard:
             log.info("request", extra=about | {"bytes": sent, "seconds": round(seconds, 4), "client": client})
 
     def _max_body(self, scope: Scope) -> int:
-        return _BODY + (self._settings.max_upload + _BODY if scope["path"] == "/api/searches" else 0)
+        return _BODY + (self._settings.max_upload_bytes + _BODY if scope["path"] == "/api/searches" else 0)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         host = headers.get("host", "")
@@ -231,7 +231,7 @@ class _Body:
 
     def __init__(self, receive: Receive, max_bytes: int, settings: ServerSettings) -> None:
         self._receive, self._max_bytes = receive, max_bytes
-        self._pace = Pace(stall_s=settings.stall_s, rate=settings.min_rate)
+        self._pace = Pace(max_stall_s=settings.max_stall_s, rate=settings.min_bytes_per_s)
         self._left_s = settings.body_s(max_bytes)
         self._total, self._whole = 0, False
         self.refusal: Problem | None = None

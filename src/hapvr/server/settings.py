@@ -35,41 +35,41 @@ class ServerSettings:
     allowed_hosts: tuple[str, ...] = ()  # further names that the Host header may have, such as that of a proxy
     secure_cookie: bool = False  # the login cookie is for HTTPS only
 
-    connections: int = 256  # open at a time; each takes a file descriptor, or two
-    connections_per_client: int = (
+    max_connections: int = 256  # open at a time; each takes a file descriptor, or two
+    max_connections_per_client: int = (
         64  # of one address (IPv6: one /64 network); this machine, maybe a proxy, has no limit
     )
-    head_s: float = 10.0  # seconds that the head of a request may take
-    stall_s: float = 30.0  # seconds that a client may pause while it sends a body or reads an answer
-    min_rate: float = 4_000.0  # bytes a second; a client that is slower for long is cut off
-    line_rate: float = 100_000.0  # bytes a second of a line on which the largest body still arrives in time
-    linger_s: float = 5.0  # seconds that a body may still come after the request has been answered
-    keep_alive_s: float = 30.0  # seconds that a connection is kept for another request
+    max_head_s: float = 10.0  # seconds that the head of a request may take
+    max_stall_s: float = 30.0  # seconds that a client may pause while it sends a body or reads an answer
+    min_bytes_per_s: float = 4_000.0  # a client that is slower for long is cut off
+    min_body_bytes_per_s: float = 100_000.0  # of a line on which the largest body still arrives in time
+    max_linger_s: float = 5.0  # seconds that a body may still come after the request has been answered
+    max_keep_alive_s: float = 30.0  # seconds that a connection is kept for another request
 
-    max_upload: int = 2 * 2**30  # bytes of one upload
-    uploads_bytes: int = 8 * 2**30  # bytes of all uploads that are kept
-    uploads_at_once: int = 32  # uploads that are stored at a time; those of which little has come do not count
+    max_upload_bytes: int = 2 * 2**30  # bytes of one upload
+    max_uploads_bytes: int = 8 * 2**30  # bytes of all uploads that are kept
+    max_uploads_at_once: int = 32  # uploads that are stored at a time; those of which little has come do not count
     keep_uploads_s: float = 3600.0  # seconds that an upload is kept after it was last used
 
-    queue: int = 64  # jobs that may wait for a worker
-    search_slots: int = 2  # searches and comparisons that are worked on at a time
-    held_bytes: int = 512 * 2**20  # memory of the search worker for videos that it has compared
-    job_s: float = 900.0  # seconds that a search or comparison may take
-    keep_jobs: int = 200  # finished jobs that are remembered
-    keep_results: int = 64 * 2**20  # characters of JSON that their results may have together
+    max_queued_jobs: int = 64  # jobs that may wait for a worker
+    max_searches_at_once: int = 2  # searches and comparisons that are worked on at a time
+    max_held_bytes: int = 512 * 2**20  # memory of the search worker for videos that it has compared
+    max_job_s: float = 900.0  # seconds that a search or comparison may take
+    max_kept_jobs: int = 200  # finished jobs that are remembered
+    max_result_chars: int = 64 * 2**20  # characters of JSON that their results may have together
 
-    picture_s: float = 20.0  # seconds that a thumbnail or strip may take
-    preview_s: float = 180.0  # seconds that a preview may take
-    preview_length_s: float = 3600.0  # seconds of a video that a preview shows at most
-    preview_wait_s: float = 60.0  # seconds that a request waits for a preview
-    cache_bytes: int = 512 * 2**20  # bytes of thumbnails, strips and previews that are kept
+    max_picture_s: float = 20.0  # seconds that a thumbnail or strip may take
+    max_preview_s: float = 180.0  # seconds that a preview may take
+    max_preview_length_s: float = 3600.0  # seconds of a video that a preview shows at most
+    max_preview_wait_s: float = 60.0  # seconds that a request waits for a preview
+    max_cache_bytes: int = 512 * 2**20  # bytes of thumbnails, strips and previews that are kept
 
-    decode_s: float = 120.0  # seconds that decoding a part of an upload may take
-    decode_pixels: int = 2**25  # pixels of a frame of an upload
-    decode_frames: int = 14_400  # frames of an upload that are described
-    decode_bytes: int = 4 * 2**30  # memory of the process that decodes an upload
+    max_decode_s: float = 120.0  # seconds that decoding a part of an upload may take
+    max_decode_pixels: int = 2**25  # pixels of a frame of an upload
+    max_decode_frames: int = 14_400  # frames of an upload that are described
+    max_decode_bytes: int = 4 * 2**30  # memory of the process that decodes an upload
 
-    stop_s: float = 10.0  # seconds that workers have to end when the server stops
+    max_stop_s: float = 10.0  # seconds that workers have to end when the server stops
     eager: bool = True  # start the workers that a search needs at once, and any that has died; else for the next task
     folder: Path | None = None  # where uploads and pictures are kept; a private temporary folder if None
 
@@ -110,7 +110,7 @@ class ServerSettings:
         >>> round(ServerSettings().body_s(2 * 2**30) / 3600, 1)
         6.0
         """
-        return self.stall_s + max_bytes / self.line_rate
+        return self.max_stall_s + max_bytes / self.min_body_bytes_per_s
 
     @property
     def root_paths(self) -> tuple[str, ...]:

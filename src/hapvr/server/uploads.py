@@ -88,22 +88,22 @@ class Uploads:
     def _make_room(self, count: int) -> None:
         """Remove the oldest that nobody needs until `count` more bytes fit; `Problem` if they do not."""
         for query in sorted(self._queries.values(), key=lambda one: one.used):
-            if self.stored + count <= self._settings.uploads_bytes:
+            if self.stored + count <= self._settings.max_uploads_bytes:
                 return
             if not query.jobs and time.monotonic() - query.used > 60:
                 self.remove(query.id)
-        if self.stored + count > self._settings.uploads_bytes:
+        if self.stored + count > self._settings.max_uploads_bytes:
             raise busy("There is no room for another upload at the moment.", after_s=60)
 
     async def receive(
         self, content_type: str, length: int | None, chunks: AsyncIterator[bytes]
     ) -> tuple[Query, dict[str, str]]:
         """Receive a form with a file: the upload, and the other fields. Nothing is left of one that fails."""
-        max_upload = self._settings.max_upload
-        if length is not None and length > max_upload + _OVERHEAD:
+        max_upload_bytes = self._settings.max_upload_bytes
+        if length is not None and length > max_upload_bytes + _OVERHEAD:
             raise self._too_large()
         self.expire()
-        self._make_room(min(length or 0, max_upload))
+        self._make_room(min(length or 0, max_upload_bytes))
         id = f"q{secrets.token_hex(12)}"
         path = self._folder / id
         form = _Form(content_type)
@@ -137,7 +137,7 @@ class Uploads:
         async def write() -> None:
             data = form.take_data()
             self._receiving[id] += len(data)
-            if self._receiving[id] > self._settings.max_upload:
+            if self._receiving[id] > self._settings.max_upload_bytes:
                 raise self._too_large()
             if data:
                 await loop.run_in_executor(None, _write_all, file, data)
@@ -145,7 +145,7 @@ class Uploads:
         async for chunk in chunks:
             total += len(chunk)
             self.received += len(chunk)
-            if total > self._settings.max_upload + _OVERHEAD:
+            if total > self._settings.max_upload_bytes + _OVERHEAD:
                 raise self._too_large()
             form.feed(chunk)
             if form.waiting >= _AT_ONCE:
@@ -156,12 +156,12 @@ class Uploads:
 
     def _take_place(self, id: str) -> None:
         """Raise `Problem` if too many others are being stored."""
-        if len(self._placed - {id}) >= self._settings.uploads_at_once:
+        if len(self._placed - {id}) >= self._settings.max_uploads_at_once:
             raise busy(f"{len(self._placed)} uploads are being received already.")
         self._placed.add(id)
 
     def _too_large(self) -> Problem:
-        max_mb = self._settings.max_upload / 2**20
+        max_mb = self._settings.max_upload_bytes / 2**20
         return Problem(
             413,
             f"The upload is larger than {max_mb:,.0f} MB, the most that this server takes.",

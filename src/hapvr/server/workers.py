@@ -475,7 +475,7 @@ def serve(make: Callable[[dict[str, Any]], TaskSet]) -> None:
     runner.send({"ready": True})
     for line in source:
         runner.take(json.loads(line))
-    runner.close(float(settings.get("stop_s", 10.0)))
+    runner.close(float(settings.get("max_stop_s", 10.0)))
     os._exit(0)  # threads of libraries are not waited for
 
 

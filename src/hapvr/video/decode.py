@@ -84,7 +84,7 @@ def decode(
         ConfigError: a setting is out of range.
     """
     (frames,) = decode_chunks(
-        path, chunk=limits.frames, fps=fps, short_side=short_side, min_frames=min_frames, crop_bars=crop_bars,
+        path, chunk=limits.max_frames, fps=fps, short_side=short_side, min_frames=min_frames, crop_bars=crop_bars,
         start_s=start_s, end_s=end_s, threads=threads, limits=limits,
     )  # fmt: skip
     return frames
@@ -110,8 +110,8 @@ def decode_chunks(
     chunk (64 frames at least) and cut alike in all.
 
     What is known at the end only, is said by the last chunk: the warnings, and `duration_s` of a file that declares
-    none (before that, it is as much as has been read). `limits.frames` counts all chunks, `limits.seconds` is the time
-    for each; while the caller has a chunk, the clock stands still.
+    none (before that, it is as much as has been read). `limits.max_frames` counts all chunks, `limits.max_seconds` is
+    the time for each; while the caller has a chunk, the clock stands still.
     """
     if chunk < 1:
         raise ConfigError(f"chunk must be at least 1 frame, got {chunk}.")
@@ -176,7 +176,7 @@ def decode_at(
 
 def _options(sampling: SamplingConfig) -> dict[str, Any]:
     chosen = {"fps": sampling.fps, "short_side": sampling.short_side, "min_frames": sampling.at_least}
-    return {**chosen, "limits": DecodeLimits(frames=MAX_FRAMES)}
+    return {**chosen, "limits": DecodeLimits(max_frames=MAX_FRAMES)}
 
 
 def probe(path: StrPath, *, limits: DecodeLimits = DecodeLimits()) -> VideoInfo:  # noqa: B008 - frozen
@@ -285,7 +285,7 @@ class _Reading:
             if time_s <= self._after_s:
                 continue
             count = self.given + len(self.images)
-            self.full = count == self.file.deadline.limits.frames
+            self.full = count == self.file.deadline.limits.max_frames
             self.outgrown = not self.full and self.plan.rate > wish.fps and count >= max(2 * wish.min_frames, 64)
             if self.full or self.outgrown:
                 break
@@ -395,7 +395,7 @@ class _Reading:
         if self.full:
             left_out = "." if declared is None else f"; {missing:.2f} s of {declared:.2f} s are left out."
             count = self.given + len(self.images)
-            yield f"Stopped at {count} frames, {self.times[-1]:.2f} s, as DecodeLimits.frames says{left_out}"
+            yield f"Stopped at {count} frames, {self.times[-1]:.2f} s, as DecodeLimits.max_frames says{left_out}"
         elif declared is not None and self.to_the_end and missing > tolerance:
             yield (
                 f"The file holds {self.end_s:.2f} s of the {declared:.2f} s it declares: {missing:.2f} s "

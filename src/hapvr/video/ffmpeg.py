@@ -40,7 +40,7 @@ class FFmpegSource:
         self._scaler = VideoReformatter()  # one for all frames: setting it up costs more than scaling a small frame
         self._turn: tuple[bool, bool, bool] | None = None
         self._zero_s: float | None = None  # the time in the file that is called 0
-        self._most_pixels = {"max_pixels": str(file.deadline.limits.pixels)}
+        self._most_pixels = {"max_pixels": str(file.deadline.limits.max_pixels)}
         options = {"fd": str(file.descriptor), "protocol_whitelist": "fd", **self._most_pixels}
         try:
             self._container = av.open("fd:", options=options, metadata_errors="ignore", timeout=self._deadline.left())
@@ -115,7 +115,7 @@ class FFmpegSource:
         if refused and not any_frame:
             raise DecodeLimitError(
                 f"'{self._file.path}' was refused by the decoder: its frames have more than "
-                f"{self._deadline.limits.pixels:,} pixels, or an impossible size."
+                f"{self._deadline.limits.max_pixels:,} pixels, or an impossible size."
             )
         self._note(broken, torn, damaged, clock)
 

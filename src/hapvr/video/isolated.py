@@ -73,7 +73,7 @@ def _run(
         while True:
             check()
             try:
-                with child.limit_time(limits.seconds + _GRACE_S):
+                with child.limit_time(limits.max_seconds + _GRACE_S):
                     frames = _read_frames(child.answer, path, limits)
             except EOFError:
                 break
@@ -108,7 +108,7 @@ def _read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames |
         if "end" in header:
             return None
         shape = tuple(header["shape"])
-        if len(shape) != 4 or not 0 < shape[0] <= limits.frames or not 0 < math.prod(shape[1:]) <= _MAX_FRAME_BYTES:
+        if len(shape) != 4 or not 0 < shape[0] <= limits.max_frames or not 0 < math.prod(shape[1:]) <= _MAX_FRAME_BYTES:
             raise DecodeError(f"'{path}': the decoding process gave frames of an impossible shape {shape}.")
         arrays: dict[str, Any] = {}
         for name, dtype in _ARRAYS.items():

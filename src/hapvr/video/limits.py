@@ -21,20 +21,20 @@ class DecodeLimits:
     """What decoding one file may cost.
 
     Attributes:
-        pixels: of one source frame (default 2^26: 8K video fits twice). A larger frame is refused with
+        max_pixels: of one source frame (default 2^26: 8K video fits twice). A larger frame is refused with
             `DecodeLimitError` before memory is set aside for it.
-        frames: kept of one video (default four hours at 1 fps). The rest is left out, with a warning: the same every
-            time, so what was read can be used.
-        seconds: of wall time (default 15 minutes). Then `DecodeTimeoutError`, never a part of the video: how much was
-            read by then depends on what else the machine was doing.
+        max_frames: kept of one video (default four hours at 1 fps). The rest is left out, with a warning: the same
+            every time, so what was read can be used.
+        max_seconds: of wall time (default 15 minutes). Then `DecodeTimeoutError`, never a part of the video: how much
+            was read by then depends on what else the machine was doing.
     """
 
-    pixels: int = 2**26
-    frames: int = 14_400
-    seconds: float = 900.0
+    max_pixels: int = 2**26
+    max_frames: int = 14_400
+    max_seconds: float = 900.0
 
     def __post_init__(self) -> None:
-        for name in ("pixels", "frames", "seconds"):
+        for name in ("max_pixels", "max_frames", "max_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"DecodeLimits: {name} must be positive, got {getattr(self, name)}.")
 
@@ -48,7 +48,7 @@ class Deadline:
 
     def restart(self) -> None:
         """Give the whole time again, from now on."""
-        self._end = time.monotonic() + self.limits.seconds
+        self._end = time.monotonic() + self.limits.max_seconds
 
     def left(self) -> float:
         """Seconds left; at least a millisecond, as a time-out of 0 means none to some libraries."""
@@ -62,8 +62,8 @@ class Deadline:
     def error(self) -> DecodeTimeoutError:
         """The error to raise when time is up."""
         return DecodeTimeoutError(
-            f"'{self.path}': gave up after {self.limits.seconds:g} s of decoding. Raise DecodeLimits.seconds if the "
-            "file is only long; a file on which the decoder hangs will hang again."
+            f"'{self.path}': gave up after {self.limits.max_seconds:g} s of decoding. Raise DecodeLimits.max_seconds "
+            "if the file is only long; a file on which the decoder hangs will hang again."
         )
 
 

@@ -113,11 +113,11 @@ class OpenFile:
 
     def require_pixels(self, width: int, height: int) -> None:
         """Raise `DecodeLimitError` if a frame of this size is over the limit."""
-        most = self.deadline.limits.pixels
+        most = self.deadline.limits.max_pixels
         if width * height > most:
             raise DecodeLimitError(
                 f"'{self.path}' has frames of {width}x{height} = {width * height:,} pixels, the limit is {most:,}. "
-                "Raise DecodeLimits.pixels if you trust the file."
+                "Raise DecodeLimits.max_pixels if you trust the file."
             )
 
 
