@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--links", type=int, help="videos of the larger database; six times --videos")
     parser.add_argument("--full", action="store_true", help="also FIVR-200K, by links to the same videos")
     parser.add_argument("--no-baselines", action="store_true", help="leave out the slow ways")
-    parser.add_argument("--readers", type=int, help="reading processes; by default one a core, but one")
+    parser.add_argument("--reader-processes", type=int, help="reading processes; by default one a core, but one")
     parser.add_argument("--folder", help="where the files are written, and deleted again")
     parser.add_argument("--json", help="write the figures here too")
     arguments = parser.parse_args()
@@ -67,9 +67,9 @@ def main() -> None:
     arguments.videos = arguments.videos or (5000 if gpu else 50)
     arguments.queries = min(arguments.queries or (50 if gpu else 4), arguments.videos // 2)
     arguments.float16 = min((1000 if gpu else 8) if arguments.float16 is None else arguments.float16, arguments.videos)
-    arguments.readers = arguments.readers or max(1, (os.cpu_count() or 1) - 1)
+    arguments.reader_processes = arguments.reader_processes or max(1, (os.cpu_count() or 1) - 1)
     torch.manual_seed(0)
-    print(f"{machine()}; {os.cpu_count()} cores, {arguments.readers} readers", flush=True)
+    print(f"{machine()}; {os.cpu_count()} cores, {arguments.reader_processes} readers", flush=True)
     figures: dict[str, float] = {}
 
     def report(name: str, value: float) -> None:
@@ -103,7 +103,9 @@ def measure(
 
     queries, few = ids[: arguments.queries], ids[: min(len(ids), 1000)]
     forget_peak()
-    whole = run(f"{len(queries)} x {len(ids):,}", model, queries, ids, path, arguments.readers, report, memory=True)
+    whole = run(
+        f"{len(queries)} x {len(ids):,}", model, queries, ids, path, arguments.reader_processes, report, memory=True
+    )
     run(f"{len(queries)} x {len(few):,}, read by threads", model, queries, few, path, 0, report)
     if arguments.float16:
         half = folder / "half.h5"
@@ -115,7 +117,7 @@ def measure(
             queries,
             known,
             half,
-            arguments.readers,
+            arguments.reader_processes,
             report,
         )
     if not arguments.no_baselines:
@@ -123,7 +125,7 @@ def measure(
         exact = one_pair_at_a_time(model, queries, ids[: len(queries) + 4 : max(1, len(queries) // 4)], path, report)
         report("largest distance from one pair at a time", distance(whole, exact))
     sizes = [2 * len(ids), arguments.links or 6 * len(ids)]
-    walls = [linked(model, ids, path, size, arguments.readers, report) for size in sizes]
+    walls = [linked(model, ids, path, size, arguments.reader_processes, report) for size in sizes]
     further = (walls[1] - walls[0]) / (sizes[1] - sizes[0])
     report("a further video: ms", 1000 * further)
     report("a run besides: s", walls[0] - sizes[0] * further)
@@ -131,7 +133,7 @@ def measure(
     report("FIVR-200K, extrapolated from the two: minutes", minutes)
     report("FIVR-200K at the authors' 800 pairs/s: minutes", FIVR_QUERIES * FIVR_200K / AUTHORS_PAIRS_A_SECOND / 60)
     if arguments.full:
-        report("FIVR-200K: minutes", linked(model, ids, path, FIVR_200K, arguments.readers, report) / 60)
+        report("FIVR-200K: minutes", linked(model, ids, path, FIVR_200K, arguments.reader_processes, report) / 60)
 
 
 def run(
@@ -151,7 +153,7 @@ def run(
     before = os.times()
     start = time.perf_counter()
     scoring = score_benchmark(
-        model, benchmark, path, readers=readers, progress=lambda *_: begun.append(time.perf_counter())
+        model, benchmark, path, reader_processes=readers, progress=lambda *_: begun.append(time.perf_counter())
     )
     wall = time.perf_counter() - start
     after = os.times()

@@ -87,7 +87,7 @@ def library(place: Path) -> Path:
         ["frames", films, "-o", made / "frames"],
         ["extract", films, "-o", made / "features.h5", "--workers", 2],
         ["make-benchmark", films, made / "benchmark", "--kind", "flip", "--queries", 1, "--workers", 2],
-        ["evaluate", made / "benchmark", "--readers", 1, "-o", made / "figures.json"],
+        ["evaluate", made / "benchmark", "--reader-processes", 1, "-o", made / "figures.json"],
         ["model", "list"],
     ]
     with started(place, "several", json.dumps([[str(word) for word in words] for words in commands])) as process:

@@ -79,7 +79,7 @@ def test_a_table_json_csv_and_scores_that_give_the_same_again(
 
 
 def test_shards_meet_in_the_work_folder(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    work = ["--work", tmp_path / "work"]
+    work = ["--work-folder", tmp_path / "work"]
     code, text, _ = run(capsys, *on_features(folder), *work, "--shard", "0/2")
     assert code == 0
     assert "0 of 1 chunks are finished" in text  # the only chunk is the second shard's
@@ -170,8 +170,8 @@ def test_bad_scores_are_an_error(folder: Path, tmp_path: Path, capsys: pytest.Ca
         (["--features", "f.json", "-o", "f.json"], "would overwrite 'f.json', which is read"),
         (["--features", "f.h5", "-o", "s.json", "--save-scores", "s.json"], "which is written as well"),
         (["--features", "f.h5", "--videos", "."], "features and videos do not go together"),
-        (["--features", "f.h5", "--keep-features", "g.h5"], "features and keep_features do not go together"),
-        (["--videos", ".", "--keep-features", "g.h5", "--shard", "0/2"], "First `hapvr extract` the videos"),
+        (["--features", "f.h5", "--feature-cache", "g.h5"], "features and feature_cache do not go together"),
+        (["--videos", ".", "--feature-cache", "g.h5", "--shard", "0/2"], "First `hapvr extract` the videos"),
         (["--features", "nowhere.h5"], "'nowhere.h5' does not exist"),
         (["--annotations", "x"], "belong to a published benchmark"),
     ],
@@ -280,15 +280,15 @@ def test_extracted_features_go_where_they_are_asked_to(tmp_path: Path) -> None:
     for number, name in enumerate(["q", "a", "b"]):
         write_clip(draw_scene(number, seconds=2, fps=4, size=(96, 128)), videos / f"{name}.mp4")
     (tmp_path / "pairs.csv").write_text("query,target,label\nq,a,1\nq,b,0\n")
-    with pytest.raises(ConfigError, match="say where to keep their features, by keep_features or work"):
+    with pytest.raises(ConfigError, match="say where to keep their features, by feature_cache or work_folder"):
         hapvr.evaluate(tmp_path / "pairs.csv", videos=videos)
-    report = hapvr.evaluate(tmp_path / "pairs.csv", videos=videos, keep_features=tmp_path / "mine.h5", device="cpu")
+    report = hapvr.evaluate(tmp_path / "pairs.csv", videos=videos, feature_cache=tmp_path / "mine.h5", device="cpu")
     assert report.source == tmp_path / "mine.h5"
     assert report.scores is not None
     read = hapvr.evaluate(tmp_path / "pairs.csv", features=tmp_path / "mine.h5", device="cpu")
     assert read.scores is not None
     assert by_pair(read.scores) == by_pair(report.scores)
-    worked = hapvr.evaluate(tmp_path / "pairs.csv", videos=videos, work=tmp_path / "work", device="cpu")
+    worked = hapvr.evaluate(tmp_path / "pairs.csv", videos=videos, work_folder=tmp_path / "work", device="cpu")
     assert worked.source.parent == tmp_path / "work"
     assert worked.scores is not None
     assert by_pair(worked.scores) == by_pair(report.scores)
@@ -305,13 +305,13 @@ def test_a_damaged_video_is_measured_with_its_warnings_counted_and_shown(
     data = (videos / "a.mkv").read_bytes()
     (videos / "a.mkv").write_bytes(data[: len(data) // 2])
     (tmp_path / "pairs.csv").write_text("query,target,label\nq,a,1\nq,b,0\n")
-    given = {"videos": videos, "keep_features": tmp_path / "f.h5", "device": "cpu"}
+    given = {"videos": videos, "feature_cache": tmp_path / "f.h5", "device": "cpu"}
     report = hapvr.evaluate(tmp_path / "pairs.csv", **given)  # type: ignore[arg-type]
     assert list(report.warnings) == ["a"]
     assert "missing at the end" in report.warnings["a"][-1]
     again = hapvr.evaluate(tmp_path / "pairs.csv", **given)  # type: ignore[arg-type]  # nothing is decoded this time
     assert again.warnings == report.warnings == again.to_json()["warnings"]
-    options = ["--videos", videos, "--keep-features", tmp_path / "f.h5", "--device", "cpu"]
+    options = ["--videos", videos, "--feature-cache", tmp_path / "f.h5", "--device", "cpu"]
     code, out, err = run(capsys, tmp_path / "pairs.csv", *options)
     assert code in (0, None)
     assert f"  a: {report.warnings['a'][-1]}" in err

@@ -74,14 +74,14 @@ def evaluate(
     features: StrPath | None = None,
     query_features: StrPath | None = None,
     videos: StrPath | None = None,
-    keep_features: StrPath | None = None,
+    feature_cache: StrPath | None = None,
     scores: StrPath | None = None,
     missing: Missing = "drop",
     device: str | None = None,
     precision: str | None = None,
-    work: StrPath | None = None,
+    work_folder: StrPath | None = None,
     shard: tuple[int, int] = (0, 1),
-    readers: int | None = None,
+    reader_processes: int | None = None,
     save_scores: StrPath | None = None,
     output: Sequence[StrPath] = (),
     progress: Progress | None = None,
@@ -97,15 +97,15 @@ def evaluate(
         features: an HDF5 file of features that is read.
         query_features: the file of the queries' features, if they are in another one.
         videos: a folder of the benchmark's videos, named by their ids.
-        keep_features: the HDF5 file that extracted features are written or added to. By default a file in
-            the folder `work`, or in the folder `.features` of a made benchmark.
+        feature_cache: the HDF5 file that extracted features are written or added to. By default a file in
+            `work_folder`, or in the folder `.features` of a made benchmark.
         scores: a .json or .npz file of saved scores, measured without a model.
         missing: what becomes of videos without a score: "drop", "miss" or "error".
         device: "cpu", "cuda" or "cuda:1"; the GPU if there is one.
         precision: "float32", "bfloat16" or "float16"; bfloat16 on a GPU, else float32.
-        work: a folder that keeps finished chunks of scores; the same call goes on with them.
-        shard: (i, n), i from 0: score only the i-th of n parts, into `work`.
-        readers: processes that read features, 0 for threads; the default suits the device and the size.
+        work_folder: a folder that keeps finished chunks of scores; the same call goes on with them.
+        shard: (i, n), i from 0: score only the i-th of n parts, into `work_folder`.
+        reader_processes: processes that read features, 0 for threads; the default suits the device and the size.
         save_scores: a .json or .npz file for the scores; written before they are measured.
         output: files for the report, .json for all of it, .csv for the figures.
         progress: called while it works.
@@ -118,8 +118,9 @@ def evaluate(
     _require_files(save_scores, output, inputs=(features, query_features, scores))
     truth = benchmark if isinstance(benchmark, Benchmark) else open_benchmark(benchmark)
     if scores is not None:
-        given = {"features": features, "query_features": query_features, "videos": videos, "model": model, "work": work,
-                 "keep_features": keep_features, "shard": None if shard == (0, 1) else shard}  # fmt: skip
+        given = {"features": features, "query_features": query_features, "videos": videos, "model": model,
+                 "work_folder": work_folder, "feature_cache": feature_cache,
+                 "shard": None if shard == (0, 1) else shard}  # fmt: skip
         _refuse_together("scores", given)
         read = read_scores(scores)
         if save_scores is not None:
@@ -133,14 +134,14 @@ def evaluate(
     files = _files(truth, features, videos)
     if files is None:
         assert features is not None
-        _refuse_together("features", {"keep_features": keep_features})
+        _refuse_together("features", {"feature_cache": feature_cache})
         network, source = load_network(model or DEFAULT, device=place), Path(features)
     else:
         extract_first = "First `hapvr extract` the videos into a file, then give that as features."
         sharded = None if shard == (0, 1) else shard
         _refuse_together("videos", {"query_features": query_features, "shard": sharded}, extract_first)
         whole = load(model or DEFAULT, device=place)
-        source = _choose_file(truth, keep_features, work, f"{whole.name}-{whole.extractor.digest()[:8]}.h5")
+        source = _choose_file(truth, feature_cache, work_folder, f"{whole.name}-{whole.extractor.digest()[:8]}.h5")
         found = extract_videos(
             whole.extractor, files, source, model=whole.name, progress=partial(report_progress, "extracting")
         )
@@ -151,10 +152,10 @@ def evaluate(
         truth,
         source,
         query_features=query_features,
-        work=work,
+        work_folder=work_folder,
         shard=shard,
         dtype=dtype,
-        readers=readers,
+        reader_processes=reader_processes,
         progress=partial(report_progress, "scoring"),
     )
     report = EvaluationReport(
@@ -203,14 +204,16 @@ def _files(truth: Benchmark, features: StrPath | None, videos: StrPath | None) -
     return {id: Path(path) for id, path in truth.files.items()}
 
 
-def _choose_file(truth: Benchmark, keep_features: StrPath | None, work: StrPath | None, name: str) -> Path:
+def _choose_file(truth: Benchmark, feature_cache: StrPath | None, work_folder: StrPath | None, name: str) -> Path:
     """The file that keeps extracted features. Where it was not named, it has the extractor's digest in its name."""
-    if keep_features is not None:
-        return Path(keep_features)
-    if work is not None:
-        return Path(work) / f"features-{name}"
+    if feature_cache is not None:
+        return Path(feature_cache)
+    if work_folder is not None:
+        return Path(work_folder) / f"features-{name}"
     if truth.folder is None:
-        raise ConfigError("Videos are extracted once: say where to keep their features, by keep_features or work.")
+        raise ConfigError(
+            "Videos are extracted once: say where to keep their features, by feature_cache or work_folder."
+        )
     return Path(truth.folder) / KEPT / name
 
 

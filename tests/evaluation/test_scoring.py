@@ -141,7 +141,7 @@ def test_shards_give_the_same_bits_as_one_process(
     model: VideoSimilarity, path: Path, whole: Scores, tmp_path: Path
 ) -> None:
     def run(shard: tuple[int, int] = (0, 1)) -> Scoring:
-        return score_benchmark(model, BENCHMARK, path, work=tmp_path, shard=shard, chunk_bytes=CHUNK)
+        return score_benchmark(model, BENCHMARK, path, work_folder=tmp_path, shard=shard, chunk_bytes=CHUNK)
 
     parts = [run((index, 3)) for index in (2, 0, 1)]
     assert [part.scores is None for part in parts] == [True, True, False]  # the last one finds all chunks there
@@ -160,13 +160,13 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_bits(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        score_benchmark(model, BENCHMARK, path, work=tmp_path, chunk_bytes=CHUNK, progress=stop)
+        score_benchmark(model, BENCHMARK, path, work_folder=tmp_path, chunk_bytes=CHUNK, progress=stop)
     kept = sorted(tmp_path.glob("chunk-*.npz"))
     assert 0 < len(kept) < 8
     kept[0].write_bytes(kept[0].read_bytes()[:100])  # a damaged chunk is computed again
     seen: list[tuple[int, int]] = []
     scoring = score_benchmark(
-        model, BENCHMARK, path, work=tmp_path, chunk_bytes=CHUNK, progress=lambda *now: seen.append(now)
+        model, BENCHMARK, path, work_folder=tmp_path, chunk_bytes=CHUNK, progress=lambda *now: seen.append(now)
     )
     assert 0 < scoring.pairs < whole.values.size
     assert same(scores_of(scoring), whole)
@@ -175,14 +175,14 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_bits(
     assert not list(tmp_path.glob(".*.part"))
 
 
-@pytest.mark.parametrize("readers", [2, 5])  # with 5 the longest videos take more than one block
-def test_processes_read_the_same_as_threads(path: Path, readers: int) -> None:
+@pytest.mark.parametrize("reader_processes", [2, 5])  # with 5 the longest videos take more than one block
+def test_processes_read_the_same_as_threads(path: Path, reader_processes: int) -> None:
     regions = videos()
     with FeatureFile.open(path) as file:
         chunks = plan_chunks(file.lengths, frames=30)
         assert len(chunks) > 8
         found: dict[str, Tensor] = {}
-        for chunk, tensors in read_chunks(file, chunks, device=torch.device("cpu"), readers=readers):
+        for chunk, tensors in read_chunks(file, chunks, device=torch.device("cpu"), reader_processes=reader_processes):
             found |= dict(zip(chunk.ids, tensors, strict=True))
     assert list(found) == list(LENGTHS)
     assert all(torch.equal(found[id], regions[id]) for id in LENGTHS)  # also those whose block was filled again since
@@ -193,18 +193,18 @@ def test_a_killed_reading_process_is_an_error(tmp_path: Path) -> None:
     regions = {f"v{number}": models.video(40, number) for number in range(9)}
     with FeatureFile.open(publish(tmp_path / "f.h5", regions)) as file:
         chunks = plan_chunks(file.lengths, frames=40)  # one video each, of four blocks: two more than a reader has
-        reading = read_chunks(file, chunks, device=torch.device("cpu"), readers=4)
+        reading = read_chunks(file, chunks, device=torch.device("cpu"), reader_processes=4)
         next(reading)
         for process in multiprocessing.active_children():
             process.kill()
             process.join()
-        with pytest.raises(StorageError, match=r"f\.h5.*was ended by SIGKILL.*fewer readers"):
+        with pytest.raises(StorageError, match=r"f\.h5.*was ended by SIGKILL.*fewer reader processes"):
             list(reading)
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.parametrize("readers", [0, 2])
-def test_flat_frames_are_left_out_whoever_reads_and_wherever_flags_begin(tmp_path: Path, readers: int) -> None:
+@pytest.mark.parametrize("reader_processes", [0, 2])
+def test_flat_frames_are_left_out_whoever_reads_and_wherever_flags_begin(tmp_path: Path, reader_processes: int) -> None:
     regions = {id: models.video(length, length) for id, length in (("plain", 5), ("some", 6), ("all", 3), ("none", 4))}
     flags = {"some": np.array([1, 0, 1, 0, 0, 1], bool), "all": np.ones(3, bool), "none": np.zeros(4, bool)}
     with FeatureWriter(tmp_path / "f.h5") as writer:
@@ -213,7 +213,7 @@ def test_flat_frames_are_left_out_whoever_reads_and_wherever_flags_begin(tmp_pat
     expected = {id: values[torch.from_numpy(~flags[id])] if id == "some" else values for id, values in regions.items()}
     with FeatureFile.open(tmp_path / "f.h5") as file:
         chunks = plan_chunks(file.lengths, frames=12)
-        read = read_chunks(file, chunks, device=torch.device("cpu"), readers=readers)
+        read = read_chunks(file, chunks, device=torch.device("cpu"), reader_processes=reader_processes)
         found = {id: tensor.clone() for chunk, tensors in read for id, tensor in zip(chunk.ids, tensors, strict=True)}
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[id], expected[id]) for id in expected)
@@ -224,7 +224,7 @@ def test_what_a_reading_process_cannot_use_is_an_error_when_it_is_its_turn(tmp_p
     regions["b"][0, 0, 0] = torch.nan
     with FeatureFile.open(publish(tmp_path / "bad.h5", regions)) as file:
         chunks = plan_chunks(file.lengths, frames=4)
-        reading = read_chunks(file, chunks, device=torch.device("cpu"), readers=2)
+        reading = read_chunks(file, chunks, device=torch.device("cpu"), reader_processes=2)
         chunk, tensors = next(reading)
         assert chunk.ids == ("a",)
         assert torch.equal(tensors[0], regions["a"])
@@ -238,7 +238,7 @@ def test_a_work_folder_does_not_mix_evaluations(
     work = tmp_path / "work"
 
     def run(model: VideoSimilarity, features: Path, benchmark: Benchmark = BENCHMARK, **settings: object) -> Scoring:
-        return score_benchmark(model, benchmark, features, work=work, chunk_bytes=CHUNK, **settings)  # type: ignore[arg-type]
+        return score_benchmark(model, benchmark, features, work_folder=work, chunk_bytes=CHUNK, **settings)  # type: ignore[arg-type]
 
     run(model, path)
     regions = videos()

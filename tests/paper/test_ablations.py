@@ -397,7 +397,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ValidationSet(regions(2, 5, 0), regions(3, 7, 1), torch.eye(2, 3, dtype=torch.bool)).save(folder / "a.safetensors")
     return [
         "table4", "tiny", f"data.frames={folder / 'packed'}", f"run.folder={folder / 'run'}", *QUICK,
-        "--benchmark", f"a={folder / 'a.safetensors'}", "--seeds", "1", "--lines", "1,2", "--long", "10",
+        "--benchmark", f"a={folder / 'a.safetensors'}", "--seeds", "1", "--lines", "1,2", "--compilation-frames", "10",
     ]  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def ablate(
     lines: Annotated[
         str, typer.Option(help="Numbers of the table's lines to run, such as 1,3; all if not given.")
     ] = "",
-    long: Annotated[
+    compilation_frames: Annotated[
         int | None,
         typer.Option(
             min=0,
@@ -66,7 +66,7 @@ def ablate(
         benchmarks=benchmark or [],
         seeds=seeds,
         lines=parse_line_numbers(lines),
-        long=long,
+        compilation_frames=compilation_frames,
         share_training=share_training,
         report=lambda line: typer.echo(line, err=True),
     )

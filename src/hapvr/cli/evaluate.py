@@ -28,20 +28,20 @@ Name = Annotated[
 Features = Annotated[Path | None, typer.Option(help="An HDF5 file of features to measure, see `hapvr extract`.")]
 QueryFeatures = Annotated[Path | None, typer.Option(help="The features of the queries, if they are in another file.")]
 Videos = Annotated[Path | None, typer.Option(help="A folder of the benchmark's videos, named by their ids.")]
-KeepFeatures = Annotated[
+FeatureCache = Annotated[
     Path | None,
     typer.Option(
-        help="The HDF5 file that keeps features of --videos; if not given, one in --work or in the benchmark."
+        help="The HDF5 file that keeps features of --videos; if not given, one in --work-folder or in the benchmark."
     ),
 ]
 SavedScores = Annotated[Path | None, typer.Option(help="Saved scores to measure again, .json or .npz; needs no model.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1; the GPU if there is one.")]
 Precision = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; bfloat16 on a GPU, else float32.")]
-Work = Annotated[
+WorkFolder = Annotated[
     Path | None, typer.Option(help="A folder that keeps finished parts of the work: run the command again to continue.")
 ]
-Shard = Annotated[str | None, typer.Option(help="Such as 0/4: score only the first of four parts, into --work.")]
-Readers = Annotated[int | None, typer.Option(help="Number of processes that read features; 0 uses threads.")]
+Shard = Annotated[str | None, typer.Option(help="Such as 0/4: score only the first of four parts, into --work-folder.")]
+ReaderProcesses = Annotated[int | None, typer.Option(help="Number of processes that read features; 0 uses threads.")]
 SaveScores = Annotated[Path | None, typer.Option(help="Save the scores into this .json or .npz file.")]
 EasyDuplicates = Annotated[Path | None, typer.Option(help="FIVR: its list of easy duplicates.")]
 Unlabelled = Annotated[Path | None, typer.Option(help="SVD: its list of unlabelled videos.")]
@@ -55,14 +55,14 @@ def evaluate(
     features: Features = None,
     query_features: QueryFeatures = None,
     videos: Videos = None,
-    keep_features: KeepFeatures = None,
+    feature_cache: FeatureCache = None,
     scores: SavedScores = None,
     model: Model = None,
     device: Device = None,
     precision: Precision = None,
-    work: Work = None,
+    work_folder: WorkFolder = None,
     shard: Shard = None,
-    readers: Readers = None,
+    reader_processes: ReaderProcesses = None,
     missing: Missing = "drop",
     save_scores: SaveScores = None,
     output: Reports = None,
@@ -85,14 +85,14 @@ def evaluate(
             features=features,
             query_features=query_features,
             videos=videos,
-            keep_features=keep_features,
+            feature_cache=feature_cache,
             scores=scores,
             missing=missing,  # type: ignore[arg-type]
             device=device,
             precision=precision,
-            work=work,
+            work_folder=work_folder,
             shard=_parse_shard(shard),
-            readers=readers,
+            reader_processes=reader_processes,
             save_scores=save_scores,
             output=output or (),
             progress=progress,

@@ -75,7 +75,7 @@ def plan_chunks(lengths: Mapping[str, int], *, frames: int) -> list[Chunk]:
 
 
 def read_chunks(
-    file: FeatureFile, chunks: Sequence[Chunk], *, device: torch.device, readers: int | None = None
+    file: FeatureFile, chunks: Sequence[Chunk], *, device: torch.device, reader_processes: int | None = None
 ) -> Generator[tuple[Chunk, list[Tensor]], None, None]:
     """Each chunk, in order, with the region vectors [T, R, D] of its videos on `device`; no flat or repeated frames.
 
@@ -83,17 +83,17 @@ def read_chunks(
         file: opened with float32.
         chunks: as planned over this file; any of them.
         device: where the vectors are wanted.
-        readers: processes that read; 0 for threads of this one. By default what suits the device and the size.
+        reader_processes: processes that read; 0 for threads of this one. By default what suits the device and the size.
     """
-    if readers is not None and readers < 0:
-        raise ConfigError(f"readers must be a number of processes, or 0 for threads; got {readers}.")
-    if readers is None:
+    if reader_processes is not None and reader_processes < 0:
+        raise ConfigError(f"reader_processes must be a number of processes, or 0 for threads; got {reader_processes}.")
+    if reader_processes is None:
         regions, dims = file.dims or (0, 0)
         size = sum(chunk.frames for chunk in chunks) * regions * dims * _FLOAT32
         # A CPU scores so much slower than it reads that threads are enough.
-        readers = max(1, _count_cores() - 1) if device.type == "cuda" and size > _WORTH_PROCESSES else 0
-    if readers and chunks:
-        return _read_by_processes(file, chunks, device, readers)
+        reader_processes = max(1, _count_cores() - 1) if device.type == "cuda" and size > _WORTH_PROCESSES else 0
+    if reader_processes and chunks:
+        return _read_by_processes(file, chunks, device, reader_processes)
     return _read_by_threads(file, chunks, device)
 
 
@@ -115,11 +115,11 @@ def _read_by_threads(
 
 
 def _read_by_processes(
-    file: FeatureFile, chunks: Sequence[Chunk], device: torch.device, readers: int
+    file: FeatureFile, chunks: Sequence[Chunk], device: torch.device, reader_processes: int
 ) -> Generator[tuple[Chunk, list[Tensor]], None, None]:
     """Each process reads groups of a chunk's videos. It may fill two blocks ahead, so all of them two chunks."""
     regions, dims = file.dims or (0, 0)
-    block_frames = max(1, max(chunk.frames for chunk in chunks) // readers)
+    block_frames = max(1, max(chunk.frames for chunk in chunks) // reader_processes)
     groups = {
         chunk.number: plan_chunks(dict(zip(chunk.ids, chunk.lengths, strict=True)), frames=block_frames)
         for chunk in chunks
@@ -132,7 +132,7 @@ def _read_by_processes(
     size = block_frames * regions * dims * _FLOAT32
     blocks: defaultdict[Hashable, deque[Block]] = defaultdict(deque)  # of chunks whose turn has not come
     ended: dict[Hashable, TaskResult] = {}
-    with WorkerPool(_read_videos, tasks, workers=readers, block_bytes=size, pin=device.type == "cuda") as pool:
+    with WorkerPool(_read_videos, tasks, workers=reader_processes, block_bytes=size, pin=device.type == "cuda") as pool:
         for chunk in chunks:
             videos: list[Tensor] = []
             for group in groups[chunk.number]:
@@ -159,7 +159,7 @@ def _require_read(result: TaskResult, path: Path) -> list[int]:
     if result.error is not None:
         raise StorageError(
             f"'{path}' could not be read to its end: {result.error}, perhaps for lack of memory. Run it again with "
-            "fewer readers; finished chunks of a work folder are kept."
+            "fewer reader processes; finished chunks of a work folder are kept."
         )
     if isinstance(result.value, str):
         raise StorageError(result.value)

@@ -60,11 +60,11 @@ def score_benchmark(
     features: StrPath,
     *,
     query_features: StrPath | None = None,
-    work: StrPath | None = None,
+    work_folder: StrPath | None = None,
     shard: tuple[int, int] = (0, 1),
     dtype: torch.dtype | None = None,
     chunk_bytes: int | None = None,
-    readers: int | None = None,
+    reader_processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Scoring:
     """Score every query that has features against every target that has, in memory bounded by a few chunks.
@@ -78,11 +78,11 @@ def score_benchmark(
         benchmark: says which videos are queries and which are targets.
         features: the HDF5 file of the database's features.
         query_features: the file of the queries' features, if they are not in the same one.
-        work: a folder that keeps finished chunks; with it, a call continues where an earlier one stopped.
+        work_folder: a folder that keeps finished chunks; with it, a call continues where an earlier one stopped.
         shard: (i, n), i from 0: only the i-th of n parts of the database, into the work folder.
         dtype: of the region products, see `pairwise`.
         chunk_bytes: region vectors scored at a time; the default suits the device.
-        readers: processes that read, 0 for threads; the default suits the device and the size.
+        reader_processes: processes that read, 0 for threads; the default suits the device and the size.
         progress: called with the number of database videos finished so far, and of all in this shard.
 
     Raises:
@@ -94,7 +94,7 @@ def score_benchmark(
     index, count = shard
     if not 0 <= index < count:
         raise ConfigError(f"shard {index}/{count} does not exist: of n shards the numbers are 0 to n - 1.")
-    if count > 1 and work is None:
+    if count > 1 and work_folder is None:
         raise ConfigError("A shard needs a work folder, the same for all shards: that is where their scores meet.")
     with contextlib.ExitStack() as opened:
         file = query_file = opened.enter_context(FeatureFile.open(features))
@@ -115,8 +115,8 @@ def score_benchmark(
         chunks = plan_chunks(lengths, frames=max(1, size // (4 * regions * dims)))
         folder = None
         blocks: dict[int, NDArray[np.float32]] = {}
-        if work is not None:
-            folder = WorkFolder(work, _identify(model, benchmark, queries, chunks, file, query_file, dtype))
+        if work_folder is not None:
+            folder = WorkFolder(work_folder, _identify(model, benchmark, queries, chunks, file, query_file, dtype))
             blocks = folder.load_finished(chunks, len(queries))
         mine = chunks[index * len(chunks) // count : (index + 1) * len(chunks) // count]
         todo = [chunk for chunk in mine if chunk.number not in blocks]
@@ -126,7 +126,7 @@ def score_benchmark(
         )
         waited_s = scored_s = 0.0
         mark = time.perf_counter()
-        reading = read_chunks(file, todo, device=model.device, readers=readers)
+        reading = read_chunks(file, todo, device=model.device, reader_processes=reader_processes)
         opened.callback(reading.close)
         for chunk, videos in reading:
             began = time.perf_counter()

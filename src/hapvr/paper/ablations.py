@@ -294,7 +294,7 @@ def run_study(
     benchmarks: Sequence[str] = (),
     seeds: int = 3,
     lines: Collection[int] = (),
-    long: int | None = None,
+    compilation_frames: int | None = None,
     share_training: bool = False,
     report: Report = print,
 ) -> list[AblationTable]:
@@ -305,8 +305,8 @@ def run_study(
         config: see `load_config`; without benchmarks the one of [validation] is taken.
         benchmarks: each NAME=FEATURES or NAME=FEATURES,TRUTH, as [validation] takes them.
         seeds: how many.
-        long: frames of the compilations that are made of each benchmark and measured too; 0 makes none. By default
-            400 for table4, whose k_t acts on long targets alone, and none for the others.
+        compilation_frames: frames of the compilations that are made of each benchmark and measured too; 0 makes none.
+            By default 400 for table4, whose k_t acts on long targets alone, and none for the others.
     """
     rows = [row for _, rows in _choose_rows(study, config, lines) for row in rows]
     if seeds < 1:
@@ -318,12 +318,12 @@ def run_study(
         if (validation := load_validation_set(config.validation)) is None:
             raise ConfigError("nothing to measure on: give a benchmark, NAME=FEATURES,TRUTH, or validation.features.")
         measured["validation"] = validation
-    long = (LONG if study == "table4" else 0) if long is None else long
+    frames = (LONG if study == "table4" else 0) if compilation_frames is None else compilation_frames
     store = Store(Path(config.run.folder) / "ablations")
-    for name, benchmark in list(measured.items()) if long else ():
-        made = make_compilations(benchmark, frames=long, rounds=_ROUNDS)
-        measured[f"{name}-{long}"] = made.benchmark
-        store.note(f"compilations-{name}-{long}", [list(part) for part in made.parts])
+    for name, benchmark in list(measured.items()) if frames else ():
+        made = make_compilations(benchmark, frames=frames, rounds=_ROUNDS)
+        measured[f"{name}-{frames}"] = made.benchmark
+        store.note(f"compilations-{name}-{frames}", [list(part) for part in made.parts])
     bank = _make_bank(config, rows, report)
     return ablate(
         *(study, bank, config, measured), seeds=range(seeds), lines=lines, share_training=share_training, report=report
@@ -367,7 +367,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--benchmark", action="append", default=[], metavar="NAME=FEATURES[,TRUTH]")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--lines", default="", help="numbers of the lines to run, such as 1,3; by default all")
-    parser.add_argument("--long", type=int, default=None, help="frames of compilations; 0 makes none")
+    parser.add_argument("--compilation-frames", type=int, default=None, help="frames of compilations; 0 makes none")
     parser.add_argument("--share-training", action="store_true")
     parser.add_argument("--format", choices=FORMATS, default="text")
     parser.add_argument("--json", action="store_true")
@@ -379,7 +379,7 @@ def main(words: Sequence[str]) -> int:
             benchmarks=given.benchmark,
             seeds=given.seeds,
             lines=parse_line_numbers(given.lines),
-            long=given.long,
+            compilation_frames=given.compilation_frames,
             share_training=given.share_training,
             report=lambda line: print(line, file=sys.stderr, flush=True),
         )
