@@ -133,7 +133,7 @@ def measure_localisation(
             own = file[names[query]]
             for segment in benchmark.segments.get(query, ()):
                 if segment.target in names:
-                    box = ((segment.start, segment.end), (segment.target_start, segment.target_end))
+                    box = ((segment.start_s, segment.end_s), (segment.target_start_s, segment.target_end_s))
                     true.setdefault((query, segment.target), []).append(box)
             matching = [target for asked, target in true if asked == query]
             others = [target for target in targets if target not in benchmark.labels.get(query, {})]

@@ -78,13 +78,13 @@ class LeftOut:
 
 
 class TrueSegment(NamedTuple):
-    """Seconds `start` to `end` of a query are seconds `target_start` to `target_end` of a target."""
+    """`start_s` to `end_s` of a query show the same as `target_start_s` to `target_end_s` of a target."""
 
-    start: float
-    end: float
+    start_s: float
+    end_s: float
     target: str
-    target_start: float
-    target_end: float
+    target_start_s: float
+    target_end_s: float
 
 
 @dataclass(frozen=True)
