@@ -147,7 +147,9 @@ def test_frames_are_skipped_only_while_that_costs_no_precision(tmp_path: Path, m
 
 def test_the_limit_on_frames_counts_all_chunks(tmp_path: Path) -> None:
     path = media.write(tmp_path / "a.mp4", codes(100))
-    parts = list(decode_chunks(path, chunk=30, fps=30.0, min_frames=0, short_side=48, limits=DecodeLimits(max_frames=70)))
+    parts = list(
+        decode_chunks(path, chunk=30, fps=30.0, min_frames=0, short_side=48, limits=DecodeLimits(max_frames=70))
+    )
     assert [len(part) for part in parts] == [30, 30, 10]
     assert [bool(part.warnings) for part in parts] == [False, False, True]
     assert "Stopped at 70 frames" in parts[-1].warnings[0]
