@@ -429,7 +429,7 @@ def test_on_a_bare_node(words: list[str], capsys: pytest.CaptureFixture[str]) ->
     [
         (["bank.weak=0", "bank.strong=0"], "an ablation runs from a bank"),
         (["--lines", "one"], "lines are numbers such as 1,3"),
-        (["--benchmark", "b=nowhere.safetensors"], "is no benchmark that"),
+        (["--benchmark", "b=nowhere.safetensors"], "is no validation set that"),
         (["--format", "latex"], "format has no value"),
     ],
 )
