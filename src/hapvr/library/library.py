@@ -104,7 +104,7 @@ class Library(OpenLibrary):
         since: datetime | None = None,
         progress: Callable[[DuplicateProgress], None] | None = None,
     ) -> DuplicateReport:
-        """Find groups of copies, and clips that are part of longer videos; see `hapvr.library.find_duplicates`.
+        """Find groups of copies, and clips that are part of longer videos; see `hapvr.library.duplicates`.
 
         Args:
             min_strength: links of at least this strength, above 0 and at most 1, are reported; 0.28 if None.
