@@ -253,7 +253,7 @@ def _exchange_backbone(parts: dict[str, weights.Part], backbone: Backbone) -> No
 
 def save_calibration(folder: StrPath, calibration: Calibration) -> Path:
     """Put a calibration into a model folder, in place of the one it may have; the other parts stay as they are."""
-    return weights.save_parts(folder, _read_whole_parts(Path(folder)) | {CALIBRATION: calibration.to_part()})
+    return weights.save_parts(folder, _load_whole_parts(Path(folder)) | {CALIBRATION: calibration.to_part()})
 
 
 def find_model_folder(name_or_folder: StrPath) -> Path:
@@ -274,11 +274,17 @@ def _find_folder(name_or_folder: StrPath) -> tuple[Path, bool]:
     )
 
 
-def _read_whole_parts(folder: Path) -> dict[str, weights.Part]:
-    """All parts of a model; settings of segments that have names of an earlier version get their present ones."""
+def _load_whole_parts(folder: Path) -> dict[str, weights.Part]:
+    """All parts of a model, with the names of settings that its file has."""
     parts = weights.load_parts(folder)
     if missing := [part for part in PARTS if part not in parts]:
         raise WeightsError(f"'{folder}' is no whole model: it lacks {', '.join(missing)}.")
+    return parts
+
+
+def _read_whole_parts(folder: Path) -> dict[str, weights.Part]:
+    """All parts of a model; settings of segments that have names of an earlier version get their present ones."""
+    parts = _load_whole_parts(folder)
     parts["segments"] = weights.Part(_rename_segment_keys(parts["segments"].config), parts["segments"].tensors)
     if BEFORE in parts:
         before = parts[BEFORE]
