@@ -76,6 +76,22 @@ def test_parts_join_to_the_whole(start: float, middle: float, end: float) -> Non
     assert found == whole.tolist()
 
 
+@pytest.mark.parametrize("lengths", [[1], [5], [2, 3], [1, 1, 1, 1, 1, 1, 1], [4, 1, 9, 2], [1, 40]])
+def test_parts_of_any_lengths_join_to_the_same_numbers(lengths: list[int]) -> None:
+    regions, times = torch.rand(sum(lengths), 9, 4), np.arange(sum(lengths), dtype=np.float64)
+    ends = np.cumsum(lengths)
+    parts = [Features(regions[e - n : e].clone(), times[e - n : e]) for n, e in zip(lengths, ends, strict=True)]
+    joined = join_features(part for part in parts)
+    assert torch.equal(joined.regions, regions)
+    assert joined.regions.is_contiguous()
+    assert joined.times.tolist() == times.tolist()
+
+
+def test_no_part_is_an_error_that_names_the_video() -> None:
+    with pytest.raises(DataError, match=r"'a\.mp4' has no frame in that part"):
+        join_features([], name="'a.mp4'")
+
+
 def test_frames_that_repeat_one_before_the_part_count_once() -> None:
     """A still that lasts: only its first frame counts, and the part begins after that."""
     video = features([False, False, True, True, True, False])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hapvr.backbones.base import Backbone
 from hapvr.checks import shape_of
-from hapvr.errors import ConfigError, DataError, ShapeError
+from hapvr.errors import ConfigError, ShapeError
 from hapvr.features.features import Features, join_features
 from hapvr.features.folding import fold_batch_norms
 from hapvr.features.regions import MIN_SIDE, input_scale, regions_of_maps
@@ -130,15 +130,18 @@ class RegionExtractor:
 
         Frames outside of [start_s, end_s) are left out. Errors call the video `name`.
         """
-        features: list[Features] = []
         facts: tuple[tuple[str, ...], float | None, Box | None] = ((), None, None)
-        for part in parts:
-            features.append(self.features(part))
-            facts = part.warnings, part.duration_s, part.crop  # what is known at the end comes with the last part
-            del part  # 90 MB that would stay while the next part is decoded
-        if not features:
-            raise DataError(f"{name} has no frame in that part.")
-        return ExtractedFile(join_features(features).between(start_s, end_s, name=name), *facts)
+
+        def extract() -> Iterator[Features]:
+            nonlocal facts
+            for part in parts:
+                features = self.features(part)
+                facts = part.warnings, part.duration_s, part.crop  # what is known at the end comes with the last part
+                del part  # 90 MB that would stay while the next part is decoded
+                yield features
+
+        whole = join_features(extract(), name=name)
+        return ExtractedFile(whole.between(start_s, end_s, name=name), *facts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from hapvr.checks import require_finite, require_tensor
 from hapvr.errors import DataError, ShapeError
 from hapvr.records import require_times, require_vector
 
+_FIELDS = ("timestamps", "low_information", "miniatures")
 _REPEATS = 0.8  # mean cosine similarity of regions from which on a frame shows what another shows
 
 
@@ -131,17 +133,31 @@ def select_frames(low_information: NDArray[np.bool_] | None, count: int) -> NDAr
     return np.flatnonzero(~low_information)
 
 
-def join_features(parts: Sequence[Features]) -> Features:
-    """Features of one video that came in parts, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    return Features(torch.cat([part.regions for part in parts]), **join_fields(parts))
+def join_features(parts: Iterable[Features], *, name: str = "The video") -> Features:
+    """Features of one video that come in parts, one after the other; the regions are never held twice.
+
+    Raises:
+        DataError: there is no part; the message calls the video `name`.
+    """
+    regions, count, fields = torch.empty(0), 0, []
+    for part in parts:
+        if count + len(part) > len(regions):  # room for twice as many; memory that is not written to is not taken
+            grown = part.regions.new_empty(2 * count + len(part), *part.regions.shape[1:])
+            if count:
+                grown[:count] = regions[:count]
+            regions = grown
+        regions[count : count + len(part)] = part.regions
+        count += len(part)
+        fields.append(SimpleNamespace(**{name: getattr(part, name) for name in _FIELDS}))
+    if not fields:
+        raise DataError(f"{name} has no frame in that part.")
+    return Features(regions[:count], **join_fields(fields))
 
 
 def join_fields(parts: Sequence[Any]) -> dict[str, Any]:
     """Timestamps, flags and miniatures of the parts of a video, joined; None unless each part has them."""
     joined: dict[str, Any] = {}
-    for name in ("timestamps", "low_information", "miniatures"):
+    for name in _FIELDS:
         values = [value for part in parts if (value := getattr(part, name)) is not None]
         joined[name] = np.concatenate(values) if len(values) == len(parts) else None
     return joined
