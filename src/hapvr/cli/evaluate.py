@@ -159,7 +159,7 @@ def _group_table(evaluation: Evaluation) -> Table:
 
 
 def _segment_table(report: EvaluationReport) -> Table:
-    columns = ("precision", "recall", "F1", "borders off by", "false pairs")
+    columns = ("precision", "recall", "F1", "boundary error", "false pairs")
     table = _table("segments", *columns, title="where videos match, %")
     for group, found in (report.segments or {}).items():
         rates = (found.precision, found.recall, found.f1)
