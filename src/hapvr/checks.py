@@ -38,8 +38,10 @@ def require_mask(mask: Any, name: str, shape: tuple[int, ...]) -> None:
 
 def require_finite(value: Tensor, name: str) -> None:
     """Raise `DataError` if a value is NaN or infinite, and say how many are."""
-    # The extremes first: they are NaN if a value is, and take no memory, which `isfinite` does.
-    if value.numel() and not bool(torch.stack(value.detach().aminmax()).isfinite().all()):
+    if value.numel() == 0:
+        return
+    low, high = value.detach().aminmax()  # NaN if a value is; unlike `isfinite` of all, they take no memory
+    if not bool(low.isfinite() & high.isfinite()):
         bad = int((~torch.isfinite(value)).sum())
         raise DataError(
             f"{name} holds {bad} NaN or infinite of {value.numel()} values. Look for the step before this one that "
