@@ -9,6 +9,8 @@ import pytest
 
 from hapvr.cli import main
 from hapvr.cli.app import PANELS, app
+from hapvr.library import Library
+from hapvr.library.duplicates import MIN_STRENGTH
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,3 +43,10 @@ def test_the_page_of_commands_has_the_same_order() -> None:
     found = [name.split()[0] for name in re.findall(r"^### hapvr (.+)$", page, re.MULTILINE)]
     assert list(dict.fromkeys(found)) == [name for commands in PANELS.values() for name in commands]
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == list(PANELS)
+
+
+def test_the_default_strength_of_duplicates_is_the_one_in_force() -> None:
+    """Help and docstring hold the number as text: reading it from the code would make `hapvr --help` load torch."""
+    help = next(line for line in (ROOT / "docs" / "cli.md").read_text().splitlines() if "--min-strength" in line)
+    assert f"{MIN_STRENGTH:g} if not given" in help
+    assert f"{MIN_STRENGTH:g} if None" in str(Library.find_duplicates.__doc__)

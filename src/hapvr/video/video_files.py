@@ -22,9 +22,9 @@ def find_videos(paths: Iterable[StrPath], *, others: list[Path] | None = None) -
     """The files named, and those below the folders named: id -> path. An id is the path below its folder.
 
     In folders, hidden files are skipped, and those whose suffix says that they are no videos: texts, subtitles, sound,
-    unfinished downloads. Nothing else is: pipes, links to nowhere or to folders and folders that may not be read are
-    given too, so that whoever reads them says what is wrong with them. `others` takes the files that were left out for
-    their suffix. `ConfigError` for a path that does not exist, and for two files of one id.
+    unfinished downloads. Nothing else is skipped: pipes, broken links, links to folders and unreadable folders are
+    returned too, and reading them reports the error. The files that were skipped for their suffix are added to
+    `others`. `ConfigError` for a path that does not exist, and for two files of one id.
     """
     found: dict[str, Path] = {}
     left_out: set[Path] = set()
