@@ -28,6 +28,7 @@ LAYERS = [
     "losses",
     "evaluation",
     "conversion",
+    "judge",
     "fetching",
     "model",
     "batch",

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError
 from hapvr.features import Features
-from hapvr.library import Library, alignment, duplicates
-from hapvr.library.alignment import align
+from hapvr.judge import alignment
+from hapvr.judge.alignment import align
+from hapvr.library import Library, duplicates
 from hapvr.library.duplicate_report import (
     CSV_FIELDS,
     DuplicateProgress,

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ShapeError
 from hapvr.features import Features, join_features
-from hapvr.library import Library, alignment, tables
-from hapvr.library.alignment import correlate, enlarge_middle, make_pixel_views, measure_likeness, standardise
+from hapvr.judge import alignment
+from hapvr.judge.alignment import correlate, enlarge_middle, make_pixel_views, measure_likeness, standardise
+from hapvr.library import Library, tables
 from hapvr.library.codecs import get_codec
 from hapvr.library.duplicates import MIN_STRENGTH, _Video, compare_pixels
 from hapvr.library.store import NewVideo

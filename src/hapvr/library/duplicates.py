@@ -3,8 +3,8 @@
 Files of the same bytes are known by their hashes. Of all other contents, each asks for those whose frame vectors are
 nearest, as a search does; only such pairs are compared, so that the work grows with the number of videos and not with
 that of pairs. Each pair is compared by region vectors and by pixels. It is a link if its strength by either, how
-similar its frames are times how many of them are in step (see `alignment`), reaches `min_strength`. What of both videos
-it covers then says what kind of link it is.
+similar its frames are times how many of them are in step (see `judge.alignment`), reaches `min_strength`. What it
+covers of both videos says what kind of link it is.
 
 Duplicates form groups. Clips do not: two different clips of one compilation would end in one group with it. Their links
 stand beside the groups. Nothing is ever deleted; the copy to keep is a suggestion.
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError
 from hapvr.features.extractor import fast_dtype
-from hapvr.library.alignment import Alignment, Interval, align, correlate, make_pixel_views, measure_likeness
+from hapvr.judge.alignment import Alignment, Interval, align, correlate, make_pixel_views, measure_likeness
 from hapvr.library.candidates import count_votes, find_runs
 from hapvr.library.duplicate_report import (
     DuplicateProgress,
