@@ -32,7 +32,7 @@ from hapvr.library import Library
 from hapvr.library.duplicate_report import DuplicateReport
 from hapvr.synthetic.benchmark import make_benchmark
 from hapvr.synthetic.clip_files import write_clip
-from hapvr.synthetic.edits import EDITS
+from hapvr.synthetic.edits import DEFAULT_EDITS
 from hapvr.synthetic.films import draw_scene
 from hapvr.video.video_files import find_videos
 from measure import machine
@@ -88,7 +88,7 @@ def plant(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
         rest = [path for path in [*videos, *others] if path not in set(bases)]
         print(f"making {len(bases)} copies")
         make_benchmark(
-            bases, made, seed=arguments.seed, kinds=tuple(EDITS), queries_per_video=1, distractors=rest,
+            bases, made, seed=arguments.seed, kinds=DEFAULT_EDITS, queries_per_video=1, distractors=rest,
             workers=arguments.workers,
         )  # fmt: skip
     truth: dict[str, Any] = json.loads((made / "ground_truth.json").read_text())

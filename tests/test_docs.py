@@ -10,7 +10,9 @@ from types import ModuleType
 
 import pytest
 
+from hapvr.synthetic.benchmark_plan import DEFAULT_KINDS, KINDS
 from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.edits import EDITS
 from hapvr.synthetic.films import draw_scene
 
 ROOT = Path(__file__).parents[1]
@@ -47,6 +49,16 @@ def test_links_between_pages_lead_somewhere() -> None:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if not link.startswith("http"):
                 assert (page.parent / link).exists(), f"{page.relative_to(ROOT)} links to {link}"
+
+
+def test_the_page_on_benchmarks_has_a_row_for_every_kind() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    rows = re.findall(r"^\| `([\w-]+)` \| (.*) \| (yes)? ?\|$", page, re.MULTILINE)
+    assert [name for name, _, _ in rows] == list(KINDS)
+    assert tuple(name for name, _, default in rows if default) == DEFAULT_KINDS
+    assert {name: summary for name, summary, _ in rows if name in EDITS} == {
+        name: edit.summary for name, edit in EDITS.items()
+    }
 
 
 def test_every_make_target_of_the_readme_is_there() -> None:

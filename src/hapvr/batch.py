@@ -103,7 +103,7 @@ def make_benchmark(
         distractors: more videos for the database, files and folders.
         hosts: videos to mix others into, outside the database; drawn films if there are none.
         duplicates: a JSON file, a list of groups of files in `videos` that show the same footage.
-        kinds: kinds of edited copy; all if there are none.
+        kinds: kinds of edited copy, or "all"; those of "default" if there are none.
         seed: the same seed makes the same benchmark.
         queries: edited copies of each video.
         workers, progress: see `extract`.

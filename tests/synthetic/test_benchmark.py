@@ -9,6 +9,7 @@ import pytest
 
 from hapvr.errors import ConfigError, DataError
 from hapvr.synthetic.benchmark import BenchmarkSummary, make_benchmark
+from hapvr.synthetic.benchmark_plan import DEFAULT_KINDS, KINDS, check_kinds
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import read_clip, write_clip
 from hapvr.synthetic.edits import Edited
@@ -236,6 +237,13 @@ def test_files_of_one_name_get_ids_of_their_own_and_one_file_counts_once(films: 
         "film0": "database/film0.mp4",
         "film0-2": "database/film0-2.mp4",
     }
+
+
+def test_lists_of_kinds_have_names() -> None:
+    assert check_kinds(["default"]) == DEFAULT_KINDS
+    assert check_kinds(["all"]) == KINDS
+    assert set(DEFAULT_KINDS) < set(KINDS)
+    assert check_kinds(["default", "flip", "tiny-coarse"]) == (*DEFAULT_KINDS, "tiny-coarse")
 
 
 @pytest.mark.parametrize(

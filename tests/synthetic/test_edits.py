@@ -6,7 +6,7 @@ import pytest
 from hapvr.errors import ConfigError
 from hapvr.synthetic import edit_pixels as pixels
 from hapvr.synthetic.clip import Clip
-from hapvr.synthetic.edits import EDITS, Edited, find_edit
+from hapvr.synthetic.edits import DEFAULT_EDITS, EDITS, Edited, find_edit
 from hapvr.synthetic.films import draw_scene
 from hapvr.synthetic.time_map import TimeMap
 from tests.synthetic.barcodes import assert_shows_what_the_map_says, barcodes, grey, read
@@ -17,7 +17,10 @@ ASKED_FOR = {
     "logo", "colour", "greyscale", "blur", "noise", "frame-rate", "speed", "reverse", "trim", "insert",
     "picture-in-picture", "letterbox", "letterbox-caption", "low-rate-blur-noise", "chain-2", "chain-3",
 }  # fmt: skip
-KEEP_TIME = sorted(ASKED_FOR - {*OF_TIME, "low-rate-blur-noise", "chain-3"})
+LATER = {
+    "large-stickers", "vertical-reframe", "slow-zoom", "meme-border", "tiny-coarse", "reaction-large", "reaction-small",
+}  # fmt: skip
+KEEP_TIME = sorted((ASKED_FOR | LATER) - {*OF_TIME, "low-rate-blur-noise", "chain-3"})
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +29,16 @@ def scene() -> Clip:
 
 
 def test_there_is_every_edit_that_was_asked_for() -> None:
-    assert set(EDITS) == ASKED_FOR
+    assert set(EDITS) == ASKED_FOR | LATER
     assert all(edit.name == name and edit.summary for name, edit in EDITS.items())
+
+
+def test_the_default_edits_keep_their_order_since_draws_depend_on_it() -> None:
+    assert DEFAULT_EDITS == (
+        "downscale", "blur", "noise", "colour", "greyscale", "crop", "flip", "rotate", "rotate-90", "perspective",
+        "camcorder", "letterbox", "caption", "emoji", "logo", "recompress", "picture-in-picture", "frame-rate", "speed",
+        "reverse", "trim", "insert", "low-rate-blur-noise", "letterbox-caption", "chain-2", "chain-3",
+    )  # fmt: skip
 
 
 # --- the ground truth, read from the pixels ------------------------------------------------------------------------
@@ -72,6 +83,81 @@ def test_edits_of_the_picture_keep_every_frame_at_its_time(name: str) -> None:
     clip = barcodes(40, fps=3.5 if name == "low-rate-blur-noise" else 10)
     edited = EDITS[name].apply(clip, np.random.default_rng(1))
     assert_shows_what_the_map_says(edited, clip)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", sorted(LATER))
+def test_edits_that_hide_a_bar_code_show_the_colour_of_each_frame_at_its_time(name: str, seed: int) -> None:
+    """Frame i is all of one colour; a part of the copy's frame i must be of that colour and of no other frame's."""
+    colours = np.array([(red, green, blue) for red in (30, 220) for green in (60, 160) for blue in (20, 120, 230)])
+    clip = Clip(np.broadcast_to(colours[:, None, None], (12, 54, 96, 3)).astype(np.uint8), fps=4)
+    edited = EDITS[name].apply(clip, np.random.default_rng(seed), host=grey(50, fps=7))
+    for index, image in enumerate(edited.clip.images):
+        number = int((edited.time((index + 0.5) / edited.clip.fps) or 0) * clip.fps)
+        far = np.abs(image[..., None, :].astype(int) - colours).max(-1)  # [H, W, colours]
+        shares = (far <= 12).mean((0, 1))
+        assert shares[number] > 0.05, (index, number)
+        assert shares.argmax() == number, (index, number)
+
+
+def test_large_stickers_hide_a_third_to_two_thirds_of_the_picture() -> None:
+    clip = Clip(np.full((2, 90, 160, 3), 128, np.uint8), fps=5)
+    for seed in range(8):
+        shown = EDITS["large-stickers"].apply(clip, np.random.default_rng(seed)).clip.images
+        assert 0.25 < (shown[0] != 128).any(-1).mean() < 0.7
+
+
+def test_a_tiny_copy_is_a_third_of_the_size_or_less() -> None:
+    clip = draw_scene(4, seconds=1, fps=4, size=(90, 120))
+    sizes = [EDITS["tiny-coarse"].apply(clip, np.random.default_rng(seed)).clip.size for seed in range(6)]
+    assert len(set(sizes)) > 1
+    assert all(height <= 30 and width <= 40 for height, width in sizes)
+
+
+@pytest.mark.parametrize("size", [(90, 160), (160, 90), (100, 100)])
+def test_a_reframed_copy_is_upright_and_about_as_large(size: tuple[int, int]) -> None:
+    clip = draw_scene(4, seconds=0.5, fps=4, size=size)
+    height, width = EDITS["vertical-reframe"].apply(clip, np.random.default_rng(0)).clip.size
+    assert width / height == pytest.approx(9 / 16, abs=0.02)
+    assert height * width == pytest.approx(size[0] * size[1], rel=0.05)
+
+
+def test_the_copy_is_the_larger_or_the_smaller_picture_of_a_reaction() -> None:
+    clip, host = barcodes(10, fps=10), Clip(np.full((30, 50, 50, 3), (200, 0, 0), np.uint8), 10)
+    for seed in range(6):
+        large, small = (
+            (EDITS[f"reaction-{part}"].apply(clip, np.random.default_rng(seed), host=host).clip.images[0])
+            for part in ("large", "small")
+        )
+        assert 0.005 < (large == (200, 0, 0)).all(-1).mean() < 0.3
+        assert 0.7 < (small == (200, 0, 0)).all(-1).mean() < 0.95
+
+
+def test_a_zoom_begins_or_ends_with_the_whole_picture_and_never_jumps() -> None:
+    still = Clip(np.repeat(draw_scene(3, seconds=0.2, fps=5, size=(60, 80)).images, 20, axis=0), fps=10)
+    ends = []
+    for seed in range(6):
+        images = EDITS["slow-zoom"].apply(still, np.random.default_rng(seed)).clip.images.astype(int)
+        whole = [bool((images[place] == still.images[0]).all()) for place in (0, -1)]
+        assert sum(whole) == 1
+        ends.append(whole[0])
+        steps = np.abs(np.diff(images, axis=0)).mean((1, 2, 3))
+        assert steps.max() < np.abs(images[-1] - images[0]).mean()
+    assert set(ends) == {True, False}  # in and out
+
+
+def test_a_meme_border_leaves_the_picture_as_it_was() -> None:
+    clip = draw_scene(5, seconds=0.5, fps=4, size=(60, 80))
+    for seed in range(5):
+        framed = EDITS["meme-border"].apply(clip, np.random.default_rng(seed)).clip.images
+        assert framed.shape[1] >= 68
+        places = [
+            (top, left)
+            for top in range(framed.shape[1] - 59)
+            for left in range(framed.shape[2] - 79)
+            if (framed[:, top : top + 60, left : left + 80] == clip.images).all()
+        ]
+        assert len(places) == 1
 
 
 def test_the_copy_covers_the_time_the_map_speaks_of() -> None:

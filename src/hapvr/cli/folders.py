@@ -65,7 +65,13 @@ def make_benchmark(
         Path | None,
         typer.Option(metavar="FILE", help="JSON: a list of groups of files in VIDEOS that show the same footage."),
     ] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="A kind of edit to use; all if not given. Repeatable.")] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A kind of edit to use, several joined by `+`, or a list of kinds: `default` (if not given) or `all`. "
+            "Repeatable."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same benchmark.")] = 0,
     queries: Annotated[
         int,

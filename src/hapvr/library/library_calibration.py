@@ -248,11 +248,11 @@ def _make_copies(
     records: Sequence[VideoRecord], model: Model, count: int, seed: int, progress: Progress
 ) -> Iterator[_Copy]:
     from hapvr.synthetic.clip_files import read_clip, write_clip
-    from hapvr.synthetic.edits import EDITS, find_edit
+    from hapvr.synthetic.edits import DEFAULT_EDITS, find_edit
 
     rng = np.random.default_rng(seed)
     order = [records[place] for place in rng.permutation(len(records)).tolist()]
-    kinds = [list(EDITS)[place] for place in rng.permutation(len(EDITS)).tolist()]
+    kinds = [DEFAULT_EDITS[place] for place in rng.permutation(len(DEFAULT_EDITS)).tolist()]
     with tempfile.TemporaryDirectory(prefix="hapvr-") as folder:
         for number in range(count):
             record, kind = order[number % len(order)], kinds[number % len(kinds)]

@@ -31,7 +31,7 @@ import numpy as np
 from hapvr.errors import ConfigError, DataError, DecodeError, HapvrError, StorageError
 from hapvr.storage import replace_file, write_json
 from hapvr.synthetic.benchmark_plan import (
-    KINDS,
+    DEFAULT_KINDS,
     SAME_EVENT,
     Job,
     Query,
@@ -109,16 +109,17 @@ def make_benchmark(
         videos: the originals. Each file counts once.
         out: the folder, made if it is not there.
         seed: of everything that is drawn.
-        kinds: kinds of query, spread evenly; names of `EDITS`, several joined by "+", or "same-event". All if None.
+        kinds: kinds of query, spread evenly; names of `EDITS`, several joined by "+", "same-event", or a list of them:
+            "default" (if None) or "all".
         queries_per_video: edited copies of each video.
         distractors: more database files, relevant to nothing.
-        hosts: videos for edits that mix two (insert, picture-in-picture). They must show nothing that the database
-            holds; drawn films if there are none.
+        hosts: videos for edits that mix two (insert, picture-in-picture, reactions). They must show nothing that the
+            database holds; drawn films if there are none.
         duplicates: groups of `videos` known to show the same footage; a query of one has all as positives.
         workers: processes. Above 1, a script that calls this needs its `if __name__ == "__main__":`.
         progress: called with the number of queries finished so far, and of all.
     """
-    chosen = check_kinds(KINDS if kinds is None else tuple(kinds))
+    chosen = check_kinds(DEFAULT_KINDS if kinds is None else tuple(kinds))
     for name, value, low in (("queries_per_video", queries_per_video, 1), ("workers", workers, 1), ("seed", seed, 0)):
         if value < low:
             raise ConfigError(f"{name} must be at least {low}, got {value}.")

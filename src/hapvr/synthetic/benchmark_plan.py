@@ -11,12 +11,15 @@ import numpy as np
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
-from hapvr.synthetic.edits import EDITS, find_edit
+from hapvr.synthetic.edits import DEFAULT_EDITS, EDITS, find_edit
 
 SAME_EVENT = "same-event"
 """Query and target are disjoint parts of one video: relevant, without a segment in common."""
 KINDS = (*EDITS, SAME_EVENT)
-"""The kinds of query that `make_benchmark` makes by default."""
+"""All kinds of query."""
+DEFAULT_KINDS = (*DEFAULT_EDITS, SAME_EVENT)
+"""The kinds that `make_benchmark` makes if none is named; edits that came later are made by name only."""
+_LISTS = {"all": KINDS, "default": DEFAULT_KINDS}
 
 _SAME_EVENT_S = 8.0  # the shortest video whose two ends are different footage
 
@@ -85,9 +88,10 @@ def plan_queries(
 
 
 def check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
-    """Each kind once; `ConfigError` with a suggestion if one does not exist."""
+    """Each kind once, "all" and "default" replaced by theirs; `ConfigError` with a suggestion if one is unknown."""
     if not kinds:
         raise ConfigError(f"kinds is empty; {suggest('', list(KINDS))}")
+    kinds = [name for kind in kinds for name in _LISTS.get(kind, (kind,))]
     for kind in kinds:
         if "+" in kind:
             find_edit(kind)

@@ -1,4 +1,4 @@
-"""What people lay over videos: captions, emoji and logos, drawn as RGBA sprites [h, w, 4]."""
+"""What people lay over videos: captions, emoji, stickers and logos, drawn as RGBA sprites [h, w, 4]."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from typing import TypeVar
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
+
+from hapvr.synthetic.film_numbers import between
 
 Sprite = NDArray[np.uint8]
 Choice = TypeVar("Choice")
+Ink = tuple[int, int, int]
 
 _PHRASES = [
     "wait for it", "best day ever", "you will not believe this", "watch until the end", "breaking news", "no way",
     "live from town", "part two", "follow for more", "this is why we love weekends", "look at that", "again",
 ]  # fmt: skip
+_SHOUTS = ["WOW", "OMG", "LOL", "NO WAY", "100%", "HA HA", "NEW!", "BOOM"]
 _INKS = [(255, 255, 255), (255, 230, 0), (0, 255, 200), (255, 90, 90), (20, 20, 20)]
 _SMOOTH = 4  # sprites are drawn this much larger and shrunk, for smooth edges
 
@@ -59,6 +63,66 @@ def draw_emoji(rng: Generator, pixels: int) -> Sprite:
     """A face, a heart, a star or a flame, `pixels` high."""
     draw_on = pick(rng, [_face, _face, _heart, _star, _flame])
     return _draw_sprite(pixels, pixels, lambda draw, size: draw_on(rng, draw, size))
+
+
+def draw_headline(rng: Generator, width: int, height: int, ink: Ink) -> Sprite:
+    """Words in as many lines as fit a band of `height` by `width` pixels, plain, on nothing."""
+    words = " ".join(pick(rng, _PHRASES) for _ in range(int(rng.integers(2, 4)))).split()
+    left_aligned, size = bool(rng.random() < 0.5), max(6, round(height * between(rng, 0.26, 0.5)))
+    while True:
+        font = ImageFont.load_default(size=size)
+        lines = _wrap(words, font, 0.94 * width)
+        fits = len(lines) * size * 1.25 <= 0.95 * height and all(font.getlength(line) <= 0.96 * width for line in lines)
+        if fits or size <= 6:
+            break
+        size = max(6, size - max(1, size // 10))
+    sprite = Image.new("RGBA", (width, height))
+    place, anchor = ((0.03 * width, height / 2), "lm") if left_aligned else ((width / 2, height / 2), "mm")
+    ImageDraw.Draw(sprite).multiline_text(
+        place,
+        "\n".join(lines),
+        (*ink, 255),
+        font,
+        anchor,
+        spacing=size * 0.25,
+        align="left" if left_aligned else "center",
+    )
+    return np.asarray(sprite)
+
+
+def _wrap(words: list[str], font: ImageFont.ImageFont | ImageFont.FreeTypeFont, width: float) -> list[str]:
+    """The words in lines of at most `width` pixels; a word that is wider has a line for itself."""
+    lines = [words[0]]
+    for word in words[1:]:
+        longer = f"{lines[-1]} {word}"
+        if font.getlength(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
+def draw_sticker(rng: Generator, pixels: int) -> Sprite:
+    """An emoji with a white edge, a speech bubble or a burst with a word, `pixels` high."""
+    form = pick(rng, ["emoji", "emoji", "bubble", "burst"])
+    if form == "emoji":
+        return _add_white_edge(draw_emoji(rng, pixels))
+    ink, word = pick(rng, [(255, 230, 0), (255, 255, 255), (255, 90, 90), (0, 220, 190)]), pick(rng, _SHOUTS)
+    if form == "bubble":
+        wide = round(pixels * between(rng, 1.1, 1.6))
+        return _draw_sprite(pixels, wide, lambda draw, size: _bubble(draw, size, wide * _SMOOTH, ink, word))
+    return _draw_sprite(pixels, pixels, lambda draw, size: _burst(draw, size, ink, word))
+
+
+def _add_white_edge(sprite: Sprite) -> Sprite:
+    """As if cut out of paper: white around what is drawn, within the same size."""
+    edge = max(1, round(min(sprite.shape[:2]) * 0.03))
+    inner = Image.fromarray(sprite).resize((sprite.shape[1] - 2 * edge, sprite.shape[0] - 2 * edge))
+    whole = Image.new("RGBA", (sprite.shape[1], sprite.shape[0]))
+    whole.paste(inner, (edge, edge))
+    white = Image.new("RGBA", whole.size, (255, 255, 255, 0))
+    white.putalpha(whole.getchannel("A").filter(ImageFilter.MaxFilter(2 * edge + 1)))
+    return np.asarray(Image.alpha_composite(white, whole))
 
 
 def draw_logo(rng: Generator, pixels: int) -> Sprite:
@@ -130,3 +194,23 @@ def _flame(_: Generator, draw: ImageDraw.ImageDraw, size: int) -> None:
         draw.polygon(
             [(middle - wide, base - wide), (middle + 0.2 * wide, base - high), (middle + wide, base - wide)], ink
         )
+
+
+def _bubble(draw: ImageDraw.ImageDraw, size: int, width: int, paper: Ink, word: str) -> None:
+    line, bottom = max(2, size // 30), size * 0.78
+    tail = [(width * 0.2, bottom - 2 * line), (width * 0.12, size), (width * 0.42, bottom - 2 * line)]
+    draw.rounded_rectangle((0, 0, width - 1, bottom), size // 4, fill=(*paper, 255), outline="black", width=line)
+    draw.polygon(tail, fill=(*paper, 255))
+    draw.line([tail[0], tail[1], tail[2]], "black", line, "curve")
+    font = ImageFont.load_default(size=size * 0.8 * min(0.5, 1.1 * width / size / len(word)))
+    draw.text((width / 2, bottom / 2), word, "black", font, anchor="mm", stroke_width=line // 2)
+
+
+def _burst(draw: ImageDraw.ImageDraw, size: int, paper: Ink, word: str) -> None:
+    tips = []
+    for tip in range(24):
+        reach, angle = size * (0.5 if tip % 2 == 0 else 0.4), math.pi * tip / 12
+        tips.append((size / 2 + reach * math.cos(angle), size / 2 + reach * math.sin(angle)))
+    draw.polygon(tips, fill=(*paper, 255), outline=(200, 20, 20, 255), width=max(1, size // 40))
+    font = ImageFont.load_default(size=size * min(0.34, 1.05 / len(word)))
+    draw.text((size / 2, size / 2), word, (200, 20, 20, 255), font, anchor="mm", stroke_width=size // 60)

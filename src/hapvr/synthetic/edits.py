@@ -20,6 +20,7 @@ from numpy.random import Generator
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError
+from hapvr.synthetic import edit_layouts as layouts
 from hapvr.synthetic import edit_pixels as pixels
 from hapvr.synthetic import edit_sprites as sprites
 from hapvr.synthetic.clip import Clip, Images
@@ -62,7 +63,8 @@ class Edit:
     def apply(self, clip: Clip, rng: Generator, *, host: Clip | None = None) -> Edited:
         """Edit a clip. The same clip, host and state of the generator give the same copy.
 
-        host: the other video of edits that mix two ("insert", "picture-in-picture"); a drawn one if None.
+        host: the other video of edits that mix two ("insert", "picture-in-picture", "reaction-large",
+        "reaction-small"); a drawn one if None.
         """
         return self.step(clip, rng, host)
 
@@ -238,6 +240,23 @@ def _picture_in_picture(clip: Clip, rng: Generator, host: Clip | None) -> Edited
     return Edited(Clip(pixels.place_in(window, ground, top, left), clip.fps), TimeMap.identity(clip.seconds))
 
 
+def _tiny_coarse(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
+    tiny = Clip(layouts.shrink_to_tiny(clip.images, rng), clip.fps)
+    return Edited(recompress(tiny, crf=int(rng.integers(46, 52))), TimeMap.identity(clip.seconds))
+
+
+def _reaction_large(clip: Clip, rng: Generator, host: Clip | None) -> Edited:
+    other = _take_host_frames(host, clip, len(clip), rng, own_shape=True)
+    images = layouts.add_window(clip.images, other, rng, scale=between(rng, 0.22, 0.42))
+    return Edited(Clip(images, clip.fps), TimeMap.identity(clip.seconds))
+
+
+def _reaction_small(clip: Clip, rng: Generator, host: Clip | None) -> Edited:
+    other = _take_host_frames(host, clip, len(clip), rng)
+    images = layouts.add_window(other, clip.images, rng, scale=between(rng, 0.28, 0.5))
+    return Edited(Clip(images, clip.fps), TimeMap.identity(clip.seconds))
+
+
 # --- time --------------------------------------------------------------------------------------------------------
 
 
@@ -282,13 +301,17 @@ def _change_rate(clip: Clip, fps: float) -> Edited:
     return Edited(made, TimeMap.identity(min(made.seconds, clip.seconds)))
 
 
-def _take_host_frames(host: Clip | None, clip: Clip, count: int, rng: Generator) -> Images:
-    """`count` frames of the host at the rate and size of the clip, from a random place on; it starts over if short."""
+def _take_host_frames(host: Clip | None, clip: Clip, count: int, rng: Generator, *, own_shape: bool = False) -> Images:
+    """`count` frames of the host at the rate of the clip, from a random place on; it starts over if short.
+
+    They are of the clip's size, what sticks out cut off; with `own_shape` as they are.
+    """
     if host is None:
         host = draw_scene(int(rng.integers(2**31)), seconds=count / clip.fps, fps=clip.fps)
     frames = _change_rate(host, clip.fps).clip.images
     first = int(rng.integers(0, max(1, len(frames) - count + 1)))
-    return pixels.cover(frames[(first + np.arange(count)) % len(frames)], clip.size)
+    taken = frames[(first + np.arange(count)) % len(frames)]
+    return taken if own_shape else pixels.cover(taken, clip.size)
 
 
 # --- chains ------------------------------------------------------------------------------------------------------
@@ -337,6 +360,10 @@ _PICTURE: dict[str, tuple[str, PictureStep]] = {
     "caption": ("with words over it", _caption),
     "emoji": ("with emoji over it, some of them moving", _emoji),
     "logo": ("with a logo in a corner", _logo),
+    "large-stickers": ("with large stickers that hide a third to two thirds of it", layouts.add_large_stickers),
+    "vertical-reframe": ("upright over its own blur, with a caption", layouts.reframe_upright),
+    "slow-zoom": ("enlarged more and more, or less and less", layouts.zoom_slowly),
+    "meme-border": ("in a border with words above, at times also below", layouts.add_meme_border),
 }
 _WHOLE: dict[str, tuple[str, Step]] = {
     "recompress": ("encoded again at a low rate", _recompress),
@@ -356,6 +383,19 @@ _WHOLE: dict[str, tuple[str, Step]] = {
         "three edits: one of time, one of the shape, one of the looks",
         _draw_chain(_OF_TIME, _OF_SHAPE, _OF_LOOKS),
     ),
+    "tiny-coarse": ("a third of the size or less, encoded at the lowest rate", _tiny_coarse),
+    "reaction-large": ("with another video in a window over it", _reaction_large),
+    "reaction-small": ("in a small window over another video", _reaction_small),
+}
+# Not in a benchmark unless asked for: those made with the edits of the first list stay comparable.
+_BY_NAME_ONLY = {
+    "large-stickers",
+    "vertical-reframe",
+    "slow-zoom",
+    "meme-border",
+    "tiny-coarse",
+    "reaction-large",
+    "reaction-small",
 }
 
 
@@ -371,3 +411,5 @@ EDITS: dict[str, Edit] = {
     **{name: Edit(name, summary, step) for name, (summary, step) in _WHOLE.items()},
 }
 """The edits by name, as `hapvr make-benchmark --kind` takes them."""
+DEFAULT_EDITS = tuple(name for name in EDITS if name not in _BY_NAME_ONLY)
+"""Those that are used where none is named."""
