@@ -18,6 +18,7 @@ from hapvr.training.augment import Plan, ViewConfig, draw_plan, format_plan, mak
 from hapvr.training.augment.plan import draw_boxes, draw_crops, draw_hosts
 from hapvr.training.augment.randaugment import OPERATIONS
 from hapvr.training.augment.sprites import make_sprites
+from hapvr.training.augment.views import mix
 from hapvr.training.preview import draw_preview, save_preview
 
 SMALL = ViewConfig(frames=6, size=32)
@@ -230,6 +231,28 @@ def test_boxes_lie_within_the_frame_and_cover_what_lambda_leaves() -> None:
     share = boxes[whole, 2] * boxes[whole, 3] / 224**2
     assert share.min() > 0.29
     assert share.max() < 0.71
+
+
+def test_boxes_that_are_cropped_keep_their_sides_and_are_cut_to_the_squeezed_ones() -> None:
+    config = dataclasses.replace(ViewConfig(), mixup_edge="crop", mixup_ratio=(0.75, 0.75))  # sides of 224 sqrt(.25)
+    boxes = draw_boxes(np.random.default_rng(0), 4000, config)
+    assert set(boxes[:, 2:].flatten().tolist()) <= {111, 112, 113}  # both edges are rounded
+    assert boxes[:, :2].min() < -50
+    start, stop = np.clip(boxes[:, :2], 0, 223), np.clip(boxes[:, :2] + boxes[:, 2:], 1, 224)
+    squeezed = draw_boxes(np.random.default_rng(0), 4000, dataclasses.replace(config, mixup_edge="squeeze"))
+    assert np.array_equal(squeezed, np.concatenate([start, stop - start], 1))
+
+
+def test_a_cropped_clip_keeps_its_size_in_its_host() -> None:
+    # By hand: the guest, whose columns are 0 to 31, is shown from its middle on at the left edge of a white host.
+    S = 32
+    guest = torch.arange(S, dtype=torch.uint8).expand(1, 3, S, S)
+    strong = torch.stack([guest, torch.full_like(guest, 255)])  # [B, T, 3, S, S]
+    plan = draw_plan([(1, S, S)] * 2, changed(SMALL, **OFF), 0)
+    box = np.array([[0, -S // 2, S, S], [0, 0, S, S]])
+    mix(strong, dataclasses.replace(plan, host=np.array([1, -1]), box=box, border=np.zeros(2, np.int64)))
+    assert strong[0, 0, 0, 0].tolist() == [*range(S // 2, S), *[255] * (S // 2)]
+    assert (strong[1] == 255).all()
 
 
 # --- frequencies ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import contextlib
 import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from hapvr.backbones.base import Backbone
 from hapvr.cli import main
 from hapvr.errors import ConfigError, DataError
 from hapvr.features.whitening import Whitening
+from hapvr.losses import LossInputs, WeightedLosses
 from hapvr.model import load
 from hapvr.similarity import VideoSimilarity
 from hapvr.training import Batch, Camera, ClipSet, Encoder, TrainConfig, ViewConfig, fit, load_config, load_stages
@@ -25,13 +26,14 @@ from hapvr.training.augment import draw_plan
 from hapvr.training.config import BackboneConfig, DataConfig
 from hapvr.training.run_folder import RunFolder
 from hapvr.training.sources import derive_seed
-from hapvr.training.step import NOTHING, find_shared_content
+from hapvr.training.step import NOTHING, compute_step_losses, find_shared_content
 from hapvr.training.trainer import make_whole_source
 from hapvr.training.whole import (
     WholeSource,
     compare_both_ways,
     compute_stay_loss,
     copy_for_training,
+    find_hosted_pairs,
     find_ignored_pairs,
     make_region_extractor,
     number_instants,
@@ -115,6 +117,59 @@ def test_ignored_pairs_are_those_of_a_loop(seed: int) -> None:
     assert ignored_frames[0, 5]
 
 
+def test_hosted_pairs_by_hand() -> None:
+    # Video 7 alone, video 4 alone, video 4 in video 7, video 9 in video 7.
+    everything = torch.tensor([[7, NOTHING], [4, NOTHING], [4, 7], [9, 7]])
+    got = find_hosted_pairs(everything[:, :1], find_shared_content(everything, everything))
+    expected = [[0, 0, 1, 1], [0, 0, 0, 0], [1, 0, 0, 1], [1, 0, 1, 0]]  # the pasted video 4 is still found by 4
+    assert got.int().tolist() == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("parts", [1, 2])
+def test_ignored_hosts_are_neither_positive_nor_negative(seed: int, parts: int) -> None:
+    views = replace(STILL, frames=3, mixup=0.4)
+    options: dict[str, Any] = {"views": views, "seed": seed, "parts": parts, "same": 2.0, "twin": 2.0}
+    source, _, clips = learner(noise_clips(6, frames=9 if parts == 2 else 6), hosts="ignored", **options)
+    counted = learner(noise_clips(6, frames=9 if parts == 2 else 6), **options)[0]
+    labels, before = (find_step_labels(each.batch(0)) for each in (source, counted))
+    drawn, plan = clips.calls[0], source_plan(source, clips)
+    B, T = len(drawn), 3
+    assert (plan.host >= 0).any()
+
+    def hosts(view: int) -> list[int]:
+        return [int(plan.host[view - B])] if view >= B and plan.host[view - B] >= 0 else []
+
+    for i in range(2 * B):
+        for j in range(2 * B):
+            own, both = i % B == j % B, bool({i % B, *hosts(i)} & {j % B, *hosts(j)})
+            videos = [{drawn[row % B][0] for row in (view, *hosts(view))} for view in (i, j)]
+            same_video = drawn[i % B][0] == drawn[j % B][0]
+            through_host = bool(videos[0] & videos[1]) and not same_video
+            assert bool(labels.relevance[i, j]) == own
+            assert bool(before.relevance[i, j]) == both
+            assert bool(labels.ignore[i, j]) == (i == j or through_host or (same_video and not own))
+            for t in range(T):
+                for u in range(T):
+                    row, column = i * T + t, j * T + u
+                    positive = bool(labels.instant_relevance[row, column])
+                    assert not positive or before.instant_relevance[row, column]
+                    if positive:
+                        assert same_video
+                    elif through_host:
+                        assert labels.instant_ignore[row, column]
+    # What was negative stays negative: only pairs that counted as positive before are left out, or their footage.
+    negative = ~before.relevance & ~before.ignore
+    assert not (negative & labels.relevance).any()
+
+
+def test_without_pasted_clips_it_does_not_matter_how_hosts_count() -> None:
+    options: dict[str, Any] = {"views": replace(STILL, frames=3), "parts": 2}
+    one, other = (learner(noise_clips(6, frames=9), hosts=hosts, **options)[0] for hosts in ("positive", "ignored"))
+    for before, after in zip(find_step_labels(one.batch(0)), find_step_labels(other.batch(0)), strict=True):
+        assert torch.equal(before, after)
+
+
 def test_chamfer_of_a_frame_with_itself_is_one() -> None:
     frames = regions(3, 4, 8, seed=5)
     for matrix in compare_both_ways(frames, frames):
@@ -139,6 +194,35 @@ class Noted(ClipSet):
         return drawn
 
 
+class Labels(NamedTuple):
+    """What the losses of a step are given."""
+
+    relevance: Tensor
+    ignore: Tensor
+    instant_relevance: Tensor
+    instant_ignore: Tensor
+
+
+def find_step_labels(batch: Batch) -> Labels:
+    """The labels of a batch, as the losses see them."""
+    seen: list[LossInputs] = []
+
+    class Spy(WeightedLosses):
+        def forward(self, inputs: LossInputs) -> Any:
+            seen.append(inputs)
+            return super().forward(inputs)
+
+    config = load_config("tiny", ["losses.instant_ap.weight=1", "losses.frame_ap.weight=0", "similarity.dims=16"])
+    losses = Spy(config.losses.build().terms)
+    compute_step_losses(VideoSimilarity(config.similarity), losses, batch, teacher=config.teacher)
+    inputs = seen[0]
+    assert inputs.relevance is not None
+    assert inputs.ignore is not None
+    assert inputs.instant_relevance is not None
+    assert inputs.instant_ignore is not None
+    return Labels(inputs.relevance, inputs.ignore, inputs.instant_relevance, inputs.instant_ignore)
+
+
 def whitening() -> Whitening:
     return Whitening(torch.full((32,), 0.1), torch.eye(32)[:, :16])
 
@@ -152,7 +236,7 @@ def learner(
     clips: ClipSet, *, views: ViewConfig = STILL, seed: int = 0, **settings: Any
 ) -> tuple[WholeSource, Backbone, Noted]:
     noted = Noted(clips)
-    own = {name: settings.pop(name) for name in ("targets", "same", "twin") if name in settings}
+    own = {name: settings.pop(name) for name in ("targets", "same", "twin", "hosts") if name in settings}
     student = copy_for_training(backbone(), CPU)
     source = WholeSource(
         noted,

@@ -31,6 +31,7 @@ STAGE = "stage"  # the table of a recipe that holds its stages
 
 Start = Literal["random", "base"]
 Targets = Literal["own", "master"]
+Hosts = Literal["positive", "ignored"]
 TeacherKind = Literal["backbone", "vit_small16", "none"]
 Precision = Literal["auto", "bfloat16", "float16", "float32"]
 
@@ -75,6 +76,8 @@ class BackboneConfig(CheckedConfig):
     # sees them, or clean frames as it saw them before
     same: Annotated[float, Within(-1)] = 0.85  # frames of one video at least this similar need not be told apart
     twin: Annotated[float, Within(-1)] = 0.95  # the same for frames of two videos, and for whole videos
+    hosts: Hosts = "positive"  # a clip pasted into another is a copy of both, or of what was pasted alone: then its
+    # pairs with clips of its host are left out
 
 
 @dataclass(frozen=True)

@@ -108,13 +108,18 @@ class WholeSource:
         content = torch.from_numpy(views.plan.content)
         contents = list_contents(content, torch.arange(B)).to(device)
         kinds = list_contents(content, shown).to(device)
+        one_video = find_shared_content(kinds, kinds)
         still = torch.tensor([self.clips.cameras[video] is not None for video in shown.tolist()])
         starts = torch.tensor([start for _, start in drawn])
         instants = number_instants(views.plan, starts, shown, still, videos=len(self.clips)).to(device)
         loose = torch.cat([still, still | torch.from_numpy(views.plan.host >= 0)]).to(device)
         ignored_frames, ignored_clips = find_ignored_pairs(
-            references, find_shared_content(kinds, kinds), loose, same=self.settings.same, twin=self.settings.twin
+            references, one_video, loose, same=self.settings.same, twin=self.settings.twin
         )
+        if self.settings.hosts == "ignored":  # of a pasted clip only what was pasted counts; its frames are loose
+            contents, kinds = (numbers.repeat(2)[:, None].to(device) for numbers in (torch.arange(B), shown))
+            instants = instants[..., :1]
+            ignored_clips |= find_hosted_pairs(kinds, one_video)
         return Batch(
             regions,
             contents,
@@ -172,6 +177,20 @@ def find_ignored_pairs(
     ignored |= together & (loose[:, None, None, None] | loose[None, None, :, None])
     videos = alike.amax(3).mean(1)  # [N, N]
     return ignored.view(N * T, N * T), torch.maximum(videos, videos.T) >= twin
+
+
+def find_hosted_pairs(pasted: Tensor, one_video: Tensor) -> Tensor:
+    """Clips (bool [N, N]) that show a common video only because it is the host of one of them, or of both.
+
+    `pasted` is int64 [N, K], the videos that clips show without their hosts; `one_video` (bool [N, N]) says which clips
+    show a common video, hosts included.
+
+    Example: a clip of video 1 pasted into one of video 0, beside clips of both.
+        >>> one_video = torch.tensor([[True, False, True], [False, True, True], [True, True, True]])
+        >>> find_hosted_pairs(torch.tensor([[0], [1], [1]]), one_video).int().tolist()
+        [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
+    """
+    return one_video & ~find_shared_content(pasted, pasted)
 
 
 def compare_both_ways(queries: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from hapvr.config import CheckedConfig, Range, Share, Within
 from hapvr.errors import ConfigError
@@ -76,6 +76,8 @@ class ViewConfig(CheckedConfig):
     noise_strength: Annotated[Range, Within(0, 255)] = (2.0, 15.0)  # standard deviation, of 255
     jpeg: Share = 0.0  # quantised in blocks of 8 x 8, as JPEG does
     jpeg_quality: Quality = (15.0, 75.0)
+    mixup_edge: Literal["squeeze", "crop"] = "squeeze"  # a box that reaches over the frame's border: the clip is
+    # squeezed into what is left of it, as in the paper, or keeps its size and loses what is beyond
     border: Share = 0.0  # of a clip pasted into another one: it gets a frame of one colour
     border_width: Annotated[Range, Within(0, 0.2)] = (0.01, 0.04)  # share of the side
     turned: Share = 0.0  # by 90, 180 or 270 degrees

@@ -51,7 +51,7 @@ class Plan:
     emoji: Overlays
     blur: Floats  # [B, T]: radius in pixels, 0 for none
     host: Integers  # [B]: the strong clip into which this one is pasted, -1 for none
-    box: Integers  # [B, 4]: where, as top, left, height, width in pixels
+    box: Integers  # [B, 4]: where, as top, left, height, width in pixels; it may reach over the frame's border
     border: Integers  # [B]: pixels, 0 for none
     border_colour: Integers  # [B, 3]
     corners: Floats  # [B, 4, 2]: how far each corner moves in (right, down), share of the side; 0 for none
@@ -214,13 +214,18 @@ def draw_hosts(rng: Generator, clips: int, chance: float) -> Integers:
 
 
 def draw_boxes(rng: Generator, clips: int, config: ViewConfig) -> Integers:
-    """Boxes [B, 4] whose sides are sqrt(1 - lambda) of the frame, about any pixel, cut at the frame's border."""
+    """Boxes [B, 4] whose sides are sqrt(1 - lambda) of the frame, about any pixel.
+
+    They are cut at the frame's border, or with mixup_edge="crop" reach over it.
+    """
     S = config.size
     half = np.sqrt(1 - rng.uniform(*config.mixup_ratio, (clips, 1))) * S / 2
     middle = rng.random((clips, 2)) * S
-    start = np.clip(np.rint(middle - half), 0, S - 1).astype(np.int64)
-    stop = np.clip(np.rint(middle + half), start + 1, S).astype(np.int64)
-    return np.concatenate([start, stop - start], 1)
+    start, stop = np.rint(middle - half).astype(np.int64), np.rint(middle + half).astype(np.int64)
+    if config.mixup_edge == "squeeze":
+        start = np.clip(start, 0, S - 1)
+        stop = np.minimum(stop, S)
+    return np.concatenate([start, np.maximum(stop, start + 1) - start], 1)
 
 
 def _draw_times(rng: Generator, lengths: list[int], config: ViewConfig) -> tuple[Integers, tuple[str, ...], Integers]:
