@@ -12,6 +12,7 @@ import copy
 import itertools
 import math
 import os
+import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -143,6 +144,35 @@ def decode_sampled(
 ) -> Iterator[Frames]:
     """The frames that describe a video, or the part of it in [start_s, end_s), as `decode_chunks` gives them."""
     return decode_chunks(path, **_options(sampling), start_s=start_s, end_s=end_s, threads=threads)
+
+
+def decode_spans(
+    path: StrPath,
+    spans: Sequence[tuple[float, float]],
+    *,
+    fps: float,
+    short_side: int,
+    threads: int = 0,
+    limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
+) -> Iterator[tuple[int, Frames]]:
+    """The frames within several parts of a video, (start_s, end_s) each, read by seeking; with each the part's number.
+
+    Frames are whole, with their bars. A part without frames is left out. `limits.max_seconds` is the time for all parts
+    together; while the caller has one, the clock stands still.
+    """
+    left_s = limits.max_seconds
+    for number, (start_s, end_s) in enumerate(spans):
+        began_s = time.monotonic()
+        try:
+            frames = decode(
+                path, fps=fps, short_side=short_side, min_frames=0, crop_bars=False, start_s=start_s, end_s=end_s,
+                threads=threads, limits=replace(limits, max_seconds=max(left_s, _NEAR_S)),
+            )  # fmt: skip
+        except NoVideoError:
+            frames = None
+        left_s -= time.monotonic() - began_s
+        if frames is not None:
+            yield number, frames
 
 
 def decode_at(
