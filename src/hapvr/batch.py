@@ -6,8 +6,9 @@ goes on with what an earlier call has done, and reports what became of every fil
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +90,9 @@ def make_benchmark(
     distractors: Sequence[StrPath] = (),
     hosts: Sequence[StrPath] = (),
     duplicates: StrPath | None = None,
+    lookalikes: bool = False,
+    origins: StrPath | None = None,
+    shared_cards: float = 0.0,
     kinds: Sequence[str] = (),
     seed: int = 0,
     queries: int = 4,
@@ -103,6 +107,10 @@ def make_benchmark(
         distractors: more videos for the database, files and folders.
         hosts: videos to mix others into, outside the database; drawn films if there are none.
         duplicates: a JSON file, a list of groups of files in `videos` that show the same footage.
+        lookalikes: put two parts of one video into the database, copies of one of them into the queries; note the
+            folder of each video below `videos` and `distractors` as its source, if `origins` does not name it.
+        origins: a CSV file with a column `file` (names or paths of videos) and a column `source` (or `repository`).
+        shared_cards: the share of database videos, and of queries, that get one of three title or end cards.
         kinds: kinds of edited copy, or "all"; those of "default" if there are none.
         seed: the same seed makes the same benchmark.
         queries: edited copies of each video.
@@ -113,6 +121,12 @@ def make_benchmark(
     others: list[Path] = []
     sources = find_videos([videos], others=others)
     fillers, mixed = (list(find_videos(paths, others=others).values()) for paths in (distractors, hosts))
+    named: dict[Path, str] | None = None
+    if lookalikes or origins is not None:
+        folders = {path: _name_folder(path, root) for root in map(Path, (videos, *distractors))
+                   for path in find_videos([root]).values()}  # fmt: skip
+        named = {path: name for path, name in folders.items() if name} if lookalikes else {}
+        named |= {} if origins is None else _read_origins(Path(origins), folders)
     summary = synthetic.make_benchmark(
         list(sources.values()),
         Path(output),
@@ -122,6 +136,9 @@ def make_benchmark(
         distractors=fillers,
         hosts=mixed,
         duplicates=[] if duplicates is None else _read_groups(Path(duplicates), sources),
+        lookalikes=lookalikes,
+        origins=named,
+        shared_cards=shared_cards,
         workers=default_workers(workers),
         progress=progress,
     )
@@ -142,3 +159,43 @@ def _read_groups(file: Path, sources: Mapping[str, Path]) -> list[list[Path]]:
         if name not in sources:
             raise ConfigError(f"'{file}' names '{name}', which is not in the folder; {suggest(name, list(sources))}")
     return [[sources[name] for name in group] for group in groups]
+
+
+def _name_folder(path: Path, root: Path) -> str:
+    """The folder of a video below the folder that was given, with its name; empty for files that lie right in it.
+
+    >>> _name_folder(Path("films/beach/a.mp4"), Path("films")), _name_folder(Path("films/a.mp4"), Path("films"))
+    ('films/beach', '')
+    """
+    below = path.relative_to(root).parent if path != root else Path()
+    return f"{root.resolve().name}/{below.as_posix()}" if below.parts else ""
+
+
+def _read_origins(file: Path, videos: Collection[Path]) -> dict[Path, str]:
+    """The sources of videos as a CSV file names them. Lines of other files are skipped; other columns do not matter."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            table = csv.DictReader(lines, strict=True)
+            columns = {(name or "").strip().lower(): name for name in table.fieldnames or ()}
+            source = columns.get("source") or columns.get("origin") or columns.get("repository")
+            if "file" not in columns or source is None:
+                raise ConfigError(
+                    f"'{file}' needs a column 'file' and a column 'source' (or 'repository'), got "
+                    f"{', '.join(table.fieldnames or ()) or 'nothing'}."
+                )
+            rows = [((row[columns["file"]] or "").strip(), (row[source] or "").strip()) for row in table]
+    except (OSError, ValueError, csv.Error) as error:
+        raise ConfigError(f"'{file}' cannot be read as CSV: {error}.") from error
+    found: dict[Path, str] = {}
+    by_name: dict[str, list[Path]] = {}
+    for path in videos:
+        by_name.setdefault(path.name, []).append(path)
+    for name, origin in rows:
+        parts = Path(name).parts
+        # A name is the end of a path: "beach/a.mp4" is any a.mp4 in a folder beach.
+        for path in by_name.get(Path(name).name, ()) if origin else ():
+            if path.parts[-len(parts) :] == parts and found.setdefault(path, origin) != origin:
+                raise ConfigError(f"'{file}' names two sources of '{path}': '{found[path]}' and '{origin}'.")
+    if not found:
+        raise ConfigError(f"'{file}' names none of the {len(videos)} videos in its column 'file'.")
+    return found

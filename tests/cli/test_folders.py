@@ -248,6 +248,24 @@ def test_a_benchmark_is_made(videos: Path, tmp_path: Path, capsys: pytest.Captur
     assert truth["database"].keys() == {"0", "1"}
 
 
+def test_a_benchmark_with_lookalikes_sources_and_cards_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "videos").mkdir()
+    for seed in range(3):
+        write_clip(draw_scene(seed, seconds=13, fps=3, size=(48, 64)), tmp_path / "videos" / f"{seed}.mp4")
+    (tmp_path / "sources.csv").write_text("file,source\n0.mp4,tv\n1.mp4,tv\n")
+    code, text, _ = run(
+        capsys, "make-benchmark", tmp_path / "videos", tmp_path / "made", "--queries", 1, "--json", "--workers", 1,
+        "--kind", "trim", "--lookalikes", "--origins", tmp_path / "sources.csv", "--shared-cards", 1,
+    )  # fmt: skip
+    assert code == 0
+    assert json.loads(text)["database"] == 5  # two of three are cut
+    truth = json.loads((tmp_path / "made" / "ground_truth.json").read_text())
+    assert truth["origins"]["1--trim"] == {"videos": ["1"], "sources": ["tv"]}
+    assert {id for ids in truth["shared"].values() for id in ids} == {"0", "1", "2", "0--trim", "1--trim", "2--trim"}
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

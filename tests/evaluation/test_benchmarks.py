@@ -115,6 +115,34 @@ def test_made_folders_have_files_kinds_and_segments(tmp_path: Path) -> None:
     assert benchmark.segments["q3"] == ()
 
 
+def test_made_folders_may_have_origins_and_shared_footage(tmp_path: Path) -> None:
+    content = drawn.draw_made(np.random.default_rng(0))
+    (tmp_path / "ground_truth.json").write_text(json.dumps(content))
+    before = open_benchmark(tmp_path)
+    assert before.origins is None
+    assert before.shared is None
+    positive = next(iter(before.labels["q0"]))
+    assert before.relate("q0", positive) == "match"
+    near, far, unknown = [id for id in before.database if id not in before.labels["q0"]][:3]
+    assert before.relate("q0", near) == "unrelated"
+    content["origins"] = {
+        "q0": {"videos": ["a", "b"], "sources": ["tv"]},
+        near: {"videos": ["b"], "sources": []},
+        far: {"videos": ["c"], "sources": ["radio", "tv"]},
+    }
+    content["shared"] = {"card": {"q0": [0, 2.5], near: [7, 9.5]}}
+    (tmp_path / "ground_truth.json").write_text(json.dumps(content))
+    benchmark = open_benchmark(tmp_path)
+    assert [benchmark.relate("q0", id) for id in (positive, near, far, unknown)] == [
+        "match", "same video", "same source", "unrelated",
+    ]  # fmt: skip
+    assert benchmark.shared == {"card": {"q0": (0.0, 2.5), near: (7.0, 9.5)}}
+    write_benchmark(benchmark, tmp_path / "stored.json")
+    assert read_benchmark(tmp_path / "stored.json") == benchmark
+    write_benchmark(before, tmp_path / "stored.json")
+    assert not {"origins", "shared"} & json.loads((tmp_path / "stored.json").read_text()).keys()
+
+
 def test_csv_columns_stand_in_any_order_and_labels_are_chosen(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_bytes('\ufeffLabel,Query,Target\r\n1,q,"a,b"\r\n\r\n0,q,c\r\nmaybe,r,c\r\n'.encode())
@@ -385,6 +413,13 @@ def test_a_csv_that_is_no_text_is_refused(tmp_path: Path) -> None:
         ({"queries": {"q": {"file": "f", "kind": "k", "positives": ["z"], "segments": []}}}, "not in the database"),
         ({"queries": {"q": {"file": "f", "kind": "k", "positives": [], "segments": [[1]]}}}, "not lists of five"),
         ({"database": {"q0": "database/q0.mp4"}}, "'q0' is a query and a database video"),
+        ({"origins": [1]}, "'origins' is a list"),
+        ({"origins": {"q0": {"video": ["a"]}}}, "the origin of 'q0': Origin has no field 'video'"),
+        ({"origins": {"q0": {"videos": "a"}}}, "a list of names, got 'a'"),
+        ({"origins": {"z": {}}}, "origins names 'z', which is no query and no target"),
+        ({"shared": {"card": {"z": [0, 1]}}}, "shared names 'z'"),
+        ({"shared": {"card": {"q0": [0]}}}, "'card' is no table of id"),
+        ({"shared": {"card": {"q0": [2, 1]}}}, "is no stretch of time"),
     ],
 )
 def test_a_damaged_made_folder_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -181,7 +181,7 @@ def test_a_video_that_fails_while_it_is_edited_is_reported_and_stays_in_the_data
             raise DataError("worn out")
         return read_clip(path, **limits)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("hapvr.synthetic.benchmark.read_clip", fail)
+    monkeypatch.setattr("hapvr.synthetic.benchmark_jobs.read_clip", fail)
     summary = make_benchmark(films[:3], tmp_path, kinds=["flip"], queries_per_video=1)
     assert (summary.queries, summary.database) == (2, 3)
     assert [(Path(failure.file).stem, failure.reason) for failure in summary.failed] == [("film1", "worn out")]

@@ -65,6 +65,26 @@ def make_benchmark(
         Path | None,
         typer.Option(metavar="FILE", help="JSON: a list of groups of files in VIDEOS that show the same footage."),
     ] = None,
+    lookalikes: Annotated[
+        bool,
+        typer.Option(
+            "--lookalikes",
+            help="Cut half of the longer videos in two: copies are made of one part, the other is in the database and "
+            "no match. Videos of one folder are labelled as of one source.",
+        ),
+    ] = False,
+    origins: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV with the columns `file` and `source`: videos of one source look alike."),
+    ] = None,
+    shared_cards: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="The share (0 to 1) of database videos, and of queries, that get one of three title or end cards. "
+            "A card in common is no match.",
+        ),
+    ] = 0.0,
     kind: Annotated[
         list[str] | None,
         typer.Option(
@@ -90,6 +110,9 @@ def make_benchmark(
             distractors=distractors or (),
             hosts=hosts or (),
             duplicates=duplicates,
+            lookalikes=lookalikes,
+            origins=origins,
+            shared_cards=shared_cards,
             kinds=kind or (),
             seed=seed,
             queries=queries,

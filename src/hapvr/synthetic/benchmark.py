@@ -3,53 +3,44 @@
     OUTPUT/ground_truth.json   {"queries": {id: {"file", "kind", "positives": [ids], "segments": [...]}},
                                 "database": {id: file}}
     OUTPUT/queries/            edited copies, mp4
-    OUTPUT/database/           the videos and the distractors, linked or copied
+    OUTPUT/database/           the videos and the distractors, linked or copied; those that are cut or get a card, mp4
     OUTPUT/.made/              one small file a finished query: what it was made from, for resuming
 
 Files are named relative to OUTPUT; a segment is [q_start, q_end, target_id, t_start, t_end] in seconds, t_start < t_end
 also where the copy plays backwards. ground_truth.json is written last: a folder that has one is complete.
+
+Where look-alikes or origins are asked for, ground_truth.json has "origins" too: for each query and database id the
+"videos" and the "sources" that it comes from. A query and a target that have a video in common and are no match are
+parts of one video without a common frame; those with a source in common may show the same place or person; others are
+unrelated. Where cards are asked for, it has "shared": {card: {id: [start, end]}}: footage that many videos have, in
+seconds of queries and of database videos. It makes no match.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
-import threading
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hapvr.errors import ConfigError, DataError, DecodeError, HapvrError, StorageError
-from hapvr.storage import replace_file, write_json
+from hapvr.errors import ConfigError, DataError, DecodeError, StorageError
+from hapvr.storage import write_json
+from hapvr.synthetic.benchmark_jobs import MadeQuery, MadeTarget, link_file, run_jobs
 from hapvr.synthetic.benchmark_plan import (
     DEFAULT_KINDS,
     SAME_EVENT,
     Job,
-    Query,
     check_kinds,
     choose_ids,
     group_positives,
     plan_queries,
 )
-from hapvr.synthetic.clip import Clip
-from hapvr.synthetic.clip_files import read_clip, write_clip
-from hapvr.synthetic.edits import find_edit
 from hapvr.video.decode import probe
-from hapvr.workers.processes import spawn_context
 
-# Longer, faster and larger videos are cut, thinned and scaled to this before they are edited.
-_MAX_SECONDS, _MAX_FPS, _MAX_SHORT_SIDE = 60.0, 15.0, 360
-_RECIPE = 1  # counts changes of the edits that make finished queries out of date
-_interrupted = threading.Event()  # in a process of the pool: by Ctrl-C
+_KEYS = {"queries", "database", "origins", "shared"}  # of ground_truth.json
 
 
 @dataclass(frozen=True)
@@ -93,6 +84,9 @@ def make_benchmark(
     distractors: Sequence[Path] = (),
     hosts: Sequence[Path] = (),
     duplicates: Sequence[Sequence[Path]] = (),
+    lookalikes: bool = False,
+    origins: Mapping[Path, str] | None = None,
+    shared_cards: float = 0.0,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> BenchmarkSummary:
@@ -116,6 +110,10 @@ def make_benchmark(
         hosts: videos for edits that mix two (insert, picture-in-picture, reactions). They must show nothing that the
             database holds; drawn films if there are none.
         duplicates: groups of `videos` known to show the same footage; a query of one has all as positives.
+        lookalikes: cut half of the videos of at least 12 s in two with a gap between: copies are made of one part, and
+            the other is in the database as a look-alike. Videos that repeat themselves stay whole.
+        origins: where files come from (a channel, a camera, a folder), for the label "same source".
+        shared_cards: the share of database videos, and of queries, that get one of three drawn title or end cards.
         workers: processes. Above 1, a script that calls this needs its `if __name__ == "__main__":`.
         progress: called with the number of queries finished so far, and of all.
     """
@@ -123,6 +121,8 @@ def make_benchmark(
     for name, value, low in (("queries_per_video", queries_per_video, 1), ("workers", workers, 1), ("seed", seed, 0)):
         if value < low:
             raise ConfigError(f"{name} must be at least {low}, got {value}.")
+    if not 0 <= shared_cards <= 1:
+        raise ConfigError(f"shared_cards is a share from 0 to 1, got {shared_cards}.")
     require_apart(out, files=[*videos, *distractors, *hosts])
     _require_benchmark(out)
     failed: list[BenchmarkFailure] = []
@@ -139,39 +139,46 @@ def make_benchmark(
     ids = choose_ids([*sources, *fillers])
     groups = group_positives([_name_once(group, names) for group in duplicates], ids)
     jobs = plan_queries(
-        sources, ids, kinds=chosen, queries_per_video=queries_per_video, hosts=guests, grouped=groups, seed=seed
+        sources,
+        ids,
+        kinds=chosen,
+        queries_per_video=queries_per_video,
+        hosts=guests,
+        grouped=groups,
+        seed=seed,
+        lookalikes=lookalikes,
+        shared_cards=shared_cards,
     )
 
     for folder in (".made", "queries", "database"):  # the first one marks the folder as a benchmark
         (out / folder).mkdir(parents=True, exist_ok=True)
     (out / "ground_truth.json").unlink(missing_ok=True)
-    apart = {job.source for job in jobs if job.queries[0].kind == SAME_EVENT}
+    # Made by the jobs: targets of "same-event", and those that are cut or get a card.
+    apart = {job.source for job in jobs if job.lookalike_id or job.card or _is_same_event(job)}
     database = dict(_fill_database((path for path in ids if path not in apart), out, ids, failed))
     jobs = [job for job in jobs if job.source in apart or job.target_id in database]
-    done: list[_Done] = []
+    truth = _Truth(ids, groups, database)
     finished, total = 0, sum(len(job.queries) for job in jobs)
-    for job, (queries, reason) in _run_jobs(jobs, out, workers):
-        done += queries
-        if reason:
-            failed.append(BenchmarkFailure(str(job.source), reason))
+    for job, result in run_jobs(jobs, out, workers):
+        truth.add(job, result.queries, result.target)
+        if result.reason:
+            failed.append(BenchmarkFailure(str(job.source), result.reason))
         finished += len(job.queries)
-        if progress is not None:
+        if progress is not None and job.queries:
             progress(finished, total)
-    if not done:
+    named = {names[path]: name for path, name in _resolve(origins or {}).items() if path in names}
+    content = truth.collect(labelled=lookalikes or origins is not None, sources=named)
+    if not truth.queries:
         raise DataError(
             f"no query could be made of {len(sources)} videos" + (f": {failed[0].reason}" if failed else ".")
         )
-    database |= {ids[query.source]: query.rest for query in done if query.kind == SAME_EVENT}
-    truth = {
-        "queries": {query.id: query.truth(ids, groups) for query in sorted(done, key=lambda query: query.id)},
-        "database": dict(sorted(database.items())),
-    }
-    write_json(out / "ground_truth.json", truth)
+    write_json(out / "ground_truth.json", content)
+    done = truth.queries
     return BenchmarkSummary(
         folder=out,
         queries=len(done),
         made=sum(query.made for query in done),
-        database=len(database),
+        database=len(truth.database),
         kinds=dict(sorted(Counter(query.kind for query in done).items())),
         failed=tuple(failed),
     )
@@ -224,128 +231,80 @@ def _require_benchmark(out: Path) -> None:
 def _is_ground_truth(truth: Path) -> bool:
     try:
         content = json.loads(truth.read_text(encoding="utf-8"))
-        return content.keys() == {"queries", "database"} and all(
+        return {"queries", "database"} <= content.keys() <= _KEYS and all(
             {"file", "kind", "positives", "segments"} <= query.keys() for query in content["queries"].values()
         )
     except (OSError, ValueError, AttributeError, RecursionError):
         return False
 
 
-# --- making it ---------------------------------------------------------------------------------------------------
+class _Truth:
+    """The ground truth, as it comes from the jobs."""
+
+    def __init__(self, ids: dict[Path, str], groups: dict[Path, tuple[str, ...]], database: dict[str, str]) -> None:
+        self.ids, self.groups = ids, groups
+        self.queries: list[MadeQuery] = []
+        self.database = dict(database)
+        self._videos = {ids[path]: path for path in ids}  # which file each database id shows, parts included
+        self._cards: dict[str, list[Any]] = {}
+
+    def add(self, job: Job, queries: list[MadeQuery], target: MadeTarget | None) -> None:
+        """What a job has made."""
+        self.queries += queries
+        for query in queries:
+            if query.kind == SAME_EVENT:
+                self.database[job.target_id] = query.rest
+        self._cards |= {query.id: query.card for query in queries if query.card is not None}
+        if target is not None:
+            self.database |= target.files
+            self._videos |= dict.fromkeys(target.files, job.source)
+            if target.card is not None:
+                self._cards[job.target_id] = target.card
+
+    def collect(self, *, labelled: bool, sources: Mapping[Path, str]) -> dict[str, Any]:
+        """The content of ground_truth.json; a query one of whose videos could not be put into the database is left out.
+
+        labelled: with origins; sources: where files come from.
+        """
+        self.queries = [
+            query
+            for query in sorted(self.queries, key=lambda query: query.id)
+            if all(self.ids[path] in self.database for path in (query.source, *query.others))
+        ]
+        content: dict[str, Any] = {
+            "queries": {query.id: self._describe(query) for query in self.queries},
+            "database": dict(sorted(self.database.items())),
+        }
+        if labelled:
+            shown = {query.id: (query.source, *query.others) for query in self.queries}
+            shown |= {id: (self._videos[id],) for id in content["database"]}
+            content["origins"] = {
+                id: {
+                    "videos": [self.ids[path] for path in paths],
+                    "sources": sorted({sources[path] for path in paths if path in sources}),
+                }
+                for id, paths in shown.items()
+            }
+        if self._cards:
+            shared: dict[str, dict[str, list[float]]] = {}
+            for id, (card, start, end) in sorted(self._cards.items()):
+                if id in content["queries"] or id in content["database"]:
+                    shared.setdefault(card, {})[id] = [start, end]
+            content["shared"] = dict(sorted(shared.items()))
+        return content
+
+    def _describe(self, query: MadeQuery) -> dict[str, Any]:
+        shown = [self.groups.get(path, (self.ids[path],)) for path in (query.source, *query.others)]
+        positives = shown[0] if len(shown) == 1 else sorted({id for group in shown for id in group})
+        return {"file": query.file, "kind": query.kind, "positives": list(positives), "segments": query.segments}
 
 
-@dataclass(frozen=True)
-class _Done:
-    """A finished query."""
-
-    id: str
-    kind: str
-    source: Path
-    segments: list[list[float]]  # [q_start, q_end, t_start, t_end]
-    rest: str  # of same-event: the database file with the other part
-    made: bool
-
-    def truth(self, ids: dict[Path, str], groups: dict[Path, tuple[str, ...]]) -> dict[str, Any]:
-        """The query as ground_truth.json has it."""
-        target = ids[self.source]
-        segments = [[q_start, q_end, target, t_start, t_end] for q_start, q_end, t_start, t_end in self.segments]
-        positives = list(groups.get(self.source, (target,)))
-        return {"file": _name_file(self.id), "kind": self.kind, "positives": positives, "segments": segments}
+def _is_same_event(job: Job) -> bool:
+    return any(query.kind == SAME_EVENT for query in job.queries)
 
 
-def _name_file(query: str) -> str:
-    """The file of a query, relative to the folder."""
-    return f"queries/{query}.mp4"
-
-
-def _run_jobs(jobs: list[Job], out: Path, workers: int) -> Iterator[tuple[Job, tuple[list[_Done], str]]]:
-    if workers == 1 or len(jobs) < 2:
-        for job in jobs:
-            yield job, _make_queries(job, out)
-        return
-    count = min(workers, len(jobs))
-    with ProcessPoolExecutor(count, mp_context=spawn_context(), initializer=_note_interrupts) as pool:
-        running = {pool.submit(_make_queries, job, out): job for job in jobs}
-        try:
-            for future in as_completed(running):
-                try:
-                    yield running[future], future.result()
-                except BrokenProcessPool as error:
-                    yield running[future], ([], f"a process ended before it was done: {error}")
-        finally:  # an interrupted call does not wait for jobs that have not begun
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _note_interrupts() -> None:
-    signal.signal(signal.SIGINT, _interrupt)
-
-
-def _interrupt(*_: object) -> None:
-    _interrupted.set()
-    raise KeyboardInterrupt
-
-
-def _make_queries(job: Job, out: Path) -> tuple[list[_Done], str]:
-    """Make those queries of a video that are not there yet; also the reason if not all could be made."""
-    if _interrupted.is_set():  # a process of the pool would continue with the next video
-        raise KeyboardInterrupt
-    done: list[_Done] = []
-    clip = host = None
-    try:
-        for query in job.queries:
-            finished = _find_finished(job, query, out)
-            if finished is None:
-                clip = _read(job.source) if clip is None else clip
-                host = _read(job.host) if host is None and job.host is not None else host
-                finished = _make_query(job, query, clip, host, out)
-            done.append(finished)
-    except (HapvrError, OSError) as error:
-        return done, str(error)
-    return done, ""
-
-
-def _read(path: Path) -> Clip:
-    return read_clip(path, max_seconds=_MAX_SECONDS, max_fps=_MAX_FPS, max_short_side=_MAX_SHORT_SIDE)
-
-
-def _make_query(job: Job, query: Query, clip: Clip, host: Clip | None, out: Path) -> _Done:
-    rng = np.random.default_rng([job.seed, zlib.crc32(query.id.encode())])
-    file, segments, rest = _name_file(query.id), [], ""
-    if query.kind == SAME_EVENT:
-        ends = [clip.images[: max(1, int(0.42 * len(clip)))], clip.images[-max(1, int(0.42 * len(clip))) :]]
-        if rng.random() < 0.5:
-            ends.reverse()
-        rest = f"database/{job.target_id}.mp4"
-        write_clip(Clip(ends[0], clip.fps), out / file)
-        write_clip(Clip(ends[1], clip.fps), out / rest)
-    else:
-        edited = find_edit(query.kind).apply(clip, rng, host=host)
-        segments = [[round(second, 4) for second in part.interval()] for part in edited.segments]
-        write_clip(edited.clip, out / file)
-    sizes = {file: (out / file).stat().st_size for file in (file, rest) if file}
-    note = {"recipe": _collect_recipe(job, query), "sizes": sizes, "segments": segments, "rest": rest}
-    write_json(out / ".made" / f"{query.id}.json", note)
-    return _Done(query.id, query.kind, job.source, segments, rest, made=True)
-
-
-def _find_finished(job: Job, query: Query, out: Path) -> _Done | None:
-    """The query if an earlier call made it from the same things, whole."""
-    try:
-        note = json.loads((out / ".made" / f"{query.id}.json").read_text())
-        same = note["recipe"] == _collect_recipe(job, query)
-        whole = all((out / file).stat().st_size == size for file, size in note["sizes"].items())
-        done = _Done(query.id, query.kind, job.source, note["segments"], note["rest"], made=False)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return done if same and whole else None
-
-
-def _collect_recipe(job: Job, query: Query) -> dict[str, Any]:
-    """What decides how a query looks."""
-    files = {}
-    for name, path in (("source", job.source), ("host", job.host)):
-        files[name] = [path.name, path.stat().st_size, path.stat().st_mtime_ns] if path is not None else None
-    return {"version": _RECIPE, "seed": job.seed, **asdict(query), **files}
+def _resolve(origins: Mapping[Path, str]) -> dict[Path, str]:
+    return {Path(path).resolve(): name for path, name in origins.items()}
 
 
 def _name_once(paths: Iterable[Path], names: dict[Path, Path]) -> list[Path]:
@@ -368,21 +327,8 @@ def _fill_database(
     for path in paths:
         file = f"database/{ids[path]}{path.suffix}"
         try:
-            _link(path, out / file)
+            link_file(path, out / file)
         except (OSError, StorageError) as error:
             failed.append(BenchmarkFailure(str(path), str(error)))
         else:
             yield ids[path], file
-
-
-def _link(source: Path, target: Path) -> None:
-    """Make a hard link, or a copy where links are not possible. A file that is the same stays."""
-    if target.exists():
-        old, new = target.stat(), source.stat()
-        if (old.st_size, old.st_mtime_ns) == (new.st_size, new.st_mtime_ns):
-            return
-    with replace_file(target, sync=False) as temporary:
-        try:
-            os.link(source.resolve(), temporary)
-        except OSError:
-            shutil.copy2(source, temporary)

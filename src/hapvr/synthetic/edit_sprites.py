@@ -102,6 +102,14 @@ def _wrap(words: list[str], font: ImageFont.ImageFont | ImageFont.FreeTypeFont, 
     return lines
 
 
+def draw_words(text: str, width: int, height: int) -> Sprite:
+    """White words in the middle of `height` by `width` pixels."""
+    sprite = Image.new("RGBA", (width, height))
+    font = ImageFont.load_default(size=max(6.0, min(height * 0.3, 1.6 * width / len(text))))
+    ImageDraw.Draw(sprite).text((width / 2, height / 2), text, "white", font, anchor="mm")
+    return np.asarray(sprite)
+
+
 def draw_sticker(rng: Generator, pixels: int) -> Sprite:
     """An emoji with a white edge, a speech bubble or a burst with a word, `pixels` high."""
     form = pick(rng, ["emoji", "emoji", "bubble", "burst"])

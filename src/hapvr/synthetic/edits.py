@@ -90,6 +90,14 @@ def find_edit(name: str) -> Edit:
     return Edit(name, ", then ".join(EDITS[part].summary for part in parts), _chain(parts))
 
 
+def change_rate(clip: Clip, fps: float) -> Edited:
+    """The frames shown in the middle of each frame of another rate; the map stays the identity."""
+    count = max(1, round(clip.seconds * fps))
+    shown = np.minimum(((np.arange(count) + 0.5) * clip.fps / fps).astype(np.intp), len(clip) - 1)
+    made = Clip(clip.images[shown], fps)
+    return Edited(made, TimeMap.identity(min(made.seconds, clip.seconds)))
+
+
 def _chain(names: list[str]) -> Step:
     """Edits one after the other. Each is drawn again until a second, or half of what there was, is left to find.
 
@@ -293,14 +301,6 @@ def _round_rate(fps: float) -> float:
     return max(1, round(fps * 1000)) / 1000
 
 
-def _change_rate(clip: Clip, fps: float) -> Edited:
-    """The frames shown in the middle of each frame of another rate; the map stays the identity."""
-    count = max(1, round(clip.seconds * fps))
-    shown = np.minimum(((np.arange(count) + 0.5) * clip.fps / fps).astype(np.intp), len(clip) - 1)
-    made = Clip(clip.images[shown], fps)
-    return Edited(made, TimeMap.identity(min(made.seconds, clip.seconds)))
-
-
 def _take_host_frames(host: Clip | None, clip: Clip, count: int, rng: Generator, *, own_shape: bool = False) -> Images:
     """`count` frames of the host at the rate of the clip, from a random place on; it starts over if short.
 
@@ -308,7 +308,7 @@ def _take_host_frames(host: Clip | None, clip: Clip, count: int, rng: Generator,
     """
     if host is None:
         host = draw_scene(int(rng.integers(2**31)), seconds=count / clip.fps, fps=clip.fps)
-    frames = _change_rate(host, clip.fps).clip.images
+    frames = change_rate(host, clip.fps).clip.images
     first = int(rng.integers(0, max(1, len(frames) - count + 1)))
     taken = frames[(first + np.arange(count)) % len(frames)]
     return taken if own_shape else pixels.cover(taken, clip.size)
@@ -333,7 +333,7 @@ def _draw_chain(*pools: list[str]) -> Step:
 
 
 def _low_rate_blur_noise(clip: Clip, rng: Generator, _: Clip | None) -> Edited:
-    made = _change_rate(clip, min(clip.fps, _round_rate(between(rng, 2.0, 4.0))))
+    made = change_rate(clip, min(clip.fps, _round_rate(between(rng, 2.0, 4.0))))
     images = pixels.blur(made.clip.images, min(clip.size) * between(rng, 0.015, 0.03))
     return Edited(Clip(pixels.add_noise(images, between(rng, 20, 40), rng), made.clip.fps), made.time)
 
@@ -370,7 +370,7 @@ _WHOLE: dict[str, tuple[str, Step]] = {
     "picture-in-picture": ("a window in another video", _picture_in_picture),
     "frame-rate": (
         "fewer frames a second",
-        lambda clip, rng, _: _change_rate(clip, _round_rate(clip.fps * between(rng, 0.35, 0.7))),
+        lambda clip, rng, _: change_rate(clip, _round_rate(clip.fps * between(rng, 0.35, 0.7))),
     ),
     "speed": ("slower or faster", _speed),
     "reverse": ("played backwards", _reverse),

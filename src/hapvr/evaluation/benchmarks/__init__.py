@@ -3,6 +3,7 @@
 from hapvr.evaluation.benchmarks.benchmark import (
     Benchmark,
     LeftOut,
+    Origin,
     Task,
     TrueSegment,
     read_benchmark,
@@ -14,6 +15,7 @@ __all__ = [
     "BENCHMARKS",
     "Benchmark",
     "LeftOut",
+    "Origin",
     "Task",
     "TrueSegment",
     "open_benchmark",

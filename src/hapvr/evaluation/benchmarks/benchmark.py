@@ -4,6 +4,7 @@
     Task        one figure: which labels are positives, and which targets a ranking holds
     LeftOut     targets that some tasks take out of the rankings
     TrueSegment which seconds of a query are which seconds of a target
+    Origin      which videos and sources a query or a target comes from
 
 A ranking of a query holds the targets of the database. Four rules change that, each a field below: the query itself is
 taken out (`Task.query_itself`); only labelled targets stay (`Task.labelled_only`); a named set is taken out
@@ -12,6 +13,7 @@ taken out (`Task.query_itself`); only labelled targets stay (`Task.labelled_only
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections import Counter
@@ -26,6 +28,7 @@ from hapvr.evaluation.metrics import Ties
 from hapvr.storage import StrPath, write_json
 
 FigureName: TypeAlias = Literal["mAP", "uAP", "EVVE mAP", "recall@1"]
+Relation: TypeAlias = Literal["match", "same video", "same source", "unrelated"]
 FORMAT = "hapvr benchmark 1"
 
 
@@ -88,6 +91,21 @@ class TrueSegment(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Which videos (before they were cut) a query or a target shows, and from which sources they come."""
+
+    videos: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("videos", "sources"):
+            values = getattr(self, name)
+            if not isinstance(values, (list, tuple)) or not all(isinstance(value, str) for value in values):
+                raise DataError(f"the {name} of an origin are a list of names, got {values!r}.")
+            object.__setattr__(self, name, tuple(values))
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """Queries, a database, and the labels of their pairs. `DataError` where the fields contradict each other.
 
@@ -104,6 +122,9 @@ class Benchmark:
         segments: per query, its true segments.
         files: the file of each id, where the benchmark comes with files.
         left_out: named sets of targets that tasks may take out.
+        origins: where queries and targets come from, for those of which it is known.
+        shared: footage that many videos have and that makes no match (a title, an end card): per piece, when it is
+            shown in each query and target that has it, (start_s, end_s).
         folder: where it lies, if it comes with files; not part of what is stored or compared.
         open_database: a scored target that the benchmark does not name, neither as target nor as query, joins the
             rankings as a negative. Else it is ignored, and counted.
@@ -120,6 +141,8 @@ class Benchmark:
     files: Mapping[str, str] | None = None
     left_out: Mapping[str, LeftOut] = field(default_factory=dict)
     open_database: bool = False
+    origins: Mapping[str, Origin] | None = None
+    shared: Mapping[str, Mapping[str, tuple[float, float]]] | None = None
     folder: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -137,7 +160,31 @@ class Benchmark:
             put(self, "files", dict(self.files))
         if self.segments is not None:
             put(self, "segments", {query: tuple(map(_parse_segment, parts)) for query, parts in self.segments.items()})
+        if self.origins is not None:
+            put(self, "origins", {id: _parse_origin(id, origin) for id, origin in self.origins.items()})
+        if self.shared is not None:
+            put(self, "shared", {name: _parse_spans(name, spans) for name, spans in self.shared.items()})
         self._check()
+
+    def relate(self, query: str, target: str) -> Relation:
+        """How near a target is to a query by where it comes from; a positive of any task is a match.
+
+        Targets of unknown origin count as unrelated.
+
+        >>> origins = {"q": Origin(("a",), ("tv",)), "b": Origin(("b",), ("tv",)), "a-2": Origin(("a",), ("tv",))}
+        >>> tasks, labels = (Task("mAP", ("1",)),), {"q": {"a": "1"}}
+        >>> benchmark = Benchmark("b", ("q",), ("a", "a-2", "b", "c"), labels, tasks, origins=origins)
+        >>> [benchmark.relate("q", target) for target in benchmark.database]
+        ['match', 'same video', 'same source', 'unrelated']
+        """
+        label = self.labels.get(query, {}).get(target)
+        if label is not None and any(label in task.labels for task in self.tasks):
+            return "match"
+        known = self.origins or {}
+        one, other = known.get(query, Origin()), known.get(target, Origin())
+        if not set(one.videos).isdisjoint(other.videos):
+            return "same video"
+        return "unrelated" if set(one.sources).isdisjoint(other.sources) else "same source"
 
     def targets_among(self, ids: Iterable[str]) -> tuple[str, ...]:
         """Those of `ids` that can be in a ranking, in their order: of the database, and others if it is open.
@@ -166,6 +213,10 @@ class Benchmark:
                         f"benchmark '{self.name}': '{target}' has label '{label}' for query '{query}', but is not in "
                         "the database."
                     )
+        for name, ids in (("origins", self.origins or ()), ("shared", itertools.chain(*(self.shared or {}).values()))):
+            for id in ids:
+                if id not in queries and id not in database:
+                    raise DataError(f"benchmark '{self.name}': {name} names '{id}', which is no query and no target.")
         if self.candidates is not None:
             self._check_candidates(self.candidates, database)
         for name, count in Counter(task.name for task in self.tasks).items():
@@ -198,6 +249,11 @@ def write_benchmark(benchmark: Benchmark, path: StrPath) -> None:
     content: dict[str, Any] = {item.name: getattr(benchmark, item.name) for item in fields(benchmark) if item.compare}
     content["tasks"] = [asdict(task) for task in benchmark.tasks]
     content["left_out"] = {name: asdict(left) for name, left in benchmark.left_out.items()}
+    if benchmark.origins is not None:
+        content["origins"] = {id: asdict(origin) for id, origin in benchmark.origins.items()}
+    for name in ("origins", "shared"):  # versions that do not know them still read what has none
+        if content[name] is None:
+            del content[name]
     write_json(path, {"format": FORMAT} | content, indent=None)
 
 
@@ -222,6 +278,26 @@ def parse_benchmark(content: Any, path: StrPath) -> Benchmark:
         raise DataError(f"'{path}': {error}") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise DataError(f"'{path}' is no stored benchmark: {error}. Write it again with write_benchmark.") from error
+
+
+def _parse_origin(id: str, origin: Any) -> Origin:
+    if isinstance(origin, Origin):
+        return origin
+    try:
+        return from_mapping(Origin, origin)
+    except (ConfigError, DataError) as error:
+        raise DataError(f"the origin of '{id}': {error}") from error
+
+
+def _parse_spans(name: str, spans: Any) -> dict[str, tuple[float, float]]:
+    try:
+        parsed = {id: (float(start), float(end)) for id, (start, end) in spans.items()}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"shared footage '{name}' is no table of id: [start, end].") from error
+    for id, (start, end) in parsed.items():
+        if not 0 <= start < end < math.inf:
+            raise DataError(f"shared footage '{name}' in '{id}': {start} to {end} s is no stretch of time.")
+    return parsed
 
 
 def _parse_segment(part: Any) -> TrueSegment:

@@ -29,7 +29,8 @@ def parse_ground_truth(content: Any, path: Path) -> Benchmark:
     """The same from the content of the file at `path`: mAP, uAP and recall@1, overall and by kind of edit.
 
     ground_truth.json: {"queries": {id: {"file", "kind", "positives": [ids], "segments": [[start, end, target,
-    target_start, target_end]]}}, "database": {id: file}}; files are named relative to the folder.
+    target_start, target_end]]}}, "database": {id: file}}; files are named relative to the folder. It may
+    have "origins": {id: {"videos", "sources"}} and "shared": {name: {id: [start, end]}}.
     """
     source = AnnotationFile(path, "the ground_truth.json of a folder that `hapvr make-benchmark` made")
     content = source.check_table(content, "the file", ("queries", "database"))
@@ -65,6 +66,8 @@ def parse_ground_truth(content: Any, path: Path) -> Benchmark:
         groups=kinds,
         segments=segments,
         files=files,
+        origins=None if content.get("origins") is None else source.check_table(content["origins"], "'origins'"),
+        shared=None if content.get("shared") is None else source.check_table(content["shared"], "'shared'"),
         folder=str(path.parent),
     )
 

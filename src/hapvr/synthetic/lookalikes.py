@@ -1,0 +1,59 @@
+"""Hard negatives: two parts of one video, and whether they truly share no footage."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hapvr.synthetic import edit_pixels as pixels
+from hapvr.synthetic.clip import Clip
+
+_SHARE = 0.42  # of the video, each part; the rest is the gap between them
+_RATE, _SIDE = 4.0, 24  # frames a second of a run that is compared, and its pixels a side
+_RUN_S = 2.0  # how long a repeated stretch is
+_CHANGED = 0.03  # the share of the picture where two frames differ most
+_SAME = 10.0  # its mean difference over a run, of 255: less is noise of the coding, motion is 20 and more
+
+
+def cut_apart(clip: Clip) -> tuple[Clip, Clip]:
+    """The first and the last 42% of a clip, one frame at least.
+
+    >>> [len(part) for part in cut_apart(Clip(np.zeros((100, 2, 2, 3), np.uint8), fps=10))]
+    [42, 42]
+    """
+    kept = max(1, int(_SHARE * len(clip)))
+    return Clip(clip.images[:kept], clip.fps), Clip(clip.images[-kept:], clip.fps)
+
+
+def share_footage(a: Clip, b: Clip) -> bool:
+    """Whether a stretch of 2 s of one is in the other, forwards or backwards; stills that are alike count too.
+
+    Meant for clips of one file, which differ in nothing but time: loops, slides, repeated intros, cameras before which
+    nothing moves. Frames are the same if they differ nowhere, so two takes before one wall are not. A copy that was
+    edited is not found.
+    """
+    step = max(1, round(a.fps / _RATE))
+    far = _compare(_make_small(a)[::step], _make_small(b))  # [Ta / step, Tb]
+    return any(_find_least_mean(matrix, step) < _SAME for matrix in (far, far[:, ::-1]))
+
+
+def _make_small(clip: Clip) -> NDArray[np.float32]:
+    """Each frame in grey, of a few pixels: [T, S * S]."""
+    small = pixels.resize(clip.images, (_SIDE, _SIDE)).astype(np.float32)
+    grey: NDArray[np.float32] = small.mean(-1).reshape(len(clip), -1)
+    return grey
+
+
+def _compare(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+    """How far all pairs of frames differ where they differ most: [Ta, Tb]."""
+    most = max(1, round(_CHANGED * a.shape[1]))
+    return np.stack([np.partition(np.abs(b - image), -most, axis=1)[:, -most:].mean(1) for image in a])
+
+
+def _find_least_mean(matrix: NDArray[np.float32], step: int) -> float:
+    """The least mean over a run: entries [i + k, j + k * step] for k = 0, 1, ..."""
+    run = max(1, min(round(_RUN_S * _RATE), matrix.shape[0], (matrix.shape[1] - 1) // step + 1))
+    total = np.zeros((matrix.shape[0] - run + 1, matrix.shape[1] - (run - 1) * step), np.float32)
+    for k in range(run):
+        total += matrix[k : k + total.shape[0], k * step : k * step + total.shape[1]]
+    return float(total.min() / run)
