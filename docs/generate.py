@@ -25,6 +25,7 @@ MODULES = [
     "hapvr.synthetic.films",
     "hapvr.synthetic.edits",
     "hapvr.synthetic.benchmark",
+    "hapvr.synthetic.long_films",
     "hapvr.backbones",
     "hapvr.features",
     "hapvr.similarity",

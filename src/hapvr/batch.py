@@ -20,6 +20,8 @@ from hapvr.model import DEFAULT, load
 from hapvr.storage import StrPath, require_outputs
 from hapvr.synthetic import benchmark as synthetic
 from hapvr.synthetic.benchmark import BenchmarkSummary
+from hapvr.synthetic.benchmark_folder import require_apart
+from hapvr.synthetic.long_films import make_long_films
 from hapvr.video.sampling import SamplingConfig
 from hapvr.video.video_files import find_videos
 
@@ -93,6 +95,8 @@ def make_benchmark(
     lookalikes: bool = False,
     origins: StrPath | None = None,
     shared_cards: float = 0.0,
+    long_films: int = 0,
+    film_minutes: float = 120.0,
     kinds: Sequence[str] = (),
     seed: int = 0,
     queries: int = 4,
@@ -111,16 +115,38 @@ def make_benchmark(
             folder of each video below `videos` and `distractors` as its source, if `origins` does not name it.
         origins: a CSV file with a column `file` (names or paths of videos) and a column `source` (or `repository`).
         shared_cards: the share of database videos, and of queries, that get one of three title or end cards.
+        long_films: if not 0, the database is that many films, each a row of the given videos, and queries are clips of
+            10 s; see `hapvr.synthetic.long_films.make_long_films`.
+        film_minutes: the length of each.
         kinds: kinds of edited copy, or "all"; those of "default" if there are none.
         seed: the same seed makes the same benchmark.
-        queries: edited copies of each video.
+        queries: edited copies of each video; with `long_films`, of each film.
         workers, progress: see `extract`.
     """
     given = map(Path, (videos, *distractors, *hosts))
-    synthetic.require_apart(Path(output), folders=[path for path in given if path.is_dir()])
+    require_apart(Path(output), folders=[path for path in given if path.is_dir()])
     others: list[Path] = []
     sources = find_videos([videos], others=others)
     fillers, mixed = (list(find_videos(paths, others=others).values()) for paths in (distractors, hosts))
+    groups = [] if duplicates is None else _read_groups(Path(duplicates), sources)
+    if long_films:
+        if lookalikes or origins is not None or shared_cards:
+            raise ConfigError("long films have no look-alikes, origins or shared cards. Make those in another folder.")
+        summary = make_long_films(
+            list(sources.values()),
+            Path(output),
+            films=long_films,
+            minutes=film_minutes,
+            queries_per_film=queries,
+            seed=seed,
+            kinds=kinds or None,
+            distractors=fillers,
+            hosts=mixed,
+            duplicates=groups,
+            workers=default_workers(workers),
+            progress=progress,
+        )
+        return replace(summary, other_files=len(set(others)))
     named: dict[Path, str] | None = None
     if lookalikes or origins is not None:
         folders = {path: _name_folder(path, root) for root in map(Path, (videos, *distractors))
@@ -135,7 +161,7 @@ def make_benchmark(
         queries_per_video=queries,
         distractors=fillers,
         hosts=mixed,
-        duplicates=[] if duplicates is None else _read_groups(Path(duplicates), sources),
+        duplicates=groups,
         lookalikes=lookalikes,
         origins=named,
         shared_cards=shared_cards,

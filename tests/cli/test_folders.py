@@ -266,6 +266,19 @@ def test_a_benchmark_with_lookalikes_sources_and_cards_is_made(
     assert {id for ids in truth["shared"].values() for id in ids} == {"0", "1", "2", "0--trim", "1--trim", "2--trim"}
 
 
+def test_long_films_are_made_from_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "videos").mkdir()
+    for seed in range(2):
+        write_clip(draw_scene(seed, seconds=15, fps=4, size=(48, 64)), tmp_path / "videos" / f"{seed}.mp4")
+    command = ["make-benchmark", tmp_path / "videos", tmp_path / "made", "--long-films", 1, "--film-minutes", 0.5]
+    command += ["--queries", 1, "--kind", "flip", "--workers", 1, "--json"]
+    code, text, _ = run(capsys, *command)
+    assert (code, json.loads(text)["queries"], json.loads(text)["database"]) == (0, 1, 1)
+    code, _, words = run(capsys, *command, "--shared-cards", 0.2)
+    assert code == 2
+    assert "long films have no look-alikes, origins or shared cards" in words
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

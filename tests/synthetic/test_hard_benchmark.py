@@ -209,6 +209,20 @@ def test_a_still_wall_with_something_that_moves_is_no_repetition() -> None:
     assert share_footage(takes[0], takes[0])
 
 
+def test_the_rough_comparison_never_changes_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of one pixel's size make the rough comparison as strict as the fine one allows: no pair is lost by it."""
+    answers = []
+    for block in (16, 1):
+        monkeypatch.setattr("hapvr.synthetic.lookalikes._BLOCK", block)
+        rng = np.random.default_rng(3)
+        for strength in (0, 2, 4, 8, 16, 32):
+            scene = draw_scene(6, seconds=4, fps=5, size=(48, 64))
+            noise = rng.normal(0, strength, scene.images.shape)
+            answers.append(share_footage(scene, Clip(np.clip(scene.images + noise, 0, 255).astype(np.uint8), 5)))
+    assert answers[:6] == answers[6:]
+    assert answers[0]
+
+
 def test_parts_of_short_and_odd_clips() -> None:
     for frames in (1, 2, 3, 7):
         first, last = cut_apart(barcodes(frames, fps=5))

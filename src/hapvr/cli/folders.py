@@ -85,6 +85,14 @@ def make_benchmark(
             "A card in common is no match.",
         ),
     ] = 0.0,
+    long_films: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Make N long films of the videos as the database, and clips of 10 s as queries.",
+        ),
+    ] = 0,
+    film_minutes: Annotated[float, typer.Option(help="The length of each long film.")] = 120.0,
     kind: Annotated[
         list[str] | None,
         typer.Option(
@@ -95,7 +103,10 @@ def make_benchmark(
     seed: Annotated[int, typer.Option(help="The same seed makes the same benchmark.")] = 0,
     queries: Annotated[
         int,
-        typer.Option(help="Number of edited copies of each video; videos chosen for the kind `same-event` give one."),
+        typer.Option(
+            help="Number of edited copies of each video, or of each long film; videos chosen for the kind `same-event` "
+            "give one."
+        ),
     ] = 4,
     workers: Workers = None,
     as_json: AsJson = False,
@@ -113,6 +124,8 @@ def make_benchmark(
             lookalikes=lookalikes,
             origins=origins,
             shared_cards=shared_cards,
+            long_films=long_films,
+            film_minutes=film_minutes,
             kinds=kind or (),
             seed=seed,
             queries=queries,

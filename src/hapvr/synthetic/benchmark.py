@@ -18,16 +18,22 @@ seconds of queries and of database videos. It makes no match.
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hapvr.errors import ConfigError, DataError, DecodeError, StorageError
+from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.storage import write_json
+from hapvr.synthetic.benchmark_folder import (
+    BenchmarkFailure,
+    name_once,
+    prepare_folder,
+    probe_videos,
+    require_apart,
+    require_benchmark,
+)
 from hapvr.synthetic.benchmark_jobs import MadeQuery, MadeTarget, link_file, run_jobs
 from hapvr.synthetic.benchmark_plan import (
     DEFAULT_KINDS,
@@ -38,17 +44,6 @@ from hapvr.synthetic.benchmark_plan import (
     group_positives,
     plan_queries,
 )
-from hapvr.video.decode import probe
-
-_KEYS = {"queries", "database", "origins", "shared"}  # of ground_truth.json
-
-
-@dataclass(frozen=True)
-class BenchmarkFailure:
-    """A file that could not be used, and why."""
-
-    file: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -124,20 +119,20 @@ def make_benchmark(
     if not 0 <= shared_cards <= 1:
         raise ConfigError(f"shared_cards is a share from 0 to 1, got {shared_cards}.")
     require_apart(out, files=[*videos, *distractors, *hosts])
-    _require_benchmark(out)
+    require_benchmark(out)
     failed: list[BenchmarkFailure] = []
     names: dict[Path, Path] = {}
-    originals = _name_once(videos, names)
-    sources = dict(_probe_videos(originals, failed))
-    fillers = dict(_probe_videos((path for path in _name_once(distractors, names) if path not in originals), failed))
-    guests = [path for path, _ in _probe_videos(_name_once(hosts, names), failed)]
+    originals = name_once(videos, names)
+    sources = dict(probe_videos(originals, failed))
+    fillers = dict(probe_videos((path for path in name_once(distractors, names) if path not in originals), failed))
+    guests = [path for path, _ in probe_videos(name_once(hosts, names), failed)]
     for path in guests:
         if path in sources or path in fillers:
             raise ConfigError(f"'{path}' is a host and in the database: its queries would have matches no one notes.")
     if not sources:
         raise DataError(f"none of the {len(videos)} videos can be read" + (f": {failed[0].reason}" if failed else "."))
     ids = choose_ids([*sources, *fillers])
-    groups = group_positives([_name_once(group, names) for group in duplicates], ids)
+    groups = group_positives([name_once(group, names) for group in duplicates], ids)
     jobs = plan_queries(
         sources,
         ids,
@@ -150,9 +145,7 @@ def make_benchmark(
         shared_cards=shared_cards,
     )
 
-    for folder in (".made", "queries", "database"):  # the first one marks the folder as a benchmark
-        (out / folder).mkdir(parents=True, exist_ok=True)
-    (out / "ground_truth.json").unlink(missing_ok=True)
+    prepare_folder(out)
     # Made by the jobs: targets of "same-event", and those that are cut or get a card.
     apart = {job.source for job in jobs if job.lookalike_id or job.card or _is_same_event(job)}
     database = dict(_fill_database((path for path in ids if path not in apart), out, ids, failed))
@@ -182,60 +175,6 @@ def make_benchmark(
         kinds=dict(sorted(Counter(query.kind for query in done).items())),
         failed=tuple(failed),
     )
-
-
-def require_apart(out: Path, *, folders: Iterable[Path] = (), files: Iterable[Path] = ()) -> None:
-    """Refuse a benchmark folder that would mix with its sources: `ConfigError`.
-
-    It may lie in none of the folders, hold none of them and be none of them, and it may hold none of the files. Links
-    count as where they lie and as where they lead.
-    """
-    own = _find_places(out)
-    for folder in folders:
-        if any(a.is_relative_to(b) or b.is_relative_to(a) for a in own for b in _find_places(folder)):
-            raise ConfigError(
-                f"the benchmark folder '{out}' and the folder of videos '{folder}' overlap: copies would lie among the "
-                "originals. Give a benchmark folder outside it."
-            )
-    for file in files:
-        if any(a.is_relative_to(b) for a in _find_places(file) for b in own):
-            raise ConfigError(
-                f"'{file}' lies in the benchmark folder '{out}', which is for what is made. Give another folder."
-            )
-
-
-def _find_places(path: Path) -> set[Path]:
-    path = Path(path)
-    try:
-        return {Path(os.path.abspath(path)), path.resolve()}
-    except (OSError, RuntimeError):  # links in a circle, before Python 3.13
-        return {Path(os.path.abspath(path))}
-
-
-def _require_benchmark(out: Path) -> None:
-    """Refuse a folder that holds something else: its files could not be distinguished from those that are made."""
-    if not os.path.lexists(out):
-        return
-    try:
-        filled = any(not path.name.startswith(".") for path in out.iterdir())
-    except OSError as error:
-        raise ConfigError(f"'{out}' cannot be used as a folder: {error.strerror or error}.") from error
-    truth = out / "ground_truth.json"
-    if os.path.lexists(truth):
-        if not _is_ground_truth(truth):
-            raise ConfigError(f"'{truth}' was not written by make-benchmark and would be lost. Give another folder.")
-    elif filled and not (out / ".made").is_dir():
-        raise ConfigError(f"'{out}' holds files and is no benchmark. Give a new or an empty folder.")
-
-
-def _is_ground_truth(truth: Path) -> bool:
-    try:
-        content = json.loads(truth.read_text(encoding="utf-8"))
-        return {"queries", "database"} <= content.keys() <= _KEYS and all(
-            {"file", "kind", "positives", "segments"} <= query.keys() for query in content["queries"].values()
-        )
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return False
 
 
 class _Truth:
@@ -305,19 +244,6 @@ def _is_same_event(job: Job) -> bool:
 
 def _resolve(origins: Mapping[Path, str]) -> dict[Path, str]:
     return {Path(path).resolve(): name for path, name in origins.items()}
-
-
-def _name_once(paths: Iterable[Path], names: dict[Path, Path]) -> list[Path]:
-    """Each file once, by the name it was first given; `names` remembers them from call to call."""
-    return list(dict.fromkeys(names.setdefault(Path(path).resolve(), Path(path).absolute()) for path in paths))
-
-
-def _probe_videos(paths: Iterable[Path], failed: list[BenchmarkFailure]) -> Iterator[tuple[Path, float]]:
-    for path in paths:
-        try:
-            yield path, probe(path).duration_s or 0.0
-        except DecodeError as error:
-            failed.append(BenchmarkFailure(str(path), str(error)))
 
 
 def _fill_database(

@@ -12,13 +12,13 @@ import shutil
 import signal
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.random import Generator
@@ -37,6 +37,8 @@ from hapvr.workers.processes import spawn_context
 
 # Longer, faster and larger videos are cut, thinned and scaled to this before they are edited.
 _MAX_SECONDS, _MAX_FPS, _MAX_SHORT_SIDE = 60.0, 15.0, 360
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 _RECIPE = 2  # counts changes that make finished pieces out of date
 _interrupted = threading.Event()  # in a process of the pool: by Ctrl-C
 
@@ -81,21 +83,38 @@ class JobResult:
 
 def run_jobs(jobs: list[Job], out: Path, workers: int) -> Iterator[tuple[Job, JobResult]]:
     """Make all jobs, in this process or in several; results come as they are finished."""
-    if workers == 1 or len(jobs) < 2:
-        for job in jobs:
-            yield job, _run_job(job, out)
+    for job, result, reason in run_each(_run_job, jobs, out, workers):
+        yield job, JobResult(reason=reason) if result is None else result
+
+
+def run_each(
+    work: Callable[[Task, Path], Result], tasks: Sequence[Task], out: Path, workers: int
+) -> Iterator[tuple[Task, Result | None, str]]:
+    """`work(task, out)` of each task as it is finished, in this process or in several: (task, result, "").
+
+    Where a process died: (task, None, reason). What `work` raises ends it all.
+    """
+    if workers == 1 or len(tasks) < 2:
+        for task in tasks:
+            yield task, work(task, out), ""
         return
-    count = min(workers, len(jobs))
+    count = min(workers, len(tasks))
     with ProcessPoolExecutor(count, mp_context=spawn_context(), initializer=_note_interrupts) as pool:
-        running = {pool.submit(_run_job, job, out): job for job in jobs}
+        running = {pool.submit(_unless_interrupted, work, task, out): task for task in tasks}
         try:
             for future in as_completed(running):
                 try:
-                    yield running[future], future.result()
+                    yield running[future], future.result(), ""
                 except BrokenProcessPool as error:
-                    yield running[future], JobResult(reason=f"a process ended before it was done: {error}")
-        finally:  # an interrupted call does not wait for jobs that have not begun
+                    yield running[future], None, f"a process ended before it was done: {error}"
+        finally:  # an interrupted call does not wait for tasks that have not begun
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _unless_interrupted(work: Callable[[Task, Path], Result], task: Task, out: Path) -> Result:
+    if _interrupted.is_set():  # a process of the pool would continue with the next task
+        raise KeyboardInterrupt
+    return work(task, out)
 
 
 def _note_interrupts() -> None:
@@ -109,8 +128,6 @@ def _interrupt(*_: object) -> None:
 
 def _run_job(job: Job, out: Path) -> JobResult:
     """Make what is not there yet."""
-    if _interrupted.is_set():  # a process of the pool would continue with the next video
-        raise KeyboardInterrupt
     result = JobResult()
     clips = _Clips(job)
     try:
@@ -132,14 +149,15 @@ class _Clips:
 
     @cached_property
     def source(self) -> Clip:
-        return _read(self._job.source)
+        return read_source(self._job.source)
 
     @cached_property
     def host(self) -> Clip | None:
-        return None if self._job.host is None else _read(self._job.host)
+        return None if self._job.host is None else read_source(self._job.host)
 
 
-def _read(path: Path) -> Clip:
+def read_source(path: Path) -> Clip:
+    """A video as edits are made on it: of limited length, rate and size."""
     return read_clip(path, max_seconds=_MAX_SECONDS, max_fps=_MAX_FPS, max_short_side=_MAX_SHORT_SIDE)
 
 
@@ -162,12 +180,12 @@ def _make_target(job: Job, clip: Clip, out: Path) -> MadeTarget:
         shown = _write_with_card(target, job.card, out / files[job.target_id])
     shift_s = 0.0 if job.card is None else job.card.find_shift_s(clip.fps)
     made = MadeTarget(files, part, shift_s, shown)
-    _write_note(_name_target_note(job), _collect_target_recipe(job), files.values(), asdict(made), out)
+    write_note(_name_target_note(job), _collect_target_recipe(job), files.values(), asdict(made), out)
     return made
 
 
 def _find_target(job: Job, out: Path) -> MadeTarget | None:
-    note = _read_note(_name_target_note(job), _collect_target_recipe(job), out)
+    note = read_note(_name_target_note(job), _collect_target_recipe(job), out)
     try:
         return None if note is None else MadeTarget(**note)
     except TypeError:
@@ -181,7 +199,7 @@ def _name_target_note(job: Job) -> str:
 def _collect_target_recipe(job: Job) -> dict[str, Any]:
     card = None if job.card is None else asdict(job.card)
     return {"version": _RECIPE, "seed": job.seed, "id": job.target_id, "lookalike": job.lookalike_id, "card": card,
-            "source": _describe_file(job.source)}  # fmt: skip
+            "source": describe_file(job.source)}  # fmt: skip
 
 
 def link_file(source: Path, target: Path) -> None:
@@ -217,12 +235,12 @@ def _make_query(job: Job, query: Query, clips: _Clips, target: MadeTarget | None
     else:
         edited = find_edit(query.kind).apply(clip, rng, host=clips.host)
         copy = edited.clip
-        segments = _list_segments(edited.time, job.target_id, 0.0 if target is None else target.shift_s)
+        segments = list_segments(edited.time, job.target_id, 0.0 if target is None else target.shift_s)
     shift_s = 0.0 if query.card is None else query.card.find_shift_s(copy.fps)
     segments = [[round(a + shift_s, 4), round(b + shift_s, 4), *times] for a, b, *times in segments]
     card = _write_with_card(copy, query.card, out / file)
     content = {"segments": segments, "rest": rest, "card": card}
-    _write_note(query.id, _collect_recipe(job, query), [file, *([rest] if rest else [])], content, out)
+    write_note(query.id, _collect_recipe(job, query), [file, *([rest] if rest else [])], content, out)
     return _collect_query(job, query, content, made=True)
 
 
@@ -234,19 +252,19 @@ def _compile(job: Job, query: Query, clip: Clip, shift_s: float, rng: Generator)
     fps: list[float] = [clip.fps]
 
     def read(path: Path) -> Clip:
-        other = _read(path)
+        other = read_source(path)
         fps.append(other.fps)
         return other
 
     readers: list[Callable[[], Clip]] = [lambda: clip, *(partial(read, other.path) for other in query.others)]
     copy, times = compile_clips(readers, rng, size=clip.size, fps=clip.fps)
-    segments = _list_segments(times[0], job.target_id, shift_s)
+    segments = list_segments(times[0], job.target_id, shift_s)
     for other, time, rate in zip(query.others, times[1:], fps[1:], strict=True):
-        segments += _list_segments(time, other.id, 0.0 if other.card is None else other.card.find_shift_s(rate))
+        segments += list_segments(time, other.id, 0.0 if other.card is None else other.card.find_shift_s(rate))
     return copy, segments
 
 
-def _list_segments(time: TimeMap, target_id: str, shift_s: float) -> list[list[Any]]:
+def list_segments(time: TimeMap, target_id: str, shift_s: float) -> list[list[Any]]:
     """As ground_truth.json has them; the target shows what the map says `shift_s` later."""
     found: list[list[Any]] = []
     for part in time.segments:
@@ -266,7 +284,7 @@ def _write_with_card(clip: Clip, card: Card | None, path: Path) -> list[Any] | N
 
 
 def _find_query(job: Job, query: Query, out: Path) -> MadeQuery | None:
-    note = _read_note(query.id, _collect_recipe(job, query), out)
+    note = read_note(query.id, _collect_recipe(job, query), out)
     try:
         return None if note is None else _collect_query(job, query, note, made=False)
     except KeyError:
@@ -282,9 +300,9 @@ def _collect_query(job: Job, query: Query, content: Mapping[str, Any], *, made: 
 
 def _collect_recipe(job: Job, query: Query) -> dict[str, Any]:
     """What decides how a query looks, and what is noted of it."""
-    host = None if job.host is None else _describe_file(job.host)
+    host = None if job.host is None else describe_file(job.host)
     others = [
-        [other.id, _describe_file(other.path), None if other.card is None else asdict(other.card)]
+        [other.id, describe_file(other.path), None if other.card is None else asdict(other.card)]
         for other in query.others
     ]
     card = None if query.card is None else asdict(query.card)
@@ -300,16 +318,18 @@ def _name_file(query: str) -> str:
 # --- notes -------------------------------------------------------------------------------------------------------
 
 
-def _describe_file(path: Path) -> list[Any]:
+def describe_file(path: Path) -> list[Any]:
+    """What tells whether a file is still the one that was used."""
     return [path.name, path.stat().st_size, path.stat().st_mtime_ns]
 
 
-def _write_note(name: str, recipe: dict[str, Any], files: Iterable[str], content: dict[str, Any], out: Path) -> None:
+def write_note(name: str, recipe: dict[str, Any], files: Iterable[str], content: dict[str, Any], out: Path) -> None:
+    """Note how `files` (relative to the folder) were made, and what is known of them."""
     sizes = {file: (out / file).stat().st_size for file in files}
     write_json(out / ".made" / f"{name}.json", {"recipe": recipe, "sizes": sizes, "content": content})
 
 
-def _read_note(name: str, recipe: dict[str, Any], out: Path) -> dict[str, Any] | None:
+def read_note(name: str, recipe: dict[str, Any], out: Path) -> dict[str, Any] | None:
     """The content of a note, if the same recipe made it and its files are whole."""
     try:
         note = json.loads((out / ".made" / f"{name}.json").read_text())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO
@@ -14,7 +14,7 @@ import numpy as np
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
-from hapvr.errors import DecodeError, NoVideoError
+from hapvr.errors import DataError, DecodeError, NoVideoError
 from hapvr.storage import replace_file
 from hapvr.synthetic.clip import Clip, Images
 
@@ -54,6 +54,41 @@ def write_clip(clip: Clip, path: str | Path, *, crf: int = 20) -> None:
     """
     with replace_file(path, sync=False) as temporary, open(temporary, "wb") as file:
         _write(clip, file, crf)
+
+
+def join_clips(parts: Sequence[str | Path], path: str | Path) -> list[int]:
+    """Write files of `write_clip` one after the other into one mp4 file, without coding them again.
+
+    They must be of one size and rate, and written with one crf: `DataError`. The file appears whole or not at all.
+
+    Returns the frame at which each part begins.
+    """
+    starts: list[int] = []
+    frames = 0
+    with replace_file(path, sync=False) as temporary, av.open(os.fspath(temporary), "w", format="mp4") as joined:
+        stream = None
+        for part in parts:
+            starts.append(frames)
+            with av.open(os.fspath(part)) as container:
+                source = container.streams.video[0]
+                if stream is None:
+                    stream, first = joined.add_stream_from_template(source), _describe_coding(source)
+                if _describe_coding(source) != first:
+                    raise DataError(f"'{part}' and '{parts[0]}' differ in size, rate or coding and cannot be joined.")
+                rate, base = source.average_rate or _DEFAULT_RATE, source.time_base or 1 / _DEFAULT_RATE
+                tick = round(1 / (rate * base))  # of one frame
+                for packet in container.demux(source):
+                    if packet.size:
+                        packet.pts = packet.dts = frames * tick
+                        packet.stream, packet.duration = stream, tick
+                        joined.mux(packet)
+                        frames += 1
+    return starts
+
+
+def _describe_coding(stream: VideoStream) -> tuple[object, ...]:
+    coder = stream.codec_context
+    return coder.name, coder.width, coder.height, stream.average_rate, stream.time_base, coder.extradata
 
 
 def recompress(clip: Clip, *, crf: int) -> Clip:

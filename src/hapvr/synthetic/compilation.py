@@ -30,7 +30,7 @@ def compile_clips(
 
     Returns the compilation, and for each clip which of its moments are shown when.
     """
-    counted, fit = bool(rng.random() < 0.3), pick(rng, [_fit_whole, pixels.cover])
+    counted, fit = bool(rng.random() < 0.3), pick(rng, [pixels.fit_whole, pixels.cover])
     images, maps, frames = [], [], 0
     for number, read in enumerate(clips):
         if counted:
@@ -55,15 +55,6 @@ def _take_part(clip: Clip, rng: Generator) -> tuple[Clip, TimeMap]:
         return part, time
     edited = find_edit(pick(rng, _EDITS)).apply(part, rng)
     return edited.clip, edited.time.after(time)
-
-
-def _fit_whole(images: Images, size: tuple[int, int]) -> Images:
-    """The whole picture between black bars."""
-    scale = min(size[0] / images.shape[1], size[1] / images.shape[2])
-    height, width = (max(1, round(side * scale)) for side in images.shape[1:3])
-    bars = np.zeros((len(images), *size, 3), np.uint8)
-    top, left = (size[0] - height) // 2, (size[1] - width) // 2
-    return pixels.place_in(pixels.resize(images, (height, width)), bars, top, left)
 
 
 def _draw_number(rng: Generator, number: int, size: tuple[int, int], count: int) -> Images:

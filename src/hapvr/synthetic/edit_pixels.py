@@ -39,6 +39,15 @@ def cover(images: Images, size: tuple[int, int]) -> Images:
     return resize(images, inner)[:, top : top + size[0], left : left + size[1]]
 
 
+def fit_whole(images: Images, size: tuple[int, int]) -> Images:
+    """Frames scaled to fit into (height, width), between black bars."""
+    scale = min(size[0] / images.shape[1], size[1] / images.shape[2])
+    height, width = (max(1, round(side * scale)) for side in images.shape[1:3])
+    bars = np.zeros((len(images), *size, 3), np.uint8)
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    return place_in(resize(images, (height, width)), bars, top, left)
+
+
 def rotate(images: Images, degrees: float) -> Images:
     """Turned counter-clockwise about the middle, black where nothing is left to show."""
     return change_each(images, lambda picture: picture.rotate(degrees, Image.Resampling.BICUBIC))

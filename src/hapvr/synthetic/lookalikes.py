@@ -8,8 +8,11 @@ from numpy.typing import NDArray
 from hapvr.synthetic import edit_pixels as pixels
 from hapvr.synthetic.clip import Clip
 
+Small = NDArray[np.uint8]  # [T, S * S]
+
 _SHARE = 0.42  # of the video, each part; the rest is the gap between them
 _RATE, _SIDE = 4.0, 24  # frames a second of a run that is compared, and its pixels a side
+_BLOCK = 16  # pixels whose means are compared first
 _RUN_S = 2.0  # how long a repeated stretch is
 _CHANGED = 0.03  # the share of the picture where two frames differ most
 _SAME = 10.0  # its mean difference over a run, of 255: less is noise of the coding, motion is 20 and more
@@ -32,21 +35,35 @@ def share_footage(a: Clip, b: Clip) -> bool:
     nothing moves. Frames are the same if they differ nowhere, so two takes before one wall are not. A copy that was
     edited is not found.
     """
-    step = max(1, round(a.fps / _RATE))
-    far = _compare(_make_small(a)[::step], _make_small(b))  # [Ta / step, Tb]
-    return any(_find_least_mean(matrix, step) < _SAME for matrix in (far, far[:, ::-1]))
+    return share_small(make_small(a), make_small(b), fps=a.fps)
 
 
-def _make_small(clip: Clip) -> NDArray[np.float32]:
-    """Each frame in grey, of a few pixels: [T, S * S]."""
-    small = pixels.resize(clip.images, (_SIDE, _SIDE)).astype(np.float32)
-    grey: NDArray[np.float32] = small.mean(-1).reshape(len(clip), -1)
-    return grey
+def share_small(a: Small, b: Small, *, fps: float) -> bool:
+    """The same for small frames of `make_small`, both of `fps`."""
+    step = max(1, round(fps / _RATE))
+    a = a[::step]
+    # Means over blocks never differ more than the pixels where frames differ most: most pairs are settled by them.
+    rough = [small.reshape(len(small), -1, _BLOCK).mean(-1, dtype=np.float32) for small in (a, b)]
+    if all(_find_least_mean(matrix, step) >= _SAME for matrix in _both_ways(_compare(*rough, most=rough[0].shape[1]))):
+        return False
+    far = _compare(a.astype(np.float32), b.astype(np.float32), most=max(1, round(_CHANGED * a.shape[1])))
+    return any(_find_least_mean(matrix, step) < _SAME for matrix in _both_ways(far))
 
 
-def _compare(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
-    """How far all pairs of frames differ where they differ most: [Ta, Tb]."""
-    most = max(1, round(_CHANGED * a.shape[1]))
+def _both_ways(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    return matrix, matrix[:, ::-1]
+
+
+def make_small(clip: Clip) -> Small:
+    """Each frame in grey, of a few pixels."""
+    small: Small = pixels.resize(clip.images, (_SIDE, _SIDE)).mean(-1).reshape(len(clip), -1).astype(np.uint8)
+    return small
+
+
+def _compare(a: NDArray[np.float32], b: NDArray[np.float32], *, most: int) -> NDArray[np.float32]:
+    """The mean of the `most` greatest differences of all pairs of frames: [Ta, Tb]."""
+    if most == a.shape[1]:
+        return np.stack([np.abs(b - image).mean(1) for image in a])
     return np.stack([np.partition(np.abs(b - image), -most, axis=1)[:, -most:].mean(1) for image in a])
 
 

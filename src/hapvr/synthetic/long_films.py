@@ -1,0 +1,341 @@
+"""A benchmark of short clips inside long films: is a clip of 10 seconds found in two hours, and where?
+
+A film is a row of videos, small and each once; if they are too few they come again mirrored or cropped. Queries are
+edited copies of a few seconds of some of them, which are in one film and come there once.
+
+Each video is coded once in the format of the films; a film is these pieces joined, so that hours cost seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from hapvr.errors import ConfigError, DataError, HapvrError
+from hapvr.storage import write_json
+from hapvr.synthetic import edit_pixels as pixels
+from hapvr.synthetic.benchmark import BenchmarkSummary
+from hapvr.synthetic.benchmark_folder import (
+    BenchmarkFailure,
+    name_once,
+    prepare_folder,
+    probe_videos,
+    require_apart,
+    require_benchmark,
+)
+from hapvr.synthetic.benchmark_jobs import describe_file, list_segments, read_note, read_source, run_each, write_note
+from hapvr.synthetic.benchmark_plan import check_kinds, choose_ids
+from hapvr.synthetic.clip import Clip
+from hapvr.synthetic.clip_files import join_clips, read_clip, write_clip
+from hapvr.synthetic.edits import DEFAULT_EDITS, EDITS, change_rate, find_edit
+from hapvr.synthetic.film_numbers import between
+from hapvr.synthetic.lookalikes import Small, make_small, share_small
+
+_SIZE, _FPS, _CRF = (180, 320), 10.0, 26  # of films
+_MAX_SECONDS = 60.0  # of each video in a film
+_CLIP_S = 10.0  # of a query, before it is edited
+_MIN_SECONDS = 14.0  # of a video that a query is taken from
+_GAP_S = 2.0  # around a query, where its video may look like it
+_TURNS = 8  # ways in which a video may come again
+_RECIPE = 1
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A video in the format of the films; from the second turn on mirrored or cropped."""
+
+    path: Path
+    id: str
+    turn: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.id}.piece-{self.turn}"
+
+    @property
+    def file(self) -> str:
+        return f".made/{self.name}.mp4"
+
+
+@dataclass(frozen=True)
+class _Star:
+    """A video that a query is taken from: the piece, and the query's settings."""
+
+    piece: _Piece
+    start_s: float
+    kind: str
+    host: Path | None
+
+    @property
+    def query(self) -> str:
+        return f"{self.piece.id}--{self.kind}"
+
+
+def make_long_films(
+    videos: Sequence[Path],
+    out: Path,
+    *,
+    films: int = 2,
+    minutes: float = 120.0,
+    queries_per_film: int = 10,
+    seed: int = 0,
+    kinds: Sequence[str] | None = None,
+    distractors: Sequence[Path] = (),
+    hosts: Sequence[Path] = (),
+    duplicates: Sequence[Sequence[Path]] = (),
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> BenchmarkSummary:
+    """Build a folder like those of `make_benchmark` whose database is a few long films.
+
+    Calling it again completes an interrupted folder. A file that cannot be read is reported and left out. `DataError`
+    if there are too few videos for queries: `films * queries_per_film` of at least 14 s are needed, with a part that
+    comes neither again in them nor in another video.
+
+    Args:
+        videos: queries are taken from some of them, drawn at random; the others fill the films.
+        out: the folder, made if it is not there.
+        films: how many.
+        minutes: the length of each, to within the length of a video.
+        queries_per_film: queries of 10 s, before they are edited.
+        seed: of everything that is drawn.
+        kinds: edits of the queries, spread evenly; those of "default" if None.
+        distractors: more videos to fill the films.
+        hosts: videos for edits that mix two; they must be in no film.
+        duplicates: groups of `videos` known to show the same footage; one of each is used.
+        workers: processes.
+        progress: called with the number of pieces and queries finished so far, and of all.
+    """
+    chosen = check_kinds(DEFAULT_EDITS if kinds is None else tuple(kinds))
+    if others := [kind for kind in chosen if kind not in EDITS and "+" not in kind]:
+        raise ConfigError(f"'{others[0]}' is no edit of one clip, which long films need. Name others with kinds.")
+    limits = (
+        ("films", films, 1),
+        ("queries_per_film", queries_per_film, 1),
+        ("workers", workers, 1),
+        ("seed", seed, 0),
+    )
+    for name, value, low in limits:
+        if value < low:
+            raise ConfigError(f"{name} must be at least {low}, got {value}.")
+    if not 0 < minutes <= 24 * 60:
+        raise ConfigError(f"minutes must be above 0 and at most a day, got {minutes}.")
+    require_apart(out, files=[*videos, *distractors, *hosts])
+    require_benchmark(out)
+    failed: list[BenchmarkFailure] = []
+    names: dict[Path, Path] = {}
+    given = name_once([*videos, *distractors], names)
+    doubles = {path for group in duplicates for path in name_once(group, names)[1:]}
+    lengths = dict(probe_videos((path for path in given if path not in doubles), failed))
+    guests = [path for path, _ in probe_videos(name_once(hosts, names), failed)]
+    for path in guests:
+        if path in lengths:
+            raise ConfigError(f"'{path}' is a host and in a film: its queries would have matches no one notes.")
+    ids = choose_ids(list(lengths))
+    rng = np.random.default_rng([seed, 6])
+    own = [path for path in name_once(videos, names) if lengths.get(path, 0.0) >= _MIN_SECONDS]
+    small = dict(_read_small_frames(list(lengths), out, workers, failed))
+    lengths = {path: seconds for path, seconds in lengths.items() if path in small}
+    own = [path for path in own if path in small]
+    stars = _choose_stars(own, ids, films * queries_per_film, chosen, guests, seed, rng, small)
+    used = {star.piece.path for star in stars}
+    fillers = {
+        path: min(seconds, _MAX_SECONDS) for path, seconds in lengths.items() if path not in used and seconds > 0
+    }
+    if not fillers:
+        raise DataError(f"all {len(lengths)} videos give queries, so that none is left to fill the films. Give more.")
+
+    prepare_folder(out)
+    rolls = [
+        _plan_film(stars[number::films], fillers, ids, minutes * 60, seed, np.random.default_rng([seed, 7, number]))
+        for number in range(films)
+    ]
+    pieces = list(dict.fromkeys(piece for roll in rolls for piece in roll))
+    done, total = 0, len(pieces) + len(stars)
+    lost: set[_Piece] = set()
+    for piece, reason, death in run_each(_make_piece, pieces, out, workers):
+        done += 1
+        if reason or death:
+            lost.add(piece)
+            if piece.turn == 0:
+                failed.append(BenchmarkFailure(str(piece.path), reason or death))
+        if progress is not None:
+            progress(done, total)
+    starts = dict(_join_films(rolls, lost, out))
+    left = [star for star in stars if star.piece in starts]
+    queries: dict[str, Any] = {}
+    made = 0
+    for star, result, death in run_each(_make_query, left, out, workers):
+        done += 1
+        if result is None or isinstance(result, str):
+            failed.append(BenchmarkFailure(str(star.piece.path), result or death))
+        else:
+            film, offset_s = starts[star.piece]
+            made += result.made
+            queries[star.query] = {
+                "file": f"queries/{star.query}.mp4",
+                "kind": star.kind,
+                "positives": [film],
+                "segments": [
+                    [round(q_start, 4), round(q_end, 4), film, round(t_start + offset_s, 4), round(t_end + offset_s, 4)]
+                    for q_start, q_end, _, t_start, t_end in result.segments
+                ],
+            }
+        if progress is not None:
+            progress(done, total)
+    if not queries:
+        raise DataError("no query could be made" + (f": {failed[0].reason}" if failed else "."))
+    database = {_name_film(number): f"database/{_name_film(number)}.mp4" for number in range(films)}
+    write_json(out / "ground_truth.json", {"queries": dict(sorted(queries.items())), "database": database})
+    kinds_made = dict(sorted(Counter(query["kind"] for query in queries.values()).items()))
+    return BenchmarkSummary(out, len(queries), made, len(database), kinds_made, tuple(failed))
+
+
+def _name_film(number: int) -> str:
+    return f"film-{number + 1}"
+
+
+def _read_small_frames(
+    paths: list[Path], out: Path, workers: int, failed: list[BenchmarkFailure]
+) -> Iterator[tuple[Path, Small]]:
+    """A few pixels of each frame of all videos, to find footage that they share."""
+    for path, small, death in run_each(_read_small, paths, out, workers):
+        if small is None or isinstance(small, str):
+            failed.append(BenchmarkFailure(str(path), small or death))
+        else:
+            yield path, small
+
+
+def _read_small(path: Path, _: Path) -> Small | str:
+    try:
+        clip = read_clip(path, max_seconds=_MAX_SECONDS, max_fps=_FPS, max_short_side=90)
+    except HapvrError as error:
+        return str(error)
+    return make_small(change_rate(clip, _FPS).clip)
+
+
+def _choose_stars(
+    paths: list[Path],
+    ids: dict[Path, str],
+    wanted: int,
+    kinds: Sequence[str],
+    hosts: Sequence[Path],
+    seed: int,
+    rng: Generator,
+    small: dict[Path, Small],
+) -> list[_Star]:
+    """Videos with a part of 10 s that comes neither again in them nor in another: it would have two answers."""
+    order = [kinds[place] for place in rng.permutation(len(kinds)).tolist()]
+    stars: list[_Star] = []
+    count, gap = round(_CLIP_S * _FPS), round(_GAP_S * _FPS)
+    for place in rng.permutation(len(paths)).tolist():
+        path, share = paths[place], float(rng.random())
+        host = hosts[int(rng.integers(len(hosts)))] if hosts else None
+        if len(stars) == wanted:
+            break
+        own = small[path]
+        first = int(share * (len(own) - count))
+        if first < 0:
+            continue
+        rest = [own[: max(0, first - gap)], own[first + count + gap :]]
+        rest += [frames for other, frames in small.items() if other != path]
+        part = own[first : first + count]
+        if not any(len(frames) >= gap and share_small(part, frames, fps=_FPS) for frames in rest):
+            kind = order[len(stars) % len(order)]
+            stars.append(_Star(_Piece(path, ids[path], 0, seed), first / _FPS, kind, host))
+    if len(stars) < wanted:
+        raise DataError(
+            f"{wanted} queries need as many videos of at least {_MIN_SECONDS:.0f} s with a part that comes nowhere "
+            f"else; there are {len(stars)}. Ask for fewer films or queries."
+        )
+    return stars
+
+
+def _plan_film(
+    stars: list[_Star], fillers: dict[Path, float], ids: dict[Path, str], seconds: float, seed: int, rng: Generator
+) -> list[_Piece]:
+    """The pieces of a film in order: fillers in turns, each turn in another order, and the stars among them."""
+    left, turn, roll = seconds - len(stars) * _MAX_SECONDS / 2, 0, list[_Piece]()
+    paths = list(fillers)
+    while left > 0:
+        for place in rng.permutation(len(paths)).tolist():
+            if left <= 0:
+                break
+            roll.append(_Piece(paths[place], ids[paths[place]], turn % _TURNS, seed))
+            left -= fillers[paths[place]]
+        turn += 1
+    for star in stars:
+        roll.insert(int(rng.integers(len(roll) + 1)), star.piece)
+    return roll
+
+
+def _make_piece(piece: _Piece, out: Path) -> str:
+    """Code a video in the format of the films, if that is not done; why it cannot be, or nothing."""
+    try:
+        recipe = {"version": _RECIPE, "seed": piece.seed, "turn": piece.turn, "source": describe_file(piece.path)}
+        if read_note(piece.name, recipe, out) is not None:
+            return ""
+        side = _SIZE[0] if piece.turn == 0 else 2 * _SIZE[0]
+        clip = read_clip(piece.path, max_seconds=_MAX_SECONDS, max_fps=_FPS, max_short_side=side)
+        images = change_rate(clip, _FPS).clip.images
+        if piece.turn:
+            rng = np.random.default_rng([piece.seed, piece.turn])
+            kept = [round(between(rng, 0.6, 0.9) * length) for length in images.shape[1:3]]
+            top, left = (
+                int(rng.integers(whole - part + 1)) for whole, part in zip(images.shape[1:3], kept, strict=True)
+            )
+            images = images[:, top : top + kept[0], left : left + kept[1]]
+            images = images[:, :, ::-1] if piece.turn % 2 else images
+        write_clip(Clip(pixels.fit_whole(np.ascontiguousarray(images), _SIZE), _FPS), out / piece.file, crf=_CRF)
+        write_note(piece.name, recipe, [piece.file], {}, out)
+    except (HapvrError, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _join_films(rolls: list[list[_Piece]], lost: set[_Piece], out: Path) -> Iterator[tuple[_Piece, tuple[str, float]]]:
+    """Write the films; yields each piece with a film and the second at which it begins there."""
+    for number, roll in enumerate(rolls):
+        kept = [piece for piece in roll if piece not in lost]
+        if not kept:
+            raise DataError(f"no piece of {_name_film(number)} could be read.")
+        starts = join_clips([out / piece.file for piece in kept], out / "database" / f"{_name_film(number)}.mp4")
+        for piece, frame in zip(kept, starts, strict=True):
+            yield piece, (_name_film(number), frame / _FPS)
+
+
+@dataclass(frozen=True)
+class _Query:
+    """A finished query; its segments in seconds of its video."""
+
+    segments: list[list[Any]]
+    made: bool
+
+
+def _make_query(star: _Star, out: Path) -> _Query | str:
+    """The edited copy of a part of a video, or why it cannot be made."""
+    try:
+        host = None if star.host is None else describe_file(star.host)
+        recipe = {"version": _RECIPE, "seed": star.piece.seed, "start": star.start_s, "kind": star.kind, "host": host,
+                  "source": describe_file(star.piece.path)}  # fmt: skip
+        if (note := read_note(star.query, recipe, out)) is not None and "segments" in note:
+            return _Query(note["segments"], made=False)
+        clip = read_source(star.piece.path)
+        first = min(round(star.start_s * clip.fps), max(0, len(clip) - round(_CLIP_S * clip.fps)))
+        part = Clip(clip.images[first : first + round(_CLIP_S * clip.fps)], clip.fps)
+        rng = np.random.default_rng([star.piece.seed, *star.query.encode()])
+        guest = None if star.host is None else read_source(star.host)
+        edited = find_edit(star.kind).apply(part, rng, host=guest)
+        segments = list_segments(edited.time, star.piece.id, first / clip.fps)
+        write_clip(edited.clip, out / "queries" / f"{star.query}.mp4")
+        write_note(star.query, recipe, [f"queries/{star.query}.mp4"], {"segments": segments}, out)
+    except (HapvrError, OSError) as error:
+        return str(error)
+    return _Query(segments, made=True)
