@@ -1,15 +1,17 @@
 """Compare two videos: whether they match, how probable that is, and where.
 
 `compare` takes two files. For many, read each once with `describe_video` and compare any two by `match_videos`. Whether
-two videos match is decided by `decide`, here and in every search.
+two videos match is decided by `decide`, here and in every search: by the model's judge (`hapvr.judge`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,9 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError
 from hapvr.features import Features, select_frames
+from hapvr.judge.evidence import PairFrames, Stretch
+from hapvr.judge.judge import Decision, Kind, Look, Verdict
+from hapvr.judge.second_look import SecondLook, take_second_look
 from hapvr.model import Model, load
 from hapvr.records import Box
 from hapvr.similarity import Segment, SegmentConfig, find_segments
@@ -28,11 +33,11 @@ from hapvr.storage import StrPath
 from hapvr.video.sampling import SamplingConfig
 
 _FLAT = "All its frames are flat or repeats: they were compared all the same, but the score says little."
-NO_STRETCH = "no match: no stretch of the two videos matches"
-_NO_FRAME = "no match: no frames of the two are alike"
+NO_STRETCH = "No stretch of the two videos matches."
+_NO_FRAME = "No frames of the two videos are alike."
+_SCORED = "The score and a matching stretch speak for it. This model has no judge of further evidence."
 _EVEN = 0.5  # from this probability on it is a match
-_SURE = ((0.99, "almost certainly the same"), (0.9, "very likely the same"), (0.5, "probably the same"),
-         (0.1, "possibly the same"), (0.0, "probably not the same"))  # fmt: skip
+_LOOKED_AT = 4  # instants of a stretch, in a second look at the files
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,26 +75,6 @@ class Instant:
     similarity: float
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether two videos match, and how probable that is: every command decides it in the same way.
-
-    Without a stretch or instant that matches, the probability is no higher than the prior, whatever the score: an upper
-    bound, and no estimate. `false_per_million` is never below what the pairs of the calibration could show.
-    """
-
-    match: bool  # `aligned`, and no less likely than not, if that is known
-    probability: float | None  # that they match; None for a model without calibration, as the next two
-    prior: float | None  # probability of a match before the comparison, which `probability` was computed with
-    false_per_million: float | None  # estimated pairs without a match that score as high, look-alikes aside
-    words: str  # the verdict in a few words
-    aligned: bool = True  # a stretch matches, or an instant where one video has too few frames for a stretch
-
-    def to_json(self) -> dict[str, Any]:
-        """What every command and answer says of it."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name != "aligned"}
-
-
 @dataclass(frozen=True, eq=False)
 class Match:
     """The comparison of a query with a target."""
@@ -105,7 +90,7 @@ class Match:
 
     @property
     def probability(self) -> float | None:
-        """The probability of a match; None for a model without calibration."""
+        """The probability that they share footage; None for a model that gives none."""
         return self.verdict.probability
 
     @property
@@ -126,16 +111,8 @@ class Match:
 
     @property
     def meaning(self) -> str:
-        """The verdict in words, with what it rests on; nothing if a match was found and the model is not calibrated."""
-        verdict = self.verdict
-        if not verdict.aligned:
-            return verdict.words
-        if verdict.probability is None or verdict.false_per_million is None:
-            return ""
-        probability = f"probability {format_percent(verdict.probability)} (prior {verdict.prior:g})"
-        if not verdict.match:
-            return f"no match: a match has {probability}"
-        return f"a match with {probability}; {_false_matches(verdict.false_per_million)}"
+        """The verdict in words, with its probability."""
+        return describe_verdict(self.verdict)
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr compare --json` prints."""
@@ -156,6 +133,7 @@ def compare(
     *,
     model: Model | str | None = None,
     prior: float | None = None,
+    second_look: bool = True,
 ) -> Match:
     """Compare two video files: how much of `query` is found in `target`, and where.
 
@@ -164,11 +142,13 @@ def compare(
     Args:
         query, target: a video, GIF or picture each.
         model: one that `hapvr.load` gave, or its name; the default model if None.
-        prior: probability of a match before the comparison; the calibration's own if None.
+        prior: probability of a copy before the comparison; the judge's own if None.
+        second_look: compare a few instants at full size if the verdict is undecided.
     """
     chosen = model if isinstance(model, Model) else load() if model is None else load(model)
     require_prior(prior, chosen)  # before the work
-    return match_videos(describe_video(query, chosen), describe_video(target, chosen), model=chosen, prior=prior)
+    described = (describe_video(path, chosen) for path in (query, target))
+    return match_videos(*described, model=chosen, prior=prior, second_look=second_look)
 
 
 def describe_video(
@@ -212,9 +192,17 @@ def warn_of_flat_frames(features: Features) -> tuple[str, ...]:
 
 
 def match_videos(
-    query: VideoDescription, target: VideoDescription, *, model: Model, prior: float | None = None
+    query: VideoDescription,
+    target: VideoDescription,
+    *,
+    model: Model,
+    prior: float | None = None,
+    second_look: bool = True,
 ) -> Match:
-    """Compare two videos that one model has described; the score is that of `VideoSimilarity.score`."""
+    """Compare two videos that one model has described; the score is that of `VideoSimilarity.score`.
+
+    A second look is taken if the verdict is undecided and both files are at hand.
+    """
     require_prior(prior, model)
     with torch.no_grad():
         found = model.similarity(query.descriptors[None], target.descriptors[None])
@@ -224,45 +212,89 @@ def match_videos(
         # A short video was doubled for psi: the first half is shown.
         height, width = (length // DOWNSAMPLING for length in matrix.shape)
         psi = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
-    segments = find_segments(matrix, query.times, target.times, config=model.segments)
+    at_hand = second_look and query.sampling is not None and target.sampling is not None
+    look = partial(_look_again, query.path, target.path) if at_hand else None
     score = found.scores.item()
-    verdict = decide(score, segments, matrix, model=model, prior=prior)
-    return Match(query, target, score, verdict, tuple(segments), matrix, psi, model.segments.min_frames)
+    pair = _pair_frames(query, target, matrix, model)
+    decision = decide(pair, score, model=model, prior=prior, look=look)
+    return Match(query, target, score, decision.verdict, decision.segments, matrix, psi, model.segments.min_frames)
+
+
+def may_be_copies(query: VideoDescription, target: VideoDescription, *, model: Model) -> bool:
+    """Whether `match_videos` could call them copies, without psi and without a look at the files: a quick answer."""
+    if model.judge is None:
+        return True
+    with torch.no_grad():
+        matrix = model.similarity.frame_matrix_unchecked(query.descriptors, target.descriptors).float().cpu().numpy()
+    return model.judge.may_be_copies(_pair_frames(query, target, matrix, model), model.segments)
+
+
+def _pair_frames(
+    query: VideoDescription, target: VideoDescription, matrix: NDArray[np.float32], model: Model
+) -> PairFrames:
+    with torch.no_grad():
+        back = model.similarity.frame_matrix_unchecked(target.descriptors, query.descriptors).float().cpu().numpy()
+    small = query.features.miniatures, target.features.miniatures
+    return PairFrames(matrix, back, query.times, target.times, *small)
+
+
+def _look_again(query: str, target: str, stretch: Stretch) -> SecondLook | None:
+    """Compare instants spread over a stretch, at full size."""
+    places = np.linspace(0, len(stretch.instants) - 1, _LOOKED_AT + 2)[1:-1].round().astype(int).tolist()
+    instants = [stretch.instants[place] for place in dict.fromkeys(places)]
+    return take_second_look(query, target, instants, speed=stretch.speed)
 
 
 def decide(
-    score: float,
-    segments: Sequence[Segment],
-    matrix: NDArray[np.float32],
-    *,
-    model: Model,
-    prior: float | None = None,
-) -> Verdict:
-    """Whether two videos match.
+    pair: PairFrames, score: float, *, model: Model, prior: float | None = None, look: Look | None = None
+) -> Decision:
+    """Whether, where and how two videos match: by the model's judge.
 
-    Without a stretch that matches they do not, whatever the score is: many frames that are somewhat alike, in no order,
-    are what look-alikes have. Such a pair's score can speak against a match, but not for it.
+    A model without one goes by its score, and if it is not calibrated either, by whether a stretch matches; without a
+    stretch they do not match, whatever the score is.
 
     Args:
-        score, segments, matrix: of the pair, as in `Match`.
-        model: that the score is of.
-        prior: probability of a match before the comparison; the calibration's own if None.
+        pair: the frames of both.
+        score: of the pair.
+        model: that they are of.
+        prior: probability of a copy before the comparison; the judge's own if None.
+        look: takes a second look at the files, if they are at hand.
     """
-    words = ""
-    if is_too_short(matrix, model.segments.min_frames):
-        words = "" if float(matrix.max()) >= model.segments.threshold else _NO_FRAME
+    if model.judge is not None:
+        return model.judge.decide(pair, score, model.segments, prior=prior, look=look)
+    segments = find_segments(pair.forth, pair.a_times, pair.b_times, config=model.segments)
+    trouble = ""
+    if is_too_short(pair.forth, model.segments.min_frames):
+        trouble = "" if float(pair.forth.max()) >= model.segments.threshold else _NO_FRAME
     elif not segments:
-        words = NO_STRETCH
+        trouble = NO_STRETCH
     calibration = model.calibration
     if calibration is None:
-        return Verdict(not words, None, None, None, words or f"similarity {score:.2f}", not words)
+        return Decision(Verdict("no match" if trouble else "copy", None, None, None, None, trouble or _SCORED), tuple(segments))
     prior = calibration.prior if prior is None else prior
     probability = calibration.probability(score, prior=prior)
-    if words:
-        probability = min(probability, prior)
+    probability = min(probability, prior) if trouble else probability
     false = max(calibration.false_per_million(score), calibration.min_false_per_million)
-    said = words or next(words for least, words in _SURE if probability >= least)
-    return Verdict(not words and probability >= _EVEN, probability, prior, false, said, not words)
+    kind: Kind = "copy" if not trouble and probability >= _EVEN else "no match"
+    return Decision(Verdict(kind, probability, probability, prior, false, trouble or _SCORED), tuple(segments))
+
+
+def describe_verdict(verdict: Verdict) -> str:
+    """The verdict in words, with its probability.
+
+    >>> describe_verdict(Verdict("copy", 0.98765, 0.99, 0.02, 3.2, ""))
+    'copy (probability 98.8%)'
+    >>> describe_verdict(Verdict("same scene", 0.03, 0.91, 0.02, 900.0, ""))
+    'same scene or event, not the same footage (probability of a copy 3.0%)'
+    """
+    if verdict.probability is None:
+        return verdict.kind
+    percent = format_percent(verdict.probability)
+    if verdict.kind == "copy":
+        return f"copy (probability {percent})"
+    if verdict.kind == "same scene":
+        return f"same scene or event, not the same footage (probability of a copy {percent})"
+    return f"no match (probability of a copy {percent})"
 
 
 def is_too_short(matrix: NDArray[np.float32], min_frames: int) -> bool:
@@ -279,11 +311,30 @@ def find_best_instant(
 
 
 def require_prior(prior: float | None, model: Model) -> None:
-    """Raise `ConfigError` for an invalid prior, and for any prior if the model has no calibration."""
-    if prior is not None and model.calibration is None:
-        raise ConfigError(f"The model '{model.name}' is not calibrated, so a prior has no use. Leave it out.")
+    """Raise `ConfigError` for an invalid prior, and for any prior if the model gives no probabilities."""
+    if prior is not None and not has_probability(model):
+        raise ConfigError(f"The model '{model.name}' gives no probabilities, so a prior has no use. Leave it out.")
     if prior is not None:
         check_prior(prior)
+
+
+def has_probability(model: Model) -> bool:
+    """Whether the verdicts of a model come with probabilities."""
+    return model.judge is not None or model.calibration is not None
+
+
+def find_prior(model: Model) -> float | None:
+    """The probability of a copy before a comparison that a model takes; None if it gives no probabilities."""
+    if model.judge is not None:
+        return model.judge.prior
+    return None if model.calibration is None else model.calibration.prior
+
+
+def find_max_probability(model: Model, prior: float | None) -> float:
+    """The greatest probability that a model can give."""
+    if model.judge is not None:
+        return model.judge.probability(math.inf, prior)
+    return 1.0 if model.calibration is None else model.calibration.probability(1.0, prior=prior)
 
 
 def format_percent(probability: float) -> str:
@@ -295,15 +346,3 @@ def format_percent(probability: float) -> str:
     if not 0.001 <= probability <= 0.999:
         return "over 99.9%" if probability > 0.5 else "under 0.1%"
     return f"{probability:.1%}"
-
-
-def _false_matches(per_million: float) -> str:
-    """Two digits are enough.
-
-    >>> _false_matches(0.2)
-    'at most 1 of a million unrelated pairs should score as high'
-    >>> _false_matches(1234.5)
-    'at most 1,200 of a million unrelated pairs should score as high'
-    """
-    digits = max(0, len(str(round(per_million))) - 2)
-    return f"at most {max(1, round(per_million, -digits)):,.0f} of a million unrelated pairs should score as high"

@@ -21,6 +21,7 @@ from hapvr.features.extractor import RegionExtractor
 from hapvr.features.features import Features
 from hapvr.features.whitening import Whitening
 from hapvr.fetching import TIMEOUT_S, Fetched, Origin, fetch, halve, read_cached
+from hapvr.judge.judge import Judge
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration
 from hapvr.storage import StrPath
@@ -30,6 +31,7 @@ SHIPPED = Path(__file__).parent / "models"  # package data
 DEFAULT = "lite"
 PARTS = ("backbone", "whitening", "similarity", "sampling", "segments")
 CALIBRATION = "calibration"  # a part that a model may lack
+JUDGE = "judge"  # another
 BEFORE = "untrained"  # another: network, segments and changed tensors of the backbone before anything was learnt
 HARDENED = "hardened"  # another: how a backbone was hardened, in models of an earlier version
 UNTRAINED = f"-{BEFORE}"  # behind a name: that model, with the same whitening and the backbone as it was
@@ -49,6 +51,7 @@ class Model:
     similarity: VideoSimilarity
     segments: SegmentConfig
     calibration: Calibration | None = None  # what its scores mean, if it was fitted
+    judge: Judge | None = None  # what its evidence means, if it was fitted
 
     @property
     def sampling(self) -> SamplingConfig:
@@ -139,8 +142,9 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
     )
     segments = from_mapping(SegmentConfig, parts["segments"].config)
     calibration = Calibration.from_part(parts[CALIBRATION]) if CALIBRATION in parts else None
+    judge = Judge.from_part(parts[JUDGE]) if JUDGE in parts else None
     name = folder.name if trained else folder.name + UNTRAINED
-    return Model(name, extractor, similarity.to(device).eval(), segments, calibration)
+    return Model(name, extractor, similarity.to(device).eval(), segments, calibration, judge)
 
 
 def load_network(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu") -> VideoSimilarity:
@@ -178,13 +182,13 @@ def _take_untrained(parts: Mapping[str, weights.Part], folder: Path) -> dict[str
     if BEFORE not in parts:
         raise WeightsError(f"'{folder}' holds no untrained form of its model. Take it without '{UNTRAINED}'.")
     before, backbone = parts[BEFORE], parts["backbone"]
-    kept = {name: part for name, part in parts.items() if name not in (BEFORE, CALIBRATION, HARDENED)}
+    kept = {name: part for name, part in parts.items() if name not in (BEFORE, CALIBRATION, JUDGE, HARDENED)}
     kept["backbone"] = weights.Part(backbone.config, {**backbone.tensors, **before.tensors})
     return kept | {name: weights.Part(dict(before.config[name]), {}) for name in ("similarity", "segments")}
 
 
 def read_base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
-    """The parts that a model trained on this one takes from it: all but the network and the calibration.
+    """The parts that a model trained on this one takes from it: all but the network, the calibration and the judge.
 
     A projection that the base has learnt is within its whitening then, and there is no untrained form any more.
     """
@@ -200,7 +204,7 @@ def read_base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
         assert whitening is not None  # a whole model has one
         parts["whitening"] = whitening.to_part()
         parts.pop(BEFORE, None)
-    return {name: part for name, part in parts.items() if name not in ("similarity", CALIBRATION)}
+    return {name: part for name, part in parts.items() if name not in ("similarity", CALIBRATION, JUDGE)}
 
 
 def make_trained_parts(
@@ -209,7 +213,7 @@ def make_trained_parts(
     """The parts of a model after further training: its own, with a new network and, if one is given, a new backbone.
 
     The whitening stays as it was fitted: a projection that the model had learnt before and the one of `similarity`
-    become one. The untrained form keeps the backbone that it had. There is no calibration: fit another.
+    become one. The untrained form keeps the backbone that it had. There is no calibration and no judge: fit others.
     """
     source, trained = _find_folder(name_or_folder)
     parts = _read_whole_parts(source)
@@ -231,7 +235,7 @@ def make_trained_parts(
         config = dataclasses.replace(config, projection=True)
         tensors["projection.change.weight"] = matrix - torch.eye(len(matrix))
     parts["similarity"] = weights.Part(dataclasses.asdict(config), tensors)
-    return {name: part for name, part in parts.items() if name != CALIBRATION}
+    return {name: part for name, part in parts.items() if name not in (CALIBRATION, JUDGE)}
 
 
 def _make_untrained_form(parts: Mapping[str, weights.Part]) -> weights.Part:
@@ -254,6 +258,11 @@ def _exchange_backbone(parts: dict[str, weights.Part], backbone: Backbone) -> No
 def save_calibration(folder: StrPath, calibration: Calibration) -> Path:
     """Put a calibration into a model folder, in place of the one it may have; the other parts stay as they are."""
     return weights.save_parts(folder, _load_whole_parts(Path(folder)) | {CALIBRATION: calibration.to_part()})
+
+
+def save_judge(folder: StrPath, judge: Judge) -> Path:
+    """Put a judge into a model folder, in place of the one it may have; the other parts stay as they are."""
+    return weights.save_parts(folder, _load_whole_parts(Path(folder)) | {JUDGE: judge.to_part()})
 
 
 def find_model_folder(name_or_folder: StrPath) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, HtmlPage, Model, Prior
+from hapvr.cli.options import AsJson, HtmlPage, Model, Prior, SecondLook
 from hapvr.cli.terminal import show, warn
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def compare(
         typer.Option(help="Compare with the model and the stored vectors of this library; A and B may be ids of it."),
     ] = None,
     prior: Prior = None,
+    second_look: SecondLook = True,
     plot: Annotated[Path | None, typer.Option(help="Draw the match into this PNG, SVG or PDF.")] = None,
     page: HtmlPage = None,
     as_json: AsJson = False,
@@ -37,7 +38,9 @@ def compare(
         require_pictures([plot])
     outputs = [file for file in (plot, page) if file is not None]
     require_outputs(outputs, inputs=(query, target))
-    match = _compare(query, target, model=model, library=library, prior=prior, outputs=outputs)
+    match = _compare(
+        query, target, model=model, library=library, prior=prior, second_look=second_look, outputs=outputs
+    )
     # The answer comes first, so that a page that cannot be written does not lose it.
     show(as_json, match.to_json(), _format_match(match))
     if not as_json:
@@ -50,7 +53,14 @@ def compare(
 
 
 def _compare(
-    query: str, target: str, *, model: str | None, library: Path | None, prior: float | None, outputs: Sequence[Path]
+    query: str,
+    target: str,
+    *,
+    model: str | None,
+    library: Path | None,
+    prior: float | None,
+    second_look: bool,
+    outputs: Sequence[Path],
 ) -> Match:
     from hapvr.errors import ConfigError
     from hapvr.library import Library
@@ -58,16 +68,16 @@ def _compare(
     from hapvr.storage import require_outputs
 
     if library is None:
-        return compare_files(query, target, model=model, prior=prior)
+        return compare_files(query, target, model=model, prior=prior, second_look=second_look)
     if model is not None:
         raise ConfigError("A library compares with the model that it was made with: give --library or --model.")
     with Library.open(library) as opened:
         require_outputs(outputs, inputs=[path for file in outputs for path in opened.find_files_named(file)])
-        return opened.compare(query, target, prior=prior)
+        return opened.compare(query, target, prior=prior, second_look=second_look)
 
 
 def _format_match(match: Match) -> Iterator[str]:
-    yield f"score {match.score:.3f}" + (f": {match.meaning}" if match.meaning else "")
+    yield match.meaning
     for segment in match.segments:
         (a, b), (c, d) = segment.query, segment.target
         way = ", backwards" if segment.backwards else ""
@@ -75,3 +85,4 @@ def _format_match(match: Match) -> Iterator[str]:
     if not match.segments:
         own = "" if len(match.matrix) == 1 else f"{match.best.query:.1f} s of A and "
         yield f"  most alike at {own}{match.best.target:.1f} s of B (similarity {match.best.similarity:.2f})"
+    yield f"  {match.verdict.reason} Score {match.score:.3f}."

@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, HtmlPage, LibraryFolder, Reports, Wait
+from hapvr.cli.options import AsJson, HtmlPage, LibraryFolder, Reports, SecondLook, Wait
 from hapvr.cli.terminal import escape, progress_bar, show, warn
 
 if TYPE_CHECKING:
     from hapvr.library.duplicate_report import DuplicateReport
     from hapvr.library.library_calibration import CalibrationReport
 
+MIN_PROBABILITY = 0.5  # `hapvr.library.duplicates` has the same, and a test compares them
 _DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
 
 
 def duplicates(
     library: LibraryFolder,
-    min_strength: Annotated[
-        float | None, typer.Option(help="Report links of at least this strength, 0 to 1; 0.28 if not given.")
-    ] = None,
+    min_probability: Annotated[
+        float, typer.Option(help="Report links with at least this probability of being a copy, 0 to 1.")
+    ] = MIN_PROBABILITY,
+    second_look: SecondLook = True,
     since: Annotated[
         datetime | None,
         typer.Option(formats=_DATES, help="Only pairs with a video that was added since this date or time."),
@@ -62,7 +64,10 @@ def duplicates(
         require_outputs(files, inputs=[path for file in files for path in opened.find_files_named(file)])
         with progress_bar("comparing", quiet=as_json) as update:
             report = opened.find_duplicates(
-                min_strength=min_strength, since=since, progress=lambda now: update(now.done, now.total)
+                min_probability=min_probability,
+                second_look=second_look,
+                since=since,
+                progress=lambda now: update(now.done, now.total),
             )
     # The answer comes first, so that a file that cannot be written does not lose it.
     show(as_json, report.to_json(), _format_duplicates(report))
@@ -139,7 +144,7 @@ def _print_notes(report: DuplicateReport) -> None:
     warn(
         [
             f"{report.scored:,} of {report.pairs:,} pairs compared, "
-            f"links of a strength of at least {report.min_strength:g}, {report.seconds:.1f} s"
+            f"links with a probability of at least {report.min_probability:g}, {report.seconds:.1f} s"
         ]
     )
 

@@ -20,8 +20,15 @@ Wait = Annotated[float, typer.Option(help="Seconds to wait while another process
 Prior = Annotated[
     float | None,
     typer.Option(
-        help="Probability of a match before the videos are compared, between 0 and 1; if not given, that of the "
-        "calibration (0.5 in the included models)."
+        help="Probability of a copy before the videos are compared, between 0 and 1; if not given, that of the "
+        "model's judge (0.02 in the included models)."
+    ),
+]
+SecondLook = Annotated[
+    bool,
+    typer.Option(
+        "--second-look/--no-second-look",
+        help="Compare a few instants of the files at full size where the verdict is undecided: about a second a pair.",
     ),
 ]
 HtmlPage = Annotated[

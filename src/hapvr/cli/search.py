@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, HtmlPage, LibraryFolder, Prior
+from hapvr.cli.options import AsJson, HtmlPage, LibraryFolder, Prior, SecondLook
 from hapvr.cli.terminal import escape, show, warn
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def search(
         float | None, typer.Option(help="Leave out hits with a lower probability of being a match, from 0 to 1.")
     ] = None,
     prior: Prior = None,
+    second_look: SecondLook = True,
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare with every video, not only with the most promising ones.")
     ] = False,
@@ -45,7 +46,14 @@ def search(
             own = [query] if os.path.lexists(query) else []
             require_outputs([page], inputs=[*own, *opened.find_files_named(page)])
         result = opened.search(
-            query, start_s=start_s, end_s=end_s, k=k, min_probability=min_probability, exact=exact, prior=prior
+            query,
+            start_s=start_s,
+            end_s=end_s,
+            k=k,
+            min_probability=min_probability,
+            exact=exact,
+            prior=prior,
+            second_look=second_look,
         )
         # The answer comes first, so that a page that cannot be written does not lose it.
         show(as_json, result.to_json(), _format_result(result))
@@ -56,17 +64,15 @@ def search(
 
 
 def _format_result(result: SearchResult) -> Iterator[str]:
-    from hapvr.matching import format_percent
+    from hapvr.matching import describe_verdict
 
     for number, hit in enumerate(result.hits, 1):
-        sure = "" if hit.probability is None else f", probability {format_percent(hit.probability)}"
-        sure = sure if hit.verdict.aligned else ", no match"
-        yield f"{number:3}. {hit.score:.3f}{sure}  {hit.id}  {escape(hit.path)}"
+        yield f"{number:3}. {describe_verdict(hit.verdict)}, score {hit.score:.3f}  {hit.id}  {escape(hit.path)}"
         for segment in hit.segments:
             (a, b), (c, d) = segment.query, segment.target
             way = ", backwards" if segment.backwards else ""
             yield f"       {a:.1f}-{b:.1f} s of the query is {c:.1f}-{d:.1f} s (similarity {segment.score:.2f}{way})"
-        if hit.verdict.aligned and not hit.segments:
+        if hit.verdict.match and not hit.segments:
             yield f"       most alike at {hit.best.target:.1f} s (similarity {hit.best.similarity:.2f})"
     if not result.hits:
         yield "nothing found" if result.note is None else result.note

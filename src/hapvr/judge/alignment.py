@@ -98,9 +98,7 @@ class _Steps:
 
 def _find_steps(matrix: NDArray[np.floating], times: Floats, others: Floats) -> _Steps:
     """The line with the most frames, over all speeds; at another speed than 1 it must have more."""
-    # Each column by how far it stands out; columns that hardly vary are not blown up.
-    outstanding = (matrix - matrix.mean(0)) / (matrix.std(0) + _MIN_DEVIATION)  # [T, To]
-    most = outstanding.argmax(1)  # [T]
+    most = find_most_similar(matrix)  # [T]
     step = float(max(np.median(np.diff(times)), np.median(np.diff(others))))
     best = _Steps(0.0, 1.0, 0.0, np.zeros(len(times), np.bool_))
     for speed in (1.0, -1.0, *_SPEEDS, *-_SPEEDS):
@@ -120,6 +118,15 @@ def _find_steps(matrix: NDArray[np.floating], times: Floats, others: Floats) -> 
             frames[chosen] = True
             best = _Steps(share, float(speed), float(np.median(shifts[chosen])), frames)
     return best if abs(best.speed) == 1 else _fit_line(best, times, others[most])
+
+
+def find_most_similar(matrix: NDArray[np.floating]) -> NDArray[np.int64]:
+    """The frame of the other video that each of T frames is most similar to, [T, To] -> [T].
+
+    Each column counts by how far it stands out; columns that hardly vary are not blown up.
+    """
+    outstanding = (matrix - matrix.mean(0)) / (matrix.std(0) + _MIN_DEVIATION)  # [T, To]
+    return np.asarray(outstanding.argmax(1), np.int64)
 
 
 def _fit_line(steps: _Steps, times: Floats, shown: Floats) -> _Steps:

@@ -19,57 +19,63 @@ from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
 from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
+from hapvr.judge.judge import Verdict
 from hapvr.matching import format_percent
 from hapvr.similarity import Segment
 from hapvr.storage import StrPath, read_document, write_document, write_json, write_text
 
 Kind = Literal["identical", "duplicate", "contained", "shared"]
-Evidence = Literal["bytes", "regions", "pixels"]
 Stage = Literal["candidates", "pairs"]
 CSV_FIELDS = (
-    "group", "kind", "a", "b", "a_id", "b_id", "keep", "strength", "score", "probability", "agreement", "a_coverage",
-    "b_coverage", "a_from", "a_to", "b_from", "b_to", "speed",
+    "group", "kind", "a", "b", "a_id", "b_id", "keep", "probability", "score", "a_coverage", "b_coverage", "a_from",
+    "a_to", "b_from", "b_to", "speed", "reason",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Link:
-    """Two videos that show the same footage, and the evidence for it.
+    """Two videos that share footage, and the evidence for it: score and verdict are those of `Library.compare` of A in B.
 
-    Score and probability are those of `Library.compare` for A in B, 1 and None for identical files. The probability is
-    also None if the model is not calibrated, or if no stretch of the two is alike frame by frame; then the link rests
-    on their order or pixels alone. But for parts of others, B in A scores no higher than A in B.
+    A is the one with fewer frames. Files of the same bytes are not compared.
     """
 
     a: str  # id; of a link of the kind "contained" the part
     b: str  # id; of a link of the kind "contained" the whole
-    kind: Kind  # the same bytes, both are covered, only A is, or a stretch of both that is neither of them
-    strength: float  # how strong the evidence is, from 0 to 1; 1 for identical files
+    kind: Kind  # the same bytes, both are covered, only one is, or a stretch of both that is neither of them
     score: float  # from -1 to 1
-    scores: tuple[float, float]  # of A in B, and of B in A
-    probability: float | None  # that they match by their score
-    agreement: float  # how many frames are in step, from 0 to 1
+    verdict: Verdict | None  # None for files of the same bytes
     coverage: tuple[float, float]  # the share of A, and of B, that the other shows
     intervals: tuple[tuple[float, float], tuple[float, float]]  # the seconds of A, and of B, that they share
     speed: float = 1.0  # of B against A; below 0 it runs backwards
-    segments: tuple[Segment, ...] = ()  # alike frame by frame (query: A, target: B); a poor copy may have none
-    evidence: Evidence = "regions"  # what the strength is of: bytes, region vectors, or pixels (16 x 16 grey frames)
+    segments: tuple[Segment, ...] = ()  # the stretches that match (query: A, target: B)
+
+    @property
+    def probability(self) -> float | None:
+        """That they share footage; None for a model that gives no probabilities."""
+        return 1.0 if self.verdict is None else self.verdict.probability
+
+    @property
+    def certainty(self) -> float:
+        """The probability, to sort by; 0.5 where there is none."""
+        return 0.5 if self.probability is None else self.probability
 
     @property
     def reason(self) -> str:
         """What the link rests on, in words."""
-        if self.kind == "identical":
+        if self.verdict is None:
             return "the same bytes"
-        sure = "" if self.probability is None else f", probability {format_percent(self.probability)}"
+        sure = "" if self.probability is None else f"probability {format_percent(self.probability)}, "
         speed = f", at {abs(self.speed):.2f} times the speed" if abs(abs(self.speed) - 1) > 0.03 else ""
         way = ", backwards" if self.speed < 0 else ""
-        return f"strength {self.strength:.2f}, score {self.score:.2f}{sure}{speed}{way}"
+        return f"{sure}score {self.score:.2f}{speed}{way}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "verdict"}
         return plain | {
-            "scores": list(self.scores),
+            "probability": self.probability,
+            "reason": "The files have the same bytes." if self.verdict is None else self.verdict.reason,
+            "second_look": self.verdict is not None and self.verdict.second_look,
             "coverage": list(self.coverage),
             "intervals": [list(interval) for interval in self.intervals],
             "segments": [segment.to_json() for segment in self.segments],
@@ -82,7 +88,7 @@ class Group:
 
     videos: tuple[VideoRecord, ...]
     reason: str  # why that one
-    links: tuple[Link, ...]  # between them, strongest first
+    links: tuple[Link, ...]  # between them, the most certain first
 
     @property
     def keep(self) -> VideoRecord:
@@ -95,13 +101,13 @@ class DuplicateReport:
     """What `Library.find_duplicates` found."""
 
     groups: tuple[Group, ...]  # copies of the same, largest group first
-    links: tuple[Link, ...]  # all, strongest first: those within groups, and of clips and shared parts
+    links: tuple[Link, ...]  # all, the most certain first: those within groups, and of clips and shared parts
     records: Mapping[str, VideoRecord]  # the videos that links name, by id
     videos: int  # in the library
     scored: int  # pairs of contents that were compared exactly
     pairs: int  # pairs of contents there are; with `since`, those with a new one
     marked: int  # links left out because a person marked the two as distinct
-    min_strength: float  # of the links reported
+    min_probability: float  # of the links reported
     seconds: float
     prior: float | None = None  # of the probabilities; None where there are none
 
@@ -133,7 +139,7 @@ class DuplicateReport:
         ]
         beside = self.beside
         named = {id for link in beside for id in (link.a, link.b)}
-        same_names = ("scored", "pairs", "marked", "min_strength", "prior", "seconds")
+        same_names = ("scored", "pairs", "marked", "min_probability", "prior", "seconds")
         return {
             "groups": groups,
             "links": [link.to_json() for link in beside],
@@ -176,10 +182,8 @@ def make_rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
             "a_id": a.id,
             "b_id": b.id,
             "keep": next((name for name, id in (("a", a.id), ("b", b.id)) if within and id in kept), ""),
-            "strength": round(link.strength, 4),
-            "score": round(link.score, 4),
             "probability": "" if link.probability is None else f"{link.probability:.6g}",
-            "agreement": round(link.agreement, 4),
+            "score": round(link.score, 4),
             "a_coverage": round(link.coverage[0], 4),
             "b_coverage": round(link.coverage[1], 4),
             "a_from": round(link.intervals[0][0], 2),
@@ -187,6 +191,7 @@ def make_rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
             "b_from": round(link.intervals[1][0], 2),
             "b_to": round(link.intervals[1][1], 2),
             "speed": round(link.speed, 3),
+            "reason": link.to_json()["reason"],
         }
 
 
@@ -227,7 +232,7 @@ def group_links(
 ) -> tuple[Group, ...]:
     """Videos that are duplicates of each other, directly or by others between them; largest group first.
 
-    Links join in the order of their strength. Two groups stay apart if any two of their videos are marked as distinct.
+    Links join in the order in which they are given, the most certain first. Two groups stay apart if any two of their videos are marked as distinct.
     """
 
     def are_distinct(one: Sequence[str], other: Sequence[str]) -> bool:

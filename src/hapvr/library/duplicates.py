@@ -2,9 +2,8 @@
 
 Files of the same bytes are known by their hashes. Of all other contents, each asks for those whose frame vectors are
 nearest, as a search does; only such pairs are compared, so that the work grows with the number of videos and not with
-that of pairs. Each pair is compared by region vectors and by pixels. It is a link if its strength by either, how
-similar its frames are times how many of them are in step (see `judge.alignment`), reaches `min_strength`. What it
-covers of both videos says what kind of link it is.
+that of pairs. A pair is a link if the judge (`hapvr.judge`) calls it a copy, as in `hapvr compare`. What the matching
+stretches cover of both videos says what kind of link it is.
 
 Duplicates form groups. Clips do not: two different clips of one compilation would end in one group with it. Their links
 stand beside the groups. Nothing is ever deleted; the copy to keep is a suggestion.
@@ -16,7 +15,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import islice
@@ -25,16 +23,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from hapvr.errors import ConfigError
-from hapvr.features.extractor import fast_dtype
-from hapvr.judge.alignment import Alignment, Interval, align, correlate, make_pixel_views, measure_likeness
 from hapvr.library.candidates import count_votes, find_runs
 from hapvr.library.duplicate_report import (
     DuplicateProgress,
     DuplicateReport,
-    Evidence,
     Kind,
     Link,
     Stage,
@@ -44,20 +38,18 @@ from hapvr.library.duplicate_report import (
 )
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import Store
+from hapvr.library.stored_scores import describe_stored
 from hapvr.library.tables import Catalog, StoredContent
-from hapvr.matching import VideoDescription, describe_features, match_videos
+from hapvr.matching import Match, VideoDescription, find_prior, match_videos, may_be_copies
 from hapvr.model import Model
-from hapvr.similarity.network import Descriptors
-from hapvr.similarity.segments import frame_edges
 from hapvr.workers.threads import map_threads, torch_thread_pool
 
 Progress = Callable[[DuplicateProgress], None]
 Matrix = NDArray[np.float32]
+Interval = tuple[float, float]
 
-MIN_STRENGTH = 0.28
-"""Strength from which on a pair is a link. Of 5,700 candidate pairs among real videos that settings are chosen on (the
-same road driven twice, exercises on one mat before one camera) the strongest that shows different footage has 0.258; of
-drawn films, whose shots are few and alike, 0.212."""
+MIN_PROBABILITY = 0.5
+"""Probability of a copy from which on a pair is a link."""
 _MAX_CANDIDATES = 20  # contents that each one is compared with
 _MAX_RUNS = 64  # of a video that ask for neighbours; of a longer one as many, spread over it
 _MIN_ALIKE = 0.25  # of run vectors; copies that only their pixels tell may have little more
@@ -68,7 +60,8 @@ def find_duplicates(
     store: Store,
     load_model: Callable[[], Model],
     *,
-    min_strength: float | None = None,
+    min_probability: float = MIN_PROBABILITY,
+    second_look: bool = True,
     since: datetime | None = None,
     progress: Progress | None = None,
 ) -> DuplicateReport:
@@ -76,9 +69,9 @@ def find_duplicates(
 
     `load_model` gives the model that the library was made with; it is called if there is anything to compare.
     """
-    limit = MIN_STRENGTH if min_strength is None else min_strength
+    limit = min_probability
     if not isinstance(limit, int | float) or isinstance(limit, bool) or not 0 < limit <= 1:
-        raise ConfigError(f"min_strength must be a number above 0 and at most 1, got {min_strength!r}.")
+        raise ConfigError(f"min_probability must be a number above 0 and at most 1, got {min_probability!r}.")
     started = time.monotonic()
     catalog = store.catalog()
     marks = read_marks(store.library)
@@ -92,13 +85,15 @@ def find_duplicates(
         progress(DuplicateProgress("pairs", 0, len(pairs), 0.0))  # the model is loaded first, which takes a while
     model = load_model() if pairs else None
     if model is not None:
-        for one, other, link in _link_pairs(store, model, catalog, pairs, float(limit), progress):
+        for one, other, link in _link_pairs(
+            store, model, catalog, pairs, float(limit), second_look, progress
+        ):
             if make_pair(hashes[one], hashes[other]) in marks:
                 marked += 1
             else:
                 found.append(link)
     records = {id: catalog.record(catalog.row(id)) for link in found for id in (link.a, link.b)}
-    links = sorted(found, key=lambda link: (-link.strength, records[link.a].path, records[link.b].path))
+    links = sorted(found, key=lambda link: (-link.certainty, -link.score, records[link.a].path, records[link.b].path))
     return DuplicateReport(
         groups=group_links(links, records, marks),
         links=tuple(links),
@@ -107,8 +102,8 @@ def find_duplicates(
         scored=len(pairs),
         pairs=math.comb(len(keys), 2) - math.comb(len(keys) - len(new), 2),
         marked=marked,
-        min_strength=float(limit),
-        prior=None if model is None or model.calibration is None else model.calibration.prior,
+        min_probability=float(limit),
+        prior=None if model is None else find_prior(model),
         seconds=time.monotonic() - started,
     )
 
@@ -149,9 +144,7 @@ def _link_identical(catalog: Catalog, new: Iterable[int]) -> Iterator[Link]:
         first, *others = _drop_links(catalog.records(rows))
         whole = ((0.0, first.duration), (0.0, first.duration))
         for other in others:
-            yield Link(
-                first.id, other.id, "identical", 1.0, 1.0, (1.0, 1.0), None, 1.0, (1.0, 1.0), whole, evidence="bytes"
-            )
+            yield Link(first.id, other.id, "identical", 1.0, None, (1.0, 1.0), whole)
 
 
 def _drop_links(records: Sequence[VideoRecord]) -> list[VideoRecord]:
@@ -217,33 +210,7 @@ def _choose_alike(
 # --- comparing pairs -------------------------------------------------------------------------------------------------
 
 _MIN_WHOLE = 0.75  # the share of a video that must be covered for it to be all of it
-_CLEARLY = 0.7  # of `min_strength`: what falls below with one frame matrix is not compared with two
-_STILL, _STILL_SPAN = 0.8, 0.3  # a likeness above the first makes up for order, which a still picture has not
-_SAME_PIXELS, _SAME_SPAN = 0.98, 0.02  # the same of correlated pixels; two takes before one camera had up to 0.978
-_SAME_SCENE = 0.5  # if regions are as alike as that
 _MAX_FRAMES = 8_192  # in memory, described: some 150 MB
-
-
-@dataclass(frozen=True, eq=False)
-class _Video:
-    """A content, ready to be compared."""
-
-    frames: Descriptors  # [T, R, D] without flat and repeated ones
-    times: NDArray[np.float64]  # [T]
-    pixels: Matrix | None  # [V, T, S S], see `make_pixel_views`; None where they are not known
-    describe: Callable[[], VideoDescription]  # its frames again, in full precision
-
-
-@dataclass(frozen=True, eq=False)
-class _Look:
-    """What one kind of evidence says of two videos."""
-
-    evidence: Evidence
-    strength: float
-    alignment: Alignment
-    still: bool  # the likeness counts, and not the order
-    forth: Matrix  # [Ta, Tb]
-    back: Matrix  # [Tb, Ta]
 
 
 def _link_pairs(
@@ -251,16 +218,27 @@ def _link_pairs(
     model: Model,
     catalog: Catalog,
     pairs: Sequence[tuple[int, int]],
-    min_strength: float,
+    min_probability: float,
+    second_look: bool,
     progress: Progress | None,
 ) -> Iterator[tuple[int, int, Link]]:
     """The links among pairs of keys; of copies of one file, the first stands for all."""
     frames = {int(key): int(count) for key, count in zip(catalog.keys, catalog.frames, strict=True)}
     clock = _Clock("pairs", len(pairs), progress)
-    # Pixels are too few for torch to divide: its threads would wait for each other, on busy cores for long.
+    # Two videos are too little for torch to divide: its threads would wait for each other, on busy cores for long.
     with torch_thread_pool(1) as pool:
         for block in _split_pairs(pairs, frames):
-            yield from _link_block(block, store, model, catalog, min_strength, pool)
+            contents = store.read_contents(sorted({key for pair in block for key in pair}), batch=_IN_ONE_READ)
+            videos = {one.key: _describe(one, store, model, catalog) for one in contents}
+
+            def link(pair: tuple[int, int], videos: Mapping[int, _Video] = videos) -> Link | None:
+                if not all(key in videos for key in pair):  # removed meanwhile
+                    return None
+                return _link_videos(videos[pair[0]], videos[pair[1]], model, min_probability, second_look)
+
+            for (one, other), found in zip(block, pool.map(link, block), strict=True):
+                if found is not None:
+                    yield one, other, found
             clock.advance(len(block))
 
 
@@ -282,149 +260,54 @@ def _split_pairs(pairs: Sequence[tuple[int, int]], frames: Mapping[int, int]) ->
         yield block
 
 
-def _link_block(
-    block: Sequence[tuple[int, int]],
-    store: Store,
-    model: Model,
-    catalog: Catalog,
-    min_strength: float,
-    pool: ThreadPoolExecutor,
-) -> Iterator[tuple[int, int, Link]]:
-    contents = store.read_contents(sorted({key for pair in block for key in pair}), batch=_IN_ONE_READ)
-    videos = {stored.key: _prepare(stored, store, model) for stored in contents}
-    partners: dict[int, list[int]] = {}
-    for one, other in block:
-        if one in videos and other in videos:  # not removed meanwhile
-            partners.setdefault(one, []).append(other)
-    for one, others in partners.items():
-        a, matrices = videos[one], _frame_matrices(videos[one], [videos[key] for key in others], model)
-
-        def look(pair: tuple[int, Matrix], a: _Video = a) -> _Look | None:
-            return compare_pixels(a, videos[pair[0]], alike=measure_likeness(pair[1]), min_strength=min_strength)
-
-        pixels = pool.map(look, zip(others, matrices, strict=True))
-        for other, forth, by_pixels in zip(others, matrices, pixels, strict=True):
-            b = videos[other]
-            if by_pixels is None:  # about the strength, from one frame matrix instead of two
-                agreement = align(forth, forth.T, a.times, b.times).agreement
-                if compute_strength(measure_likeness(forth), agreement) < _CLEARLY * min_strength:
-                    continue
-            look_taken = _compare_regions(a, b, forth, model)
-            if by_pixels is not None and by_pixels.strength > look_taken.strength:
-                look_taken = by_pixels
-            if look_taken.strength >= min_strength:
-                a_id, b_id = (catalog.ids[catalog.with_key(key)[0]] for key in (one, other))
-                yield one, other, _make_link(a, b, look_taken, model, (a_id, b_id))
+@dataclass(frozen=True, eq=False)
+class _Video:
+    id: str
+    description: VideoDescription
 
 
-def _prepare(stored: StoredContent, store: Store, model: Model) -> _Video:
-    def describe() -> VideoDescription:
-        return describe_features(model, stored.features(store.codec).with_timestamps(store.settings.fps), path="")
-
-    video = describe()
-    small = video.features.miniatures
-    frames = Descriptors.of(video.descriptors.as_subclass(Tensor).to(fast_dtype(model.extractor.device)))
-    return _Video(frames, video.times, None if small is None else make_pixel_views(small), describe)
+def _describe(stored: StoredContent, store: Store, model: Model, catalog: Catalog) -> _Video:
+    records = catalog.records(catalog.with_key(stored.key))
+    return _Video(records[0].id, describe_stored(stored, store, model, records))
 
 
-def _frame_matrices(video: _Video, others: Sequence[_Video], model: Model) -> list[Matrix]:
-    """The frame matrix of one video with each of others, [T, Tt] each."""
-    with torch.no_grad():
-        together = Descriptors.of(torch.cat([other.frames.as_subclass(Tensor) for other in others]))
-        matrix = model.similarity.frame_matrix_unchecked(video.frames, together).float().cpu().numpy()
-    return np.split(matrix, np.cumsum([len(other.times) for other in others])[:-1], axis=1)
-
-
-def compute_strength(alike: float, agreement: float) -> float:
-    """How strongly a pair is linked: how alike its frames are, times the share of them that are in step.
-
-    A video in which nothing moves has no order to be in step with; there a likeness above 0.8 counts instead.
-
-    >>> round(compute_strength(0.6, 0.5), 3), round(compute_strength(0.95, 0.0), 3), compute_strength(0.8, 0.0)
-    (0.3, 0.475, 0.0)
-    """
-    still = min(1.0, max(0.0, (alike - _STILL) / _STILL_SPAN))
-    return max(0.0, alike) * max(agreement, still)
-
-
-def compare_pixels(a: _Video, b: _Video, *, alike: float, min_strength: float) -> _Look | None:
-    """Compare the pixels of two videos whose regions are this much `alike`; None if that is no link, or not known."""
-    if a.pixels is None or b.pixels is None:
+def _link_videos(
+    a: _Video, b: _Video, model: Model, min_probability: float, second_look: bool
+) -> Link | None:
+    """The link of two videos, if they are copies: of the one with fewer frames in the other."""
+    if (len(a.description.times), a.id) > (len(b.description.times), b.id):
+        a, b = b, a
+    if not may_be_copies(a.description, b.description, model=model):
         return None
-    forth = correlate(a.pixels, b.pixels)
-    same = measure_likeness(forth)
-    if same < min_strength:  # before any order is looked for
+    match = match_videos(a.description, b.description, model=model, second_look=second_look)
+    verdict = match.verdict
+    if not verdict.match if verdict.probability is None else verdict.probability < min_probability:
         return None
-    found = align(forth, forth.T, a.times, b.times)
-    still = min(1.0, max(0.0, (same - _SAME_PIXELS) / _SAME_SPAN)) if alike >= _SAME_SCENE else 0.0
-    strength = same * max(found.agreement, still)
-    if strength < min_strength:
-        return None
-    return _Look("pixels", strength, found, found.line is None or still > found.agreement, forth, forth.T)
+    return _make_link(match, (a.id, b.id))
 
 
-def _compare_regions(a: _Video, b: _Video, forth: Matrix, model: Model) -> _Look:
-    """What the regions of two videos say whose frame matrix [Ta, Tb] is known."""
-    (back,) = _frame_matrices(b, [a], model)  # [Tb, Ta]
-    found = align(forth, back, a.times, b.times)
-    alike = float(max(forth.max(1).mean(), back.max(1).mean()))
-    strength = compute_strength(alike, found.agreement)
-    return _Look("regions", strength, found, found.line is None or strength > alike * found.agreement, forth, back)
-
-
-def _make_link(a: _Video, b: _Video, look: _Look, model: Model, ids: tuple[str, str]) -> Link:
-    """The link of two videos.
-
-    Score, probability and segments are those that `Library.compare` has of the first in the second: of a part in the
-    whole, else of the two in the direction that scores higher.
-    """
-    coverage, intervals = _measure_coverage(look, a.times, b.times)
-    speed = 1.0 if look.still or look.alignment.line is None else look.alignment.line.speed
+def _make_link(match: Match, ids: tuple[str, str]) -> Link:
+    coverage, intervals = _measure_coverage(match)
     kind: Kind = "shared"
     if min(coverage) >= _MIN_WHOLE:
         kind = "duplicate"
     elif max(coverage) >= _MIN_WHOLE:
         kind = "contained"
-    one, other = a.describe(), b.describe()
-    there, back = match_videos(one, other, model=model), match_videos(other, one, model=model)
-    if coverage[0] < coverage[1] if kind == "contained" else there.score < back.score:
-        ids, coverage, intervals, speed = ids[::-1], coverage[::-1], intervals[::-1], 1 / speed
-        there, back = back, there
-    return Link(
-        *ids,
-        kind,
-        look.strength,
-        there.score,
-        (there.score, back.score),
-        there.verdict.probability if there.verdict.aligned else None,
-        look.alignment.agreement,
-        coverage,
-        intervals,
-        speed,
-        there.segments,
-        look.evidence,
-    )
+    segments, speed = match.segments, 1.0
+    if segments:
+        (start, end), (first, last) = segments[0].query, segments[0].target
+        speed = (last - first) / (end - start) * (-1 if segments[0].backwards else 1)
+    return Link(*ids, kind, match.score, match.verdict, coverage, intervals, speed, segments)
 
 
-def _measure_coverage(
-    look: _Look, a_times: NDArray[np.float64], b_times: NDArray[np.float64]
-) -> tuple[tuple[float, float], tuple[Interval, Interval]]:
-    """The share of both videos that they have in common, and where; flat and repeated frames do not count.
-
-    That is what the line spans; of a pair without order, the frames that have one nearly the same, from first to last.
-    """
-    line = look.alignment.line
-    shares: list[float] = []
-    parts: list[Interval] = []
-    if line is not None and not look.still:
-        for times, part in ((a_times, line.query), (b_times, line.target)):
-            shares.append(float(((times >= part[0] - 1e-9) & (times <= part[1] + 1e-9)).mean()))
-            parts.append(part)
-    else:
-        enough = _STILL if look.evidence == "regions" else _SAME_PIXELS
-        for best, times in ((look.forth.max(1), a_times), (look.back.max(1), b_times)):
-            same = best >= enough
-            shares.append(float(same.mean()))
-            edges, places = frame_edges(times), np.flatnonzero(same)
-            parts.append((float(edges[places[0]]), float(edges[places[-1] + 1])) if len(places) else (0.0, 0.0))
+def _measure_coverage(match: Match) -> tuple[tuple[float, float], tuple[Interval, Interval]]:
+    """The share of both videos' frames that lie in a matching stretch, and the seconds from the first to the last."""
+    shares, parts = [], []
+    for axis, times in (("query", match.query.times), ("target", match.target.times)):
+        stretches = [getattr(segment, axis) for segment in match.segments]
+        inside = np.zeros(len(times), bool)
+        for start, end in stretches:
+            inside |= (times >= start - 1e-9) & (times <= end + 1e-9)
+        shares.append(float(inside.mean()))
+        parts.append((min((one[0] for one in stretches), default=0.0), max((one[1] for one in stretches), default=0.0)))
     return (shares[0], shares[1]), (parts[0], parts[1])

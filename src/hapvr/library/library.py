@@ -12,7 +12,7 @@ import numpy as np
 from hapvr.features import Features
 from hapvr.library.adding import add_videos
 from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport, set_mark
-from hapvr.library.duplicates import find_duplicates
+from hapvr.library.duplicates import MIN_PROBABILITY, find_duplicates
 from hapvr.library.library_calibration import calibrate_library
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.rebuild import rebuild_library
@@ -100,19 +100,26 @@ class Library(OpenLibrary):
     def find_duplicates(
         self,
         *,
-        min_strength: float | None = None,
+        min_probability: float = MIN_PROBABILITY,
+        second_look: bool = True,
         since: datetime | None = None,
         progress: Callable[[DuplicateProgress], None] | None = None,
     ) -> DuplicateReport:
         """Find groups of copies, and clips that are part of longer videos; see `hapvr.library.duplicates`.
 
         Args:
-            min_strength: links of at least this strength, above 0 and at most 1, are reported; 0.28 if None.
+            min_probability: links that are copies with at least this probability, above 0 and at most 1.
+            second_look: compare a few instants of undecided pairs at full size, if the files are at hand.
             since: only what was added at or after this time, against everything; a time without a zone is local.
             progress: called now and then.
         """
         return find_duplicates(
-            self.store, lambda: self.model, min_strength=min_strength, since=since, progress=progress
+            self.store,
+            lambda: self.model,
+            min_probability=min_probability,
+            second_look=second_look,
+            since=since,
+            progress=progress,
         )
 
     def mark_distinct(self, a: str, b: str) -> bool:

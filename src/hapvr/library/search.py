@@ -22,26 +22,36 @@ from hapvr.library.candidates import count_votes, find_runs, max_candidates
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, SearchResult, VideoRecord, display_path
 from hapvr.library.store import Store
-from hapvr.library.stored_scores import NO_CACHE, RegionCache, match_contents, require_dims, score_contents
+from hapvr.library.stored_scores import (
+    RegionCache,
+    is_unchanged,
+    match_contents,
+    require_dims,
+    score_contents,
+)
 from hapvr.library.tables import NO_KEY, Catalog
 from hapvr.matching import (
     Match,
     Verdict,
     VideoDescription,
     describe_features,
+    find_max_probability,
+    find_prior,
+    has_probability,
     match_videos,
     require_prior,
     warn_of_flat_frames,
 )
 from hapvr.model import Model
 from hapvr.records import Box
-from hapvr.storage import StrPath, file_signature
+from hapvr.storage import StrPath
 
 # On the benchmark that the settings of `candidates` were chosen on, with the best 4 of 301 videos compared exactly, a
 # rough score of four times as many raises mAP from 91.1 to 92.5; comparing with everything gives 92.7.
 _WIDER = 4  # times as many videos as are compared exactly have a rough score,
 _MAX_MORE = 200  # but no more than this many more
 _EVERY = 3  # frames, of which one counts in a rough score
+_RANKS = {"copy": 2, "same scene": 1, "no match": 0}
 _STAGES = ("decode", "candidates", "score", "segments")
 _CACHE_BYTES = 64 * 2**20  # of stored videos that are kept from the rough score to the exact one
 _ALL_FLAT = (
@@ -60,9 +70,10 @@ def search_library(
     exact: bool = False,
     max_compared: int = 200,
     prior: float | None = None,
+    second_look: bool = True,
     cache: RegionCache | None = None,
 ) -> SearchResult:
-    """Find the videos that show what the query shows, best first.
+    """Find the videos that show what the query shows: matches first, the most probable first, then the nearest others.
 
     Candidates are found by their frames' vectors; those with the best rough scores are compared exactly with the
     stored regions, at most 5% of the library (10 at least) and `max_compared` videos; nothing else can be a hit.
@@ -75,10 +86,11 @@ def search_library(
         start_s: seconds; what lies before is left out.
         end_s: seconds; what lies from there on is left out.
         k: hits at most.
-        min_probability: hits that match less likely are left out, and those without a stretch that matches.
+        min_probability: hits that are copies with a lower probability are left out.
         exact: compare with everything. The work then grows with the library, the memory it takes does not.
         max_compared: videos that are compared exactly at most, unless `exact`.
-        prior: probability of a match before the comparison; the calibration's own if None.
+        prior: probability of a copy before the comparison; the judge's own if None.
+        second_look: compare a few instants of undecided hits at full size, if the files are at hand.
         cache: stored videos that are kept in memory from one search to the next; the hits are the same without it.
 
     Raises:
@@ -88,16 +100,15 @@ def search_library(
     _require_sense(k, max_compared, exact, start_s, end_s, min_probability)
     store, model = library.store, library.model
     laps = [time.perf_counter()]
-    if min_probability is not None and model.calibration is None:
+    if min_probability is not None and not has_probability(model):
         raise ConfigError(
             f"The model '{display_path(model.name)}' is not calibrated: its hits have no probability to choose by. "
             f"Fit one on the library's own videos: hapvr calibrate {display_path(store.library)}"
         )
     require_prior(prior, model)
-    if model.calibration is not None and prior is None:
-        prior = model.calibration.prior
+    prior = find_prior(model) if prior is None else prior
     cache = cache or RegionCache(_CACHE_BYTES, only_stored=True)
-    asked = read_query(store, model, query, start_s=start_s, end_s=end_s, cache=cache)
+    asked = read_query(store, model, query, start_s=start_s, end_s=end_s)
     laps.append(time.perf_counter())
     catalog = store.catalog()
     database = int(catalog.described.sum()) - (asked.id is not None)
@@ -111,7 +122,7 @@ def search_library(
     rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != asked.id]
     rows = sorted(rows, key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))[:k]
     best = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
-    matches = match_contents(store, model, asked.describe(model), best, prior=prior, cache=cache)
+    matches = match_contents(store, model, asked.describe(model), best, prior=prior, second_look=second_look)
     hits = []
     for record, row in zip(catalog.records(rows), rows, strict=True):
         found = matches.get(int(catalog.keys[row]))  # None if it was removed meanwhile
@@ -119,7 +130,7 @@ def search_library(
             hits.append(
                 Hit(record.id, record.path, found.score, found.verdict, found.segments, found.best, record.warnings)
             )
-    hits.sort(key=lambda hit: -hit.score)
+    hits.sort(key=lambda hit: (-_RANKS[hit.verdict.kind], -(hit.probability or 0.0) if hit.verdict.match else 0.0, -hit.score))
     laps.append(time.perf_counter())
     note = None if hits else _explain_no_hit(model, min_probability, prior)
     return SearchResult(tuple(hits), database, len(scores), _measure_stages(laps), note, prior, asked.all_warnings)
@@ -143,7 +154,7 @@ def explain_hits(
     catalog = store.catalog()
     matches, missing = [], []
     for hit in result.hits:
-        if _is_unchanged(catalog.record(catalog.row(hit.id))):
+        if is_unchanged(catalog.record(catalog.row(hit.id))):
             target = read_query(store, model, hit.id).describe(model)
             matches.append(match_videos(video, target, model=model, prior=result.prior))
         else:
@@ -154,19 +165,25 @@ def explain_hits(
 
 
 def compare_videos(
-    library: OpenLibrary, a: StrPath | Features, b: StrPath | Features, *, prior: float | None = None
+    library: OpenLibrary,
+    a: StrPath | Features,
+    b: StrPath | Features,
+    *,
+    prior: float | None = None,
+    second_look: bool = True,
 ) -> Match:
     """Compare two videos as a search does: how much of `a` is found in `b`, and where.
 
     The answer is that of `hapvr.compare` but for two things: of a video that is in the library, what is stored
-    counts, and a calibration of the library's own (`hapvr calibrate`) takes the place of the model's. Pictures of
-    the answer are read from the files; features have none, and give black pixels.
+    counts, and what was fitted on the library's own videos (`hapvr calibrate`) takes the place of the model's. Pictures
+    of the answer are read from the files; features have none, and give black pixels.
 
     Args:
         library: an open one.
         a: the id of an indexed video, the path of a video or picture, or features.
         b: the same.
-        prior: probability of a match before the comparison; the calibration's own if None.
+        prior: probability of a copy before the comparison; the judge's own if None.
+        second_look: compare a few instants at full size if the verdict is undecided and the files are at hand.
 
     Raises:
         DataError: there is no such id or file, or it failed when it was added; or features have no frames.
@@ -175,7 +192,7 @@ def compare_videos(
     model = library.model
     require_prior(prior, model)
     query, target = (read_query(library.store, model, one).describe(model) for one in (a, b))
-    return match_videos(query, target, model=model, prior=prior)
+    return match_videos(query, target, model=model, prior=prior, second_look=second_look)
 
 
 def _require_sense(
@@ -224,21 +241,16 @@ def _choose_contents(
 
 
 def _is_likely(verdict: Verdict, min_probability: float | None) -> bool:
-    if min_probability is None:
-        return True
-    return verdict.aligned and verdict.probability is not None and verdict.probability >= min_probability
+    return min_probability is None or (verdict.probability is not None and verdict.probability >= min_probability)
 
 
 def _explain_no_hit(model: Model, min_probability: float | None, prior: float | None) -> str | None:
     """That no hit could be as likely as that, if that is so."""
-    if min_probability is None or model.calibration is None:
-        return None
-    highest = model.calibration.probability(1.0, prior=prior)
-    if highest >= min_probability:
+    if min_probability is None or (highest := find_max_probability(model, prior)) >= min_probability:
         return None
     return (
-        f"No hit can have a probability of {min_probability:g}: the videos that the calibration was fitted on "
-        f"speak for no more than {highest:.3f}. Ask for less."
+        f"No hit can have a probability of {min_probability:g}: the videos that the judge was fitted on speak for no "
+        f"more than {highest:.3f}. Ask for less."
     )
 
 
@@ -257,6 +269,7 @@ class Query:
 
     whole: Features  # the frames of the part that was asked for, with their times
     path: str = ""  # of the file; empty for features
+    at_hand: bool = False  # whether that file is there, and the one that was described
     warnings: tuple[str, ...] = ()  # what was wrong with the file, in sentences
     duration_s: float | None = None  # of the whole video; None for a still picture
     crop: Box | None = None  # what is left of a frame without its bars, where it is known
@@ -280,7 +293,7 @@ class Query:
             path=self.path,
             warnings=self.warnings,
             duration_s=self.duration_s,
-            sampling=model.sampling if self.path else None,
+            sampling=model.sampling if self.at_hand else None,
             crop=self.crop,
         )
 
@@ -292,7 +305,6 @@ def read_query(
     *,
     start_s: float | None = None,
     end_s: float | None = None,
-    cache: RegionCache = NO_CACHE,
 ) -> Query:
     """Read what is to be compared; its frames keep the times they have in the whole of it.
 
@@ -312,12 +324,12 @@ def read_query(
         raise DataError(f"Give an id, a path or Features, not a value of type {type(given).__name__}.")
     catalog = store.catalog()
     if isinstance(given, str) and given in catalog:
-        return dataclasses.replace(_read_stored(store, catalog.row(given), start_s, end_s, cache), id=given)
+        return dataclasses.replace(_read_stored(store, catalog.row(given), start_s, end_s), id=given)
     if (row := _find_row(catalog, given)) is not None:
-        return _read_stored(store, row, start_s, end_s, cache)
+        return _read_stored(store, row, start_s, end_s)
     if os.path.lexists(given):
         read = model.extractor.extract_file(given, start_s=start_s, end_s=end_s)
-        return Query(read.features, os.fspath(given), read.warnings, read.duration_s, read.crop)
+        return Query(read.features, os.fspath(given), True, read.warnings, read.duration_s, read.crop)
     if _looks_like_path(given):
         raise DataError(f"There is no such file: '{display_path(given)}'.")
     near = catalog.suggest_ids(str(given))
@@ -330,12 +342,7 @@ def _find_row(catalog: Catalog, path: StrPath) -> int | None:
     row = bisect.bisect_left(catalog.paths, name)
     if row == len(catalog) or catalog.paths[row] != name or catalog.keys[row] == NO_KEY:
         return None
-    return row if _is_unchanged(catalog.record(row)) else None
-
-
-def _is_unchanged(record: VideoRecord) -> bool:
-    """Whether a file is there and, by its size and time, the one that was added."""
-    return (record.size, record.mtime_ns) == file_signature(os.fsencode(record.path))
+    return row if is_unchanged(catalog.record(row)) else None
 
 
 def _looks_like_path(given: StrPath) -> bool:
@@ -347,14 +354,12 @@ def _looks_like_path(given: StrPath) -> bool:
     return not isinstance(given, str) or any(mark in given for mark in (".", os.sep, os.altsep or os.sep))
 
 
-def _read_stored(store: Store, row: int, start_s: float | None, end_s: float | None, cache: RegionCache) -> Query:
+def _read_stored(store: Store, row: int, start_s: float | None, end_s: float | None) -> Query:
     catalog = store.catalog()
     record, key = catalog.record(row), int(catalog.keys[row])
     if key == NO_KEY:
         raise DataError(
             f"'{display_path(record.path)}' could not be described, so it cannot be compared: {record.error}"
         )
-    found = next(cache.read_contents(store, [key]), None)
-    features = store.features(key) if found is None else found.features(store.codec)
-    whole = features.with_timestamps(store.settings.fps).between(start_s, end_s, name=f"'{record.id}'")
-    return Query(whole, record.path, record.warnings, record.duration)
+    whole = store.features(key).with_timestamps(store.settings.fps).between(start_s, end_s, name=f"'{record.id}'")
+    return Query(whole, record.path, is_unchanged(record), record.warnings, record.duration)

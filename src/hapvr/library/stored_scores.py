@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +18,14 @@ from torch import Tensor
 from hapvr.errors import ShapeError
 from hapvr.features import Features, select_frames
 from hapvr.features.extractor import fast_dtype
+from hapvr.library.results import VideoRecord
 from hapvr.library.store import Store
 from hapvr.library.tables import StoredContent
 from hapvr.matching import Match, VideoDescription, describe_features, match_videos
 from hapvr.model import Model
 from hapvr.similarity import pairwise
 from hapvr.similarity.network import Descriptors
+from hapvr.storage import file_signature
 from hapvr.workers.threads import map_threads
 
 # --- in memory from one search to the next ---------------------------------------------------------------------------
@@ -162,20 +165,37 @@ def match_contents(
     keys: Sequence[int],
     *,
     prior: float | None = None,
-    cache: RegionCache = NO_CACHE,
+    second_look: bool = True,
 ) -> dict[int, Match]:
     """The query with each content that is there, as `Library.compare` compares them."""
+    catalog = store.catalog()
 
     def compare(stored: StoredContent) -> Match:
-        features = stored.features(store.codec).with_timestamps(store.settings.fps)
-        return match_videos(query, describe_features(model, features, path=""), model=model, prior=prior)
+        target = describe_stored(stored, store, model, catalog.records(catalog.with_key(stored.key)))
+        return match_videos(query, target, model=model, prior=prior, second_look=second_look)
 
     answers: dict[int, Match] = {}
-    contents = cache.read_contents(store, keys)
+    contents = store.read_contents(keys)  # with pixels, which are not cached
     while some := list(islice(contents, _GROUPS)):
         found = map_threads(compare, some, _threads(model.extractor.device))
         answers |= {stored.key: answer for stored, answer in zip(some, found, strict=True)}
     return answers
+
+
+def describe_stored(
+    stored: StoredContent, store: Store, model: Model, records: Sequence[VideoRecord]
+) -> VideoDescription:
+    """A content ready to be compared, with the first of its files that is as it was when it was added, if any is."""
+    features = stored.features(store.codec).with_timestamps(store.settings.fps)
+    file = next((record for record in records if is_unchanged(record)), None)
+    if file is None:
+        return describe_features(model, features, path="")
+    return describe_features(model, features, path=file.path, duration_s=file.duration, sampling=model.sampling)
+
+
+def is_unchanged(record: VideoRecord) -> bool:
+    """Whether a file is there and, by its size and time, the one that was added."""
+    return (record.size, record.mtime_ns) == file_signature(os.fsencode(record.path))
 
 
 def _threads(device: torch.device) -> int:

@@ -206,7 +206,7 @@ def _write_headline(match: Match, target: str) -> str:
     """The answer in a few words; `target` is HTML."""
     if not match.segments:
         if not match.too_short:
-            return f"{NO_STRETCH[:1].upper()}{NO_STRETCH[1:]}"
+            return "No match: no stretch of the two videos is the same"
         return f"Most alike at {match.best.target:.1f} s of {target} (similarity {match.best.similarity:.2f})"
     covered = sum(segment.query[1] - segment.query[0] for segment in match.segments)
     share = f"{min(1.0, covered / _measure_length(match.query)):.0%} of the query"
@@ -215,9 +215,7 @@ def _write_headline(match: Match, target: str) -> str:
 
 def _render_verdict(match: Match) -> str:
     """The verdict, as a paragraph, unless the headline has said all there is."""
-    if not match.meaning or match.meaning == NO_STRETCH:
-        return ""
-    return f"<p>{match.meaning[:1].upper()}{match.meaning[1:]}.</p>"
+    return f"<p><strong>{match.meaning[:1].upper()}{match.meaning[1:]}.</strong> {html.escape(match.verdict.reason)}</p>"
 
 
 def _explain_no_segment(match: Match, query: str, target: str) -> str:

@@ -267,7 +267,7 @@ class LibraryTasks:
 
         since = None if arguments["since"] is None else datetime.fromisoformat(arguments["since"])
         report = self._library.find_duplicates(
-            min_strength=arguments["min_strength"], since=since, progress=report_progress
+            min_probability=arguments["min_probability"], since=since, progress=report_progress
         )
         visible = report.with_records(lambda record: visible_record(record, self._roots))
         ids = {id for link in report.beside for id in (link.a, link.b)}
@@ -288,7 +288,7 @@ class LibraryTasks:
             "videos": {id: video_json(report.records[id], self._roots) for id in ids},
             **{
                 name: getattr(report, name)
-                for name in ("scored", "pairs", "marked", "min_strength", "prior", "seconds")
+                for name in ("scored", "pairs", "marked", "min_probability", "prior", "seconds")
             },
             "export": {"json": json.dumps(visible.to_json(), indent=2) + "\n", "csv": format_csv(visible)},
         }

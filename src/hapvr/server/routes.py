@@ -269,7 +269,7 @@ async def duplicates(server: Server, request: schemas.DuplicatesRequest) -> Resp
         datetime.fromisoformat(since or "2026-01-01")
     except ValueError:
         raise Problem(400, "'since' is a time in ISO 8601, such as 2026-03-01T12:00:00+00:00.") from None
-    job = server.jobs.submit("duplicates", {"min_strength": request.min_strength, "since": since})
+    job = server.jobs.submit("duplicates", {"min_probability": request.min_probability, "since": since})
     return JSON({"job": job.to_json()}, 202)
 
 

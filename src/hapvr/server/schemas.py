@@ -25,8 +25,10 @@ _LINK_WORDS = {
 }
 _SEGMENT = {"query": [0.0, 12.5], "target": [31.0, 43.5], "score": 0.81, "backwards": False}
 _HIT = {
-    "id": VIDEO_ID, "name": "holiday.mp4", "path": "/videos/2026/holiday.mp4", "score": 0.83, "match": True,
-    "probability": 0.985, "prior": 0.5, "false_per_million": 57.4, "words": "very likely the same", "duration": 61.2,
+    "id": VIDEO_ID, "name": "holiday.mp4", "path": "/videos/2026/holiday.mp4", "score": 0.83,
+    "verdict": "copy", "match": True, "probability": 0.985, "scene_probability": 0.985, "prior": 0.02,
+    "false_per_million": 7.4, "reason": "Frames are closely alike along 12 of them; closely in step.",
+    "second_look": False, "evidence": {"similarity": 0.81, "in_step": 0.7}, "duration": 61.2,
     "segments": [_SEGMENT], "best": {"query": 4.0, "target": 35.0, "similarity": 0.91}, "warnings": [],
 }  # fmt: skip
 _VIDEO = {
@@ -37,7 +39,7 @@ _VIDEO = {
 }  # fmt: skip
 _SEARCH = {
     "query": {"id": QUERY_ID, "name": "clip.mp4", "duration": 12.5}, "database": 1000, "scored": 50,
-    "seconds": {"decode": 0.9, "candidates": 0.01, "score": 0.05, "segments": 0.02}, "note": None, "prior": 0.5,
+    "seconds": {"decode": 0.9, "candidates": 0.01, "score": 0.05, "segments": 0.02}, "note": None, "prior": 0.02,
     "warnings": [], "hits": [_HIT],
 }  # fmt: skip
 _JOB = {
@@ -112,8 +114,8 @@ class AddRequest(Strict):
 class DuplicatesRequest(Strict):
     """Look for duplicates in the whole library."""
 
-    model_config = _example({"min_strength": None, "since": None})
-    min_strength: float | None = Field(None, ge=-1, le=1, description="Report links of at least this strength.")
+    model_config = _example({"min_probability": 0.5, "since": None})
+    min_probability: float = Field(0.5, gt=0, le=1, description="Report links that are copies with this probability.")
     since: str | None = Field(None, max_length=40, description="Only pairs with a video added since: ISO 8601.")
 
 
@@ -270,11 +272,15 @@ class Verdict(Strict):
     id: str = Field(description="Of the target.")
     name: str
     score: float
+    verdict: Literal["copy", "same scene", "no match"]
     match: bool
-    probability: float | None
+    probability: float | None = Field(description="That they share footage.")
+    scene_probability: float | None = Field(description="That they show the same scene or event, or share footage.")
     prior: float | None
     false_per_million: float | None
-    words: str
+    reason: str = Field(description="The evidence in a sentence.")
+    second_look: bool = Field(description="Whether the files were compared at full size.")
+    evidence: dict[str, float]
     duration: float
     segments: list[Segment]
     best: Instant
@@ -374,16 +380,14 @@ class Link(Strict):
     a: str
     b: str
     kind: Literal["identical", "duplicate", "contained", "shared"]
-    strength: float
     score: float
-    scores: tuple[float, float]
     probability: float | None
-    agreement: float
+    reason: str = Field(description="The evidence in a sentence.")
+    second_look: bool
     coverage: tuple[float, float]
     intervals: tuple[tuple[float, float], tuple[float, float]]
     speed: float
     segments: list[Segment]
-    evidence: str
     words: str
 
 
@@ -411,7 +415,7 @@ class DuplicatesResult(Strict):
     scored: int
     pairs: int
     marked: int
-    min_strength: float
+    min_probability: float
     prior: float | None
     seconds: float
 

@@ -77,7 +77,7 @@ function lookButton(view, label, kind = "primary") {
 
 async function look(view) {
   try {
-    const { job } = await post("duplicates", { min_strength: null, since: null }, { signal: view.signal });
+    const { job } = await post("duplicates", { since: null }, { signal: view.signal });
     await watch(view, job.id);
   } catch (error) {
     if (error.name === "AbortError") return;

@@ -1,0 +1,243 @@
+"""What speaks for two videos showing the same footage: stretches that may match, and named evidence of each.
+
+A stretch is a part of either video and a straight line in time between the two. Candidates are the paths that
+`similarity.find_segments` finds in the frame matrix, cut into straight pieces, and the lines that `alignment.align`
+finds by voting, in the frame matrix and in the correlations of miniatures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hapvr.judge.alignment import align, correlate, find_most_similar, make_pixel_views, measure_likeness
+from hapvr.judge.windows import find_window
+from hapvr.similarity.segments import Segment, SegmentConfig, find_segments, frame_edges
+
+Floats = NDArray[np.float64]
+Matrix = NDArray[np.float32]
+Miniatures = NDArray[np.uint8]
+
+_TOLERANCE = 1.25  # frames to either side of the line that are in step
+_BY_CHANCE = 4  # frames in step that any two videos have, more or less
+_MIN_FRAMES = 8  # a share is of no fewer
+_MAX_BEND = 1.5  # frames that a straight piece of a path may be away from its line
+_MAX_PIXEL_CELLS = 4_000_000  # of a frame matrix, for which correlations of all pixels are computed
+_MAX_CELLS = 48  # of a stretch, whose pixels are compared
+
+
+@dataclass(frozen=True, eq=False)
+class PairFrames:
+    """What is known of two videos A and B, frame by frame."""
+
+    forth: Matrix  # [Ta, Tb] similarity of A's frames to B's
+    back: Matrix  # [Tb, Ta] similarity of B's frames to A's
+    a_times: Floats  # [Ta] seconds, ascending
+    b_times: Floats  # [Tb]
+    a_small: Miniatures | None = None  # [Ta, S, S]; None where they are not known
+    b_small: Miniatures | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Named evidence that a stretch of two videos is the same footage. More of each speaks for it."""
+
+    similarity: float  # mean similarity of its frames, both ways
+    contrast: float  # how far these similarities stand out from those of the same frames elsewhere, in deviations
+    in_step: float  # share of its frames whose most similar frame is on the line, less what chance gives
+    frames: float  # log of how many frames those are
+    coverage: float  # share of the video that it covers more of
+    likeness: float  # mean similarity of all frames to their most similar ones, of the two videos
+    evenness: float  # 0 at the same speed; less by how much one is faster, and if it runs backwards
+    pixels: float = math.nan  # correlation of its miniatures, where one picture is best found in the other
+    changes: float = math.nan  # the same of what changes from frame to frame
+    moves: float = math.nan  # how much changes, log of grey levels
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """A part of two videos that may be the same footage."""
+
+    segment: Segment
+    speed: float  # seconds of B per second of A; below 0: backwards
+    shift: float  # B's time is `speed` times A's plus this
+    evidence: Evidence
+    instants: tuple[tuple[float, float], ...] = ()  # seconds of A and of B, along it
+
+
+def find_stretches(pair: PairFrames, config: SegmentConfig) -> list[Stretch]:
+    """The stretches of two videos that may match, in no order.
+
+    Of a picture, and of a video that is too short for a stretch, it is where its frames are most similar.
+    """
+    most_a, most_b = find_most_similar(pair.forth), find_most_similar(pair.back)
+    mean = (pair.forth + pair.back.T) / 2
+    likeness = float(max(pair.forth.max(1).mean(), pair.back.max(1).mean()))
+    if min(mean.shape) < config.min_frames:
+        cells = _find_instants(mean)
+        shift = float(np.median(pair.b_times[cells[:, 1]] - pair.a_times[cells[:, 0]]))
+        evidence = _measure(pair, mean, (most_a, most_b), likeness, 1.0, shift, cells)
+        return [_make_stretch(pair, mean, 1.0, shift, cells, evidence)]
+    lines: list[tuple[float, float, NDArray[np.int64]]] = []  # speed, shift, cells [P, 2]
+    for segment in find_segments(pair.forth, pair.a_times, pair.b_times, config=config):
+        lines += _straighten(np.array(segment.path), pair, config)
+    found = align(pair.forth, pair.back, pair.a_times, pair.b_times).line
+    if found is not None:
+        lines.append((found.speed, found.shift, _walk(found.speed, found.shift, found.query, pair)))
+    if pair.a_small is not None and pair.b_small is not None and mean.size <= _MAX_PIXEL_CELLS:
+        pixels = correlate(make_pixel_views(pair.a_small), make_pixel_views(pair.b_small))
+        found = align(pixels, pixels.T, pair.a_times, pair.b_times).line
+        if found is not None:
+            lines.append((found.speed, found.shift, _walk(found.speed, found.shift, found.query, pair)))
+    stretches = []
+    for speed, shift, cells in _drop_repeated(lines):
+        if len(np.unique(cells[:, 0])) < config.min_frames or len(np.unique(cells[:, 1])) < config.min_frames:
+            continue
+        evidence = _measure(pair, mean, (most_a, most_b), likeness, speed, shift, cells)
+        stretches.append(_make_stretch(pair, mean, speed, shift, cells, evidence))
+    return stretches
+
+
+def _find_instants(mean: Matrix) -> NDArray[np.int64]:
+    """The most similar frame of the longer video for each of the shorter one: cells [P, 2]."""
+    if mean.shape[0] <= mean.shape[1]:
+        return np.stack([np.arange(len(mean)), mean.argmax(1)], 1)
+    return np.stack([mean.argmax(0), np.arange(mean.shape[1])], 1)
+
+
+def _straighten(
+    path: NDArray[np.int64], pair: PairFrames, config: SegmentConfig
+) -> list[tuple[float, float, NDArray[np.int64]]]:
+    """Cut a path into straight pieces, each with its line; what is too short or too fast is dropped."""
+    x, y = pair.a_times[path[:, 0]], pair.b_times[path[:, 1]]
+    if len(np.unique(path[:, 0])) < config.min_frames or len(np.unique(path[:, 1])) < config.min_frames:
+        return []
+    speed, shift = fit_line(x, y)
+    step = _step(pair)
+    away = np.abs(y - (speed * x + shift)) / (step * max(1.0, abs(speed)))
+    if speed != 0 and away.max() <= _MAX_BEND:
+        if not 1 / config.max_speed <= abs(speed) <= config.max_speed:
+            return []
+        return [(speed, shift, path)]
+    # Split where the path is farthest from the chord between its ends.
+    chord = y[0] + (y[-1] - y[0]) * (x - x[0]) / max(x[-1] - x[0], 1e-9)
+    cut = int(np.clip(np.abs(y - chord).argmax(), 1, len(path) - 2))
+    return _straighten(path[: cut + 1], pair, config) + _straighten(path[cut:], pair, config)
+
+
+def fit_line(x: Floats, y: Floats) -> tuple[float, float]:
+    """Speed and shift of the line through the points, by least squares; a speed within 4% of 1 is taken as 1.
+
+    >>> fit_line(np.array([0.0, 1.0, 2.0]), np.array([3.0, 5.0, 7.0]))
+    (2.0, 3.0)
+    """
+    spread = x - x.mean()
+    total = float(spread @ spread)
+    speed = float(spread @ y) / total if total > 0 else 1.0
+    if abs(abs(speed) - 1) < 0.04:
+        speed = math.copysign(1.0, speed)
+    return speed, float(np.median(y - speed * x))
+
+
+def _drop_repeated(
+    lines: list[tuple[float, float, NDArray[np.int64]]],
+) -> list[tuple[float, float, NDArray[np.int64]]]:
+    """The lines without those that a longer one goes along."""
+    kept: list[tuple[float, float, NDArray[np.int64]]] = []
+    for line in sorted(lines, key=lambda line: -len(line[2])):
+        cells = {tuple(cell) for cell in line[2].tolist()}
+        near = {(i, j + d) for i, j in cells for d in (-1, 0, 1)}
+        if not any(len(near & {tuple(cell) for cell in other[2].tolist()}) >= 0.8 * len(cells) for other in kept):
+            kept.append(line)
+    return kept
+
+
+def _step(pair: PairFrames) -> float:
+    steps = [float(np.median(np.diff(times))) for times in (pair.a_times, pair.b_times) if len(times) > 1]
+    return max(steps, default=1.0)
+
+
+def _walk(speed: float, shift: float, part: tuple[float, float], pair: PairFrames) -> NDArray[np.int64]:
+    """The cells [P, 2] along a line, one for each frame of A in the part of it."""
+    inside = np.flatnonzero((pair.a_times >= part[0] - 1e-9) & (pair.a_times <= part[1] + 1e-9))
+    wanted = speed * pair.a_times[inside] + shift
+    near = np.abs(pair.b_times[None] - wanted[:, None]).argmin(1)
+    close = np.abs(pair.b_times[near] - wanted) <= 1.01 * _step(pair)
+    return np.stack([inside[close], near[close]], 1)
+
+
+def _make_stretch(
+    pair: PairFrames, mean: Matrix, speed: float, shift: float, cells: NDArray[np.int64], evidence: Evidence
+) -> Stretch:
+    edges, limits = frame_edges(pair.a_times), frame_edges(pair.b_times)
+    (top, left), (bottom, right) = cells.min(0).tolist(), cells.max(0).tolist()
+    segment = Segment(
+        query=(float(edges[top]), float(edges[bottom + 1])),
+        target=(float(limits[left]), float(limits[right + 1])),
+        score=min(1.0, float(mean[cells[:, 0], cells[:, 1]].mean())),
+        backwards=speed < 0,
+        path=tuple((int(i), int(j)) for i, j in cells),
+    )
+    instants = tuple((float(pair.a_times[i]), float(pair.b_times[j])) for i, j in cells)
+    return Stretch(segment, speed, shift, evidence, instants)
+
+
+def _measure(
+    pair: PairFrames,
+    mean: Matrix,
+    most: tuple[NDArray[np.int64], NDArray[np.int64]],
+    likeness: float,
+    speed: float,
+    shift: float,
+    cells: NDArray[np.int64],
+) -> Evidence:
+    rows, columns = cells[:, 0], cells[:, 1]
+    on = mean[rows, columns]
+    step = _step(pair)
+    reach = _TOLERANCE * step * max(1.0, abs(speed))
+    shares, counts, covers = [], [], []
+    for own, other, nearest, places, slope, offset in (
+        (pair.a_times, pair.b_times, most[0], rows, speed, shift),
+        (pair.b_times, pair.a_times, most[1], columns, 1 / speed, -shift / speed),
+    ):
+        inside = np.arange(places.min(), places.max() + 1)
+        allowed = reach if slope == speed else reach / abs(speed)
+        good = np.abs(other[nearest[inside]] - (slope * own[inside] + offset)) <= max(allowed, _TOLERANCE * step)
+        count = min(int(good.sum()), 2 * len(np.unique(nearest[inside][good])))
+        shares.append(max(0, count - _BY_CHANCE) / max(len(inside), _MIN_FRAMES))
+        counts.append(count)
+        covers.append(len(inside) / len(own))
+    evidence = Evidence(
+        similarity=float(on.mean()),
+        contrast=_contrast(mean, cells),
+        in_step=(2 * max(shares) + min(shares)) / 3,
+        frames=math.log1p(max(0, max(counts) - _BY_CHANCE)),
+        coverage=max(covers),
+        likeness=likeness,
+        evenness=-abs(math.log(abs(speed))) - 0.5 * (speed < 0),
+    )
+    if pair.a_small is None or pair.b_small is None:
+        return evidence
+    chosen = cells[np.linspace(0, len(cells) - 1, min(len(cells), _MAX_CELLS)).round().astype(int)]
+    found = find_window(pair.a_small[chosen[:, 0]], pair.b_small[chosen[:, 1]])
+    return dataclasses.replace(evidence, pixels=found.pixels, changes=found.changes, moves=math.log1p(found.moves))
+
+
+def _contrast(mean: Matrix, cells: NDArray[np.int64]) -> float:
+    """How far the cells stand out from their rows and columns, in deviations; the mean."""
+    rows, columns = cells[:, 0], cells[:, 1]
+    on = mean[rows, columns]
+    total = 0.0
+    for lines in (mean[rows], mean[:, columns].T):  # [P, T]
+        total += float(((on - lines.mean(1)) / (lines.std(1) + 0.03)).mean())
+    return total / 2
+
+
+def evidence_names() -> Sequence[str]:
+    """The names of all evidence, in order."""
+    return [field.name for field in dataclasses.fields(Evidence)]

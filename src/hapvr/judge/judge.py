@@ -1,0 +1,246 @@
+"""The judge: from evidence to a verdict, the same on every surface.
+
+A stretch of two videos is judged by an additive model of its evidence (`additive_model`), which gives the odds of a copy
+against a look-alike: against the strangers that are nearest to a video, not against any video. The best stretch stands
+for the pair; stretches are copies one by one, so that a compilation matches each of its sources. Where the odds are
+undecided and both files are at hand, a few instants are decoded and compared at full size (`second_look`).
+
+The prior is the share of copies among the pairs that are worth a comparison, one number for all commands. Odds are
+bounded by what the videos of the fit could show: a share e = 3 / n of n videos may have a look-alike of which the fit saw
+none (the rule of three), so that odds stay below n / 3 times the prior's, however strong the evidence is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hapvr.errors import ConfigError, WeightsError
+from hapvr.judge.additive_model import AdditiveModel
+from hapvr.judge.evidence import Evidence, PairFrames, Stretch, find_stretches
+from hapvr.judge.second_look import SecondLook
+from hapvr.similarity.segments import Segment, SegmentConfig
+from hapvr.weights import Part
+
+Kind = Literal["copy", "same scene", "no match"]
+Look = Callable[[Stretch], "SecondLook | None"]
+"""Takes a second look at the files along a stretch; None where that cannot be done."""
+
+PIXELS = ("pixels", "changes", "moves")  # evidence that libraries without miniatures lack
+SCENE = ("likeness", "best", "score")  # evidence of a pair, whether or not a stretch was found
+SECOND_LOOK = ("first_look", "inliers", "structure", "motion", "moves", "area")
+_EVEN = 0.5  # from this probability on it is a copy, or the same scene
+_MAX_OVERLAP = 0.5  # of a stretch with a better one, on both sides
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether two videos match, and how probable that is."""
+
+    kind: Kind
+    probability: float | None  # that they share footage; None for a model without a judge, as the next three
+    scene_probability: float | None  # that they show the same scene or event, or share footage
+    prior: float | None  # probability of a copy before the comparison, which `probability` was computed with
+    false_per_million: float | None  # estimated pairs of unrelated videos that look as much like a copy
+    reason: str  # the evidence in a sentence
+    second_look: bool = False  # whether the files were looked at a second time
+    evidence: Mapping[str, float] = dataclasses.field(default_factory=dict)  # of the best stretch
+
+    @property
+    def match(self) -> bool:
+        """Whether they share footage."""
+        return self.kind == "copy"
+
+    def to_json(self) -> dict[str, Any]:
+        """What every command and answer says of it."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "kind"}
+        return {"verdict": self.kind, "match": self.match, **plain, "evidence": dict(self.evidence)}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict, and the stretches that it rests on."""
+
+    verdict: Verdict
+    segments: tuple[Segment, ...]  # stretches that are copies, the most probable first
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What evidence means for a model's videos. Fitted by `hapvr.judge.fitting`."""
+
+    stretch: AdditiveModel  # of a stretch, with pixels
+    stretch_without_pixels: AdditiveModel
+    instant: AdditiveModel  # of a single frame, with pixels
+    instant_without_pixels: AdditiveModel
+    second_look: AdditiveModel
+    scene: AdditiveModel
+    tail: tuple[tuple[float, float], ...]  # log odds, and how many of a million unrelated pairs have more; ascending
+    videos: int  # that the fit saw
+    prior: float = 0.02
+    undecided: tuple[float, float] = (-3.0, 6.0)  # log odds between which files are looked at a second time
+
+    def decide(
+        self,
+        pair: PairFrames,
+        score: float,
+        config: SegmentConfig,
+        *,
+        prior: float | None = None,
+        look: Look | None = None,
+    ) -> Decision:
+        """Whether, where and how two videos match.
+
+        Args:
+            pair: their frames.
+            score: psi's, of A in B.
+            config: how stretches are found.
+            prior: probability of a copy before the comparison; the judge's own if None.
+            look: takes a second look at the files; None if they are not at hand.
+        """
+        prior = self.prior if prior is None else prior
+        stretches = find_stretches(pair, config)
+        odds = self.judge_stretches(stretches, short=min(pair.forth.shape) < config.min_frames)
+        order = sorted(range(len(stretches)), key=lambda place: -odds[place])
+        looked: SecondLook | None = None
+        if order and look is not None and self.undecided[0] < odds[order[0]] < self.undecided[1]:
+            looked = look(stretches[order[0]])
+            if looked is not None:
+                odds[order[0]] = self.judge_second_look(odds[order[0]], looked)
+                order.sort(key=lambda place: -odds[place])
+        best = odds[order[0]] if order else -math.inf
+        probability = self.probability(best, prior)
+        scene = max(probability, self._judge_scene(pair, score, prior))
+        kind: Kind = "copy" if probability >= _EVEN else "same scene" if scene >= _EVEN else "no match"
+        copies = [stretches[place] for place in order if self.probability(odds[place], prior) >= _EVEN]
+        evidence = dataclasses.asdict(stretches[order[0]].evidence) if order else {}
+        known = {name: value for name, value in evidence.items() if not math.isnan(value)}
+        if looked is not None:
+            known |= {f"second_look_{name}": float(value) for name, value in dataclasses.asdict(looked).items()}
+        verdict = Verdict(
+            kind, probability, scene, prior, self.false_per_million(best),
+            _explain(kind, stretches[order[0]] if order else None, looked), looked is not None, known,
+        )  # fmt: skip
+        return Decision(verdict, tuple(one.segment for one in _drop_overlapping(copies)))
+
+    def may_be_copies(self, pair: PairFrames, config: SegmentConfig) -> bool:
+        """Whether `decide` could call two videos copies, if a second look spoke for it."""
+        odds = self.judge_stretches(find_stretches(pair, config), short=min(pair.forth.shape) < config.min_frames)
+        return bool((odds > self.undecided[0]).any())
+
+    def judge_stretches(self, stretches: Sequence[Stretch], *, short: bool = False) -> NDArray[np.float64]:
+        """The log odds of each stretch, at equal priors; `short` if one video has too few frames for a stretch."""
+        if not stretches:
+            return np.zeros(0)
+        known = not math.isnan(stretches[0].evidence.changes)
+        model = (
+            (self.instant if known else self.instant_without_pixels)
+            if short
+            else (self.stretch if known else self.stretch_without_pixels)
+        )
+        return model.log_odds(make_table([one.evidence for one in stretches], model.names))
+
+    def judge_second_look(self, first: float, look: SecondLook) -> float:
+        """The log odds after a second look."""
+        found = {"first_look": first, **dataclasses.asdict(look)}
+        return float(self.second_look.log_odds([[float(found[name]) for name in self.second_look.names]])[0])
+
+    def _judge_scene(self, pair: PairFrames, score: float, prior: float) -> float:
+        found = measure_scene(pair, score)
+        return self.probability(float(self.scene.log_odds([[found[name] for name in self.scene.names]])[0]), prior)
+
+    def probability(self, log_odds: float, prior: float | None = None) -> float:
+        """The probability of a copy, bounded by what the videos of the fit could show."""
+        prior = self.prior if prior is None else prior
+        if log_odds == -math.inf:
+            return 0.0
+        unseen = min(0.5, 3 / self.videos)
+        likelihood = 1 / ((1 - unseen) * math.exp(-max(-500.0, min(500.0, log_odds))) + unseen)
+        odds = likelihood * prior / (1 - prior) if prior < 1 else math.inf
+        return 1.0 if odds == math.inf else odds / (1 + odds)
+
+    def false_per_million(self, log_odds: float) -> float:
+        """How many of a million unrelated pairs have such odds or greater."""
+        places, rates = np.array(self.tail).T
+        return float(np.exp(np.interp(log_odds, places, np.log(rates))))
+
+    def to_part(self) -> Part:
+        """As a part of a model folder."""
+        plain = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            plain[field.name] = value.to_json() if isinstance(value, AdditiveModel) else value
+        plain["tail"], plain["undecided"] = [list(pair) for pair in self.tail], list(self.undecided)
+        return Part(plain, {})
+
+    @classmethod
+    def from_part(cls, part: Part) -> Judge:
+        """What `to_part` made."""
+        try:
+            fields: dict[str, Any] = dict(part.config)
+            for field in dataclasses.fields(cls):
+                if field.type == "AdditiveModel":
+                    fields[field.name] = AdditiveModel.from_json(fields[field.name])
+            fields["tail"] = tuple((float(place), float(rate)) for place, rate in fields["tail"])
+            low, high = fields["undecided"]
+            return cls(**(fields | {"undecided": (float(low), float(high))}))
+        except (AttributeError, KeyError, TypeError, ValueError, ConfigError) as error:
+            raise WeightsError(f"The judge of this model cannot be read: {error!r}. Copy the model again.") from error
+
+
+def make_table(evidence: Sequence[Evidence], names: Sequence[str]) -> NDArray[np.float64]:
+    """Evidence by name, [N, names]."""
+    return np.array([[getattr(one, name) for name in names] for one in evidence], np.float64).reshape(-1, len(names))
+
+
+def measure_scene(pair: PairFrames, score: float) -> dict[str, float]:
+    """Evidence that two videos show the same scene, in whatever order."""
+    mean = (pair.forth + pair.back.T) / 2
+    return {
+        "likeness": float(max(pair.forth.max(1).mean(), pair.back.max(1).mean())),
+        "best": float(np.sort(mean.ravel())[-max(1, min(mean.shape) // 4) :].mean()),
+        "score": score,
+    }
+
+
+def _drop_overlapping(stretches: Sequence[Stretch]) -> list[Stretch]:
+    """The stretches, best first, without those that lie for the most part within a better one on both sides."""
+    kept: list[Stretch] = []
+    for one in stretches:
+        if not any(
+            _overlap(one.segment.query, other.segment.query) > _MAX_OVERLAP
+            and _overlap(one.segment.target, other.segment.target) > _MAX_OVERLAP
+            for other in kept
+        ):
+            kept.append(one)
+    return kept
+
+
+def _overlap(one: tuple[float, float], other: tuple[float, float]) -> float:
+    """The share of `one` that lies in `other`."""
+    return max(0.0, min(one[1], other[1]) - max(one[0], other[0])) / max(one[1] - one[0], 1e-9)
+
+
+def _explain(kind: Kind, stretch: Stretch | None, look: SecondLook | None) -> str:
+    """The evidence in a sentence."""
+    if stretch is None:
+        return "No stretch of the two videos is alike in the same order."
+    found = stretch.evidence
+    said = [f"frames are {_amount(found.similarity, 0.35, 0.6)} alike along {len(stretch.segment.path)} of them"]
+    said.append(f"{_amount(found.in_step, 0.2, 0.6)} in step")
+    if not math.isnan(found.changes):
+        said.append(f"what moves agrees {_amount(found.changes, 0.4, 0.7)}")
+    if look is not None:
+        said.append(f"at full size what moves agrees {_amount(look.motion, 0.45, 0.7)}")
+    text = "; ".join(said)
+    return text[0].upper() + text[1:] + "."
+
+
+def _amount(value: float, some: float, much: float) -> str:
+    return "closely" if value >= much else "somewhat" if value >= some else "hardly"
