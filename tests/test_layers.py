@@ -36,6 +36,7 @@ LAYERS = [
     "training",
     "matching",
     "library",
+    "judge_fitting",
     "plotting",
     "reports",
     "paper",

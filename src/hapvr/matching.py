@@ -213,7 +213,7 @@ def match_videos(
         height, width = (length // DOWNSAMPLING for length in matrix.shape)
         psi = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
     at_hand = second_look and query.sampling is not None and target.sampling is not None
-    look = partial(_look_again, query.path, target.path) if at_hand else None
+    look = partial(look_again, query.path, target.path) if at_hand else None
     score = found.scores.item()
     pair = _pair_frames(query, target, matrix, model)
     decision = decide(pair, score, model=model, prior=prior, look=look)
@@ -238,7 +238,7 @@ def _pair_frames(
     return PairFrames(matrix, back, query.times, target.times, *small)
 
 
-def _look_again(query: str, target: str, stretch: Stretch) -> SecondLook | None:
+def look_again(query: str, target: str, stretch: Stretch) -> SecondLook | None:
     """Compare instants spread over a stretch, at full size."""
     places = np.linspace(0, len(stretch.instants) - 1, _LOOKED_AT + 2)[1:-1].round().astype(int).tolist()
     instants = [stretch.instants[place] for place in dict.fromkeys(places)]
@@ -270,12 +270,13 @@ def decide(
         trouble = NO_STRETCH
     calibration = model.calibration
     if calibration is None:
-        return Decision(Verdict("no match" if trouble else "copy", None, None, None, None, trouble or _SCORED), tuple(segments))
+        kind: Kind = "no match" if trouble else "copy"
+        return Decision(Verdict(kind, None, None, None, None, trouble or _SCORED), tuple(segments))
     prior = calibration.prior if prior is None else prior
     probability = calibration.probability(score, prior=prior)
     probability = min(probability, prior) if trouble else probability
     false = max(calibration.false_per_million(score), calibration.min_false_per_million)
-    kind: Kind = "copy" if not trouble and probability >= _EVEN else "no match"
+    kind = "copy" if not trouble and probability >= _EVEN else "no match"
     return Decision(Verdict(kind, probability, probability, prior, false, trouble or _SCORED), tuple(segments))
 
 

@@ -38,9 +38,7 @@ def compare(
         require_pictures([plot])
     outputs = [file for file in (plot, page) if file is not None]
     require_outputs(outputs, inputs=(query, target))
-    match = _compare(
-        query, target, model=model, library=library, prior=prior, second_look=second_look, outputs=outputs
-    )
+    match = _compare(query, target, model=model, library=library, prior=prior, second_look=second_look, outputs=outputs)
     # The answer comes first, so that a page that cannot be written does not lose it.
     show(as_json, match.to_json(), _format_match(match))
     if not as_json:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hapvr.cli.options import AsJson
-from hapvr.cli.terminal import show
+from hapvr.cli.terminal import progress_bar, show
 
 app = typer.Typer(help="Download, list, convert and inspect models.", no_args_is_help=True)
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A model's name or folder.")]
@@ -75,6 +75,38 @@ def convert(
     value = {"kind": done.kind, "parts": done.parts, "tensors": done.tensors, "destination": str(done.destination)}
     text = f"{done.kind}: {done.tensors} tensors of {', '.join(done.parts)} written to {done.destination}"
     show(as_json, value, text)
+
+
+@app.command()
+def fit_judge(
+    model: ModelName,
+    benchmarks: Annotated[
+        list[Path], typer.Argument(metavar="BENCHMARKS...", help="Folders that `hapvr make-benchmark` made.")
+    ],
+    groups: Annotated[
+        Path | None,
+        typer.Option(help="JSON: a list of groups of database ids that may share footage; such pairs are left out."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit the judge of a model, which tells copies from look-alikes: hapvr model fit-judge my-model benchmark.
+
+    It is written into the model's folder. Benchmarks of videos that nothing is measured on should be given.
+    """
+    from hapvr.judge_fitting import fit_judge as fit
+    from hapvr.model import find_model_folder, save_judge
+
+    folder = find_model_folder(model)
+    with progress_bar("fitting", quiet=as_json) as update:
+        judge, figures = fit(str(model), benchmarks, groups=groups, progress=lambda _, done, total: update(done, total))
+    save_judge(folder, judge)
+    lines = [
+        f"{figures['recall']:.1%} of {figures['copies']:,} copies found; {figures['false']:,} of "
+        f"{figures['nearest_strangers']:,} nearest strangers called copies; {figures['second_looks']:,} second looks "
+        "(each half of the videos by models of the other half)",
+        f"written to {folder}",
+    ]
+    show(as_json, {"folder": str(folder), **figures}, lines)
 
 
 @app.command()

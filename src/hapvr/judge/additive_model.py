@@ -46,14 +46,16 @@ class AdditiveModel:
 
     def log_odds(self, evidence: ArrayLike) -> Array:
         """[N, evidence] -> [N]."""
-        return self.bias + self.contributions(evidence).sum(1)
+        return np.asarray(self.bias + self.contributions(evidence).sum(1))
 
     def contributions(self, evidence: ArrayLike) -> Array:
         """What each evidence adds to the log odds, [N, evidence] -> [N, evidence]."""
         table = np.asarray(evidence, np.float64)
         if table.ndim != 2 or table.shape[1] != len(self.names):
             raise ShapeError(f"evidence must be [N, {len(self.names)}], got {list(table.shape)}.")
-        added = [np.interp(table[:, place], *pair) for place, pair in enumerate(zip(self.knots, self.values, strict=True))]
+        added = [
+            np.interp(table[:, place], *pair) for place, pair in enumerate(zip(self.knots, self.values, strict=True))
+        ]
         return np.where(np.isnan(table), 0.0, np.stack(added, 1))
 
     def to_json(self) -> dict[str, Any]:
@@ -77,7 +79,12 @@ class AdditiveModel:
 
 
 def fit_additive_model(
-    names: Sequence[str], evidence: ArrayLike, labels: ArrayLike, *, weights: ArrayLike | None = None, ridge: float = 1e-3
+    names: Sequence[str],
+    evidence: ArrayLike,
+    labels: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    ridge: float = 1e-3,
 ) -> AdditiveModel:
     """The model of the greatest likelihood, each class weighing the same, with a ridge that keeps functions flat.
 
@@ -112,8 +119,10 @@ def _choose_knots(values: Array, weight: Array) -> Array:
     known = ~np.isnan(values)
     order = np.argsort(values[known])
     ordered, below = values[known][order], np.cumsum(weight[known][order])
-    places = np.unique(np.interp(np.array(_SHARES) * below[-1], below, ordered).round(6)) if len(ordered) else []
-    return np.asarray(places if len(places) > 1 else [0.0, 1.0], np.float64)
+    if not len(ordered):
+        return np.array([0.0, 1.0])
+    places: Array = np.unique(np.interp(np.array(_SHARES) * below[-1], below, ordered).round(6))
+    return places if len(places) > 1 else np.array([places[0], places[0] + 1.0])
 
 
 def _ramps(values: Array, knots: Array) -> Array:

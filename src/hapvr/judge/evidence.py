@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.judge.alignment import align, correlate, find_most_similar, make_pixel_views, measure_likeness
+from hapvr.judge.alignment import align, correlate, find_most_similar, make_pixel_views
 from hapvr.judge.windows import find_window
 from hapvr.similarity.segments import Segment, SegmentConfig, find_segments, frame_edges
 
@@ -76,7 +76,7 @@ def find_stretches(pair: PairFrames, config: SegmentConfig) -> list[Stretch]:
     Of a picture, and of a video that is too short for a stretch, it is where its frames are most similar.
     """
     most_a, most_b = find_most_similar(pair.forth), find_most_similar(pair.back)
-    mean = (pair.forth + pair.back.T) / 2
+    mean = np.asarray((pair.forth + pair.back.T) / 2, np.float32)
     likeness = float(max(pair.forth.max(1).mean(), pair.back.max(1).mean()))
     if min(mean.shape) < config.min_frames:
         cells = _find_instants(mean)

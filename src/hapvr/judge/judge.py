@@ -1,13 +1,13 @@
 """The judge: from evidence to a verdict, the same on every surface.
 
-A stretch of two videos is judged by an additive model of its evidence (`additive_model`), which gives the odds of a copy
-against a look-alike: against the strangers that are nearest to a video, not against any video. The best stretch stands
-for the pair; stretches are copies one by one, so that a compilation matches each of its sources. Where the odds are
-undecided and both files are at hand, a few instants are decoded and compared at full size (`second_look`).
+A stretch of two videos is judged by an additive model of its evidence (`additive_model`), which gives the odds of a
+copy against a look-alike: against the strangers that are nearest to a video, not against any video. The best stretch
+stands for the pair; stretches are copies one by one, so that a compilation matches each of its sources. Where the odds
+are undecided and both files are at hand, a few instants are decoded and compared at full size (`second_look`).
 
 The prior is the share of copies among the pairs that are worth a comparison, one number for all commands. Odds are
-bounded by what the videos of the fit could show: a share e = 3 / n of n videos may have a look-alike of which the fit saw
-none (the rule of three), so that odds stay below n / 3 times the prior's, however strong the evidence is.
+bounded by what the videos of the fit could show: a share e = 3 / n of n videos may have a look-alike of which the fit
+saw none (the rule of three), so that odds stay below n / 3 times the prior's, however strong the evidence is.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Judge:
             known |= {f"second_look_{name}": float(value) for name, value in dataclasses.asdict(looked).items()}
         verdict = Verdict(
             kind, probability, scene, prior, self.false_per_million(best),
-            _explain(kind, stretches[order[0]] if order else None, looked), looked is not None, known,
+            _explain(stretches[order[0]] if order else None, looked), looked is not None, known,
         )  # fmt: skip
         return Decision(verdict, tuple(one.segment for one in _drop_overlapping(copies)))
 
@@ -227,7 +227,7 @@ def _overlap(one: tuple[float, float], other: tuple[float, float]) -> float:
     return max(0.0, min(one[1], other[1]) - max(one[0], other[0])) / max(one[1] - one[0], 1e-9)
 
 
-def _explain(kind: Kind, stretch: Stretch | None, look: SecondLook | None) -> str:
+def _explain(stretch: Stretch | None, look: SecondLook | None) -> str:
     """The evidence in a sentence."""
     if stretch is None:
         return "No stretch of the two videos is alike in the same order."

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,9 +79,9 @@ def find_window(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> WindowMatch:
                 best, energy = float(values[place]), float(energies[:, place].min())
                 window = dataclasses.replace(_windows().windows[place], b_in_a=b_in_a, mirrored=mirrored)
     for turns in (1, 2, 3):
-        turned = Window(0, 0, SIDE, SIDE, turns=turns)
-        if (value := correlate_in(one, other, turned, noise=noise)) > best:
-            best, window = value, turned
+        whole = Window(0, 0, SIDE, SIDE, turns=turns)
+        if (value := correlate_in(one, other, whole, noise=noise)) > best:
+            best, window = value, whole
             energy = min(float(np.square(_centre(pictures)).sum()) / SIDE**2 for pictures in (one, other))
     if len(x) == 1:
         return WindowMatch(0.0, best, 0.0, window)
@@ -100,8 +101,9 @@ def correlate_in(a: Pictures, b: Pictures, window: Window, *, noise: float = _PI
     return float((part * cut).sum() / np.sqrt((np.square(part).sum() + floor) * (np.square(cut).sum() + floor)))
 
 
-def _centre(pictures: Pictures) -> Pictures:
-    return pictures - pictures.mean((1, 2), keepdims=True)
+def _centre(pictures: NDArray[Any]) -> Pictures:
+    centred: Pictures = pictures - pictures.mean((1, 2), keepdims=True)
+    return centred
 
 
 def _measure_energies(small: Pictures, large: Pictures) -> Pictures:
@@ -112,7 +114,7 @@ def _measure_energies(small: Pictures, large: Pictures) -> Pictures:
     known = _windows()
     own = known.centred.reshape(len(_SHAPES), -1) @ (small.T @ small).reshape(-1)  # [shapes]
     inside = known.masks @ np.square(large).sum(0) - np.square(known.masks @ large.T).sum(1) / known.counts  # [K]
-    return np.maximum(np.stack([own[known.shapes], inside]), 0) / known.counts
+    return np.asarray(np.maximum(np.stack([own[known.shapes], inside]), 0) / known.counts, np.float32)
 
 
 def _correlate(cross: Pictures, energies: Pictures, floor: float) -> Pictures:
@@ -126,8 +128,8 @@ def _correlate(cross: Pictures, energies: Pictures, floor: float) -> Pictures:
     known = _windows()
     sums = np.add.reduceat(cross.reshape(-1)[known.cells] * known.weights, known.starts)  # [K]
     means = (known.masks @ (cross @ known.totals.T))[np.arange(len(known.shapes)), known.shapes] / known.counts
-    products: Pictures = (sums - means) / known.counts
-    return products / np.sqrt((energies[0] + floor) * (energies[1] + floor))
+    products = (sums - means) / known.counts
+    return np.asarray(products / np.sqrt((energies[0] + floor) * (energies[1] + floor)), np.float32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.errors import ConfigError, DataError, StorageError
+from hapvr.judge.judge import Verdict
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
 from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
-from hapvr.judge.judge import Verdict
 from hapvr.matching import format_percent
 from hapvr.similarity import Segment
 from hapvr.storage import StrPath, read_document, write_document, write_json, write_text
@@ -34,7 +34,7 @@ CSV_FIELDS = (
 
 @dataclass(frozen=True)
 class Link:
-    """Two videos that share footage, and the evidence for it: score and verdict are those of `Library.compare` of A in B.
+    """Two videos that share footage: score and verdict are those of `Library.compare` of A in B.
 
     A is the one with fewer frames. Files of the same bytes are not compared.
     """
@@ -232,7 +232,8 @@ def group_links(
 ) -> tuple[Group, ...]:
     """Videos that are duplicates of each other, directly or by others between them; largest group first.
 
-    Links join in the order in which they are given, the most certain first. Two groups stay apart if any two of their videos are marked as distinct.
+    Links join in the order in which they are given, the most certain first. Two groups stay apart if any two of their
+    videos are marked as distinct.
     """
 
     def are_distinct(one: Sequence[str], other: Sequence[str]) -> bool:

@@ -85,9 +85,7 @@ def find_duplicates(
         progress(DuplicateProgress("pairs", 0, len(pairs), 0.0))  # the model is loaded first, which takes a while
     model = load_model() if pairs else None
     if model is not None:
-        for one, other, link in _link_pairs(
-            store, model, catalog, pairs, float(limit), second_look, progress
-        ):
+        for one, other, link in _link_pairs(store, model, catalog, pairs, float(limit), second_look, progress):
             if make_pair(hashes[one], hashes[other]) in marks:
                 marked += 1
             else:
@@ -271,9 +269,7 @@ def _describe(stored: StoredContent, store: Store, model: Model, catalog: Catalo
     return _Video(records[0].id, describe_stored(stored, store, model, records))
 
 
-def _link_videos(
-    a: _Video, b: _Video, model: Model, min_probability: float, second_look: bool
-) -> Link | None:
+def _link_videos(a: _Video, b: _Video, model: Model, min_probability: float, second_look: bool) -> Link | None:
     """The link of two videos, if they are copies: of the one with fewer frames in the other."""
     if (len(a.description.times), a.id) > (len(b.description.times), b.id):
         a, b = b, a

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal
 
-from hapvr.matching import Instant, Verdict
+from hapvr.judge.judge import Verdict
+from hapvr.matching import Instant
 from hapvr.similarity import Segment
 
 State = Literal["ready", "failed", "missing"]

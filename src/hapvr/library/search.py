@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError
 from hapvr.features import Features
+from hapvr.judge.judge import Verdict
 from hapvr.library.candidates import count_votes, find_runs, max_candidates
 from hapvr.library.opening import OpenLibrary
-from hapvr.library.results import Hit, SearchResult, VideoRecord, display_path
+from hapvr.library.results import Hit, SearchResult, display_path
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import (
     RegionCache,
@@ -32,7 +33,6 @@ from hapvr.library.stored_scores import (
 from hapvr.library.tables import NO_KEY, Catalog
 from hapvr.matching import (
     Match,
-    Verdict,
     VideoDescription,
     describe_features,
     find_max_probability,
@@ -130,7 +130,7 @@ def search_library(
             hits.append(
                 Hit(record.id, record.path, found.score, found.verdict, found.segments, found.best, record.warnings)
             )
-    hits.sort(key=lambda hit: (-_RANKS[hit.verdict.kind], -(hit.probability or 0.0) if hit.verdict.match else 0.0, -hit.score))
+    hits.sort(key=_rank)
     laps.append(time.perf_counter())
     note = None if hits else _explain_no_hit(model, min_probability, prior)
     return SearchResult(tuple(hits), database, len(scores), _measure_stages(laps), note, prior, asked.all_warnings)
@@ -238,6 +238,12 @@ def _choose_contents(
         rough = score_contents(store, model, query.features, keys.tolist(), every=_EVERY, cache=cache)
         keys = np.array(sorted(rough, key=lambda key: (-rough[key], key))[:count], np.int64)
     return keys
+
+
+def _rank(hit: Hit) -> tuple[float, ...]:
+    """Copies come first, the most probable first; then the same scene, then the rest, by their scores."""
+    sure = hit.probability if hit.verdict.match and hit.probability is not None else 0.0
+    return -_RANKS[hit.verdict.kind], -sure, -hit.score
 
 
 def _is_likely(verdict: Verdict, min_probability: float | None) -> bool:

@@ -47,8 +47,8 @@ def save_page(report: DuplicateReport, path: StrPath, library: StrPath) -> Path:
 <p class="note">Frames one below the other are of the same moment of what they share.</p>{more}
 {sections}
 {f"<h2>Parts of others</h2>{others}" if others else ""}
-<p class="note">{report.scored:,} of {report.pairs:,} pairs were compared, links are of a strength of at least
-{report.min_strength:g}. To say that two are no duplicates: hapvr duplicates LIBRARY --distinct ID ID</p>"""
+<p class="note">{report.scored:,} of {report.pairs:,} pairs were compared, links have a probability of at least
+{report.min_probability:g}. To say that two are no duplicates: hapvr duplicates LIBRARY --distinct ID ID</p>"""
     return write_page(Path(path), title="Duplicates", body=body)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.matching import NO_STRETCH, Match, VideoDescription
+from hapvr.matching import Match, VideoDescription
 from hapvr.plotting import map_colours, plot_match, require_pictures, save_figure
 from hapvr.reports.html_page import format_interval, make_png, make_thumbnail, write_page
 from hapvr.storage import StrPath
@@ -215,7 +215,9 @@ def _write_headline(match: Match, target: str) -> str:
 
 def _render_verdict(match: Match) -> str:
     """The verdict, as a paragraph, unless the headline has said all there is."""
-    return f"<p><strong>{match.meaning[:1].upper()}{match.meaning[1:]}.</strong> {html.escape(match.verdict.reason)}</p>"
+    return (
+        f"<p><strong>{match.meaning[:1].upper()}{match.meaning[1:]}.</strong> {html.escape(match.verdict.reason)}</p>"
+    )
 
 
 def _explain_no_segment(match: Match, query: str, target: str) -> str:
