@@ -22,7 +22,7 @@ from hapvr.features.regions import MIN_SIDE, input_scale, regions_of_maps
 from hapvr.features.whitening import Whitening
 from hapvr.records import Box, Frames
 from hapvr.storage import StrPath, sha256_bytes, sha256_tensors
-from hapvr.video.pictures import crop_centre, enlarged_size
+from hapvr.video.pictures import crop_centre, enlarged_size, make_miniatures
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.threads import map_threads
 
@@ -113,8 +113,9 @@ class RegionExtractor:
         return sha256_bytes(total.encode())
 
     def features(self, frames: Frames) -> Features:
-        """Features of decoded frames, with their times and flags."""
-        return Features(self(frames.images), frames.timestamps, frames.low_information)
+        """Features of decoded frames, with their times, flags and miniatures."""
+        small = make_miniatures(frames.images)
+        return Features(self(frames.images), frames.timestamps, frames.low_information, small)
 
     def extract_file(self, path: StrPath, *, start_s: float | None = None, end_s: float | None = None) -> ExtractedFile:
         """Features of a video file, or of the part of it in [start_s, end_s)."""
