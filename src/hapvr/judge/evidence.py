@@ -41,6 +41,8 @@ class PairFrames:
     b_times: Floats  # [Tb]
     a_small: Miniatures | None = None  # [Ta, S, S]; None where they are not known
     b_small: Miniatures | None = None
+    a_vectors: Matrix | None = None  # [Ta, D] mean region vector of each frame
+    b_vectors: Matrix | None = None  # [Tb, D]
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,12 @@ class Evidence:
     coverage: float  # share of the video that it covers more of
     likeness: float  # mean similarity of all frames to their most similar ones, of the two videos
     evenness: float  # 0 at the same speed; less by how much one is faster, and if it runs backwards
+    vector_changes: float = 0.0  # correlation of what changes in the frames' vectors
+    vector_steps: float = 0.0
     pixels: float = math.nan  # correlation of its miniatures, where one picture is best found in the other
     changes: float = math.nan  # the same of what changes from frame to frame
     moves: float = math.nan  # how much changes, log of grey levels
+    steps: float = math.nan  # the median over steps of the correlation of what changes
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,11 +226,21 @@ def _measure(
         likeness=likeness,
         evenness=-abs(math.log(abs(speed))) - 0.5 * (speed < 0),
     )
+    if pair.a_vectors is not None and pair.b_vectors is not None and len(cells) > 1:
+        da, db = np.diff(pair.a_vectors[rows], axis=0), np.diff(pair.b_vectors[columns], axis=0)
+        product, wa, wb = (da * db).sum(1), (da * da).sum(1), (db * db).sum(1)
+        evidence = dataclasses.replace(
+            evidence,
+            vector_changes=float(product.sum() / np.sqrt(wa.sum() * wb.sum() + 1e-12)),
+            vector_steps=float(np.median(product / np.sqrt(wa * wb + 1e-12))),
+        )
     if pair.a_small is None or pair.b_small is None:
         return evidence
     chosen = cells[np.linspace(0, len(cells) - 1, min(len(cells), _MAX_CELLS)).round().astype(int)]
     found = find_window(pair.a_small[chosen[:, 0]], pair.b_small[chosen[:, 1]])
-    return dataclasses.replace(evidence, pixels=found.pixels, changes=found.changes, moves=math.log1p(found.moves))
+    return dataclasses.replace(
+        evidence, pixels=found.pixels, changes=found.changes, moves=math.log1p(found.moves), steps=found.steps
+    )
 
 
 def _contrast(mean: Matrix, cells: NDArray[np.int64]) -> float:

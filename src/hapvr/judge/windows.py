@@ -53,6 +53,7 @@ class WindowMatch:
     pixels: float  # correlation of the pictures in the same window, in [-1, 1]
     moves: float  # grey levels that change there, root mean square; of the picture with less
     window: Window
+    steps: float = 0.0  # the median over steps of the correlation of what changes
 
 
 def find_window(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> WindowMatch:
@@ -85,7 +86,10 @@ def find_window(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> WindowMatch:
             energy = min(float(np.square(_centre(pictures)).sum()) / SIDE**2 for pictures in (one, other))
     if len(x) == 1:
         return WindowMatch(0.0, best, 0.0, window)
-    return WindowMatch(best, correlate_in(x, y, window), float(np.sqrt(energy / len(one))), window)
+    steps = [correlate_in(one[t : t + 1], other[t : t + 1], window, noise=noise) for t in range(len(one))]
+    return WindowMatch(
+        best, correlate_in(x, y, window), float(np.sqrt(energy / len(one))), window, float(np.median(steps))
+    )
 
 
 def correlate_in(a: Pictures, b: Pictures, window: Window, *, noise: float = _PICTURE_NOISE) -> float:
