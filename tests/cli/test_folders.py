@@ -145,8 +145,8 @@ def test_ctrl_c_leaves_a_file_to_go_on_with(
         assert child.wait(30) == 130
     finally:
         child.kill()
-        _, told = child.communicate()
-    assert told.decode() == "interrupted; run the same command again to go on\n"
+        _, expected = child.communicate()
+    assert expected.decode() == "interrupted; run the same command again to go on\n"
     with FeatureFile.open(out) as file:
         file.verify()
         done = set(file.ids)
@@ -280,7 +280,7 @@ def test_long_films_are_made_from_a_folder(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         ('[["0.mp4", "2.mp4"]]', r"names '2\.mp4', which is not in the folder; did you mean"),
         ('{"0.mp4": 1}', "must hold a list of lists"),
@@ -288,12 +288,12 @@ def test_long_films_are_made_from_a_folder(tmp_path: Path, capsys: pytest.Captur
     ],
 )
 def test_bad_groups_of_duplicates_are_a_usage_error(
-    videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, told: str
+    videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, expected: str
 ) -> None:
     (tmp_path / "same.json").write_text(content)
     code, _, words = run(capsys, "make-benchmark", videos, tmp_path / "made", "--duplicates", tmp_path / "same.json")
     assert code == 2
-    assert re.search(told, words)
+    assert re.search(expected, words)
 
 
 def test_a_missing_folder_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -306,8 +306,8 @@ def test_features_go_into_a_folder_that_is_there_and_over_no_video(
     videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (videos / "0.mp4").read_bytes()
-    for out, told in ((tmp_path / "deep" / "f.h5", "Make it first"), (videos / "0.mp4", "would overwrite")):
+    for out, expected in ((tmp_path / "deep" / "f.h5", "Make it first"), (videos / "0.mp4", "would overwrite")):
         code, _, words = run(capsys, "extract", videos, "-o", out)
-        assert (code, told in words) == (2, True)
+        assert (code, expected in words) == (2, True)
     assert not (tmp_path / "deep").exists()
     assert (videos / "0.mp4").read_bytes() == before

@@ -226,7 +226,7 @@ def test_known_duplicates_are_positives_of_each_other(films: list[Path], tmp_pat
     assert queries["film2--flip"]["segments"][0][2] == "film2"
 
 
-def test_files_of_one_name_get_ids_of_their_own_and_one_file_counts_once(films: list[Path], tmp_path: Path) -> None:
+def test_files_of_one_name_get_different_ids_and_one_file_counts_once(films: list[Path], tmp_path: Path) -> None:
     twin, link = tmp_path / "film0.mp4", tmp_path / "link.mp4"
     shutil.copy(films[1], twin)
     link.symlink_to(films[0])

@@ -118,16 +118,14 @@ def test_a_query_is_never_taken_from_footage_that_another_video_has(
 ) -> None:
     """All but the first 2 s of the first video are in a distractor too: only the second gives a query."""
     write_clip(Clip(read_clip(coded[0]).images[16:], 8), tmp_path / "again.mp4")
+    (tmp_path / "bad.mp4").write_text("no video")
     settings: dict[str, Any] = {"films": 1, "minutes": 0.5, "kinds": ["flip"]}
-    made = make_long_films(
-        coded, tmp_path / "out", queries_per_film=1, distractors=[*fillers, tmp_path / "again.mp4"], **settings
-    )
-    assert made.failed == ()
+    others = [*fillers, tmp_path / "bad.mp4", tmp_path / "again.mp4"]
+    made = make_long_films(coded, tmp_path / "out", queries_per_film=1, distractors=others, **settings)
+    assert [Path(failure.file).name for failure in made.failed] == ["bad.mp4"]
     assert list(truth_of(tmp_path / "out")["queries"]) == ["v1--flip"]
     with pytest.raises(DataError, match="there are 1"):
-        make_long_films(
-            coded, tmp_path / "out", queries_per_film=2, distractors=[*fillers, tmp_path / "again.mp4"], **settings
-        )
+        make_long_films(coded, tmp_path / "out", queries_per_film=2, distractors=others, **settings)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def plan_queries(
             turn = number // max(1, len(order)) + 1
             queries.append(Query(f"{ids[path]}--{kind}" + (f"-{turn}" if turn > 1 else ""), kind))
         jobs.append(Job(path, ids[path], tuple(queries), host, seed))
-    # Each of these draws from a generator of its own: what was planned before does not depend on it.
+    # Each of these has another generator: what was planned before does not depend on it.
     if lookalikes:
         long = [path for path, seconds in sources.items() if seconds >= _LOOKALIKE_S and path not in grouped]
         jobs = _cut_half([path for path in long if path not in apart], jobs, set(ids.values()), seed)

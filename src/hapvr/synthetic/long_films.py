@@ -78,6 +78,14 @@ class _Star:
         return f"{self.piece.id}--{self.kind}"
 
 
+@dataclass(frozen=True)
+class _Query:
+    """A finished query; its segments in seconds of its video."""
+
+    segments: list[list[Any]]
+    made: bool
+
+
 def make_long_films(
     videos: Sequence[Path],
     out: Path,
@@ -113,18 +121,7 @@ def make_long_films(
         workers: processes.
         progress: called with the number of pieces and queries finished so far, and of all.
     """
-    chosen = check_kinds(DEFAULT_EDITS if kinds is None else tuple(kinds))
-    if others := [kind for kind in chosen if kind not in EDITS and "+" not in kind]:
-        raise ConfigError(f"'{others[0]}' is no edit of one clip, which long films need. Name others with kinds.")
-    limits = (
-        ("films", films, 1),
-        ("queries_per_film", queries_per_film, 1),
-        ("workers", workers, 1),
-        ("seed", seed, 0),
-    )
-    for name, value, low in limits:
-        if value < low:
-            raise ConfigError(f"{name} must be at least {low}, got {value}.")
+    chosen = _check_settings(kinds, films=films, queries_per_film=queries_per_film, workers=workers, seed=seed)
     if not 0 < minutes <= 24 * 60:
         raise ConfigError(f"minutes must be above 0 and at most a day, got {minutes}.")
     require_apart(out, files=[*videos, *distractors, *hosts])
@@ -133,24 +130,18 @@ def make_long_films(
     names: dict[Path, Path] = {}
     given = name_once([*videos, *distractors], names)
     doubles = {path for group in duplicates for path in name_once(group, names)[1:]}
-    lengths = dict(probe_videos((path for path in given if path not in doubles), failed))
     guests = [path for path, _ in probe_videos(name_once(hosts, names), failed)]
     for path in guests:
-        if path in lengths:
+        if path in given:
             raise ConfigError(f"'{path}' is a host and in a film: its queries would have matches no one notes.")
-    ids = choose_ids(list(lengths))
-    rng = np.random.default_rng([seed, 6])
-    own = [path for path in name_once(videos, names) if lengths.get(path, 0.0) >= _MIN_SECONDS]
-    small = dict(_read_small_frames(list(lengths), out, workers, failed))
-    lengths = {path: seconds for path, seconds in lengths.items() if path in small}
-    own = [path for path in own if path in small]
-    stars = _choose_stars(own, ids, films * queries_per_film, chosen, guests, seed, rng, small)
+    small = _read_small_frames([path for path in given if path not in doubles], out, workers, failed)
+    ids = choose_ids(list(small))
+    own = [path for path in name_once(videos, names) if path in small]
+    stars = _choose_stars(own, ids, films * queries_per_film, chosen, guests, seed, small)
     used = {star.piece.path for star in stars}
-    fillers = {
-        path: min(seconds, _MAX_SECONDS) for path, seconds in lengths.items() if path not in used and seconds > 0
-    }
+    fillers = {path: len(frames) / _FPS for path, frames in small.items() if path not in used}
     if not fillers:
-        raise DataError(f"all {len(lengths)} videos give queries, so that none is left to fill the films. Give more.")
+        raise DataError(f"all {len(small)} videos give queries, so that none is left to fill the films. Give more.")
 
     prepare_folder(out)
     rolls = [
@@ -161,33 +152,22 @@ def make_long_films(
     done, total = 0, len(pieces) + len(stars)
     lost: set[_Piece] = set()
     for piece, reason, death in run_each(_make_piece, pieces, out, workers):
-        done += 1
         if reason or death:
             lost.add(piece)
-            if piece.turn == 0:
-                failed.append(BenchmarkFailure(str(piece.path), reason or death))
+            failed.append(BenchmarkFailure(str(piece.path), reason or death))
+        done += 1
         if progress is not None:
             progress(done, total)
     starts = dict(_join_films(rolls, lost, out))
-    left = [star for star in stars if star.piece in starts]
     queries: dict[str, Any] = {}
     made = 0
-    for star, result, death in run_each(_make_query, left, out, workers):
-        done += 1
+    for star, result, death in run_each(_make_query, [star for star in stars if star.piece in starts], out, workers):
         if result is None or isinstance(result, str):
             failed.append(BenchmarkFailure(str(star.piece.path), result or death))
         else:
-            film, offset_s = starts[star.piece]
+            queries[star.query] = _describe_query(star, result, *starts[star.piece])
             made += result.made
-            queries[star.query] = {
-                "file": f"queries/{star.query}.mp4",
-                "kind": star.kind,
-                "positives": [film],
-                "segments": [
-                    [round(q_start, 4), round(q_end, 4), film, round(t_start + offset_s, 4), round(t_end + offset_s, 4)]
-                    for q_start, q_end, _, t_start, t_end in result.segments
-                ],
-            }
+        done += 1
         if progress is not None:
             progress(done, total)
     if not queries:
@@ -198,19 +178,39 @@ def make_long_films(
     return BenchmarkSummary(out, len(queries), made, len(database), kinds_made, tuple(failed))
 
 
+def _check_settings(kinds: Sequence[str] | None, *, seed: int, **counts: int) -> tuple[str, ...]:
+    """The kinds of edit; `ConfigError` for settings that cannot be."""
+    for name, value, low in (*((name, value, 1) for name, value in counts.items()), ("seed", seed, 0)):
+        if value < low:
+            raise ConfigError(f"{name} must be at least {low}, got {value}.")
+    chosen = check_kinds(DEFAULT_EDITS if kinds is None else tuple(kinds))
+    if others := [kind for kind in chosen if kind not in EDITS and "+" not in kind]:
+        raise ConfigError(f"'{others[0]}' is no edit of one clip, which long films need. Name others with kinds.")
+    return chosen
+
+
+def _describe_query(star: _Star, query: _Query, film: str, offset_s: float) -> dict[str, Any]:
+    """The query as ground_truth.json has it; its video begins at `offset_s` of the film."""
+    segments = [
+        [round(q_start, 4), round(q_end, 4), film, round(t_start + offset_s, 4), round(t_end + offset_s, 4)]
+        for q_start, q_end, _, t_start, t_end in query.segments
+    ]
+    return {"file": f"queries/{star.query}.mp4", "kind": star.kind, "positives": [film], "segments": segments}
+
+
 def _name_film(number: int) -> str:
     return f"film-{number + 1}"
 
 
-def _read_small_frames(
-    paths: list[Path], out: Path, workers: int, failed: list[BenchmarkFailure]
-) -> Iterator[tuple[Path, Small]]:
-    """A few pixels of each frame of all videos, to find footage that they share."""
-    for path, small, death in run_each(_read_small, paths, out, workers):
-        if small is None or isinstance(small, str):
-            failed.append(BenchmarkFailure(str(path), small or death))
+def _read_small_frames(paths: list[Path], out: Path, workers: int, failed: list[BenchmarkFailure]) -> dict[Path, Small]:
+    """A few pixels of each frame of all videos, to find footage that they share; in the order of the paths."""
+    small: dict[Path, Small] = {}
+    for path, frames, death in run_each(_read_small, paths, out, workers):
+        if frames is None or isinstance(frames, str):
+            failed.append(BenchmarkFailure(str(path), frames or death))
         else:
-            yield path, small
+            small[path] = frames
+    return {path: small[path] for path in paths if path in small}
 
 
 def _read_small(path: Path, _: Path) -> Small | str:
@@ -228,10 +228,10 @@ def _choose_stars(
     kinds: Sequence[str],
     hosts: Sequence[Path],
     seed: int,
-    rng: Generator,
     small: dict[Path, Small],
 ) -> list[_Star]:
     """Videos with a part of 10 s that comes neither again in them nor in another: it would have two answers."""
+    rng = np.random.default_rng([seed, 6])
     order = [kinds[place] for place in rng.permutation(len(kinds)).tolist()]
     stars: list[_Star] = []
     count, gap = round(_CLIP_S * _FPS), round(_GAP_S * _FPS)
@@ -242,7 +242,7 @@ def _choose_stars(
             break
         own = small[path]
         first = int(share * (len(own) - count))
-        if first < 0:
+        if len(own) < _MIN_SECONDS * _FPS:
             continue
         rest = [own[: max(0, first - gap)], own[first + count + gap :]]
         rest += [frames for other, frames in small.items() if other != path]
@@ -309,14 +309,6 @@ def _join_films(rolls: list[list[_Piece]], lost: set[_Piece], out: Path) -> Iter
         starts = join_clips([out / piece.file for piece in kept], out / "database" / f"{_name_film(number)}.mp4")
         for piece, frame in zip(kept, starts, strict=True):
             yield piece, (_name_film(number), frame / _FPS)
-
-
-@dataclass(frozen=True)
-class _Query:
-    """A finished query; its segments in seconds of its video."""
-
-    segments: list[list[Any]]
-    made: bool
 
 
 def _make_query(star: _Star, out: Path) -> _Query | str:
