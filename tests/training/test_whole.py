@@ -30,6 +30,7 @@ from hapvr.training.step import NOTHING, compute_step_losses, find_shared_conten
 from hapvr.training.trainer import make_whole_source
 from hapvr.training.whole import (
     WholeSource,
+    choose_labels,
     compare_both_ways,
     compute_stay_loss,
     copy_for_training,
@@ -125,42 +126,59 @@ def test_hosted_pairs_by_hand() -> None:
     assert got.int().tolist() == expected
 
 
+def test_a_share_of_pasted_clips_are_copies_of_their_hosts() -> None:
+    host = np.array([-1, 0, 0, -1])
+    rng = np.random.default_rng(0)
+    assert choose_labels(host, rng, share=0.0).tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert choose_labels(host, rng, share=1.0).tolist() == [0, 1, 2, 3, 0, 0, 0, 3]
+    many = choose_labels(np.zeros(4000, np.int64), rng, share=0.3)[4001:]
+    assert abs(float((many == 0).float().mean()) - 0.3) < 0.03
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("parts", [1, 2])
-def test_ignored_hosts_are_neither_positive_nor_negative(seed: int, parts: int) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_ignored_hosts_are_neither_positive_nor_negative(seed: int, parts: int, share: float) -> None:
     views = replace(STILL, frames=3, mixup=0.4)
     options: dict[str, Any] = {"views": views, "seed": seed, "parts": parts, "same": 2.0, "twin": 2.0}
-    source, _, clips = learner(noise_clips(6, frames=9 if parts == 2 else 6), hosts="ignored", **options)
-    counted = learner(noise_clips(6, frames=9 if parts == 2 else 6), **options)[0]
-    labels, before = (find_step_labels(each.batch(0)) for each in (source, counted))
+    frames = 9 if parts == 2 else 6
+    source, _, clips = learner(noise_clips(6, frames=frames), hosts="ignored", host_share=share, **options)
+    counted = learner(noise_clips(6, frames=frames), **options)[0]
+    batch = source.batch(0)
+    labels, before = find_step_labels(batch), find_step_labels(counted.batch(0))
     drawn, plan = clips.calls[0], source_plan(source, clips)
     B, T = len(drawn), 3
     assert (plan.host >= 0).any()
+    chosen = batch.contents[:, 0].tolist()  # the window that a view is a copy of
 
-    def hosts(view: int) -> list[int]:
-        return [int(plan.host[view - B])] if view >= B and plan.host[view - B] >= 0 else []
+    def rows(view: int) -> list[int]:  # of the plan: what a view shows, pasted and host
+        return [view] + ([B + int(plan.host[view - B])] if view >= B and plan.host[view - B] >= 0 else [])
+
+    def instant(view: int, t: int) -> tuple[int, int] | None:  # of what it is a copy of
+        row = rows(view)[0 if chosen[view] == view % B else 1]
+        video, start = drawn[row % B]
+        return (video, start + int(plan.index[row, t])) if plan.index[row, t] >= 0 else None
 
     for i in range(2 * B):
+        assert chosen[i] in {row % B for row in rows(i)}
+        assert share > 0 or chosen[i] == i % B
+        assert share < 1 or chosen[i] == rows(i)[-1] % B
         for j in range(2 * B):
-            own, both = i % B == j % B, bool({i % B, *hosts(i)} & {j % B, *hosts(j)})
-            videos = [{drawn[row % B][0] for row in (view, *hosts(view))} for view in (i, j)]
-            same_video = drawn[i % B][0] == drawn[j % B][0]
-            through_host = bool(videos[0] & videos[1]) and not same_video
-            assert bool(labels.relevance[i, j]) == own
-            assert bool(before.relevance[i, j]) == both
-            assert bool(labels.ignore[i, j]) == (i == j or through_host or (same_video and not own))
+            copies, one_video = chosen[i] == chosen[j], drawn[chosen[i]][0] == drawn[chosen[j]][0]
+            videos = [{drawn[row % B][0] for row in rows(view)} for view in (i, j)]
+            common = bool(videos[0] & videos[1])
+            assert bool(before.relevance[i, j]) == bool({r % B for r in rows(i)} & {r % B for r in rows(j)})
+            assert bool(labels.relevance[i, j]) == copies
+            assert bool(labels.ignore[i, j]) == (i == j or (common and not copies))
             for t in range(T):
                 for u in range(T):
                     row, column = i * T + t, j * T + u
-                    positive = bool(labels.instant_relevance[row, column])
-                    assert not positive or before.instant_relevance[row, column]
-                    if positive:
-                        assert same_video
-                    elif through_host:
+                    positive = instant(i, t) is not None and instant(i, t) == instant(j, u)
+                    assert bool(labels.instant_relevance[row, column]) == positive
+                    if common and not one_video:
                         assert labels.instant_ignore[row, column]
-    # What was negative stays negative: only pairs that counted as positive before are left out, or their footage.
-    negative = ~before.relevance & ~before.ignore
-    assert not (negative & labels.relevance).any()
+                    if not common:
+                        assert not labels.instant_ignore[row, column]
 
 
 def test_without_pasted_clips_it_does_not_matter_how_hosts_count() -> None:
@@ -236,7 +254,7 @@ def learner(
     clips: ClipSet, *, views: ViewConfig = STILL, seed: int = 0, **settings: Any
 ) -> tuple[WholeSource, Backbone, Noted]:
     noted = Noted(clips)
-    own = {name: settings.pop(name) for name in ("targets", "same", "twin", "hosts") if name in settings}
+    own = {name: settings.pop(name) for name in ("targets", "same", "twin", "hosts", "host_share") if name in settings}
     student = copy_for_training(backbone(), CPU)
     source = WholeSource(
         noted,

@@ -76,8 +76,10 @@ class BackboneConfig(CheckedConfig):
     # sees them, or clean frames as it saw them before
     same: Annotated[float, Within(-1)] = 0.85  # frames of one video at least this similar need not be told apart
     twin: Annotated[float, Within(-1)] = 0.95  # the same for frames of two videos, and for whole videos
-    hosts: Hosts = "positive"  # a clip pasted into another is a copy of both, or of what was pasted alone: then its
-    # pairs with clips of its host are left out
+    hosts: Hosts = "positive"  # a clip pasted into another is a copy of both; or of one, and its pairs with clips of
+    # the other are ignored
+    host_share: Share = 0.0  # where they are ignored: of these clips, those that are copies of their host; the others
+    # are copies of what was pasted
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hapvr.backbones import Backbone
@@ -22,6 +23,7 @@ from hapvr.features.regions import input_scale, regions_of_maps
 from hapvr.features.whitening import Whitening
 from hapvr.similarity import VideoSimilarity
 from hapvr.training.augment import Plan, ViewConfig, make_views
+from hapvr.training.augment.plan import make_generator
 from hapvr.training.augment.views import cut
 from hapvr.training.clips import ClipSet
 from hapvr.training.config import BackboneConfig, DataConfig
@@ -116,10 +118,13 @@ class WholeSource:
         ignored_frames, ignored_clips = find_ignored_pairs(
             references, one_video, loose, same=self.settings.same, twin=self.settings.twin
         )
-        if self.settings.hosts == "ignored":  # of a pasted clip only what was pasted counts; its frames are loose
-            contents, kinds = (numbers.repeat(2)[:, None].to(device) for numbers in (torch.arange(B), shown))
-            instants = instants[..., :1]
-            ignored_clips |= find_hosted_pairs(kinds, one_video)
+        if self.settings.hosts == "ignored":
+            rng = make_generator(derive_seed(self.seed, 3, step))
+            chosen = choose_labels(views.plan.host, rng, share=self.settings.host_share)
+            contents, kinds = chosen[:, None].to(device), shown[chosen][:, None].to(device)
+            by_host = (chosen != torch.arange(B).repeat(2)).to(device)
+            instants = torch.where(by_host[:, None], instants[..., 1], instants[..., 0])[..., None]
+            ignored_clips |= find_hosted_pairs(kinds, one_video)  # frames are ignored already: these clips are loose
         return Batch(
             regions,
             contents,
@@ -179,18 +184,32 @@ def find_ignored_pairs(
     return ignored.view(N * T, N * T), torch.maximum(videos, videos.T) >= twin
 
 
-def find_hosted_pairs(pasted: Tensor, one_video: Tensor) -> Tensor:
-    """Clips (bool [N, N]) that show a common video only because it is the host of one of them, or of both.
+def choose_labels(host: NDArray[np.int64], rng: np.random.Generator, *, share: float) -> Tensor:
+    """Which of the B windows each of the 2B views counts as a copy of: int64 [2B].
 
-    `pasted` is int64 [N, K], the videos that clips show without their hosts; `one_video` (bool [N, N]) says which clips
-    show a common video, hosts included.
+    It is its own, but for a share of the strong views that are pasted into another one: for these it is their host.
+    `host` [B] holds the number of the host, or -1.
+
+    >>> choose_labels(np.array([-1, 0]), np.random.default_rng(0), share=1.0).tolist()
+    [0, 1, 0, 0]
+    """
+    own = np.arange(len(host))
+    strong = np.where((host >= 0) & (rng.random(len(host)) < share), host, own)
+    return torch.from_numpy(np.concatenate([own, strong]))
+
+
+def find_hosted_pairs(labels: Tensor, one_video: Tensor) -> Tensor:
+    """Clips (bool [N, N]) that show a common video, but are not labelled as copies of one.
+
+    `labels` is int64 [N, K], the videos that clips count as copies of; `one_video` (bool [N, N]) says which clips show
+    a common video, hosts included.
 
     Example: a clip of video 1 pasted into one of video 0, beside clips of both.
         >>> one_video = torch.tensor([[True, False, True], [False, True, True], [True, True, True]])
         >>> find_hosted_pairs(torch.tensor([[0], [1], [1]]), one_video).int().tolist()
         [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
     """
-    return one_video & ~find_shared_content(pasted, pasted)
+    return one_video & ~find_shared_content(labels, labels)
 
 
 def compare_both_ways(queries: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
