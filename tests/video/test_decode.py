@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hapvr.errors import ConfigError, DecodeError, DecodeLimitError, DecodeTimeoutError, NoVideoError
+from hapvr.errors import ConfigError, DecodeError, DecodeLimitError, NoVideoError
 from hapvr.records import Frames
-from hapvr.video.decode import decode, decode_spans, probe
+from hapvr.video.decode import decode, find_seek_distances, probe
 from hapvr.video.ffmpeg import FFmpegSource
-from hapvr.video.isolated import decode_spans_isolated
 from hapvr.video.limits import DecodeLimits
 from tests.video import media
 
@@ -142,24 +141,12 @@ def test_parts_of_a_video_add_up_to_the_whole(tmp_path: Path, name: str) -> None
     assert np.concatenate([part.timestamps for part in parts]) == pytest.approx(whole.timestamps, abs=1e-6)
 
 
-@pytest.mark.parametrize("read", [decode_spans, decode_spans_isolated])
-def test_several_spans_are_read_each_as_a_part(tmp_path: Path, read: Any) -> None:
-    path = media.write(tmp_path / "a.mp4", [media.barcode(index) for index in range(250)], rate=25)
-    spans = [(6.0, 7.0), (0.0, 1.0), (90.0, 91.0), (6.4, 8.0)]
-    found = dict(read(path, spans, fps=5.0, short_side=48))
-    assert sorted(found) == [0, 1, 3]  # the video ends before the third
-    for number, frames in found.items():
-        start_s, end_s = spans[number]
-        alone = decode(path, fps=5.0, short_side=48, min_frames=0, crop_bars=False, start_s=start_s, end_s=end_s)
-        assert np.array_equal(frames.images, alone.images)
-        assert np.array_equal(frames.timestamps, alone.timestamps)
-
-
-@pytest.mark.parametrize("read", [decode_spans, decode_spans_isolated])
-def test_all_spans_share_one_time_limit(tmp_path: Path, read: Any) -> None:
-    path = media.write(tmp_path / "a.mp4", [media.barcode(index) for index in range(100)], rate=25)
-    with pytest.raises(DecodeTimeoutError, match=r"gave up after"):
-        list(read(path, [(0.0, 1.0)] * 5000, fps=5.0, short_side=48, limits=DecodeLimits(max_seconds=0.2)))
+def test_how_far_a_time_lies_from_its_key_frame(tmp_path: Path) -> None:
+    pictures = [media.barcode(index) for index in range(500)]
+    path = media.write(tmp_path / "a.mp4", pictures, rate=25, options={"g": "100", "bf": "0", "sc_threshold": "0"})
+    distances = find_seek_distances(path, [-1.0, 1.5, 4.5, 5.5, 19.0])
+    # Key frames lie at 0, 4, 8 ... seconds, and reading begins a second early at least; at the very start, from 0.
+    assert distances == pytest.approx([0.0, 1.5, 4.5, 1.5, 3.0], abs=0.05)
 
 
 def test_a_seek_that_goes_too_far_is_made_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,13 @@ At each instant a few frames of both files are decoded around it, the target's p
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import os
+import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -44,8 +46,9 @@ from hapvr.judge.registration import (
 )
 from hapvr.records import Box
 from hapvr.storage import StrPath
-from hapvr.video.limits import DecodeLimits
+from hapvr.video.limits import DecodeLimits, limit_memory
 from hapvr.video.quality import BarFinder, luma_of
+from hapvr.workers.processes import ChildProcess, python_command
 
 __all__ = ["QuerySecondLook", "SecondLook", "SecondLookConfig", "is_available", "take_second_look"]
 
@@ -53,11 +56,15 @@ _CHANGE_S = 0.4  # how far apart neighbouring frames are whose difference shows 
 _MAX_CHANGE_S = 0.8  # and in slow motion
 _MAX_REACH_S = 2.0  # and in the target of a copy in slow motion
 _MARGIN_S = 0.1
+_SLOW_S = 0.3  # between frames of a video that has few
 _MIN_PIXELS = 64
+_START_S = 10.0  # for another process to start, and to end by itself
+_MAX_ANSWER_BYTES = 1 << 16
 _GOOD_RANK = 1.5  # a mapping of one instant under which another gives this needs no search there
 _SMALL = 0.5  # size at which registered pictures are compared, relative to the decoded ones
 _FEW_INLIERS = 20  # with fewer, the pictures are looked for in each other at several sizes as well
-_SHARED_MAPPINGS = 4  # best mappings of all instants that every instant tries
+_MIN_INLIERS = 12  # features that confirm a mapping of one instant alone
+_AREA_POWER = 0.1  # by which a mapping that covers little counts less: chance is kinder to small pictures
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,7 @@ class SecondLookConfig:
 
     Attributes:
         max_instants: of those given, spread over the match.
-        max_seconds: of a pair: the instants not reached by then are left out. Half of it is the most that decoding
-            either file may take.
+        max_seconds: of a pair: the instants not reached by then are left out.
         short_side: pixels of the shorter side of the decoded frames.
         fps: frames decoded for each second around an instant.
         refine_s: how far from its given time the target's frame may lie, in seconds.
@@ -75,9 +81,10 @@ class SecondLookConfig:
         min_area: share of the query's picture that the target's must cover.
         min_moves: RMS grey levels below which nothing moves.
         threads: of the decoder and of OpenCV.
-        isolate: decode in another process, for files from strangers: costs a quarter of a second for each file.
+        isolate: do all of it in another process, which is killed if it hangs: for files from strangers. It takes about
+            half a second to start.
         max_pixels: of a frame of a file, as in `DecodeLimits`.
-        memory_bytes: that a decoding process may take; None for no limit.
+        memory_bytes: that the other process may take; None for no limit.
     """
 
     max_instants: int = 4
@@ -109,8 +116,8 @@ class SecondLook:
     instants: int  # pairs of instants that could be compared
     inliers: float  # median number of local features that agree with one mapping
     structure: float  # median correlation of the registered pictures, in [-1, 1]
-    motion: float  # median correlation of what changes between neighbouring frames after registration, in [-1, 1];
-    # 0 where nothing moves
+    motion: float  # median correlation of what changes between neighbouring frames after registration, in [-1, 1], of
+    # the instants at which something moves; 0 if there are none
     moves: float  # how much moves: RMS grey levels, the smaller of the two videos, the largest over instants
     area: float  # median share of the query's picture that the target's covers after registration
     mirrored: bool  # whether most instants match mirrored, left to right
@@ -131,7 +138,8 @@ def take_second_look(
 
     Args:
         query, target: files.
-        instants: aligned times along a match: seconds in the query, seconds in the target.
+        instants: aligned times along a match: seconds in the query, seconds in the target. The more there are to choose
+            from, the cheaper are those that are decoded.
         speed: target seconds for each query second; negative if the target runs backwards.
         config: how closely to look.
     """
@@ -155,55 +163,81 @@ class QuerySecondLook:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._query, self._config, self._clock = query, config, clock
-        self._strips: dict[float, _Strip | None] = {}  # of the query, by their instant; None: cannot be read
+        self._strips: dict[float, _Strip] = {}  # of the query, by their instant
 
     def compare(self, target: StrPath, instants: Sequence[tuple[float, float]], *, speed: float) -> SecondLook | None:
         """What `take_second_look` gives."""
         config = self._config
         if not is_available() or not math.isfinite(speed) or speed == 0:
             return None
+        if config.isolate:
+            return _take_isolated(self._query, target, instants, speed, config)
         end = self._clock() + config.max_seconds
-        chosen = choose_instants(instants, config.max_instants, known=self._strips)
         # Frames of slow motion hardly differ: they are compared at a greater distance.
         step = min(_CHANGE_S / min(abs(speed), 1.0), _MAX_CHANGE_S)
-        unread = list(dict.fromkeys(q for q, _ in chosen if q not in self._strips))
         reach = config.refine_s + min(abs(speed) * step, _MAX_REACH_S)
-        with (
-            limit_threads(config.threads),
-            closing(_read_strips(self._query, unread, config.refine_s + _MAX_CHANGE_S, config)) as query_strips,
-            closing(_read_strips(target, [t for _, t in chosen], reach, config)) as target_strips,
-        ):
-            comparison = _Comparison()
-            # Both files are read in step, instant by instant, so that there is an answer whenever time is up.
-            for (query_s, _), target_strip in zip(chosen, target_strips, strict=False):
-                if query_s not in self._strips:
-                    self._strips[query_s] = next(query_strips, None)
-                query_strip = self._strips[query_s]
-                if query_strip is not None and target_strip is not None:
-                    comparison.add(_Pair(query_strip, target_strip, speed, step, config))
+        chosen = self._choose(target, instants)
+        comparison = _Comparison()
+        with limit_threads(config.threads):
+            # Both files are read instant by instant, so that there is an answer whenever time is up.
+            for query_s, target_s in chosen:
+                there = _read_strip(target, target_s, reach, end - self._clock(), config)
+                here = None if there is None else self._read_query(query_s, step, there.is_slow, end)
+                if here is not None and there is not None:
+                    comparison.add(_Pair(here, there, speed, step, config))
                 if self._clock() >= end:
                     break
-            return summarise(comparison.finish(late=lambda: self._clock() >= end))
+            return summarise(comparison.finish())
+
+    def _read_query(self, time_s: float, step: float, target_is_slow: bool, end: float) -> _Strip | None:
+        """The query's frames around a time, kept for the next target.
+
+        Far more of them if one of the videos has few frames a second: then neighbours are far apart.
+        """
+        config = self._config
+        for reach in (step, config.refine_s + _MAX_CHANGE_S):
+            strip = self._strips.get(time_s)
+            if strip is None or strip.reach < reach:
+                strip = _read_strip(self._query, time_s, reach, end - self._clock(), config)
+                if strip is None:
+                    return None
+                self._strips[time_s] = strip
+            if not (target_is_slow or strip.is_slow):
+                break
+        return strip
+
+    def _choose(self, target: StrPath, instants: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Instants to look at, spread over the match: of neighbours, those that cost least to reach in both files."""
+        valid = [(q, t) for q, t in instants if math.isfinite(q) and math.isfinite(t) and q >= 0 and t >= 0]
+        if len(valid) >= self._config.max_instants + 2:
+            valid = valid[1:-1]  # where a match begins and ends is less certain than its middle
+        reach = self._config.refine_s + _CHANGE_S
+        query_costs = _find_costs(self._query, [q - reach for q, _ in valid], self._config)
+        target_costs = _find_costs(target, [t - reach for _, t in valid], self._config)
+        costs = [
+            target_cost + (0.0 if q in self._strips else query_cost + reach)
+            for (q, _), query_cost, target_cost in zip(valid, query_costs, target_costs, strict=True)
+        ]
+        chosen = choose_instants(costs, self._config.max_instants)
+        # If time runs out, those that were reached are to be spread too.
+        return [valid[place] for place in chosen[1::2] + chosen[::2]]
 
 
-def choose_instants(
-    instants: Sequence[tuple[float, float]], count: int, *, known: Iterable[float] = ()
-) -> list[tuple[float, float]]:
-    """At most `count` of the instants, spread evenly; where there is a choice, those whose query time is known.
+def choose_instants(costs: Sequence[float], count: int) -> list[int]:
+    """Places of at most `count` instants: they are cut into as many runs, and of each the cheapest is taken.
 
-    >>> choose_instants([(float(t), t + 10.0) for t in range(8)], 2)
-    [(2.0, 12.0), (6.0, 16.0)]
-    >>> choose_instants([(float(t), t + 10.0) for t in range(8)], 2, known=[1.0])
-    [(1.0, 11.0), (6.0, 16.0)]
+    Of equally cheap ones, the one next to the middle of its run.
+
+    >>> choose_instants([0.0] * 8, 2)
+    [2, 6]
+    >>> choose_instants([0.0, 0.0, 0.0, 0.0, 5.0, 4.0, 5.0, 5.0], 2)
+    [2, 5]
     """
-    there = set(known)
-    valid = [(q, t) for q, t in instants if math.isfinite(q) and math.isfinite(t) and q >= 0 and t >= 0]
-    borders = np.linspace(0, len(valid), min(count, len(valid)) + 1).round().astype(int)
-    chosen = []
-    for begin, end in itertools.pairwise(borders):
-        part = valid[begin:end]
-        chosen.append(next((pair for pair in part if pair[0] in there), part[len(part) // 2]))
-    return chosen
+    borders = np.linspace(0, len(costs), min(count, len(costs)) + 1).round().astype(int).tolist()
+    return [
+        min(range(begin, end), key=lambda place: (costs[place], abs(place - (begin + end) // 2)))
+        for begin, end in itertools.pairwise(borders)
+    ]
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -212,9 +246,12 @@ def choose_instants(
 class _Strip:
     """Neighbouring frames of one video around an instant."""
 
-    def __init__(self, images: NDArray[np.uint8], times: NDArray[np.float64], time_s: float, max_features: int) -> None:
+    def __init__(
+        self, images: NDArray[np.uint8], times: NDArray[np.float64], time_s: float, reach: float, max_features: int
+    ) -> None:
         import cv2
 
+        self.reach = reach  # seconds before and after
         greys = [luma_of(image) for image in images]
         self.times, self.place = times, int(np.abs(times - time_s).argmin())
         self.grey: Grey = greys[self.place]
@@ -236,38 +273,81 @@ class _Strip:
         """Between neighbouring frames; infinite if there is one only."""
         return float(np.diff(self.times).mean()) if len(self.times) > 1 else math.inf
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether there are so few frames that a neighbour about a step away may be missing."""
+        return self.interval_s > _SLOW_S
+
     def near(self, seconds: float) -> list[int]:
         """The frames at most so far from the instant."""
         return [int(place) for place in np.flatnonzero(np.abs(self.times - self.times[self.place]) <= seconds + 1e-6)]
 
 
-def _read_strips(
-    path: StrPath, times: Sequence[float], reach: float, config: SecondLookConfig
-) -> Generator[_Strip | None]:
-    """The frames up to `reach` seconds before and after each time; None for each that cannot be read."""
-    from hapvr.video.decode import decode_spans
-    from hapvr.video.isolated import decode_spans_isolated
+def _find_costs(path: StrPath, times: Sequence[float], config: SecondLookConfig) -> list[float]:
+    """Seconds of video to decode before each time; 0 where that is not known."""
+    from hapvr.video.decode import find_seek_distances
 
-    spans = [(max(0.0, time_s - reach - _MARGIN_S), time_s + reach + _MARGIN_S) for time_s in times]
-    limits = DecodeLimits(
-        max_pixels=config.max_pixels, max_seconds=config.max_seconds / 2
-    )  # the other half: the other file
-    options: dict[str, Any] = {"fps": config.fps, "short_side": config.short_side, "threads": config.threads}
-    if config.isolate:
-        parts = decode_spans_isolated(path, spans, memory_bytes=config.memory_bytes, limits=limits, **options)
-    else:
-        parts = decode_spans(path, spans, limits=limits, **options)
-    given = 0
-    with suppress(HapvrError, OSError):
-        for number, frames in parts:
-            while given < number:
-                yield None
-                given += 1
-            yield _Strip(frames.images, frames.timestamps, times[number], config.max_features)
-            given += 1
-    while given < len(times):
-        yield None
-        given += 1
+    if len(times) <= config.max_instants:
+        return [0.0] * len(times)
+    limits = DecodeLimits(max_pixels=config.max_pixels, max_seconds=config.max_seconds)
+    try:
+        return [cost or 0.0 for cost in find_seek_distances(path, times, limits=limits)]
+    except (HapvrError, OSError):
+        return [0.0] * len(times)
+
+
+def _read_strip(
+    path: StrPath, time_s: float, reach: float, max_seconds: float, config: SecondLookConfig
+) -> _Strip | None:
+    """The frames up to `reach` seconds before and after a time; None if they cannot be read, or not so soon."""
+    from hapvr.video.decode import decode
+
+    if max_seconds <= 0:
+        return None
+    try:
+        frames = decode(
+            path,
+            fps=config.fps,
+            short_side=config.short_side,
+            min_frames=0,
+            crop_bars=False,
+            start_s=max(0.0, time_s - reach - _MARGIN_S),
+            end_s=time_s + reach + _MARGIN_S,
+            threads=config.threads,
+            limits=DecodeLimits(max_pixels=config.max_pixels, max_seconds=max_seconds),
+        )
+    except (HapvrError, OSError):
+        return None
+    return _Strip(frames.images, frames.timestamps, time_s, reach, config.max_features)
+
+
+# --- in another process ----------------------------------------------------------------------------------------------
+
+
+def _take_isolated(
+    query: StrPath, target: StrPath, instants: Sequence[tuple[float, float]], speed: float, config: SecondLookConfig
+) -> SecondLook | None:
+    """What `take_second_look` gives, from another process; None if that crashes or hangs."""
+    paths = {"query": os.fspath(query), "target": os.fspath(target)}
+    request = {**paths, "instants": list(instants), "speed": speed, "config": asdict(replace(config, isolate=False))}
+    command = python_command(__name__, json.dumps(request))
+    with ChildProcess(command) as child, child.limit_time(config.max_seconds + _START_S):
+        answer = child.answer.readline(_MAX_ANSWER_BYTES)
+    try:
+        found = json.loads(answer)
+        return None if found is None else SecondLook(**found)
+    except (ValueError, TypeError):
+        return None
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any] | None:
+    """What the other process answers."""
+    config = SecondLookConfig(**request.pop("config"))
+    if config.memory_bytes is not None:
+        limit_memory(config.memory_bytes)
+    instants = [(float(query_s), float(target_s)) for query_s, target_s in request.pop("instants")]
+    found = take_second_look(**request, instants=instants, config=config)
+    return None if found is None else asdict(found)
 
 
 # --- comparing -------------------------------------------------------------------------------------------------------
@@ -279,7 +359,7 @@ class InstantLook:
 
     mapping: Mapping
     structure: float
-    motion: float
+    motion: float | None  # None where nothing moves
     moves: float
     area: float
     inliers: int | None = None  # None where features were not needed
@@ -287,7 +367,7 @@ class InstantLook:
     @property
     def rank(self) -> float:
         """By which mappings are chosen."""
-        return self.structure + self.motion
+        return float((self.structure + (self.motion or 0.0)) * self.area**_AREA_POWER)
 
 
 class _Pair:
@@ -301,6 +381,11 @@ class _Pair:
         """Of the pictures as they are, and mirrored."""
         features = self._query.features, self._target.features
         return [match_features(*features, mirrored=mirrored) for mirrored in (False, True)]
+
+    @property
+    def has_matches(self) -> bool:
+        """Whether features were matched: they are not, where a known mapping was good."""
+        return "matches" in vars(self)
 
     def find_mappings(self) -> list[Mapping]:
         """All mappings that are worth a look."""
@@ -339,18 +424,13 @@ class _Pair:
             return correlate(query.planes[frames[0]], registered(frames[1]), mask)
 
         here, there = best = self._bring_into_step(structure)
-        motion, moves = -1.0, 0.0
+        changes: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
         for sign in (1, -1):
-            neighbours = self._find_neighbours(*best, sign)
-            if neighbours is None:
-                continue
-            change = query.planes[neighbours[0]] - query.planes[here]
-            change_there = registered(neighbours[1]) - registered(there)
-            strength = min(rms(change[mask]), rms(change_there[mask]))
-            if strength >= config.min_moves:
-                motion = max(motion, correlate(change, change_there, mask))
-                moves = max(moves, strength)
-        return InstantLook(mapping, structure(best), motion if moves else 0.0, moves, area)
+            if neighbours := self._find_neighbours(here, there, sign):
+                change = query.planes[neighbours[0]] - query.planes[here]
+                changes.append((change[mask], (registered(neighbours[1]) - registered(there))[mask]))
+        motion, moves = compare_changes(changes, min_moves=config.min_moves)
+        return InstantLook(mapping, structure(best), motion, moves, area)
 
     def _bring_into_step(self, structure: Callable[[tuple[int, int]], float]) -> tuple[int, int]:
         """The frames of query and target that show the same instant: most alike, near the given times.
@@ -383,35 +463,68 @@ class _Pair:
 
 
 class _Comparison:
-    """Pairs of instants and the best look of each; the best mappings of each are tried on the others."""
+    """Pairs of instants, and under which mapping each is seen best.
+
+    A copy lies in the picture in one way, at all instants. So one mapping is looked for that is good for all of them;
+    an instant may have another only if local features confirm it, as of a film of a screen by a moving camera.
+    """
 
     def __init__(self) -> None:
-        self._found: list[tuple[_Pair, InstantLook]] = []
+        self._pairs: list[_Pair] = []
+        self._best: list[InstantLook] = []  # of each pair, on its own
 
     def add(self, pair: _Pair) -> None:
         """Look at one more pair of instants: with a mapping that is known to be good, or else with all there are."""
-        known = [best.mapping for _, best in self._best_first()]
-        looks = [look for mapping in known[:1] if (look := pair.look(mapping)) is not None]
-        if not looks or looks[0].rank < _GOOD_RANK:
+        known = max(self._best, key=lambda look: look.rank, default=None)
+        look = None if known is None else pair.look(known.mapping)
+        looks = [] if look is None else [look]
+        if look is None or look.rank < _GOOD_RANK:
             looks += [look for mapping in pair.find_mappings() if (look := pair.look(mapping)) is not None]
         if looks:
-            self._found.append((pair, max(looks, key=lambda look: look.rank)))
+            self._pairs.append(pair)
+            self._best.append(max(looks, key=lambda look: look.rank))
 
-    def _best_first(self) -> list[tuple[_Pair, InstantLook]]:
-        return sorted(self._found, key=lambda one: -one[1].rank)
-
-    def finish(self, *, late: Callable[[], bool]) -> list[InstantLook]:
+    def finish(self) -> list[InstantLook]:
         """The best look of each pair."""
-        shared = [best.mapping for _, best in self._best_first()[:_SHARED_MAPPINGS]]
+        mappings = list({id(look.mapping): look.mapping for look in self._best}.values())
+        shared: list[InstantLook | None] = [None] * len(self._pairs)
+        most = -math.inf
+        for mapping in mappings:
+            looks = [
+                best if best.mapping is mapping else pair.look(mapping)
+                for pair, best in zip(self._pairs, self._best, strict=True)
+            ]
+            rank = float(np.median([0.0 if look is None else look.rank for look in looks]))
+            if rank > most:
+                most, shared = rank, looks
         result = []
-        for pair, best in self._found:
-            for mapping in shared:
-                if not late() and best.rank < _GOOD_RANK and mapping is not best.mapping:
-                    look = pair.look(mapping)
-                    best = best if look is None or look.rank <= best.rank else look
-            inliers = pair.count_inliers(best.mapping) if "matches" in vars(pair) else None
-            result.append(replace(best, inliers=inliers))
+        for pair, best, look in zip(self._pairs, self._best, shared, strict=True):
+            confirmed = pair.has_matches and pair.count_inliers(best.mapping) >= _MIN_INLIERS
+            chosen = best if look is None or (confirmed and best.rank > look.rank) else look
+            inliers = pair.count_inliers(chosen.mapping) if pair.has_matches else None
+            result.append(replace(chosen, inliers=inliers))
         return result
+
+
+def compare_changes(
+    changes: Sequence[tuple[NDArray[np.float32], NDArray[np.float32]]], *, min_moves: float
+) -> tuple[float | None, float]:
+    """How what changes in the query correlates with what changes in the target, and how much changes.
+
+    None where nothing moves: both change by less than `min_moves` grey levels. Where only one of them moves clearly,
+    the correlation is 0.
+
+    Args:
+        changes: differences to one frame or more, of the query and of the target at the same places.
+        min_moves: RMS grey levels.
+    """
+    if not changes:
+        return None, 0.0
+    strengths = [(rms(here), rms(there)) for here, there in changes]
+    moves = max(min(pair) for pair in strengths)
+    if moves >= min_moves:
+        return correlate(*(np.concatenate(side) for side in zip(*changes, strict=True))), moves
+    return (0.0 if max(max(pair) for pair in strengths) >= 4 * min_moves else None), moves
 
 
 def summarise(looks: Sequence[InstantLook]) -> SecondLook | None:
@@ -431,3 +544,7 @@ def summarise(looks: Sequence[InstantLook]) -> SecondLook | None:
         area=median("area"),
         mirrored=2 * sum(look.mapping.mirrored for look in looks) > len(looks),
     )
+
+
+if __name__ == "__main__":
+    print(json.dumps(_answer(json.loads(sys.argv[1]))), flush=True)

@@ -12,7 +12,6 @@ import copy
 import itertools
 import math
 import os
-import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -146,33 +145,18 @@ def decode_sampled(
     return decode_chunks(path, **_options(sampling), start_s=start_s, end_s=end_s, threads=threads)
 
 
-def decode_spans(
+def find_seek_distances(
     path: StrPath,
-    spans: Sequence[tuple[float, float]],
+    times: Sequence[float],
     *,
-    fps: float,
-    short_side: int,
-    threads: int = 0,
     limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
-) -> Iterator[tuple[int, Frames]]:
-    """The frames within several parts of a video, (start_s, end_s) each, read by seeking; with each the part's number.
+) -> list[float | None]:
+    """Seconds of video that must be decoded before each time is reached: from the key frame before it.
 
-    Frames are whole, with their bars. A part without frames is left out. `limits.max_seconds` is the time for all parts
-    together; while the caller has one, the clock stands still.
+    Nothing is decoded: the file's index says where key frames are; None where it does not.
     """
-    left_s = limits.max_seconds
-    for number, (start_s, end_s) in enumerate(spans):
-        began_s = time.monotonic()
-        try:
-            frames = decode(
-                path, fps=fps, short_side=short_side, min_frames=0, crop_bars=False, start_s=start_s, end_s=end_s,
-                threads=threads, limits=replace(limits, max_seconds=max(left_s, _NEAR_S)),
-            )  # fmt: skip
-        except NoVideoError:
-            frames = None
-        left_s -= time.monotonic() - began_s
-        if frames is not None:
-            yield number, frames
+    with OpenFile(path, Deadline(limits, os.fspath(path))) as file, closing(_open_source(file, threads=1)) as source:
+        return [source.seek_distance(time_s) for time_s in times]
 
 
 def decode_at(

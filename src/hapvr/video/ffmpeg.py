@@ -26,6 +26,7 @@ from hapvr.video.sources import LIBRARY_ERRORS, OpenFile, Picture
 _DEFAULT_INTERVAL_S = 0.04  # FFmpeg's own guess for streams that say nothing about time: 25 frames a second
 _END_MARKS = {"gif": b"\x3b", "jpeg_pipe": b"\xff\xd9"}  # files that do not declare how long they are
 _SEEK_FROM_S = 2.0  # what begins earlier is read from the start
+_SEEK_BACK_S = 1.0  # how much earlier than asked for reading begins at least
 _MAX_FPS = 1000.0  # a declared rate beyond this is a mistake
 _FAR_S = 1e9  # and so is a duration beyond thirty years
 
@@ -83,6 +84,14 @@ class FFmpegSource:
         )
         interval_fps = _plausible(stream.guessed_rate) or fps  # streams without times have no average to speak of
         self._interval_s = 1 / interval_fps if interval_fps else _DEFAULT_INTERVAL_S
+
+    def seek_distance(self, time_s: float) -> float | None:
+        """See `Source.seek_distance`."""
+        if time_s <= _SEEK_FROM_S:
+            return max(time_s, 0.0)
+        entries, start = self._stream.index_entries, self._stream.start_time or 0
+        place = entries.search_timestamp(start + int((time_s - _SEEK_BACK_S) / self._unit))
+        return None if place < 0 else max(time_s - float((entries[place].timestamp - start) * self._unit), 0.0)
 
     def skip_unneeded(self) -> None:
         """See `Source.skip_unneeded`."""
@@ -157,7 +166,7 @@ class FFmpegSource:
     def _seek(self, zero: int, start_s: float) -> bool:
         """Go to a key frame a second or more before `start_s`; False if the file cannot."""
         with suppress(*LIBRARY_ERRORS):
-            self._container.seek(zero + int((start_s - 1) / self._unit), stream=self._stream)
+            self._container.seek(zero + int((start_s - _SEEK_BACK_S) / self._unit), stream=self._stream)
             return True
         return False
 

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import IO, Any
 
@@ -20,7 +20,7 @@ from hapvr import errors
 from hapvr.errors import DecodeError
 from hapvr.records import Frames
 from hapvr.storage import StrPath
-from hapvr.video.decode import decode_chunks, decode_spans
+from hapvr.video.decode import decode_chunks
 from hapvr.video.limits import Deadline, DecodeLimits, limit_memory, memory_error
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.processes import ChildProcess, python_command
@@ -62,47 +62,25 @@ def decode_isolated(
     span = {"start_s": start_s, "end_s": end_s}
     request = {"path": os.fspath(path), "chunk": chunk, "limits": asdict(limits), "memory_bytes": memory_bytes}
     command = python_command(__name__, json.dumps({**sampled, **span, **request}))
-    return _drop_numbers(_run(command, os.fspath(path), limits, check=check))
-
-
-def decode_spans_isolated(
-    path: StrPath,
-    spans: Sequence[tuple[float, float]],
-    *,
-    fps: float,
-    short_side: int,
-    threads: int = 1,
-    limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
-    memory_bytes: int | None = None,
-) -> Iterator[tuple[int, Frames]]:
-    """What `decode_spans` gives, decoded in another process as `decode_isolated` does: one for all parts."""
-    wish = {"spans": list(spans), "fps": fps, "short_side": short_side, "threads": threads}
-    request = {"path": os.fspath(path), "limits": asdict(limits), "memory_bytes": memory_bytes}
-    return _run(python_command(__name__, json.dumps({**wish, **request})), os.fspath(path), limits)
-
-
-def _drop_numbers(parts: Iterator[tuple[int, Frames]]) -> Iterator[Frames]:
-    for _, frames in parts:
-        yield frames
-        del frames  # it would stay while the next part is read
+    return _run(command, os.fspath(path), limits, check=check)
 
 
 def _run(
     command: list[str], path: str, limits: DecodeLimits, *, check: Callable[[], None] = lambda: None
-) -> Iterator[tuple[int, Frames]]:
-    """The parts that a process answers with, each with its number."""
+) -> Iterator[Frames]:
+    """The parts that a process answers with."""
     with ChildProcess(command) as child:
         while True:
             check()
             try:
                 with child.limit_time(limits.max_seconds + _GRACE_S):
-                    part = _read_frames(child.answer, path, limits)
+                    frames = _read_frames(child.answer, path, limits)
             except EOFError:
                 break
-            if part is None:
+            if frames is None:
                 return
-            yield part
-            del part  # it would stay while the next part is read
+            yield frames
+            del frames  # it would stay while the next part is read
         how, said = child.wait(_GRACE_S)
         if child.late:
             raise Deadline(limits, path).error()
@@ -115,11 +93,10 @@ def _run(
 # --- what goes between the two ---------------------------------------------------------------------------------------
 
 
-def _read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> tuple[int, Frames] | None:
-    """The next part of an answer, its number and frames; None if the process says that there are no more.
+def _read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames | None:
+    """The next part of an answer; None if the process says that there are no more, `EOFError` if it ended without.
 
-    Raises `EOFError` if it ended without; the error that the process reports; or a `DecodeError`, for an answer that
-    makes no sense.
+    Raises the error that the process reports; or a `DecodeError`, for an answer that makes no sense.
     """
     line = stream.readline(_MAX_HEADER_BYTES)
     if not line.endswith(b"\n"):
@@ -144,7 +121,7 @@ def _read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> tuple[in
                 view = view[count:]
         fields = {name: header["fields"][name] for name in _FIELDS}  # JSON knows no tuples
         fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-        return int(header["part"]), Frames(**arrays, **fields)
+        return Frames(**arrays, **fields)
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, errors.HapvrError):
             raise
@@ -162,11 +139,10 @@ def _main(request: dict[str, Any], stream: IO[bytes]) -> None:
     if memory_bytes is not None:
         limit_memory(memory_bytes)
     request["limits"] = DecodeLimits(**request["limits"])
-    parts = decode_spans(path, **request) if "spans" in request else enumerate(decode_chunks(path, **request))
     try:
-        for number, frames in parts:
+        for frames in decode_chunks(path, **request):
             fields = {name: getattr(frames, name) for name in _FIELDS}
-            _write_line(stream, {"part": number, "shape": frames.images.shape, "fields": fields})
+            _write_line(stream, {"shape": frames.images.shape, "fields": fields})
             for name in _ARRAYS:
                 stream.write(getattr(frames, name).data.cast("B"))
             stream.flush()

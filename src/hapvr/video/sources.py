@@ -38,6 +38,9 @@ class Source(Protocol):
     still: bool  # one picture that has no duration
     declares_video: bool  # whether the declared duration is that of the video itself, not of the longest stream
 
+    def seek_distance(self, time_s: float) -> float | None:
+        """Seconds of video that are decoded before a time is reached, by the file's index; None if it has none."""
+
     def skip_unneeded(self) -> None:
         """Decode no frames that no other frame needs: about half of the time, and of the frames, of many videos."""
 

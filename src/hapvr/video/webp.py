@@ -48,6 +48,10 @@ class WebPSource:
         file.require_pixels(*self._image.size)
         self.info = VideoInfo(None, self._image.size, None, self._count, "webp", "webp", 0)
 
+    def seek_distance(self, time_s: float) -> float | None:
+        """See `Source.seek_distance`; it is read from the start."""
+        return max(time_s, 0.0)
+
     def skip_unneeded(self) -> None:
         """See `Source.skip_unneeded`; each frame is needed here."""
 
