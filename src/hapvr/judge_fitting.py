@@ -36,7 +36,7 @@ from hapvr.judge.evidence import Evidence, PairFrames, Stretch, find_stretches
 from hapvr.judge.judge import PIXELS, SCENE, SECOND_LOOK, Judge, make_table, measure_scene
 from hapvr.judge.second_look import SecondLook
 from hapvr.library import Library
-from hapvr.matching import VideoDescription, describe_features, look_again
+from hapvr.matching import VideoDescription, describe_features, look_again, pair_frames
 from hapvr.model import Model, load
 from hapvr.storage import StrPath
 from hapvr.workers.threads import map_threads
@@ -56,11 +56,11 @@ _EVENT = "same-event"  # the kind of edit whose queries share no frame with thei
 class JudgeFitConfig(CheckedConfig):
     """How a judge is fitted."""
 
-    neighbours: Annotated[int, Within(1)] = 15  # strangers nearest to each query
-    others: Annotated[int, Within(0)] = 5  # and at random
+    neighbours: Annotated[int, Within(1)] = 12  # strangers nearest to each query
+    others: Annotated[int, Within(0)] = 3  # and at random
     ridge: Annotated[float, Within(0)] = 1e-3
     prior: float = 0.02
-    undecided: tuple[float, float] = (-0.5, 8.0)  # log odds between which a second look is taken
+    undecided: tuple[float, float] = (0.5, 7.0)  # log odds between which a second look is taken
     seed: int = 0
 
 
@@ -224,7 +224,7 @@ class _Rough:
 
 
 def _mean_regions(video: VideoDescription) -> torch.Tensor:
-    return video.descriptors.as_subclass(torch.Tensor).float().mean(1)
+    return torch.from_numpy(video.vectors)
 
 
 def _judge(
@@ -249,9 +249,7 @@ def _judge(
 def _frames(model: Model, a: VideoDescription, b: VideoDescription) -> tuple[PairFrames, float]:
     with torch.no_grad():
         found = model.similarity(a.descriptors[None], b.descriptors[None])
-        back = model.similarity.frame_matrix_unchecked(b.descriptors, a.descriptors).float().numpy()
-    small = a.features.miniatures, b.features.miniatures
-    return PairFrames(found.frame_matrices[0, 0].float().numpy(), back, a.times, b.times, *small), found.scores.item()
+    return pair_frames(a, b, found.frame_matrices[0, 0].float().numpy(), model), found.scores.item()
 
 
 def _is_right(stretch: Stretch, truth: Sequence[TrueSegment]) -> bool:
@@ -274,7 +272,17 @@ def _make_instants(
     place = len(pair.a_times) // 2
     one = slice(place, place + 1)
     small = None if pair.a_small is None else pair.a_small[one]
-    part = PairFrames(pair.forth[one], pair.back[:, one], pair.a_times[one], pair.b_times, small, pair.b_small)
+    vectors = None if pair.a_vectors is None else pair.a_vectors[one]
+    part = PairFrames(
+        pair.forth[one],
+        pair.back[:, one],
+        pair.a_times[one],
+        pair.b_times,
+        small,
+        pair.b_small,
+        vectors,
+        pair.b_vectors,
+    )
     for stretch in find_stretches(part, model.segments):
         right = _is_right(stretch, truth)
         if right or relation == "stranger":

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,12 @@ class VideoDescription:
     def times(self) -> NDArray[np.float64]:
         """Timestamps of the frames that are compared, in seconds."""
         return self.features.times
+
+    @cached_property
+    def vectors(self) -> NDArray[np.float32]:
+        """The mean region vector of each frame that is compared, [T, D]."""
+        mean: NDArray[np.float32] = self.descriptors.as_subclass(torch.Tensor).float().mean(1).cpu().numpy()
+        return mean
 
     def pictures(self, frames: Sequence[int]) -> list[NDArray[np.uint8]]:
         """The pictures [H, W, 3] of some of its frames, read from the file again; a black pixel where none was read."""
@@ -215,7 +221,7 @@ def match_videos(
     at_hand = second_look and query.sampling is not None and target.sampling is not None
     look = partial(look_again, query.path, target.path) if at_hand else None
     score = found.scores.item()
-    pair = _pair_frames(query, target, matrix, model)
+    pair = pair_frames(query, target, matrix, model)
     decision = decide(pair, score, model=model, prior=prior, look=look)
     return Match(query, target, score, decision.verdict, decision.segments, matrix, psi, model.segments.min_frames)
 
@@ -226,16 +232,17 @@ def may_be_copies(query: VideoDescription, target: VideoDescription, *, model: M
         return True
     with torch.no_grad():
         matrix = model.similarity.frame_matrix_unchecked(query.descriptors, target.descriptors).float().cpu().numpy()
-    return model.judge.may_be_copies(_pair_frames(query, target, matrix, model), model.segments)
+    return model.judge.may_be_copies(pair_frames(query, target, matrix, model), model.segments)
 
 
-def _pair_frames(
+def pair_frames(
     query: VideoDescription, target: VideoDescription, matrix: NDArray[np.float32], model: Model
 ) -> PairFrames:
+    """What a judge looks at, of two videos whose frame matrix [Tq, Tt] is known."""
     with torch.no_grad():
         back = model.similarity.frame_matrix_unchecked(target.descriptors, query.descriptors).float().cpu().numpy()
     small = query.features.miniatures, target.features.miniatures
-    return PairFrames(matrix, back, query.times, target.times, *small)
+    return PairFrames(matrix, back, query.times, target.times, *small, query.vectors, target.vectors)
 
 
 def look_again(query: str, target: str, stretch: Stretch) -> SecondLook | None:

@@ -56,12 +56,10 @@ class Evidence:
     coverage: float  # share of the video that it covers more of
     likeness: float  # mean similarity of all frames to their most similar ones, of the two videos
     evenness: float  # 0 at the same speed; less by how much one is faster, and if it runs backwards
-    vector_changes: float = 0.0  # correlation of what changes in the frames' vectors
-    vector_steps: float = 0.0
+    vector_changes: float  # correlation of what changes in the frames' vectors from one to the next, the median
     pixels: float = math.nan  # correlation of its miniatures, where one picture is best found in the other
-    changes: float = math.nan  # the same of what changes from frame to frame
+    changes: float = math.nan  # correlation of what changes in them from one to the next, the median
     moves: float = math.nan  # how much changes, log of grey levels
-    steps: float = math.nan  # the median over steps of the correlation of what changes
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,22 +223,30 @@ def _measure(
         coverage=max(covers),
         likeness=likeness,
         evenness=-abs(math.log(abs(speed))) - 0.5 * (speed < 0),
+        vector_changes=0.0,
     )
-    if pair.a_vectors is not None and pair.b_vectors is not None and len(cells) > 1:
-        da, db = np.diff(pair.a_vectors[rows], axis=0), np.diff(pair.b_vectors[columns], axis=0)
-        product, wa, wb = (da * db).sum(1), (da * da).sum(1), (db * db).sum(1)
-        evidence = dataclasses.replace(
-            evidence,
-            vector_changes=float(product.sum() / np.sqrt(wa.sum() * wb.sum() + 1e-12)),
-            vector_steps=float(np.median(product / np.sqrt(wa * wb + 1e-12))),
-        )
+    if pair.a_vectors is not None and pair.b_vectors is not None:
+        changes = measure_vector_changes(pair.a_vectors[rows], pair.b_vectors[columns])
+        evidence = dataclasses.replace(evidence, vector_changes=changes)
     if pair.a_small is None or pair.b_small is None:
         return evidence
     chosen = cells[np.linspace(0, len(cells) - 1, min(len(cells), _MAX_CELLS)).round().astype(int)]
     found = find_window(pair.a_small[chosen[:, 0]], pair.b_small[chosen[:, 1]])
-    return dataclasses.replace(
-        evidence, pixels=found.pixels, changes=found.changes, moves=math.log1p(found.moves), steps=found.steps
-    )
+    return dataclasses.replace(evidence, pixels=found.pixels, changes=found.changes, moves=math.log1p(found.moves))
+
+
+def measure_vector_changes(a: Matrix, b: Matrix) -> float:
+    """The median over steps of the correlation of what changes in two sequences of vectors [P, D]; 0 of one frame.
+
+    >>> one, other = np.array([[0., 0.], [1., 0.], [1., 1.]]), np.array([[5., 5.], [7., 5.], [7., 4.]])
+    >>> round(measure_vector_changes(one, other), 3)               # the steps correlate by 1 and by -1
+    0.0
+    """
+    if len(a) < 2:
+        return 0.0
+    one, other = np.diff(a, axis=0), np.diff(b, axis=0)
+    sizes = np.sqrt(np.square(one).sum(1) * np.square(other).sum(1))
+    return float(np.median((one * other).sum(1) / (sizes + 1e-6)))
 
 
 def _contrast(mean: Matrix, cells: NDArray[np.int64]) -> float:

@@ -49,17 +49,18 @@ class Window:
 class WindowMatch:
     """Where two videos' pictures agree best in what changes."""
 
-    changes: float  # correlation of what changes from frame to frame, in [-1, 1]
-    pixels: float  # correlation of the pictures in the same window, in [-1, 1]
+    changes: float  # correlation of what changes from frame to frame there, in [-1, 1]: the median over the steps
+    pixels: float  # correlation of the pictures there, in [-1, 1]
     moves: float  # grey levels that change there, root mean square; of the picture with less
     window: Window
-    steps: float = 0.0  # the median over steps of the correlation of what changes
+    pooled: float  # correlation of what changes, over all steps together, which the window is the best by
 
 
 def find_window(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> WindowMatch:
     """Find the window in which the pictures [P, 16, 16] of A and B, frame by frame, agree best in what changes.
 
-    Of a single frame, the window in which the pictures themselves agree best.
+    Of a single frame, the window in which the pictures themselves agree best. The median over the steps counts: a cut
+    or a fade changes everything at once, and does so alike in two takes of one scene.
     """
     x, y = a.astype(np.float32), b.astype(np.float32)
     if len(x) > 1:
@@ -85,11 +86,10 @@ def find_window(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> WindowMatch:
             best, window = value, whole
             energy = min(float(np.square(_centre(pictures)).sum()) / SIDE**2 for pictures in (one, other))
     if len(x) == 1:
-        return WindowMatch(0.0, best, 0.0, window)
-    steps = [correlate_in(one[t : t + 1], other[t : t + 1], window, noise=noise) for t in range(len(one))]
-    return WindowMatch(
-        best, correlate_in(x, y, window), float(np.sqrt(energy / len(one))), window, float(np.median(steps))
-    )
+        return WindowMatch(0.0, best, 0.0, window, best)
+    product, *sizes = _sum_products(one, other, window, noise)
+    changes = float(np.median(product / np.sqrt(sizes[0] * sizes[1])))
+    return WindowMatch(changes, correlate_in(x, y, window), float(np.sqrt(energy / len(one))), window, best)
 
 
 def correlate_in(a: Pictures, b: Pictures, window: Window, *, noise: float = _PICTURE_NOISE) -> float:
@@ -97,12 +97,18 @@ def correlate_in(a: Pictures, b: Pictures, window: Window, *, noise: float = _PI
 
     Each picture counts less its mean; `noise` grey levels are added to the deviation of both.
     """
+    product, one, other = (values.sum() for values in _sum_products(a, b, window, noise))
+    return float(product / np.sqrt(one * other))
+
+
+def _sum_products(a: Pictures, b: Pictures, window: Window, noise: float) -> tuple[Pictures, Pictures, Pictures]:
+    """Of each frame [P]: the sum of products in a window, and the sums of squares of both pictures with the noise."""
     large, small = (a, b) if window.b_in_a else (b, a)
     small = np.rot90(small[:, :, ::-1] if window.mirrored else small, window.turns, (1, 2))
     part = _centre(_shrink(window.height) @ small @ _shrink(window.width).T)  # [P, h, w]
     cut = _centre(large[:, window.top : window.top + window.height, window.left : window.left + window.width])
-    floor = noise * noise * part.size
-    return float((part * cut).sum() / np.sqrt((np.square(part).sum() + floor) * (np.square(cut).sum() + floor)))
+    floor = noise * noise * window.height * window.width
+    return (part * cut).sum((1, 2)), np.square(part).sum((1, 2)) + floor, np.square(cut).sum((1, 2)) + floor
 
 
 def _centre(pictures: NDArray[Any]) -> Pictures:
