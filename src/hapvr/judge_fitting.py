@@ -56,7 +56,7 @@ _EVENT = "same-event"  # the kind of edit whose queries share no frame with thei
 class JudgeFitConfig(CheckedConfig):
     """How a judge is fitted."""
 
-    neighbours: Annotated[int, Within(1)] = 12  # strangers nearest to each query
+    neighbours: Annotated[int, Within(1)] = 10  # strangers nearest to each query
     others: Annotated[int, Within(0)] = 3  # and at random
     ridge: Annotated[float, Within(0)] = 1e-3
     prior: float = 0.02

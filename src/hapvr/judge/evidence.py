@@ -27,6 +27,7 @@ _TOLERANCE = 1.25  # frames to either side of the line that are in step
 _BY_CHANCE = 4  # frames in step that any two videos have, more or less
 _MIN_FRAMES = 8  # a share is of no fewer
 _MAX_BEND = 1.5  # frames that a straight piece of a path may be away from its line
+_ABOUT_AS_LONG, _ALONG = 0.6, 0.8  # of another line, one that is left out because it goes along it
 _MAX_PIXEL_CELLS = 4_000_000  # of a frame matrix, for which correlations of all pixels are computed
 _MAX_CELLS = 48  # of a stretch, whose pixels are compared
 
@@ -88,7 +89,8 @@ def find_stretches(pair: PairFrames, config: SegmentConfig) -> list[Stretch]:
         return [_make_stretch(pair, mean, 1.0, shift, cells, evidence)]
     lines: list[tuple[float, float, NDArray[np.int64]]] = []  # speed, shift, cells [P, 2]
     for segment in find_segments(pair.forth, pair.a_times, pair.b_times, config=config):
-        lines += _straighten(np.array(segment.path), pair, config)
+        for part in _cut_at_gaps(np.array(segment.path), pair.forth, config.threshold):
+            lines += _straighten(part, pair, config)
     found = align(pair.forth, pair.back, pair.a_times, pair.b_times).line
     if found is not None:
         lines.append((found.speed, found.shift, _walk(found.speed, found.shift, found.query, pair)))
@@ -111,6 +113,18 @@ def _find_instants(mean: Matrix) -> NDArray[np.int64]:
     if mean.shape[0] <= mean.shape[1]:
         return np.stack([np.arange(len(mean)), mean.argmax(1)], 1)
     return np.stack([mean.argmax(0), np.arange(mean.shape[1])], 1)
+
+
+def _cut_at_gaps(path: NDArray[np.int64], matrix: Matrix, threshold: float) -> list[NDArray[np.int64]]:
+    """The parts of a path between gaps: two or more cells in a row that are no match, which a path may bridge."""
+    low = matrix[path[:, 0], path[:, 1]] < threshold
+    gap = low & (np.append(low[1:], False) | np.append(False, low[:-1]))
+    parts = np.split(path, np.flatnonzero(np.diff(gap)) + 1)
+    return [part for part, is_gap in zip(parts, _alternate(bool(gap[0]), len(parts)), strict=True) if not is_gap]
+
+
+def _alternate(first: bool, count: int) -> list[bool]:
+    return [first ^ bool(place % 2) for place in range(count)]
 
 
 def _straighten(
@@ -150,12 +164,16 @@ def fit_line(x: Floats, y: Floats) -> tuple[float, float]:
 def _drop_repeated(
     lines: list[tuple[float, float, NDArray[np.int64]]],
 ) -> list[tuple[float, float, NDArray[np.int64]]]:
-    """The lines without those that a longer one goes along."""
+    """The lines without those that a line of about the same length goes along."""
     kept: list[tuple[float, float, NDArray[np.int64]]] = []
     for line in sorted(lines, key=lambda line: -len(line[2])):
         cells = {tuple(cell) for cell in line[2].tolist()}
         near = {(i, j + d) for i, j in cells for d in (-1, 0, 1)}
-        if not any(len(near & {tuple(cell) for cell in other[2].tolist()}) >= 0.8 * len(cells) for other in kept):
+        if not any(
+            len(other[2]) * _ABOUT_AS_LONG <= len(line[2])
+            and len(near & {tuple(cell) for cell in other[2].tolist()}) >= _ALONG * len(cells)
+            for other in kept
+        ):
             kept.append(line)
     return kept
 

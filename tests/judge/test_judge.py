@@ -1,0 +1,150 @@
+"""The judge: verdicts by hand, bounds of probability, the second look, and what is stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from hapvr.errors import WeightsError
+from hapvr.judge.additive_model import AdditiveModel
+from hapvr.judge.evidence import PairFrames, Stretch
+from hapvr.judge.judge import SECOND_LOOK, Judge
+from hapvr.judge.second_look import SecondLook
+from hapvr.similarity import SegmentConfig
+from hapvr.weights import Part
+from tests.judge.test_evidence import make_pair
+
+CONFIG = SegmentConfig()
+
+
+def line(name: str, low: float, high: float, rise: float, bias: float) -> AdditiveModel:
+    return AdditiveModel((name,), ((low, high),), ((0.0, rise),), bias)
+
+
+JUDGE = Judge(
+    stretch=line("changes", 0.0, 1.0, 16.0, -8.0),
+    stretch_without_pixels=line("similarity", 0.0, 1.0, 16.0, -8.0),
+    instant=line("pixels", 0.0, 1.0, 12.0, -6.0),
+    instant_without_pixels=line("similarity", 0.0, 1.0, 12.0, -6.0),
+    second_look=AdditiveModel(
+        SECOND_LOOK, ((0.0, 1.0),) * 6, ((0.0, 0.0),) * 3 + ((0.0, 18.0),) + ((0.0, 0.0),) * 2, -9.0
+    ),
+    scene=line("likeness", 0.0, 1.0, 20.0, -5.0),
+    tail=((-4.0, 10_000.0), (0.0, 100.0), (4.0, 1.0)),
+    videos=3_000,
+    prior=0.5,
+    undecided=(-2.0, 2.0),
+)
+LOOK = SecondLook(4, 50.0, 0.9, 1.0, 10.0, 0.8, False)
+
+
+def similar(level: float) -> PairFrames:
+    """Fourteen frames that are the same footage, of about this similarity."""
+    pair = make_pair(np.arange(14.0), np.arange(14.0) + 9, noise=0.01)
+    scale = np.float32(level / 0.8)
+    return dataclasses.replace(pair, forth=pair.forth * scale, back=pair.back * scale)
+
+
+def test_a_probability_is_that_computed_by_hand() -> None:
+    # Odds e^2 at a prior of .2; a share .001 of strangers may look like copies: 1 / (.999 e^-2 + .001).
+    odds = 1 / (0.999 * math.exp(-2) + 0.001) * 0.25
+    assert JUDGE.probability(2.0, 0.2) == pytest.approx(odds / (1 + odds))
+    assert JUDGE.probability(-math.inf) == 0.0
+
+
+def test_a_probability_rises_and_is_bounded_by_the_videos_of_the_fit() -> None:
+    values = [JUDGE.probability(odds) for odds in np.linspace(-30, 30, 61)]
+    assert (np.diff(values) > 0).all()  # it does not saturate before its bound
+    assert values[-1] < JUDGE.probability(math.inf) == pytest.approx(1000 / 1001)
+    assert JUDGE.probability(5.0, 1e-4) < JUDGE.probability(5.0, 0.5)
+
+
+def test_promised_rates_lie_on_the_tail() -> None:
+    assert JUDGE.false_per_million(0.0) == pytest.approx(100)
+    assert JUDGE.false_per_million(2.0) == pytest.approx(10)
+    assert JUDGE.false_per_million(9.0) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("level", "kind"), [(0.9, "copy"), (0.42, "same scene"), (0.15, "no match")])
+def test_verdicts_have_three_kinds(level: float, kind: str) -> None:
+    decision = JUDGE.decide(similar(level), 0.0, CONFIG)
+    assert decision.verdict.kind == kind
+    assert decision.verdict.match is (kind == "copy")
+    assert bool(decision.segments) is (kind == "copy")
+    assert decision.verdict.scene_probability >= decision.verdict.probability  # type: ignore[operator]
+    assert decision.verdict.reason.endswith(".")
+
+
+def test_the_best_stretch_stands_for_the_pair_and_each_copy_is_a_segment() -> None:
+    targets = np.concatenate([np.arange(2.0, 12), np.arange(25.0, 35)])
+    decision = JUDGE.decide(make_pair(np.arange(20.0), targets, noise=0.01), 0.0, CONFIG)
+    starts = sorted(round(segment.target[0]) for segment in decision.segments)
+    assert starts == [2, 24] or starts == [2, 25]
+    alone = JUDGE.decide(make_pair(np.arange(10.0), targets[:10], noise=0.01), 0.0, CONFIG)
+    assert decision.verdict.probability == pytest.approx(
+        alone.verdict.probability, abs=0.02
+    )  # however long the rest is
+
+
+def test_a_second_look_is_taken_where_odds_are_undecided_and_decides() -> None:
+    taken: list[Stretch] = []
+
+    def look(stretch: Stretch, motion: float = 1.0) -> SecondLook:
+        taken.append(stretch)
+        return dataclasses.replace(LOOK, motion=motion)
+
+    pair = similar(0.5)  # log odds of about 0
+    first = JUDGE.decide(pair, 0.0, CONFIG)
+    assert not first.verdict.second_look
+    good = JUDGE.decide(pair, 0.0, CONFIG, look=look)
+    assert good.verdict.second_look
+    assert good.verdict.kind == "copy"
+    assert good.verdict.probability == pytest.approx(JUDGE.probability(9.0))
+    assert good.verdict.evidence["second_look_motion"] == 1.0
+    bad = JUDGE.decide(pair, 0.0, CONFIG, look=lambda stretch: look(stretch, 0.0))
+    assert bad.verdict.kind != "copy"
+    assert bad.verdict.probability == pytest.approx(JUDGE.probability(-9.0))
+    assert len(taken) == 2
+    for decided in (0.9, 0.2):
+        JUDGE.decide(similar(decided), 0.0, CONFIG, look=look)
+    assert len(taken) == 2
+
+
+def test_without_the_files_the_first_look_stays() -> None:
+    pair = similar(0.5)
+    assert JUDGE.decide(pair, 0.0, CONFIG, look=lambda _: None) == JUDGE.decide(pair, 0.0, CONFIG)
+
+
+def test_videos_without_pixels_are_judged_by_their_regions() -> None:
+    pair = similar(0.9)
+    blank = np.zeros((40, 16, 16), np.uint8)
+    with_pixels = dataclasses.replace(pair, a_small=blank[:14], b_small=blank)
+    assert JUDGE.decide(pair, 0.0, CONFIG).verdict.match
+    assert not JUDGE.decide(with_pixels, 0.0, CONFIG).verdict.match  # nothing moves alike in them
+
+
+def test_a_picture_is_judged_by_its_instant() -> None:
+    pair = make_pair([0.0], np.array([17.0]))
+    decision = JUDGE.decide(pair, 0.0, CONFIG)
+    assert decision.verdict.match
+    assert [segment.target for segment in decision.segments] == [(16.5, 17.5)]
+
+
+def test_a_quick_answer_never_misses_a_copy() -> None:
+    for level in np.linspace(0.1, 0.95, 12):
+        pair = similar(float(level))
+        if JUDGE.decide(pair, 0.0, CONFIG, look=lambda _: LOOK).verdict.match:
+            assert JUDGE.may_be_copies(pair, CONFIG)
+
+
+def test_a_judge_survives_its_file() -> None:
+    part = JUDGE.to_part()
+    plain = json.loads(json.dumps(dict(part.config)))
+    assert Judge.from_part(Part(plain, {})) == JUDGE
+    for broken in ({}, {**plain, "tail": 3}, {**plain, "surplus": 1}, {**plain, "stretch": {"bias": "x"}}):
+        with pytest.raises(WeightsError, match="judge"):
+            Judge.from_part(Part(broken, {}))
