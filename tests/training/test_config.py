@@ -120,7 +120,7 @@ def test_wrong_words_are_refused_with_a_hint(word: str, message: str) -> None:
 
 
 def test_files_that_are_no_settings_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="neither a file nor a recipe; recipes: paper, small, tiny"):
+    with pytest.raises(ConfigError, match="neither a file nor a recipe; recipes: clips, paper, small, tiny"):
         load_config("tinny")
     path = tmp_path / "settings.toml"
     path.write_text("steps =")

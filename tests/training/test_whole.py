@@ -126,6 +126,25 @@ def test_hosted_pairs_by_hand() -> None:
     assert got.int().tolist() == expected
 
 
+def test_clean_frames_as_targets_show_no_host() -> None:
+    # Two clips of one frame, weak and strong; the second strong view is pasted into the first one.
+    instants = torch.tensor([[0, NOTHING], [1, NOTHING], [0, NOTHING], [1, 0]])[:, None]
+    frames = regions(4, 1, 2, 16, seed=0)
+    batch = Batch(frames, torch.arange(2).repeat(2)[:, None], instants=instants)
+    both = [[1, 0, 1, 1], [0, 1, 0, 1], [1, 0, 1, 1], [1, 1, 1, 1]]
+    assert find_step_labels(batch).instant_relevance.int().tolist() == both
+    clean = find_step_labels(replace(batch, targets=frames)).instant_relevance.int().tolist()
+    assert clean == [[1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0], [1, 1, 1, 1]]  # the last target shows clip 1 alone
+
+
+@pytest.mark.parametrize("other", ["hosts=positive", "targets=master"])
+def test_a_share_of_hosts_needs_ignored_hosts_and_targets_of_its_own(other: str) -> None:
+    words = ["backbone.hosts=ignored", "backbone.host_share=0.2"]
+    assert load_config("tiny", words).backbone.host_share == 0.2
+    with pytest.raises(ConfigError, match=r"host_share=0\.2 needs hosts='ignored' and targets='own'"):
+        load_config("tiny", [*words, f"backbone.{other}"])
+
+
 def test_a_share_of_pasted_clips_are_copies_of_their_hosts() -> None:
     host = np.array([-1, 0, 0, -1])
     rng = np.random.default_rng(0)

@@ -81,6 +81,14 @@ class BackboneConfig(CheckedConfig):
     host_share: Share = 0.0  # where they are ignored: of these clips, those that are copies of their host; the others
     # are copies of what was pasted
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.host_share and (self.hosts != "ignored" or self.targets != "own"):
+            raise ConfigError(
+                f"backbone.host_share={self.host_share:g} needs hosts='ignored' and targets='own', got "
+                f"{self.hosts!r} and {self.targets!r}. Clean frames show no host: with targets='master' set it to 0."
+            )
+
 
 @dataclass(frozen=True)
 class TeacherConfig(CheckedConfig):

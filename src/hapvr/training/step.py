@@ -33,7 +33,8 @@ class Batch:
     contents: Tensor  # int64 [N, K], the numbers of the videos that a clip shows; the rest is NOTHING
     frames: Tensor | None = None  # [N, T, D'] frame vectors of the teacher
     videos: Tensor | None = None  # int64 [N, K'], where `contents` are windows: the videos that these were cut from
-    instants: Tensor | None = None  # int64 [N, T, K''], the instants that a frame shows; the rest is NOTHING
+    instants: Tensor | None = None  # int64 [N, T, K''], the instants that a frame shows, first its own, then that of
+    # its host; the rest is NOTHING
     ignored_frame_pairs: Tensor | None = None  # bool [N T, N T], pairs of frames that need not be told apart
     ignored_clip_pairs: Tensor | None = None  # bool [N, N], pairs of clips that need not be told apart
     frozen_regions: Tensor | None = None  # [N, T, R, D] of the frozen backbone: weak views as they are, others clean
@@ -170,7 +171,8 @@ def _instant_inputs(matrix: Tensor, batch: Batch) -> dict[str, Tensor]:
         raise DataError("a loss of instants is in the recipe, and the batch does not know which instants frames show.")
     N, T = batch.regions.shape[:2]
     instants = batch.instants.flatten(0, 1)
-    relevance = find_shared_content(instants, instants)
+    targets = instants if batch.targets is None else instants[:, :1]  # a target shows the clip without its host
+    relevance = find_shared_content(instants, targets)
     clip = torch.arange(N, device=matrix.device).repeat_interleave(T)
     ignore = (clip[:, None] == clip) & (batch.targets is None)
     if batch.ignored_frame_pairs is not None:
