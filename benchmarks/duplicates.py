@@ -30,6 +30,7 @@ from typing import Any
 
 from hapvr.library import Library
 from hapvr.library.duplicate_report import DuplicateReport
+from hapvr.library.duplicates import MIN_PROBABILITY
 from hapvr.synthetic.benchmark import make_benchmark
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.edits import DEFAULT_EDITS
@@ -45,7 +46,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=30, help="planted groups: a base and its copy")
     parser.add_argument("--known", type=Path, help="JSON: lists of file names that show the same")
     parser.add_argument("--model", help="a model's name or folder")
-    parser.add_argument("--min-strength", type=float)
+    parser.add_argument("--min-probability", type=float, default=MIN_PROBABILITY)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, help="keep videos and library here")
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace, out: Path) -> None:
         added = library.add([out / "made" / "database", out / "made" / "queries"], workers=arguments.workers)
         print(f"{added.added} videos added, {added.unchanged} were there, {len(added.failed)} failed; "
               f"{added.frames} frames in {time.perf_counter() - start:.0f} s")  # fmt: skip
-        report = library.find_duplicates(min_strength=arguments.min_strength)
+        report = library.find_duplicates(min_probability=arguments.min_probability)
     figures = judge(report, truth, known)
     show(report, figures)
     if arguments.json is not None:
@@ -144,7 +145,7 @@ def judge(report: DuplicateReport, truth: dict[str, Any], known: list[list[str]]
         "groups": len(report.groups),
         "kinds": {kind: {"found": found[kind], "planted": count} for kind, count in sorted(planted.items())},
         "of_kind": dict(Counter(link.kind for link in report.links)),
-        "wrong": [[stems[link.a], stems[link.b], link.kind, link.strength, link.score] for link in wrong],
+        "wrong": [[stems[link.a], stems[link.b], link.kind, link.certainty, link.score] for link in wrong],
         "missed": [copy for copy, query in truth["queries"].items()
                    if frozenset((copy, query["positives"][0])) not in together],
         "known_pairs": len(pairs),
@@ -161,13 +162,13 @@ def stem_of(name: str) -> str:
 
 
 def show(report: DuplicateReport, figures: dict[str, Any]) -> None:
-    print(f"{figures['links']} links {figures['of_kind']} in {figures['groups']} groups at {report.min_strength}: "
+    print(f"{figures['links']} links {figures['of_kind']} in {figures['groups']} groups at {report.min_probability}: "
           f"precision {figures['precision']:.4f}, recall {figures['recall']:.3f}")  # fmt: skip
     print(f"known duplicates: {figures['known_found']} of {figures['known_pairs']} pairs")
     for kind, counts in figures["kinds"].items():
         print(f"  {kind:20} {counts['found']:3} of {counts['planted']}")
-    for a, b, kind, strength, score in figures["wrong"]:
-        print(f"  wrong: {a} {b}: {kind}, strength {strength:.3f}, score {score:.3f}")
+    for a, b, kind, certainty, score in figures["wrong"]:
+        print(f"  wrong: {a} {b}: {kind}, probability {certainty:.3f}, score {score:.3f}")
     print(f"  missed: {', '.join(figures['missed'])}")
     print(f"{figures['scored']:,} of {figures['pairs']:,} pairs compared, {figures['videos']} videos, "
           f"{figures['seconds']:.1f} s")  # fmt: skip

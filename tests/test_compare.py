@@ -19,11 +19,23 @@ import hapvr
 from hapvr.cli import main
 from hapvr.errors import ConfigError, DecodeError, WeightsError
 from hapvr.features import Features
-from hapvr.matching import NO_STRETCH, Instant, Match, Verdict, compare, decide, describe_video, match_videos
+from hapvr.judge.evidence import PairFrames
+from hapvr.judge.judge import Kind, Verdict
+from hapvr.matching import (
+    NO_STRETCH,
+    Instant,
+    Match,
+    compare,
+    decide,
+    describe_video,
+    explain_verdict,
+    format_percent,
+    match_videos,
+)
 from hapvr.model import SHIPPED, Model, list_model_names, load, save_calibration, save_model
 from hapvr.records import Frames
 from hapvr.reports.match_page import choose_pairs, save_html, save_plot
-from hapvr.similarity import Segment, SimilarityConfig, VideoSimilarity
+from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.similarity.network import Symmetry
 from hapvr.synthetic.clip import Clip
@@ -32,6 +44,7 @@ from hapvr.synthetic.films import draw_scene
 from hapvr.video.decode import decode, decode_chunks
 from hapvr.video.sampling import SamplingConfig
 from hapvr.weights import load_parts
+from tests.judge.toy_judge import make_judge
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +65,8 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def match(lite: Model, films: dict[str, Path]) -> Match:
-    return compare(films["middle"], films["film"], model=lite)
+    judged = dataclasses.replace(lite, judge=make_judge())
+    return compare(films["middle"], films["film"], model=judged, second_look=False)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +77,7 @@ def calibration() -> Calibration:
 
 @pytest.fixture(scope="module")
 def calibrated(lite: Model, calibration: Calibration) -> Model:
-    return dataclasses.replace(lite, calibration=calibration)
+    return dataclasses.replace(lite, calibration=calibration, judge=None)
 
 
 def test_a_mirrored_part_is_found_where_it_was(match: Match) -> None:
@@ -119,7 +133,7 @@ def test_the_answer_as_json(match: Match) -> None:
     assert set(answer["segments"][0]) == {"query", "target", "score", "backwards"}
 
 
-def test_a_calibrated_model_says_what_a_score_means(
+def test_a_calibrated_model_without_a_judge_goes_by_its_score(
     calibrated: Model, calibration: Calibration, match: Match, tmp_path: Path
 ) -> None:
     known = match_videos(match.query, match.target, model=calibrated)
@@ -128,59 +142,103 @@ def test_a_calibrated_model_says_what_a_score_means(
     rare = match_videos(match.query, match.target, model=calibrated, prior=1e-6)
     assert rare.probability == calibration.probability(match.score, prior=1e-6) < 0.1
     assert (known.verdict.prior, rare.verdict.prior) == (0.5, 1e-6)
-    assert "(prior 1e-06)" in rare.meaning
+    assert rare.meaning == f"no match (probability of a copy {format_percent(rare.probability)})"
     page = save_html(rare, tmp_path / "match.html").read_text()
-    assert f"<p>N{rare.meaning[1:]}.</p>" in page
+    assert f"<strong>N{rare.meaning[1:]}.</strong>" in page
     save_plot(known, tmp_path / "match.svg")
 
 
-def verdict_of(model: Model, score: float, rows: int, *, stretch: bool, best: float = 0.9) -> Verdict:
-    matrix = np.full((rows, 9), best, np.float32)
-    segments = [Segment((0.0, 4.0), (1.0, 5.0), best, False, ((0, 0),))] if stretch else []
-    return decide(score, segments, matrix, model=model)
+def verdict_of(
+    model: Model, score: float, rows: int, *, stretch: bool, best: float = 0.9, prior: float | None = None
+) -> Verdict:
+    """On nine frames, those of the query in step with them or not."""
+    matrix = np.full((9, 9), -1.0, np.float32) if stretch else np.full((9, 9), best, np.float32)
+    if stretch:
+        np.fill_diagonal(matrix, best)
+    elif rows >= model.segments.min_frames:
+        matrix[:, 1:] = -1.0  # all like one frame: that is no stretch
+    times = np.arange(9) / 2
+    pair = PairFrames(matrix[:rows], matrix[:rows].T.copy(), times[:rows], times)
+    return decide(pair, score, model=model, prior=prior).verdict
 
 
 def test_without_a_stretch_it_is_no_match_whatever_the_score(calibrated: Model, calibration: Calibration) -> None:
     for score in (0.35, 0.6, 1.0):
         found, none = (verdict_of(calibrated, score, 9, stretch=stretch) for stretch in (True, False))
-        assert (found.match, found.probability) == (True, calibration.probability(score))
-        assert found.words in ("probably the same", "very likely the same")
-        assert (none.match, none.probability, none.prior) == (False, 0.5, 0.5)  # the prior, and no more
-        assert none.words == NO_STRETCH
+        assert (found.kind, found.match, found.probability) == ("copy", True, calibration.probability(score))
+        assert (none.kind, none.match) == ("no match", False)
+        assert (none.probability, none.prior) == (0.5, 0.5)  # the prior, and no more
+        assert none.reason == NO_STRETCH
     low = verdict_of(calibrated, -0.5, 9, stretch=False)
     assert low.probability == calibration.probability(-0.5) < 0.1  # a low score speaks against a match all the same
-    unsure = verdict_of(calibrated, -0.5, 9, stretch=True)
-    assert (unsure.match, unsure.words) == (False, "probably not the same")
+    assert verdict_of(calibrated, -0.5, 9, stretch=True).kind == "no match"
 
 
 @pytest.mark.parametrize("prior", [0.001, 0.5, 0.9])
 def test_a_verdict_never_falls_as_the_score_rises(calibrated: Model, prior: float) -> None:
-    matrix = np.ones((9, 9), np.float32)
-    for segments in ([], [Segment((0.0, 4.0), (1.0, 5.0), 0.9, False, ((0, 0),))]):
-        found = [decide(s, segments, matrix, model=calibrated, prior=prior) for s in np.linspace(-1, 1, 81).tolist()]
+    for stretch in (False, True):
+        scores = np.linspace(-1, 1, 81).tolist()
+        found = [verdict_of(calibrated, score, 9, stretch=stretch, prior=prior) for score in scores]
         chances = [one.probability or 0.0 for one in found]
         assert chances == sorted(chances)
         assert [one.match for one in found] == sorted(one.match for one in found)
-        assert any(one.match for one in found) == (bool(segments) and max(chances) >= 0.5)
+        assert any(one.match for one in found) == (stretch and max(chances) >= 0.5)
 
 
 def test_a_picture_matches_by_an_instant(calibrated: Model, lite: Model) -> None:
-    plain = dataclasses.replace(lite, calibration=None)
+    plain = dataclasses.replace(lite, calibration=None, judge=None)
     for frames in (1, 2):
         assert verdict_of(calibrated, 0.8, frames, stretch=False).match
         assert verdict_of(plain, 0.8, frames, stretch=False).match
         unlike = verdict_of(calibrated, 0.8, frames, stretch=False, best=lite.segments.threshold - 0.01)
-        assert (unlike.match, unlike.words) == (False, "no match: no frames of the two are alike")
+        assert (unlike.match, unlike.reason) == (False, "No frames of the two videos are alike.")
         assert not verdict_of(calibrated, -0.5, frames, stretch=False).match
     assert not verdict_of(plain, 0.8, 3, stretch=False).match
     wide = np.full((9, 2), 0.9, np.float32)  # a picture as the target
-    assert decide(0.8, [], wide, model=calibrated).match
+    assert decide(PairFrames(wide, wide.T.copy(), np.arange(9.0), np.arange(2.0)), 0.8, model=calibrated).verdict.match
 
 
+@pytest.mark.parametrize("frames", [1, 2, 3])
+def test_a_picture_has_an_instant_and_no_stretch_with_a_judge_too(lite: Model, frames: int) -> None:
+    judged = dataclasses.replace(lite, judge=make_judge())
+    matrix = np.full((frames, 9), 0.1, np.float32)
+    matrix[np.arange(frames), 3 + np.arange(frames)] = 0.99
+    pair = PairFrames(matrix, matrix.T.copy(), np.arange(frames) / 2, np.arange(9) / 2)
+    found = decide(pair, 0.9, model=judged)
+    if frames < lite.segments.min_frames:
+        assert (found.verdict.kind, found.segments) == ("copy", ())
+    turned = decide(PairFrames(pair.back, pair.forth, pair.b_times, pair.a_times), 0.9, model=judged)
+    assert turned.verdict.kind == found.verdict.kind
+    assert bool(turned.segments) == bool(found.segments)
+
+
+def test_a_judge_decides_whatever_the_calibration_says(calibrated: Model, match: Match) -> None:
+    judged = dataclasses.replace(calibrated, judge=make_judge())
+    found = match_videos(match.query, match.target, model=judged, second_look=False)
+    again = match_videos(
+        match.query, match.target, model=dataclasses.replace(judged, calibration=None), second_look=False
+    )
+    assert found.verdict == again.verdict
+    assert (found.verdict.kind, found.verdict.prior, found.verdict.second_look) == ("copy", 0.02, False)
+    rare = match_videos(match.query, match.target, model=judged, prior=1e-6, second_look=False)
+    assert rare.verdict.prior == 1e-6
+    assert rare.probability is not None
+    assert found.probability is not None
+    assert rare.probability < found.probability
+    looked = match_videos(
+        match.query, match.target, model=dataclasses.replace(judged, judge=make_judge(undecided=(-50.0, 50.0)))
+    )
+    assert looked.verdict.second_look
+    assert explain_verdict(looked.verdict).endswith(" Compared at full size.")
+    assert not explain_verdict(found.verdict).endswith("size.")
+
+
+@pytest.mark.parametrize("kind", ["no match", "same scene"])
 def test_text_json_and_page_do_not_contradict_each_other(
-    calibrated: Model, match: Match, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kind: Kind, match: Match, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verdict = decide(match.score, [], match.matrix, model=calibrated)
+    chance = 0.02 if kind == "no match" else 0.9
+    verdict = Verdict(kind, 0.02, chance, 0.02, 900.0, "Frames are hardly alike.")
     none = dataclasses.replace(match, segments=(), verdict=verdict)
     monkeypatch.setattr("hapvr.matching.compare", lambda *_, **__: none)
     page = tmp_path / "page.html"
@@ -188,27 +246,28 @@ def test_text_json_and_page_do_not_contradict_each_other(
         main(["compare", "a.mp4", "b.mp4", "--html", str(page)])
     out = capsys.readouterr().out
     assert left.value.code == 0
-    assert out.splitlines()[0] == f"score {match.score:.3f}: {NO_STRETCH}"
-    assert "probability" not in out
-    assert "<h1>No match: no stretch of the two videos matches</h1>" in page.read_text()
-    assert "robability" not in page.read_text()
+    said = "no match" if kind == "no match" else "same scene or event, not the same footage"
+    assert out.splitlines()[0] == f"{said} (probability of a copy 2.0%)"
+    assert out.splitlines()[2] == f"  Frames are hardly alike. Score {match.score:.3f}."
+    text = page.read_text()
+    assert ("<h1>No match;" in text) == (kind == "no match")
+    assert ("<h1>The same scene or event, not the same footage;" in text) == (kind == "same scene")
+    assert f"<strong>{said.capitalize()} (probability of a copy 2.0%).</strong> Frames are hardly alike." in text
+    assert "A copy" not in text
     with pytest.raises(SystemExit):
         main(["compare", "a.mp4", "b.mp4", "--json"])
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["match"], answer["probability"], answer["words"]) == (False, 0.5, NO_STRETCH)
-    # A stretch, but a score that speaks against a match.
-    verdict = decide(-0.5, match.segments, match.matrix, model=calibrated)
-    unlikely = dataclasses.replace(match, score=-0.5, verdict=verdict)
-    assert unlikely.meaning.startswith("no match: a match has probability")
-    assert "<h1>No match, though" in save_html(unlikely, page).read_text()
+    assert (answer["verdict"], answer["match"], answer["probability"]) == (kind, False, 0.02)
+    assert (answer["segments"], answer["reason"]) == ([], "Frames are hardly alike.")
 
 
-def test_a_model_without_calibration_says_nothing(lite: Model, match: Match) -> None:
-    silent = match_videos(match.query, match.target, model=dataclasses.replace(lite, calibration=None))
-    assert (silent.probability, silent.verdict.false_per_million, silent.meaning) == (None, None, "")
+def test_a_model_without_judge_and_calibration_gives_no_probability(lite: Model, match: Match) -> None:
+    plain = dataclasses.replace(lite, calibration=None, judge=None)
+    silent = match_videos(match.query, match.target, model=plain)
+    assert (silent.probability, silent.verdict.false_per_million, silent.meaning) == (None, None, "copy")
     assert silent.verdict.match
-    with pytest.raises(ConfigError, match="not calibrated"):
-        compare("a.mp4", "b.mp4", model=dataclasses.replace(lite, calibration=None), prior=0.5)
+    with pytest.raises(ConfigError, match="gives no probabilities"):
+        compare("a.mp4", "b.mp4", model=plain, prior=0.5)
 
 
 def test_a_calibration_is_kept_with_the_model(
@@ -230,10 +289,7 @@ def test_a_calibration_is_kept_with_the_model(
     with pytest.raises(SystemExit) as left:
         main(["compare", *files])
     assert left.value.code == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert "a match with probability" in first
-    least = round(3e6 / calibration.negatives, -1)
-    assert first.endswith(f"at most {least:.0f} of a million unrelated pairs should score as high")
+    assert "probability" in capsys.readouterr().out.splitlines()[0]
     with pytest.raises(SystemExit) as left:
         main(["compare", *files, "--prior", "1"])
     assert left.value.code == 2
@@ -251,8 +307,10 @@ def test_frames_that_say_nothing_are_left_out_and_it_is_said(lite: Model, tmp_pa
 
 def test_a_picture_is_a_video_of_one_frame(lite: Model, films: dict[str, Path], tmp_path: Path, match: Match) -> None:
     Image.fromarray(match.target.pictures([10])[0]).save(tmp_path / "still.png")
-    still = compare(tmp_path / "still.png", films["film"], model=lite)
+    judged = dataclasses.replace(lite, judge=make_judge())
+    still = compare(tmp_path / "still.png", films["film"], model=judged, second_look=False)
     assert still.score > 0.7
+    assert still.verdict.kind == "copy"
     # Too short for a stretch, so the instant is told instead: which of all pairs of frames is the most similar.
     assert still.segments == ()
     assert still.too_short
@@ -260,7 +318,8 @@ def test_a_picture_is_a_video_of_one_frame(lite: Model, films: dict[str, Path], 
     assert column == 10
     assert still.best == Instant(0.0, match.target.times[10], float(still.matrix[row, column]))
     page = save_html(still, tmp_path / "still.html").read_text()
-    assert f"<h1>Most alike at {still.best.target:.1f} s of film.mp4 (similarity {still.best.similarity:.2f})" in page
+    where = f"it is at {still.best.target:.1f} s of film.mp4 (similarity {still.best.similarity:.2f})"
+    assert f"<h1>A copy: {where}</h1>" in page
     assert "still.png has 1 frame to compare: a stretch takes 3" in page
     assert "Most similar frames" in page
     assert "Frames that match" not in page
@@ -273,11 +332,12 @@ def test_what_is_said_without_a_segment_depends_on_whether_there_could_be_one(
 ) -> None:
     features = match.query.features
     query = dataclasses.replace(match.query, features=Features(features.regions[:frames], match.query.times[:frames]))
-    few = dataclasses.replace(match, query=query, segments=(), matrix=match.matrix[:frames])
+    none = Verdict("no match", 0.02, 0.02, 0.02, 900.0, NO_STRETCH)
+    few = dataclasses.replace(match, query=query, segments=(), matrix=match.matrix[:frames], verdict=none)
     assert few.too_short is short
     page = save_html(few, tmp_path / "few.html").read_text()
-    assert ("<h1>Most alike at" in page) is short
-    assert ("<h1>No match: no stretch of the two videos matches</h1>" in page) is not short
+    assert "<h1>No match; most alike at" in page
+    assert ("a stretch takes 3, so only single frames can be compared" in page) is short
     assert choose_pairs(few) == [few.best_pair]
 
 
@@ -372,7 +432,7 @@ def test_the_answer_is_printed_before_pictures_are_written(
     printed = capsys.readouterr()
     assert left.value.code == 2
     assert "cannot be written" in printed.err
-    assert printed.out.startswith(f"score {match.score:.3f}")
+    assert printed.out.startswith(match.meaning)
 
 
 def test_a_file_that_is_no_video_is_refused(lite: Model, films: dict[str, Path], tmp_path: Path) -> None:
@@ -389,7 +449,7 @@ def test_pictures_are_drawn(match: Match, tmp_path: Path) -> None:
     parser.feed(page)
     parser.close()
     assert "middle.mp4" in page
-    assert "They match over" in page
+    assert "% of the query is footage of film.mp4</h1>" in page
     assert "http" not in page.replace("http-equiv", "")
     assert page.count("data:image/jpeg") == 2 * len(choose_pairs(match))
 

@@ -22,7 +22,7 @@ from hapvr.errors import ConfigError
 from hapvr.features import Features, select_frames
 from hapvr.judge.evidence import PairFrames, Stretch
 from hapvr.judge.judge import Decision, Kind, Look, Verdict
-from hapvr.judge.second_look import SecondLook, take_second_look
+from hapvr.judge.second_look import SecondLook, SecondLookConfig, take_second_look
 from hapvr.model import Model, load
 from hapvr.records import Box
 from hapvr.similarity import Segment, SegmentConfig, find_segments
@@ -51,6 +51,7 @@ class VideoDescription:
     duration_s: float | None = None  # of the whole video; None for a still picture
     sampling: SamplingConfig | None = None  # how frames were taken from the file; None where none was read
     crop: Box | None = None  # what is left of a frame without its bars
+    look: SecondLookConfig | None = None  # how its file is looked at again, if it is from a stranger
 
     @property
     def times(self) -> NDArray[np.float64]:
@@ -64,8 +65,8 @@ class VideoDescription:
         return mean
 
     def pictures(self, frames: Sequence[int]) -> list[NDArray[np.uint8]]:
-        """The pictures [H, W, 3] of some of its frames, read from the file again; a black pixel where none was read."""
-        if self.sampling is None:
+        """The pictures [H, W, 3] of some of its frames, read from the file again; black pixels where it is not read."""
+        if self.sampling is None or self.look is not None:
             return [np.zeros((1, 1, 3), np.uint8) for _ in frames]
         from hapvr.video.decode import decode_at
 
@@ -182,13 +183,14 @@ def describe_features(
     duration_s: float | None = None,
     sampling: SamplingConfig | None = None,
     crop: Box | None = None,
+    look: SecondLookConfig | None = None,
 ) -> VideoDescription:
     """Describe a video by its features, with times: flat and repeated frames are left out, with a warning."""
     compared = features.drop_flat()
     warnings = (*warnings, *warn_of_flat_frames(features), *((_FLAT,) if features.all_flat else ()))
     with torch.no_grad():
         descriptors = model.similarity.make_descriptors(compared.regions.to(model.extractor.device))
-    return VideoDescription(os.fspath(path), compared, descriptors, warnings, duration_s, sampling, crop)
+    return VideoDescription(os.fspath(path), compared, descriptors, warnings, duration_s, sampling, crop, look)
 
 
 def warn_of_flat_frames(features: Features) -> tuple[str, ...]:
@@ -219,7 +221,7 @@ def match_videos(
         height, width = (length // DOWNSAMPLING for length in matrix.shape)
         psi = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
     at_hand = second_look and query.sampling is not None and target.sampling is not None
-    look = partial(look_again, query.path, target.path) if at_hand else None
+    look = partial(look_again, query.path, target.path, config=query.look or target.look) if at_hand else None
     score = found.scores.item()
     pair = pair_frames(query, target, matrix, model)
     decision = decide(pair, score, model=model, prior=prior, look=look)
@@ -245,11 +247,13 @@ def pair_frames(
     return PairFrames(matrix, back, query.times, target.times, *small, query.vectors, target.vectors)
 
 
-def look_again(query: str, target: str, stretch: Stretch) -> SecondLook | None:
+def look_again(
+    query: str, target: str, stretch: Stretch, *, config: SecondLookConfig | None = None
+) -> SecondLook | None:
     """Compare instants spread over a stretch, at full size."""
     places = np.linspace(0, len(stretch.instants) - 1, _LOOKED_AT + 2)[1:-1].round().astype(int).tolist()
     instants = [stretch.instants[place] for place in dict.fromkeys(places)]
-    return take_second_look(query, target, instants, speed=stretch.speed)
+    return take_second_look(query, target, instants, speed=stretch.speed, config=config or SecondLookConfig())
 
 
 def decide(
@@ -257,8 +261,9 @@ def decide(
 ) -> Decision:
     """Whether, where and how two videos match: by the model's judge.
 
-    A model without one goes by its score, and if it is not calibrated either, by whether a stretch matches; without a
-    stretch they do not match, whatever the score is.
+    A picture, and a video that is too short for a stretch, matches by an instant and has no stretches. A model without
+    a judge goes by its score, and if it is not calibrated either, by whether a stretch matches; without a stretch they
+    do not match, whatever the score is.
 
     Args:
         pair: the frames of both.
@@ -267,11 +272,13 @@ def decide(
         prior: probability of a copy before the comparison; the judge's own if None.
         look: takes a second look at the files, if they are at hand.
     """
+    short = is_too_short(pair.forth, model.segments.min_frames)
     if model.judge is not None:
-        return model.judge.decide(pair, score, model.segments, prior=prior, look=look)
+        decision = model.judge.decide(pair, score, model.segments, prior=prior, look=look)
+        return dataclasses.replace(decision, segments=()) if short else decision
     segments = find_segments(pair.forth, pair.a_times, pair.b_times, config=model.segments)
     trouble = ""
-    if is_too_short(pair.forth, model.segments.min_frames):
+    if short:
         trouble = "" if float(pair.forth.max()) >= model.segments.threshold else _NO_FRAME
     elif not segments:
         trouble = NO_STRETCH
@@ -303,6 +310,15 @@ def describe_verdict(verdict: Verdict) -> str:
     if verdict.kind == "same scene":
         return f"same scene or event, not the same footage (probability of a copy {percent})"
     return f"no match (probability of a copy {percent})"
+
+
+def explain_verdict(verdict: Verdict) -> str:
+    """What the verdict rests on, in sentences: its evidence, and whether the files were looked at a second time.
+
+    >>> explain_verdict(Verdict("copy", 0.98, 0.98, 0.02, 3.2, "Frames are closely alike.", second_look=True))
+    'Frames are closely alike. Compared at full size.'
+    """
+    return f"{verdict.reason} Compared at full size." if verdict.second_look else verdict.reason
 
 
 def is_too_short(matrix: NDArray[np.float32], min_frames: int) -> bool:

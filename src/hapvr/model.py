@@ -91,6 +91,12 @@ def is_calibrated(name_or_folder: StrPath) -> bool:
     return trained and CALIBRATION in weights.part_names(folder)
 
 
+def has_judge(name_or_folder: StrPath) -> bool:
+    """Whether a model has a judge, read from its description, without loading it."""
+    folder, trained = _find_folder(name_or_folder)
+    return trained and JUDGE in weights.part_names(folder)
+
+
 def read_model_info(name_or_folder: StrPath = DEFAULT) -> ModelInfo:
     """Whether a model is complete, and its size; a damaged backbone in the cache counts as missing."""
     folder = find_model_folder(name_or_folder)

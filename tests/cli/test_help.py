@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 from hapvr.cli import main
 from hapvr.cli.app import PANELS, app
+from hapvr.cli.duplicates import duplicates
 from hapvr.library import Library
-from hapvr.library.duplicates import MIN_STRENGTH
+from hapvr.library.duplicates import MIN_PROBABILITY
+from hapvr.server.schemas import DuplicatesRequest
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,8 +48,8 @@ def test_the_page_of_commands_has_the_same_order() -> None:
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == list(PANELS)
 
 
-def test_the_default_strength_of_duplicates_is_the_one_in_force() -> None:
-    """Help and docstring hold the number as text: reading it from the code would make `hapvr --help` load torch."""
-    help = next(line for line in (ROOT / "docs" / "cli.md").read_text().splitlines() if "--min-strength" in line)
-    assert f"{MIN_STRENGTH:g} if not given" in help
-    assert f"{MIN_STRENGTH:g} if None" in str(Library.find_duplicates.__doc__)
+def test_the_default_probability_of_duplicates_is_the_one_in_force() -> None:
+    """The command holds the number: reading it from the code would make `hapvr --help` load torch."""
+    assert inspect.signature(duplicates).parameters["min_probability"].default == MIN_PROBABILITY
+    assert inspect.signature(Library.find_duplicates).parameters["min_probability"].default == MIN_PROBABILITY
+    assert DuplicatesRequest.model_fields["min_probability"].default == MIN_PROBABILITY

@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hapvr.judge.judge import Judge
 from hapvr.library import CalibrationReport, Library
-from hapvr.library.duplicates import MIN_STRENGTH
+from hapvr.library.duplicates import MIN_PROBABILITY
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
+from tests.judge.toy_judge import make_judge
 from tests.library.conftest import Run
 
 
@@ -35,6 +37,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Library.open(path, create=True, codec="float16") as opened:
         assert opened.add([folder]).added == 5
     return path
+
+
+@pytest.fixture(autouse=True)
+def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model has a judge of plain numbers here: what it calls a copy does not change with the next fit."""
+    monkeypatch.setattr(Judge, "from_part", lambda _: make_judge())
 
 
 def test_what_is_added_keeps_its_pixels(library: Path) -> None:
@@ -55,9 +63,9 @@ def test_the_text_names_groups_parts_and_what_to_keep(library: Path, run: Run) -
     assert re.search(r"film\.mp4  keep", out)
     assert "the same bytes" in out
     assert "they are equally good" in out or "highest bitrate" in out
-    assert re.search(r"clip\.mp4 is 0:0[12]\.\d-0:0[45]\.\d of .*\.mp4  strength", out)
+    assert re.search(r"clip\.mp4 is 0:0[12]\.\d-0:0[45]\.\d of .*\.mp4  probability \d", out)
     assert "other.mp4" not in out
-    assert re.search(rf"\d of 6 pairs compared, links of a strength of at least {MIN_STRENGTH}", err)
+    assert re.search(rf"\d of 6 pairs compared, links with a probability of at least {MIN_PROBABILITY}", err)
 
 
 def test_json_csv_and_page_say_the_same(library: Path, run: Run, tmp_path: Path) -> None:
@@ -73,6 +81,8 @@ def test_json_csv_and_page_say_the_same(library: Path, run: Run, tmp_path: Path)
     assert {"identical", "duplicate", "contained"} <= set(kinds)
     text = page.read_text()
     assert "Group 1: 3 copies" in text
+    assert text.count("the same bytes") == 1
+    assert re.search(r"copy, probability \d+\.\d%, score 0\.\d+.*\. Frames are ", text)
     assert "&lt;dark&gt; copy.mp4" in text
     assert "<dark>" not in text
     assert text.count("data:image/jpeg;base64,") >= 5 * 6  # three copies, a clip and its whole
@@ -98,7 +108,7 @@ def test_what_is_marked_is_left_out(library: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--min-strength", "7"], "min_strength must be"),
+        (["--min-probability", "7"], "min_probability must be"),
         (["-o", "links.txt"], "written as .json, or its links as .csv"),
         (["-o", "a.json", "--html", "a.json"], "which is written as well"),
         (["--html", "nowhere/page.html"], "Make it first"),

@@ -22,6 +22,7 @@ from hapvr.errors import ConfigError
 from hapvr.features import Features
 from hapvr.judge import alignment
 from hapvr.judge.alignment import align
+from hapvr.judge.judge import Judge, Verdict
 from hapvr.library import Library, duplicates
 from hapvr.library.duplicate_report import (
     CSV_FIELDS,
@@ -33,11 +34,11 @@ from hapvr.library.duplicate_report import (
     make_rows,
     rank_copies,
 )
-from hapvr.library.duplicates import MIN_STRENGTH, compute_strength
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.video.sampling import SamplingConfig
+from tests.judge.toy_judge import make_judge
 from tests.library.toy import DIMS, REGIONS, make
 
 NOW = datetime(2026, 1, 10, tzinfo=timezone.utc)
@@ -136,16 +137,6 @@ def test_without_order_nothing_is_in_step() -> None:
     assert short.agreement == 0
 
 
-def test_strength_falls_with_either_factor_and_a_still_picture_counts_by_its_score() -> None:
-    values = np.linspace(0, 1, 21)
-    grid = np.array([[compute_strength(score, agreement) for agreement in values] for score in values])
-    assert (np.diff(grid, axis=0) >= 0).all()
-    assert (np.diff(grid, axis=1) >= 0).all()
-    assert ((grid >= 0) & (grid <= 1)).all()
-    assert compute_strength(-0.5, 1.0) == 0
-    assert compute_strength(0.84, 0.0) < MIN_STRENGTH < compute_strength(0.9, 0.0)
-
-
 # --- a library of drawn vectors --------------------------------------------------------------------------------------
 
 
@@ -166,7 +157,8 @@ def record(name: str, hash: str, frames: int, **more: Any) -> VideoRecord:
     return dataclasses.replace(plain, **more)
 
 
-def model() -> Any:
+def model(judge: Judge | None = None) -> Any:
+    """A model of drawn vectors, with a judge of plain numbers."""
     config = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, min_frames=1, temporal="chamfer")
     return SimpleNamespace(
         name="drawn",
@@ -175,6 +167,7 @@ def model() -> Any:
         extractor=SimpleNamespace(device=torch.device("cpu")),
         segments=SegmentConfig(),
         calibration=None,
+        judge=make_judge() if judge is None else judge,
     )
 
 
@@ -247,10 +240,12 @@ def test_copies_clips_and_shared_parts_are_told_apart(base: Library) -> None:
     assert group.keep.id == "copy"
     assert "largest picture: 128 x 48" in group.reason
     assert {frozenset((link.a, link.b)) for link in report.beside} & {frozenset(("film", "same"))} == set()
-    assert all(link.probability is None for link in report.links)
+    assert all(link.probability is not None and link.probability >= 0.5 for link in report.links)
+    assert [link.certainty for link in report.links] == sorted((link.certainty for link in report.links), reverse=True)
+    assert report.prior == 0.02
 
 
-def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(
+def test_few_pairs_are_compared_and_every_link_is_as_a_comparison_says(
     base: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = base.find_duplicates()
@@ -260,23 +255,52 @@ def test_few_pairs_are_compared_and_every_link_is_as_the_search_scores_it(
     few = base.find_duplicates()
     assert few.scored <= 2 * 18 < report.pairs
     assert pairs_of(few.links).keys() <= pairs_of(report.links).keys()
-    link = pairs_of(report.links)[frozenset(("film", "copy"))]
-    one, other = (base.features(id).regions for id in (link.a, link.b))
-    expected = [base.model.similarity.score(one, other).item(), base.model.similarity.score(other, one).item()]
-    assert link.scores == pytest.approx(expected, abs=1e-5)
-    assert link.score == link.scores[0] == max(link.scores)
-    assert link.strength == pytest.approx(compute_strength(link.score, link.agreement), abs=5e-3)  # bfloat16
+    for link in report.links:
+        if link.kind == "identical":
+            assert (link.verdict, link.probability, link.score) == (None, 1.0, 1.0)
+            continue
+        assert len(base.features(link.a)) <= len(base.features(link.b))
+        match = base.compare(link.a, link.b)
+        assert link.score == pytest.approx(match.score, abs=1e-5)
+        assert link.verdict == match.verdict
+        assert link.segments == match.segments
 
 
-def test_a_higher_min_strength_leaves_a_part_of_the_links(base: Library) -> None:
+def test_a_higher_min_probability_leaves_a_part_of_the_links(base: Library) -> None:
     before: set[frozenset[str]] | None = None
-    for min_strength in (0.05, 0.25, 0.9, 1.0):
-        report = base.find_duplicates(min_strength=min_strength)
+    for min_probability in (0.05, 0.5, 0.9, 1.0):
+        report = base.find_duplicates(min_probability=min_probability)
         links = set(pairs_of(report.links))
-        assert all(link.strength >= min_strength for link in report.links)
+        assert all(link.certainty >= min_probability for link in report.links)
+        assert report.min_probability == min_probability
         assert before is None or links <= before
         before = links
     assert before == {frozenset(("film", "same"))}  # bytes are no matter of degree
+
+
+def test_without_a_judge_a_stretch_makes_a_link_and_there_is_no_probability(tmp_path: Path) -> None:
+    with make(tmp_path / "library") as library:
+        film = drawn(1, 30)
+        fill(library, {"film": film, "copy": noisy(film, 0.4), "other": drawn(5, 30)})
+        plain: Any = library._model
+        plain.judge = None
+        (link,) = library.find_duplicates(min_probability=0.9).links
+        assert {link.a, link.b} == {"film", "copy"}
+        assert (link.probability, link.certainty) == (None, 0.5)
+        assert link.to_json()["probability"] is None
+        assert "probability" not in link.reason
+
+
+def test_a_link_says_what_it_rests_on_and_whether_files_were_looked_at() -> None:
+    same, plain = link("a", "b", "identical", None), link("a", "b", probability=0.93)
+    assert (same.reason, same.to_json()["reason"]) == ("the same bytes", "The files have the same bytes.")
+    assert (same.to_json()["verdict"], plain.to_json()["verdict"]) == ("copy", "copy")
+    assert plain.reason == "probability 93.0%, score 0.90"
+    assert not plain.to_json()["second_look"]
+    assert plain.verdict is not None
+    looked = dataclasses.replace(plain, verdict=dataclasses.replace(plain.verdict, second_look=True))
+    assert looked.to_json()["second_look"]
+    assert looked.reason == "probability 93.0%, score 0.90, compared at full size"
 
 
 def test_since_takes_new_videos_against_all(base: Library) -> None:
@@ -304,9 +328,9 @@ def test_progress_tells_both_stages_and_what_is_left(base: Library) -> None:
 
 
 def test_what_makes_no_sense_is_refused(base: Library) -> None:
-    for min_strength in (0, -1, 1.5, float("nan"), "high", True):
-        with pytest.raises(ConfigError, match="min_strength"):
-            base.find_duplicates(min_strength=min_strength)  # type: ignore[arg-type]
+    for min_probability in (0, -1, 1.5, float("nan"), "high", True):
+        with pytest.raises(ConfigError, match="min_probability"):
+            base.find_duplicates(min_probability=min_probability)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="since"):
         base.find_duplicates(since="yesterday")  # type: ignore[arg-type]
 
@@ -355,8 +379,9 @@ def test_still_videos_pictures_and_nothing_at_all(tmp_path: Path) -> None:
 # --- groups ----------------------------------------------------------------------------------------------------------
 
 
-def link(a: str, b: str, kind: Any = "duplicate", strength: float = 0.9) -> Link:
-    return Link(a, b, kind, strength, 0.9, (0.9, 0.8), None, 0.9, (1.0, 0.5), ((0, 1), (2, 3)))
+def link(a: str, b: str, kind: Any = "duplicate", probability: float | None = 0.9) -> Link:
+    verdict = Verdict("copy", probability, probability, 0.02, 3.0, "Frames are closely alike.")
+    return Link(a, b, kind, 0.9, None if kind == "identical" else verdict, (1.0, 0.5), ((0, 1), (2, 3)))
 
 
 def test_groups_are_what_duplicates_connect() -> None:

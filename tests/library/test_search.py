@@ -22,9 +22,11 @@ from hapvr.library.search import read_query
 from hapvr.library.store import NewVideo
 from hapvr.library.stored_scores import RegionCache, score_contents
 from hapvr.library.versions import Settings
+from hapvr.matching import NO_STRETCH
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity, find_segments
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.video.sampling import SamplingConfig
+from tests.judge.toy_judge import make_judge
 from tests.library import toy
 
 VIDEOS, FRAMES, REGIONS, DIMS = 40, 12, 4, 64
@@ -79,6 +81,7 @@ def toy_model(config: SimilarityConfig | None = None, **more: Any) -> Any:
         extractor=SimpleNamespace(device=torch.device("cpu")),
         segments=SegmentConfig(),
         calibration=more.get("calibration"),
+        judge=more.get("judge"),
     )
 
 
@@ -110,7 +113,10 @@ def test_exact_scores_are_those_of_the_loop(library: Library) -> None:
     query = noisy(drawn(5))
     result = library.search(query, k=VIDEOS, exact=True)
     assert {hit.id: hit.score for hit in result.hits} == pytest.approx(loop(library, query), abs=1e-4)
-    assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
+    for some in (result.matches, result.hits[len(result.matches) :]):  # matches first
+        assert [hit.score for hit in some] == sorted((hit.score for hit in some), reverse=True)
+    assert [hit.id for hit in result.matches] == ["video005"]
+    assert all(hit.verdict.match == (place < len(result.matches)) for place, hit in enumerate(result.hits))
     assert (result.database, result.scored) == (VIDEOS, VIDEOS - 1)  # two of them have one content
     assert set(result.seconds) == {"decode", "candidates", "score", "segments"}
 
@@ -211,7 +217,7 @@ def test_segments_are_those_of_the_frames_that_say_something(library: Library) -
     assert list(hit.segments) == find_segments(matrix, asked.timestamps, stored.timestamps)
     assert hit.segments[0].query == pytest.approx(hit.segments[0].target, abs=0.6)
     shown = hit.to_json()
-    assert (shown["match"], shown["probability"], shown["words"]) == (True, None, f"similarity {hit.score:.2f}")
+    assert (shown["match"], shown["verdict"], shown["probability"]) == (True, "copy", None)
     assert shown["best"]["similarity"] == pytest.approx(matrix.max(), abs=1e-6)
 
 
@@ -285,12 +291,49 @@ def test_probabilities_fall_with_the_score_and_can_be_asked_for(library: Library
         (hit,) = library.search(noisy(drawn(5)), k=1).hits
         assert calibration.probability(hit.score) > 0.9
         assert (hit.segments, hit.verdict.match, hit.probability) == ((), False, 0.5)
-        assert hit.verdict.words == "no match: no stretch of the two videos matches"
-        assert library.search(noisy(drawn(5)), k=1, min_probability=0.1).hits == ()
+        assert (hit.verdict.kind, hit.verdict.reason) == ("no match", NO_STRETCH)
+        assert library.search(noisy(drawn(5)), k=1).matches == ()
+        assert library.search(noisy(drawn(5)), k=1, min_probability=0.6).hits == ()
     finally:
         library._model = before
-    with pytest.raises(ConfigError, match="not calibrated"):
+    with pytest.raises(ConfigError, match="no judge and no calibration"):
         library.search(drawn(5), min_probability=0.5)
+
+
+def test_with_a_judge_matches_come_first_whatever_the_scores(library: Library) -> None:
+    before = library._model
+    library._model = toy_model(judge=make_judge())
+    try:
+        one, other = drawn(11), drawn(12)
+        both = Features(torch.cat([noisy(one).regions, noisy(other).regions]), np.arange(24) / 2.0)
+        result = library.search(both, k=VIDEOS, exact=True)
+        assert {hit.id for hit in result.matches} == {"video011", "video012"}  # a part that matches is a copy
+        assert list(result.matches) == list(result.hits[:2])
+        chances = [hit.probability or 0.0 for hit in result.matches]
+        assert chances == sorted(chances, reverse=True)
+        assert min(chances) >= 0.5
+        for hit in result.matches:
+            low, high = hit.segments[0].query
+            assert (low, high) == pytest.approx((0, 6) if hit.id == "video011" else (6, 12), abs=0.6)
+        others = result.hits[2:]
+        assert all(hit.segments == () and hit.verdict.kind != "copy" for hit in others)
+        assert (result.prior, result.to_json()["match"]) == (0.02, True)
+        none = library.search(drawn(99), k=5)
+        assert (none.matches, none.to_json()["match"], len(none.hits)) == ((), False, 5)
+        sure = library.search(both, k=5, min_probability=0.5)
+        assert sure.hits == result.matches
+        too_much = library.search(both, k=5, min_probability=0.99999)
+        assert too_much.note is not None
+        highest = library.model.judge.probability(float("inf"))  # type: ignore[union-attr]
+        assert f"no more than {highest:.3f}" in too_much.note
+        rare = library.search(both, k=5, prior=1e-6)
+        assert (rare.prior, rare.matches) == (1e-6, ())
+        # A picture matches by an instant.
+        hit = library.search(Features(drawn(20).regions[6:7]), k=1).hits[0]
+        assert (hit.id, hit.verdict.kind, hit.segments) == ("video020", "copy", ())
+        assert (hit.best.query, hit.best.target) == (0.0, 3.0)
+    finally:
+        library._model = before
 
 
 def test_memory_is_bounded_and_changes_nothing(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:

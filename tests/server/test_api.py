@@ -39,13 +39,12 @@ def test_says_what_it_serves(place: Place) -> None:
 
 def test_says_whether_hits_have_a_probability(own: Place) -> None:
     with Library.open(own.folder / "library") as library:
-        assert library.model.calibration is not None
-        assert own.get("/api/library").json()["calibration"] == "model"  # not the library's: it was never calibrated
+        assert library.model.judge is not None
         draw = np.random.default_rng(0)
         fitted = fit_calibration(draw.uniform(0.6, 1, 200), draw.normal(0.2, 0.1, 5000))
         with library.write_access("tests") as store:
             opening.save_calibration(store, fitted)
-    assert own.get("/api/library").json()["calibration"] == "library"
+    assert own.get("/api/library").json()["calibration"] == "judge"  # it decides, whatever was fitted
 
 
 def test_lists_videos_by_name_and_state_with_paths_in_its_roots_alone(place: Place, own: Place) -> None:
@@ -175,7 +174,8 @@ def test_finds_the_film_that_a_clip_was_cut_from(place: Place) -> None:
     best = result["hits"][0]
     assert (best["id"], best["name"]) == (place.ids()["film 1.mp4"], "film 1.mp4")
     assert best["score"] > result["hits"][1]["score"]
-    assert best["words"]
+    assert (result["match"], best["verdict"], best["match"]) == (True, "copy", True)
+    assert best["reason"].startswith("Frames are ")
     (segment,) = best["segments"]
     assert segment["target"][0] - segment["query"][0] == pytest.approx(1.0, abs=0.3)
     query = f"/api/queries/{begun['query']}"
@@ -200,7 +200,9 @@ def test_finds_the_film_of_a_picture(place: Place) -> None:
     picture = place.get(f"/api/videos/{place.ids()['film 2.mp4']}/thumbnail?t=2&width=256").content
     begun = place.upload(picture, name="still.jpg", k=1, exact="true")
     result = place.ended(begun)["result"]
-    assert result["hits"][0]["name"] == "film 2.mp4"
+    (hit,) = result["hits"]
+    assert (hit["name"], hit["segments"]) == ("film 2.mp4", [])  # a picture has an instant, and no stretch
+    assert (hit["best"]["query"], hit["best"]["target"]) == (0, pytest.approx(2, abs=0.3))
     assert result["query"]["duration"] == 0
     assert place.get(f"/api/queries/{begun['query']}/strip").status_code == 200
     place.client.delete(f"/api/queries/{begun['query']}")
@@ -334,7 +336,7 @@ def test_finds_what_is_there_twice_and_believes_those_who_know_better(own: Place
     root = own.get("/api/library").json()["roots"][0]["id"]
     assert own.ended(own.begin("/api/jobs/add", {"root": root}))["result"]["added"] == 2
     ids = own.ids()
-    result = own.ended(own.begin("/api/duplicates", {"min_strength": None}))["result"]
+    result = own.ended(own.begin("/api/duplicates", {}))["result"]
     (group,) = [one for one in result["groups"] if ids["film 0.mp4"] in [video["id"] for video in one["videos"]]]
     assert {video["id"] for video in group["videos"]} == {ids["film 0.mp4"], ids["=copy of 0.mp4"]}
     assert sum(video["keep"] for video in group["videos"]) == 1
@@ -364,8 +366,7 @@ def test_finds_what_is_there_twice_and_believes_those_who_know_better(own: Place
     same = {"a": ids["film 0.mp4"], "b": ids["=copy of 0.mp4"]}
     assert "byte for byte" in error_of(own.client.post("/api/duplicates/distinct", json=same), "BadInput")
     error_of(own.client.post("/api/duplicates", json={"since": "yesterday"}), "BadInput")
-    failed = own.ended(own.begin("/api/duplicates", {"min_strength": 0.0}), "failed")
-    assert failed["error"]["type"] == "BadInput"
+    error_of(own.client.post("/api/duplicates", json={"min_probability": 0.0}), "BadInput")
 
 
 def test_a_library_that_is_gone_is_said_without_its_place_and_comes_back(own: Place) -> None:

@@ -266,7 +266,14 @@ def test_from_an_upload_to_two_players_in_step(browser: Any, address: str, films
         assert "/results/" in page.url
         best = page.locator(".hit").first
         assert "harbour.mp4" in best.inner_text()
-        assert page.locator(".hit", has_text=HOSTILE).count() == 1  # as text, not as markup
+        assert page.locator("h1").inner_text() == "1 match"
+        assert "Copy" in best.locator(".sure-words").inner_text()
+        assert best.locator(".verdict-reason").inner_text()
+        hostile = page.locator(".hit", has_text=HOSTILE)
+        assert hostile.count() == 1  # as text, not as markup
+        assert not hostile.is_visible()  # it is no match
+        page.get_by_text("Show the nearest others").click()
+        assert "No match" in hostile.locator(".sure-words").inner_text() or "Same scene" in hostile.inner_text()
         assert best.locator("svg path").count() >= 1
         assert re.search(r"of the query is \d:\d\d–\d:\d\d of this video", best.inner_text())
         assert best.locator(".sure-number").inner_text()
@@ -433,7 +440,10 @@ def test_duplicates_are_shown_marked_and_unmarked(browser: Any, address: str, si
             "b": b["id"],
             "kind": "duplicate",
             "score": 0.8,
+            "verdict": "copy",
             "probability": 0.97,
+            "reason": "Frames are closely alike along 8 of them.",
+            "second_look": True,
             "segments": [segment],
         }
         group = {
@@ -442,6 +452,7 @@ def test_duplicates_are_shown_marked_and_unmarked(browser: Any, address: str, si
         }
         old = by_name["old codec.mp4"]
         beside = {"a": old["id"], "b": a["id"], "kind": "shared", "score": 0.4, "probability": None, "segments": []}
+        beside |= {"verdict": "copy", "reason": "The score speaks for it.", "second_look": False}
         beside |= {"intervals": [[0.0, 2.0], [5.0, 7.0]], "speed": -1.0}
         result = {"groups": [group], "links": [beside], "videos": {one["id"]: one for one in (a, old)}}
         job: dict[str, Any] = {"id": "jd", "kind": "duplicates", "state": "done", "error": None, "result": result}
@@ -470,7 +481,9 @@ def test_duplicates_are_shown_marked_and_unmarked(browser: Any, address: str, si
         assert "the longest" in tiles.nth(0).inner_text()
         assert "2.0 s shorter" in tiles.nth(1).inner_text()
         assert "is the same as" in page.locator(".link").nth(0).inner_text()
-        assert "Very likely the same" in page.locator(".link").nth(0).inner_text()
+        assert "Copy" in page.locator(".link").nth(0).inner_text()
+        said = page.locator(".link").nth(0).locator(".verdict-reason").inner_text()
+        assert said == "Frames are closely alike along 8 of them. Compared at full size."
         assert "97.0%" in page.locator(".link").nth(0).inner_text()
         part = page.locator(".parts .link")
         assert "old codec.mp4 shares a stretch with harbour.mp4" in part.inner_text()

@@ -9,13 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from hapvr.cli import main
-from hapvr.library import Library, opening
+from hapvr.library import Library
 from hapvr.reports.match_page import save_matches
-from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.synthetic.films import draw_scene
 from tests.video import media
 
@@ -31,17 +29,10 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Json:
     def run(*arguments: object) -> Any:
         with pytest.raises(SystemExit) as end:
             main([*map(str, arguments), "--json"])
-        assert end.value.code == 0
+        assert end.value.code in (0, 1)  # 1: a search without a match
         return json.loads(capsys.readouterr().out)
 
     return run
-
-
-def calibration_around(score: float) -> Calibration:
-    """A calibration in which probabilities change quickly near a score."""
-    draw = np.random.default_rng(0)
-    negative = draw.normal(score - 0.15, 0.1, 5000).clip(-1, 1)
-    return fit_calibration(draw.uniform(score - 0.1, score + 0.1, 200).clip(-1, 1), negative)
 
 
 def hit_of(answer: dict[str, Any], id: str) -> dict[str, Any]:
@@ -50,13 +41,20 @@ def hit_of(answer: dict[str, Any], id: str) -> dict[str, Any]:
 
 
 def same(answers: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The verdict that all surfaces agree on."""
-    names = ("score", "probability", "prior", "false_per_million")
+    """The verdict that all surfaces agree on.
+
+    A second look is bounded in time: on a busy machine one may see fewer instants; then only scores can be compared.
+    """
     first = next(iter(answers.values()))
+    looks = {answer["evidence"].get("second_look_instants") for answer in answers.values()}
+    names = (
+        ("score", "probability", "scene_probability", "prior", "false_per_million") if len(looks) == 1 else ("score",)
+    )
     for surface, answer in answers.items():
         for name in names:
             assert answer[name] == pytest.approx(first[name], abs=1e-6), (surface, name)
-        assert (answer["match"], answer["words"]) == (first["match"], first["words"]), surface
+        for name in ("verdict", "match", "reason", "second_look") if len(looks) == 1 else ():
+            assert answer[name] == first[name], (surface, name)
         assert [one["query"] for one in answer["segments"]] == [one["query"] for one in first["segments"]], surface
         assert [one["target"] for one in answer["segments"]] == [one["target"] for one in first["segments"]], surface
         assert answer["best"] == pytest.approx(first["best"], abs=1e-5), surface
@@ -66,10 +64,6 @@ def same(answers: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def test_every_surface_says_the_same_of_a_file_and_an_indexed_video(own: Place, printed: Json) -> None:
     clip, place, ids = own.folder / "clip.mp4", own.folder / "library", own.ids()
     film = ids["film 1.mp4"]
-    with Library.open(place) as library:
-        fitted = calibration_around(library.compare(clip, film).score)
-        with library.write_access("tests") as store:
-            opening.save_calibration(store, fitted)
     with Library.open(place) as library:
         result = library.search(clip)
         matches, missing = library.explain_hits(str(clip), result)
@@ -90,8 +84,9 @@ def test_every_surface_says_the_same_of_a_file_and_an_indexed_video(own: Place, 
     answers["REST search"] = hit_of(searched, film)
     answers["REST compare"] = own.ended(own.begin("/api/compare", {"a": begun["query"], "b": film}))["result"]
     told = same(answers)
-    assert 0.5 < told["probability"] < 0.95  # where probabilities differ if scores do
-    assert (told["match"], told["prior"], searched["prior"]) == (True, 0.5, 0.5)
+    assert 0.5 <= told["probability"] < 1
+    assert (told["match"], told["prior"], searched["prior"]) == (True, 0.02, 0.02)
+    assert (searched["match"], searched["hits"][0]["id"]) == (True, film)
 
 
 def test_every_surface_says_the_same_of_two_indexed_videos(own: Place, printed: Json) -> None:
@@ -99,9 +94,6 @@ def test_every_surface_says_the_same_of_two_indexed_videos(own: Place, printed: 
     clip = Path(shutil.copy(own.folder / "clip.mp4", own.folder / "films" / "clip.mp4"))
     with Library.open(place) as library:
         library.add(clip, workers=1)
-        fitted = calibration_around(library.compare(clip, own.ids()["film 1.mp4"]).score)
-        with library.write_access("tests") as store:
-            opening.save_calibration(store, fitted)
     with Library.open(place) as library:  # not the server: what it knows may be a second old
         ids = {Path(record.path).name: record.id for record in library.videos()}
         a, b = ids["clip.mp4"], ids["film 1.mp4"]
@@ -117,27 +109,29 @@ def test_every_surface_says_the_same_of_two_indexed_videos(own: Place, printed: 
     answers["REST search"] = hit_of(own.ended(own.begin("/api/searches", {"id": a}))["result"], b)
     answers["REST compare"] = own.ended(own.begin("/api/compare", {"a": a, "b": b}))["result"]
     told = same(answers)
-    assert 0.5 < told["probability"] < 0.95
-    assert (link.score, link.probability) == pytest.approx((told["score"], told["probability"]), abs=1e-6)
+    assert 0.5 <= told["probability"] < 1
+    assert link.score == pytest.approx(told["score"], abs=1e-6)
+    assert link.verdict is not None
+    same({"compare": told, "duplicates": told | link.verdict.to_json()})
     duplicates = own.ended(own.begin("/api/duplicates", {}))["result"]
     links = duplicates["links"] + [one for group in duplicates["groups"] for one in group["links"]]
     (found,) = [one for one in links if {one["a"], one["b"]} == {a, b}]
-    assert found["probability"] == pytest.approx(told["probability"], abs=1e-6)
-    assert duplicates["prior"] == 0.5
+    assert (found["verdict"], found["reason"]) == (link.verdict.kind, link.verdict.reason)
+    assert duplicates["prior"] == 0.02
 
 
 def test_a_probability_does_not_depend_on_how_many_videos_there_are(own: Place) -> None:
     with Library.open(own.folder / "library") as library:
         film = own.ids()["film 1.mp4"]
-        before = hit_of(library.search(own.folder / "clip.mp4").to_json(), film)
+        before = hit_of(library.search(own.folder / "clip.mp4", second_look=False).to_json(), film)
         library.remove([own.ids()["film 0.mp4"], own.ids()["film 2.mp4"]])
-        after = hit_of(library.search(own.folder / "clip.mp4").to_json(), film)
-        assert after["probability"] == pytest.approx(before["probability"], abs=1e-6)
-        rare = library.search(own.folder / "clip.mp4", prior=1e-4)
+        after = hit_of(library.search(own.folder / "clip.mp4", second_look=False).to_json(), film)
+        same({"before": before, "after": after})
+        rare = library.search(own.folder / "clip.mp4", prior=1e-4, second_look=False)
         assert rare.prior == 1e-4
-        calibration = library.model.calibration
-        assert calibration is not None
-        assert rare.hits[0].probability == pytest.approx(calibration.probability(rare.hits[0].score, prior=1e-4))
+        # The same evidence at another prior: odds change as those of the priors do.
+        odds = [chance / (1 - chance) for chance in (rare.hits[0].probability or 0.0, after["probability"])]
+        assert odds[0] / odds[1] == pytest.approx((1e-4 / (1 - 1e-4)) / (0.02 / 0.98), rel=1e-6)
 
 
 def test_a_damaged_query_and_a_damaged_video_are_said_on_every_surface(

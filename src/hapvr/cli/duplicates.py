@@ -159,4 +159,4 @@ def _format_calibration(report: CalibrationReport) -> Iterator[str]:
     if missed:
         listed = ", ".join(f"{kind} ({found} of {of})" for kind, (found, of) in missed.items())
         yield f"at 100 false matches per million not all copies are found of: {listed}"
-    yield "kept with the library; its searches use it from now on"
+    yield "kept with the library; searches with a model that has no judge use it from now on"

@@ -1,112 +1,195 @@
-"""`hapvr search`: find a video, a picture, or a part of a video in a library."""
+"""`hapvr search`: find videos, pictures, or parts of a video in a library."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hapvr.cli.options import AsJson, HtmlPage, LibraryFolder, Prior, SecondLook
-from hapvr.cli.terminal import escape, show, warn
+from hapvr.cli.options import HtmlPage, LibraryFolder, Prior, SecondLook
+from hapvr.cli.terminal import escape, progress_bar, warn
 
 if TYPE_CHECKING:
     from hapvr.library import Library, SearchResult
+    from hapvr.library.search_report import QueryResult
 
 
 def search(
     library: LibraryFolder,
-    query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="A video, GIF or picture, or the id of a video of the library.")
+    queries: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="QUERY...", help="Videos, GIFs or pictures, folders of them, or ids of videos of the library."
+        ),
     ],
     k: Annotated[int, typer.Option("-k", help="Number of hits at most.")] = 10,
     start_s: Annotated[
         float | None, typer.Option("--from", help="Where the part to look for starts, in seconds.")
     ] = None,
     end_s: Annotated[float | None, typer.Option("--to", help="Where the part to look for ends, in seconds.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Print all hits, and not only those that match; matches come first.")
+    ] = False,
     min_probability: Annotated[
-        float | None, typer.Option(help="Leave out hits with a lower probability of being a match, from 0 to 1.")
+        float | None, typer.Option(help="Leave out hits with a lower probability of being a copy, from 0 to 1.")
     ] = None,
     prior: Prior = None,
     second_look: SecondLook = True,
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare with every video, not only with the most promising ones.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON instead of text: a line for each query, with all hits.")
+    ] = False,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the results: .jsonl as --json, .csv with a row for each stretch of a match (with --all, of all "
+            "hits). Repeatable.",
+        ),
+    ] = None,
     page: HtmlPage = None,
 ) -> None:
-    """Find the videos that show what a query shows: hapvr search library clip.mp4 --from 12 --to 20."""
+    """Find the videos that show what a query shows: hapvr search library clip.mp4 --from 12 --to 20.
+
+    The exit code is 0 if there is a match, 1 if there is none, and 2 after an error, also if one of several queries
+    could not be read.
+    """
     from hapvr.library import Library
+    from hapvr.library.search_report import QueryResult, list_queries, search_each, write_results
+
+    part: dict[str, Any] = {"start_s": start_s, "end_s": end_s}
+    options = part | {
+        "k": k, "min_probability": min_probability, "exact": exact, "prior": prior, "second_look": second_look,
+    }  # fmt: skip
+    listed = list_queries(queries)
+    alone = listed == queries and len(queries) == 1
+    answers: list[QueryResult] = []
+    with Library.open(library) as opened:
+        _require_files(opened, listed, output or [], page, alone=alone)
+        if alone:  # what cannot be read is an error
+            answers = [QueryResult(queries[0], opened.search(queries[0], **options))]
+            _print_answer(answers[0], as_json=as_json, everything=everything, alone=True)
+        else:
+            _ = opened.model  # an error of the library is none of its queries
+            with progress_bar("queries", quiet=as_json) as update:
+                for answer in search_each(opened, listed, **options):
+                    answers.append(answer)
+                    _print_answer(answer, as_json=as_json, everything=everything, alone=False)
+                    update(len(answers), len(listed))
+            _print_counts(answers)
+        # The answer comes first, so that a file that cannot be written does not lose it.
+        for path in output or ():
+            write_results(answers, path, everything=everything)
+        if page is not None:
+            _explain(opened, answers[0], page, part, everything=everything)
+    if any(answer.result is None for answer in answers):
+        raise typer.Exit(2)
+    raise typer.Exit(0 if any(answer.match for answer in answers) else 1)
+
+
+def _require_files(
+    library: Library, queries: Sequence[str], output: list[Path], page: Path | None, *, alone: bool
+) -> None:
+    """Raise `ConfigError` unless the files can be written without harm."""
+    from hapvr.errors import ConfigError
+    from hapvr.library.search_report import require_result_files
     from hapvr.storage import require_outputs
 
-    with Library.open(library) as opened:
-        if page is not None:
-            own = [query] if os.path.lexists(query) else []
-            require_outputs([page], inputs=[*own, *opened.find_files_named(page)])
-        result = opened.search(
-            query,
-            start_s=start_s,
-            end_s=end_s,
-            k=k,
-            min_probability=min_probability,
-            exact=exact,
-            prior=prior,
-            second_look=second_look,
+    if page is not None and not alone:
+        raise ConfigError(
+            f"--html shows the hits of one query, {len(queries):,} were given. Use -o FILE.csv or .jsonl."
         )
-        # The answer comes first, so that a page that cannot be written does not lose it.
-        show(as_json, result.to_json(), _format_result(result))
-        if not as_json:
-            _print_notes(result)
-        if page is not None:
-            _explain(opened, query, result, page, start_s=start_s, end_s=end_s)
+    require_result_files(output)
+    files = [*output, *([] if page is None else [page])]
+    own = [query for query in queries if os.path.lexists(query)]
+    require_outputs(files, inputs=[*own, *(path for file in files for path in library.find_files_named(file))])
 
 
-def _format_result(result: SearchResult) -> Iterator[str]:
-    from hapvr.matching import describe_verdict
+# --- printing --------------------------------------------------------------------------------------------------------
 
-    for number, hit in enumerate(result.hits, 1):
-        yield f"{number:3}. {describe_verdict(hit.verdict)}, score {hit.score:.3f}  {hit.id}  {escape(hit.path)}"
+
+def _print_answer(answer: QueryResult, *, as_json: bool, everything: bool, alone: bool) -> None:
+    from hapvr.library.search_report import choose_shown
+
+    if as_json:
+        typer.echo(json.dumps(answer.to_json()))
+        return
+    result = answer.result
+    if result is None:
+        warn([f"{answer.query}: {answer.error}"])
+        return
+    for line in _format_result(result, everything=everything, name="" if alone else answer.query):
+        typer.echo(line)
+    for hit in choose_shown(result, everything=everything):
+        warn(hit.warnings, before=f"       {hit.id}: ")
+    warn(result.warnings, before="the query: ")
+    if alone:
+        seconds = sum(value for name, value in result.seconds.items() if name != "decode")
+        prior = "" if result.prior is None else f"; probabilities at a prior of {result.prior:g}"
+        warn(
+            [
+                f"{result.scored:,} of {result.database:,} videos compared exactly; {result.seconds['decode']:.2f} s "
+                f"to read the query, {seconds:.2f} s to search{prior}"
+            ]
+        )
+
+
+def _format_result(result: SearchResult, *, everything: bool, name: str) -> Iterator[str]:
+    from hapvr.library.search_report import choose_shown
+    from hapvr.matching import describe_verdict, explain_verdict
+
+    shown = choose_shown(result, everything=everything)
+    head = f"{escape(name)}: " if name else ""
+    if not shown:
+        yield f"{head}{'no match' if result.note is None else result.note}"
+    elif not result.matches:
+        yield f"{head}no match; the nearest are"
+    elif head:
+        count = len(result.matches)
+        yield f"{head}{count} {'match' if count == 1 else 'matches'}"
+    for number, hit in enumerate(shown, 1):
+        yield f"{number:3}. {describe_verdict(hit.verdict)}  {hit.id}  {escape(hit.path)}"
         for segment in hit.segments:
             (a, b), (c, d) = segment.query, segment.target
             way = ", backwards" if segment.backwards else ""
             yield f"       {a:.1f}-{b:.1f} s of the query is {c:.1f}-{d:.1f} s (similarity {segment.score:.2f}{way})"
-        if hit.verdict.match and not hit.segments:
+        if not hit.segments:
             yield f"       most alike at {hit.best.target:.1f} s (similarity {hit.best.similarity:.2f})"
-    if not result.hits:
-        yield "nothing found" if result.note is None else result.note
+        yield f"       {explain_verdict(hit.verdict)} Score {hit.score:.3f}."
 
 
-def _print_notes(result: SearchResult) -> None:
-    for hit in result.hits:
-        warn(hit.warnings, before=f"       {hit.id}: ")
-    warn(result.warnings, before="the query: ")
-    seconds = sum(value for name, value in result.seconds.items() if name != "decode")
-    prior = "" if result.prior is None else f"; probabilities at a prior of {result.prior:g}"
-    warn(
-        [
-            f"{result.scored:,} of {result.database:,} videos compared exactly; {result.seconds['decode']:.2f} s to "
-            f"read the query, {seconds:.2f} s to search{prior}"
-        ]
-    )
+def _print_counts(answers: Sequence[QueryResult]) -> None:
+    matched, failed = sum(answer.match for answer in answers), sum(answer.result is None for answer in answers)
+    unread = f", {failed:,} could not be read" if failed else ""
+    warn([f"{len(answers):,} queries: {matched:,} with a match, {len(answers) - matched - failed:,} without{unread}"])
 
 
-def _explain(
-    library: Library, query: str, result: SearchResult, page: Path, *, start_s: float | None, end_s: float | None
-) -> None:
+def _explain(library: Library, answer: QueryResult, page: Path, part: dict[str, Any], *, everything: bool) -> None:
     from hapvr.library.results import display_path
+    from hapvr.library.search_report import choose_shown
     from hapvr.reports.match_page import save_matches
 
-    matches, missing = library.explain_hits(query, result, start_s=start_s, end_s=end_s)
-    part = (
+    result = answer.result
+    assert result is not None
+    shown = choose_shown(result, everything=everything)
+    matches, missing = library.explain_hits(answer.query, dataclasses.replace(result, hits=shown), **part)
+    start, end = part["start_s"], part["end_s"]
+    which = (
         ""
-        if start_s is None and end_s is None
-        else f" from {start_s or 0:g} s to {'its end' if end_s is None else f'{end_s:g} s'}"
+        if start is None and end is None
+        else f" from {start or 0:g} s to {'its end' if end is None else f'{end:g} s'}"
     )
-    summary = (
-        f"{len(result.hits)} hits among {result.database:,} videos, of which {result.scored:,} were compared exactly. "
-        "The best first."
-    )
-    title = f"What shows the same as {display_path(Path(query).name)}{part}"
+    count = len(result.matches)
+    found = "No match" if not count else "1 match" if count == 1 else f"{count} matches"
+    nearest = "" if count or not shown else " The nearest are shown."
+    summary = f"{found} among {result.database:,} videos, of which {result.scored:,} were compared exactly.{nearest}"
+    title = f"What shows the same as {display_path(Path(answer.query).name)}{which}"
     save_matches(matches, page, title=title, summary=summary, notes=missing)

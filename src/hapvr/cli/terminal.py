@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -79,7 +80,9 @@ def progress_bars(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
     console = Console(stderr=True)
     off = quiet or not console.is_terminal
     begun: dict[str, tuple[rich.TaskID, float, int]] = {}  # the bar, and when and where it began
-    with rich.Progress(*columns, console=console, disable=off, transient=True) as progress:
+    # What is printed meanwhile is put above the bar, unless it goes elsewhere than to the terminal.
+    beside = sys.stdout.isatty()
+    with rich.Progress(*columns, console=console, disable=off, transient=True, redirect_stdout=beside) as progress:
 
         def update(step: str, done: int, total: int) -> None:
             now = time.perf_counter()

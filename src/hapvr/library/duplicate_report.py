@@ -6,9 +6,7 @@ the library: they outlive a rebuild, a file that is moved, and one that is remov
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from typing import Any, Literal
 
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.judge.judge import Verdict
-from hapvr.library.results import VideoRecord, display_path
+from hapvr.library.results import VideoRecord, display_path, format_csv_rows
 from hapvr.library.store import Store
 from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
 from hapvr.matching import format_percent
@@ -67,12 +65,14 @@ class Link:
         sure = "" if self.probability is None else f"probability {format_percent(self.probability)}, "
         speed = f", at {abs(self.speed):.2f} times the speed" if abs(abs(self.speed) - 1) > 0.03 else ""
         way = ", backwards" if self.speed < 0 else ""
-        return f"{sure}score {self.score:.2f}{speed}{way}"
+        looked = ", compared at full size" if self.verdict.second_look else ""
+        return f"{sure}score {self.score:.2f}{speed}{way}{looked}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "verdict"}
         return plain | {
+            "verdict": "copy" if self.verdict is None else self.verdict.kind,
             "probability": self.probability,
             "reason": "The files have the same bytes." if self.verdict is None else self.verdict.reason,
             "second_look": self.verdict is not None and self.verdict.second_look,
@@ -114,8 +114,8 @@ class DuplicateReport:
     @property
     def beside(self) -> tuple[Link, ...]:
         """Links that are not within a group: parts of others, shared stretches."""
-        within = {link for group in self.groups for link in group.links}
-        return tuple(link for link in self.links if link not in within)
+        within = {(link.a, link.b) for group in self.groups for link in group.links}
+        return tuple(link for link in self.links if (link.a, link.b) not in within)
 
     def with_records(self, change: Callable[[VideoRecord], VideoRecord]) -> DuplicateReport:
         """The same report about changed records, such as ones that hide where files lie."""
@@ -213,15 +213,7 @@ def write_report(report: DuplicateReport, path: StrPath) -> None:
 
 def format_csv(report: DuplicateReport) -> str:
     """The links of a report as CSV, a row each. No text of it is taken for a formula by a spreadsheet."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_FIELDS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _quote_formula(value) for name, value in row.items()} for row in make_rows(report))
-    return text.getvalue()
-
-
-def _quote_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return format_csv_rows(CSV_FIELDS, make_rows(report))
 
 
 # --- groups ----------------------------------------------------------------------------------------------------------

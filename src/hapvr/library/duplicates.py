@@ -42,6 +42,7 @@ from hapvr.library.stored_scores import describe_stored
 from hapvr.library.tables import Catalog, StoredContent
 from hapvr.matching import Match, VideoDescription, find_prior, match_videos, may_be_copies
 from hapvr.model import Model
+from hapvr.similarity.segments import frame_edges
 from hapvr.workers.threads import map_threads, torch_thread_pool
 
 Progress = Callable[[DuplicateProgress], None]
@@ -208,6 +209,7 @@ def _choose_alike(
 # --- comparing pairs -------------------------------------------------------------------------------------------------
 
 _MIN_WHOLE = 0.75  # the share of a video that must be covered for it to be all of it
+_SAME_PICTURE = 0.9  # of the best similarity: frames beside the best instant that show the same picture
 _MAX_FRAMES = 8_192  # in memory, described: some 150 MB
 
 
@@ -283,7 +285,7 @@ def _link_videos(a: _Video, b: _Video, model: Model, min_probability: float, sec
 
 
 def _make_link(match: Match, ids: tuple[str, str]) -> Link:
-    coverage, intervals = _measure_coverage(match)
+    coverage, intervals = _measure_run(match) if match.too_short else _measure_coverage(match)
     kind: Kind = "shared"
     if min(coverage) >= _MIN_WHOLE:
         kind = "duplicate"
@@ -306,4 +308,20 @@ def _measure_coverage(match: Match) -> tuple[tuple[float, float], tuple[Interval
             inside |= (times >= start - 1e-9) & (times <= end + 1e-9)
         shares.append(float(inside.mean()))
         parts.append((min((one[0] for one in stretches), default=0.0), max((one[1] for one in stretches), default=0.0)))
+    return (shares[0], shares[1]), (parts[0], parts[1])
+
+
+def _measure_run(match: Match) -> tuple[tuple[float, float], tuple[Interval, Interval]]:
+    """The same of a picture, or of a video too short for a stretch: the run of alike frames around the best instant."""
+    shares, parts = [], []
+    for axis, times in enumerate((match.query.times, match.target.times)):
+        alike = match.matrix.max(1 - axis) >= _SAME_PICTURE * match.matrix.max()
+        first = last = match.best_pair[axis]
+        while first > 0 and alike[first - 1]:
+            first -= 1
+        while last + 1 < len(alike) and alike[last + 1]:
+            last += 1
+        shares.append((last + 1 - first) / len(times))
+        edges = frame_edges(times)
+        parts.append((float(edges[first]), float(edges[last + 1])))
     return (shares[0], shares[1]), (parts[0], parts[1])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal
@@ -61,7 +63,7 @@ class Hit:
 
     @property
     def probability(self) -> float | None:
-        """The probability of a match; None for a model without calibration."""
+        """The probability that both share footage; None for a model that gives none."""
         return self.verdict.probability
 
     def to_json(self) -> dict[str, Any]:
@@ -79,19 +81,25 @@ class Hit:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The hits of a search, best first, and how long each stage took."""
+    """The hits of a search, matches first, and how long each stage took."""
 
     hits: tuple[Hit, ...]
     database: int  # videos that were searched
     scored: int  # of them, how many were compared exactly
     seconds: dict[str, float]  # decode, candidates, score, segments
     note: str | None = None  # why there are no hits, if it is because of what was asked
-    prior: float | None = None  # of the probabilities; None for a model without calibration
+    prior: float | None = None  # of the probabilities; None for a model that gives none
     warnings: tuple[str, ...] = ()  # what was wrong with the query's file, and how many of its frames are left out
 
+    @property
+    def matches(self) -> tuple[Hit, ...]:
+        """The hits that share footage with the query."""
+        return tuple(hit for hit in self.hits if hit.verdict.match)
+
     def to_json(self) -> dict[str, Any]:
-        """What `hapvr search --json` prints."""
+        """What `hapvr search --json` prints, beside the query's name; `match` is whether any hit is one."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain["match"] = bool(self.matches)
         return plain | {"hits": [hit.to_json() for hit in self.hits], "warnings": list(self.warnings)}
 
 
@@ -189,6 +197,23 @@ def display_path(path: str | os.PathLike[str]) -> str:
     'caf\\xe9.mp4'
     """
     return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def format_csv_rows(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as CSV below a line of names. No text of it is taken for a formula by a spreadsheet.
+
+    >>> format_csv_rows(["name", "score"], [{"name": "=a.mp4", "score": -1}])
+    "name,score\\n'=a.mp4,-1\\n"
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _quote_formula(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _quote_formula(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def escape_text(text: str) -> str:

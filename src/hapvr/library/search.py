@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from hapvr.errors import ConfigError, DataError
 from hapvr.features import Features
 from hapvr.judge.judge import Verdict
+from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library.candidates import count_votes, find_runs, max_candidates
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, SearchResult, display_path
@@ -61,7 +62,7 @@ _ALL_FLAT = (
 
 def search_library(
     library: OpenLibrary,
-    query: StrPath | Features,
+    query: StrPath | Features | Query,
     *,
     start_s: float | None = None,
     end_s: float | None = None,
@@ -75,6 +76,8 @@ def search_library(
 ) -> SearchResult:
     """Find the videos that show what the query shows: matches first, the most probable first, then the nearest others.
 
+    `SearchResult.matches` are the matches alone.
+
     Candidates are found by their frames' vectors; those with the best rough scores are compared exactly with the
     stored regions, at most 5% of the library (10 at least) and `max_compared` videos; nothing else can be a hit.
     Flat and repeated frames neither vote nor count; a query of nothing else has no hits, and a note that says so.
@@ -82,11 +85,12 @@ def search_library(
 
     Args:
         library: an open one.
-        query: the path of a video or picture, the id of an indexed one (which is then no hit itself), or features.
+        query: the path of a video or picture, the id of an indexed one (which is then no hit itself), features, or a
+            `Query` of a file that was read already.
         start_s: seconds; what lies before is left out.
         end_s: seconds; what lies from there on is left out.
         k: hits at most.
-        min_probability: hits that are copies with a lower probability are left out.
+        min_probability: hits with a lower probability of a copy are left out.
         exact: compare with everything. The work then grows with the library, the memory it takes does not.
         max_compared: videos that are compared exactly at most, unless `exact`.
         prior: probability of a copy before the comparison; the judge's own if None.
@@ -102,7 +106,7 @@ def search_library(
     laps = [time.perf_counter()]
     if min_probability is not None and not has_probability(model):
         raise ConfigError(
-            f"The model '{display_path(model.name)}' is not calibrated: its hits have no probability to choose by. "
+            f"The model '{display_path(model.name)}' has no judge and no calibration: its hits have no probability. "
             f"Fit one on the library's own videos: hapvr calibrate {display_path(store.library)}"
         )
     require_prior(prior, model)
@@ -146,8 +150,8 @@ def explain_hits(
 ) -> tuple[list[Match], list[str]]:
     """The hits of a search with frame matrices and pictures, and a sentence about each hit that cannot be shown.
 
-    Scores, probabilities and segments are those of the hits: what is stored is compared; only pictures come from
-    files. Query, start_s and end_s must be those of the search.
+    Scores, verdicts and segments are those of the hits; only pictures come from files. Query, start_s and end_s must be
+    those of the search.
     """
     store, model = library.store, library.model
     video = read_query(store, model, query, start_s=start_s, end_s=end_s).describe(model)
@@ -156,7 +160,8 @@ def explain_hits(
     for hit in result.hits:
         if is_unchanged(catalog.record(catalog.row(hit.id))):
             target = read_query(store, model, hit.id).describe(model)
-            matches.append(match_videos(video, target, model=model, prior=result.prior))
+            match = match_videos(video, target, model=model, prior=result.prior, second_look=False)
+            matches.append(dataclasses.replace(match, score=hit.score, verdict=hit.verdict, segments=hit.segments))
         else:
             missing.append(
                 f"'{display_path(hit.path)}' (score {hit.score:.3f}) cannot be shown: it is gone, or has changed."
@@ -166,21 +171,20 @@ def explain_hits(
 
 def compare_videos(
     library: OpenLibrary,
-    a: StrPath | Features,
-    b: StrPath | Features,
+    a: StrPath | Features | Query,
+    b: StrPath | Features | Query,
     *,
     prior: float | None = None,
     second_look: bool = True,
 ) -> Match:
     """Compare two videos as a search does: how much of `a` is found in `b`, and where.
 
-    The answer is that of `hapvr.compare` but for two things: of a video that is in the library, what is stored
-    counts, and what was fitted on the library's own videos (`hapvr calibrate`) takes the place of the model's. Pictures
-    of the answer are read from the files; features have none, and give black pixels.
+    The answer is that of `hapvr.compare`, but of a video that is in the library what is stored counts. Pictures of the
+    answer are read from the files; features have none, and give black pixels.
 
     Args:
         library: an open one.
-        a: the id of an indexed video, the path of a video or picture, or features.
+        a: the id of an indexed video, the path of a video or picture, features, or a `Query` that was read already.
         b: the same.
         prior: probability of a copy before the comparison; the judge's own if None.
         second_look: compare a few instants at full size if the verdict is undecided and the files are at hand.
@@ -280,6 +284,7 @@ class Query:
     duration_s: float | None = None  # of the whole video; None for a still picture
     crop: Box | None = None  # what is left of a frame without its bars, where it is known
     id: str | None = None  # of the library's video that was asked for by its id; None for everything else
+    look: SecondLookConfig | None = None  # how its file is looked at again, if it is from a stranger
 
     @cached_property
     def features(self) -> Features:
@@ -301,13 +306,14 @@ class Query:
             duration_s=self.duration_s,
             sampling=model.sampling if self.at_hand else None,
             crop=self.crop,
+            look=self.look,
         )
 
 
 def read_query(
     store: Store,
     model: Model,
-    given: StrPath | Features,
+    given: StrPath | Features | Query,
     *,
     start_s: float | None = None,
     end_s: float | None = None,
@@ -321,6 +327,8 @@ def read_query(
         DataError: there is no such id or file, it failed when it was added, or there is no frame in that part.
         DecodeError: a file cannot be read.
     """
+    if isinstance(given, Query):
+        return dataclasses.replace(given, whole=given.whole.between(start_s, end_s, name="The query"))
     if isinstance(given, Features):
         fps = store.settings.fps
         features = given.with_timestamps(fps)

@@ -41,7 +41,7 @@ def save_page(report: DuplicateReport, path: StrPath, library: StrPath) -> Path:
     others = "".join(_render_link(link, report) for link in beside[:_MAX_SHOWN])
     more = ""
     if len(groups) > _MAX_SHOWN or len(beside) > _MAX_SHOWN:
-        more = f"<p class='note'>Only {_MAX_SHOWN} of each are shown here; --json and --csv have all.</p>"
+        more = f"<p class='note'>Only {_MAX_SHOWN} of each are shown here; --json and -o FILE.csv have all.</p>"
     body = f"""{_STYLE}<h1>Duplicates in {html.escape(display_path(library))}</h1>
 <p class="lead">{html.escape(summary)}</p>
 <p class="note">Frames one below the other are of the same moment of what they share.</p>{more}
@@ -61,7 +61,7 @@ def _render_group(number: int, group: Group) -> str:
             shown_at[video.id],
             "keep" if video is group.keep else strongest[video.id].kind,
             "good" if video is group.keep else "fair",
-            group.reason if video is group.keep else strongest[video.id].reason,
+            group.reason if video is group.keep else _explain_link(strongest[video.id]),
         )
         for video in group.videos
     )
@@ -75,10 +75,15 @@ def _render_link(link: Link, report: DuplicateReport) -> str:
         "contained": (f"is {where[1]} of the one below", "the whole"),
         "shared": (f"{where[0]} of it is {where[1]} of the one below", "shares that part"),
     }.get(link.kind, ("is a copy of the one below", "its copy"))
-    first = _render_copy(a, _spread_times(link.intervals[0]), link.kind, "fair", f"{notes[0]}; {link.reason}")
+    first = _render_copy(a, _spread_times(link.intervals[0]), link.kind, "fair", f"{notes[0]}; {_explain_link(link)}")
     times = _spread_times(link.intervals[1])
     second = _render_copy(b, times[::-1] if link.speed < 0 else times, notes[1], "good", "")
     return f"<section class='group'>{first}{second}</section>"
+
+
+def _explain_link(link: Link) -> str:
+    """The verdict and what it rests on."""
+    return link.reason if link.verdict is None else f"copy, {link.reason}. {link.verdict.reason}"
 
 
 def _choose_moments(group: Group) -> dict[str, list[float]]:

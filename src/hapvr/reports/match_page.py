@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.matching import Match, VideoDescription
+from hapvr.matching import Match, VideoDescription, explain_verdict
 from hapvr.plotting import map_colours, plot_match, require_pictures, save_figure
 from hapvr.reports.html_page import format_interval, make_png, make_thumbnail, write_page
 from hapvr.storage import StrPath
@@ -47,8 +47,7 @@ def choose_pairs(match: Match, count: int = _PAIRS) -> list[tuple[int, int]]:
 def save_plot(match: Match, path: StrPath) -> Path:
     """Draw the frame matrix with the matched path, before and after psi, and frame pairs beside it: PNG, SVG or PDF."""
     require_pictures([path])
-    meaning = f"\n{match.meaning}" if match.meaning else ""
-    title = f"score {match.score:.3f}, {_count_matches(match)}{meaning}"
+    title = f"{match.meaning}\nscore {match.score:.3f}, {_count_stretches(match)}"
     (file,) = save_figure(plot_match(match, choose_pairs(match), title=title), path, dpi=160)
     return file
 
@@ -68,8 +67,8 @@ def save_matches(
     """
     said = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     listed = "".join(
-        f"<li><a href='#match-{number}'>{html.escape(Path(match.target.path).name)}</a>: score {match.score:.3f}, "
-        f"{_count_matches(match)}</li>"
+        f"<li><a href='#match-{number}'>{html.escape(Path(match.target.path).name)}</a>: "
+        f"{html.escape(match.meaning)}, {_count_stretches(match)}</li>"
         for number, match in enumerate(matches, 1)
     )
     sections = "".join(
@@ -204,20 +203,21 @@ def _render_match(match: Match) -> str:
 
 def _write_headline(match: Match, target: str) -> str:
     """The answer in a few words; `target` is HTML."""
+    verdict = match.verdict
+    if not verdict.match:
+        scene = "The same scene or event, not the same footage" if verdict.kind == "same scene" else "No match"
+        return f"{scene}; most alike at {match.best.target:.1f} s of {target}"
     if not match.segments:
-        if not match.too_short:
-            return "No match: no stretch of the two videos is the same"
-        return f"Most alike at {match.best.target:.1f} s of {target} (similarity {match.best.similarity:.2f})"
+        return f"A copy: it is at {match.best.target:.1f} s of {target} (similarity {match.best.similarity:.2f})"
     covered = sum(segment.query[1] - segment.query[0] for segment in match.segments)
     share = f"{min(1.0, covered / _measure_length(match.query)):.0%} of the query"
-    return f"They match over {share}" if match.verdict.match else f"No match, though {share} is somewhat alike"
+    return f"A copy: {share} is footage of {target}"
 
 
 def _render_verdict(match: Match) -> str:
-    """The verdict, as a paragraph, unless the headline has said all there is."""
-    return (
-        f"<p><strong>{match.meaning[:1].upper()}{match.meaning[1:]}.</strong> {html.escape(match.verdict.reason)}</p>"
-    )
+    """The verdict and what it rests on, as a paragraph."""
+    said = f"{match.meaning[:1].upper()}{match.meaning[1:]}."
+    return f"<p><strong>{html.escape(said)}</strong> {html.escape(explain_verdict(match.verdict))}</p>"
 
 
 def _explain_no_segment(match: Match, query: str, target: str) -> str:
@@ -229,10 +229,10 @@ def _explain_no_segment(match: Match, query: str, target: str) -> str:
     return f"{name} has {frames} to compare: a stretch takes {match.min_frames}, so only single frames can be compared."
 
 
-def _count_matches(match: Match) -> str:
+def _count_stretches(match: Match) -> str:
     if not match.segments:
-        return f"most alike at {match.best.target:.1f} s of the target" if match.too_short else "no match"
-    return "1 match" if len(match.segments) == 1 else f"{len(match.segments)} matches"
+        return f"most alike at {match.best.target:.1f} s of the target"
+    return "1 stretch" if len(match.segments) == 1 else f"{len(match.segments)} stretches"
 
 
 def _measure_length(side: VideoDescription) -> float:

@@ -23,9 +23,11 @@ import torch
 from numpy.typing import NDArray
 
 from hapvr.features import Features
+from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library import AddProgress, Library
 from hapvr.library.duplicate_report import DuplicateProgress, format_csv
 from hapvr.library.results import escape_text
+from hapvr.library.search import Query
 from hapvr.library.stored_scores import RegionCache
 from hapvr.matching import Match
 from hapvr.plotting import map_colours
@@ -102,7 +104,7 @@ class LibraryTasks:
             upload = self._describe_upload(query, start_s, end_s, call)
             about = {"id": query["id"], "name": query["name"], "duration": upload.duration}
             reading = time.perf_counter() - began
-            result = self._library.search(upload.features, cache=self._cache, **options)
+            result = self._library.search(self._make_query(query, upload), cache=self._cache, **options)
             seconds, warnings = result.seconds | {"decode": reading}, (*upload.warnings, *result.warnings)
             result = dataclasses.replace(result, seconds=seconds, warnings=warnings)
         else:
@@ -122,8 +124,8 @@ class LibraryTasks:
             }
             for hit in result.hits
         ]
-        warnings = tuple(escape_text(text) for text in result.warnings)
-        return dataclasses.replace(result, hits=(), warnings=warnings).to_json() | {"query": about, "hits": hits}
+        warnings = [escape_text(text) for text in result.warnings]
+        return result.to_json() | {"query": about, "hits": hits, "warnings": warnings}
 
     def _describe_upload(
         self, query: dict[str, Any], start_s: float | None, end_s: float | None, call: Call
@@ -167,6 +169,14 @@ class LibraryTasks:
         call.progress(message="searching")  # without numbers: how far a search is cannot be said
         return upload
 
+    def _make_query(self, side: dict[str, Any], upload: _Upload) -> Query:
+        """An upload as a query: its file is looked at again in another process alone."""
+        settings = self._settings
+        look = SecondLookConfig(
+            isolate=True, max_pixels=settings["max_decode_pixels"], memory_bytes=settings["max_decode_bytes"]
+        )
+        return Query(upload.features, side["upload"], at_hand=True, duration_s=upload.duration, look=look)
+
     def _uploads_bytes(self) -> int:
         return sum(one.features.regions.nbytes for one in self._uploads.values())
 
@@ -178,11 +188,11 @@ class LibraryTasks:
 
     def _compare(self, arguments: dict[str, Any], call: Call) -> tuple[Match, list[_Upload | None]]:
         """The comparison of sides "a" and "b"; and each side that is an upload."""
-        sides: list[str | Features] = []
+        sides: list[str | Query] = []
         uploads: list[_Upload | None] = []
         for side in (arguments["a"], arguments["b"]):
             upload = self._describe_upload(side, side["start_s"], side["end_s"], call) if "upload" in side else None
-            sides.append(self._library.get(side["id"]).id if upload is None else upload.features)
+            sides.append(self._library.get(side["id"]).id if upload is None else self._make_query(side, upload))
             uploads.append(upload)
         call.check()
         return self._library.compare(*sides), uploads

@@ -40,7 +40,7 @@ _VIDEO = {
 _SEARCH = {
     "query": {"id": QUERY_ID, "name": "clip.mp4", "duration": 12.5}, "database": 1000, "scored": 50,
     "seconds": {"decode": 0.9, "candidates": 0.01, "score": 0.05, "segments": 0.02}, "note": None, "prior": 0.02,
-    "warnings": [], "hits": [_HIT],
+    "match": True, "warnings": [], "hits": [_HIT],
 }  # fmt: skip
 _JOB = {
     "id": JOB_ID, "kind": "search", "state": "done", "result": _SEARCH, "error": None,
@@ -196,8 +196,9 @@ class LibraryDescription(Strict):
     model: str
     codec: str
     fps: float
-    calibration: Literal["library", "model"] | None = Field(
-        description="What the probabilities of hits are based on: this library's own videos, or the model's."
+    calibration: Literal["judge", "library", "model"] | None = Field(
+        description="What the probabilities of hits are based on: the model's judge, a calibration on this library's "
+        "own videos, or the model's calibration."
     )
     roots: list[RootInfo]
     max_upload_bytes: int = Field(description="Bytes of an upload at most.")
@@ -302,9 +303,10 @@ class QueryInfo(Strict):
 
 
 class SearchResult(Strict):
-    """What a search found, best first."""
+    """What a search found, matches first."""
 
     query: QueryInfo
+    match: bool = Field(description="Whether any hit is a match.")
     database: int
     scored: int
     seconds: dict[str, float]
@@ -381,6 +383,7 @@ class Link(Strict):
     b: str
     kind: Literal["identical", "duplicate", "contained", "shared"]
     score: float
+    verdict: Literal["copy", "same scene", "no match"]
     probability: float | None
     reason: str = Field(description="The evidence in a sentence.")
     second_look: bool

@@ -21,7 +21,7 @@ from hapvr.errors import HapvrError, StorageError
 from hapvr.library import Library, LibraryInfo, VideoRecord
 from hapvr.library.versions import CALIBRATION, is_library
 from hapvr.library.writer_lock import LOCK, WriterLock, find_holder
-from hapvr.model import is_calibrated
+from hapvr.model import has_judge, is_calibrated
 from hapvr.server.access import hide_path, translate_library_error
 from hapvr.server.jobs import Jobs
 from hapvr.server.media import Media, Source
@@ -148,13 +148,13 @@ class LibraryReader:
             return self._info[1]
 
     @_in_thread
-    def calibration(self) -> Literal["library", "model"] | None:
+    def calibration(self) -> Literal["judge", "library", "model"] | None:
         """What probabilities are based on; a model's description tells, for a model takes long to load."""
         store = self._library.store
-        if (store.folder / CALIBRATION).is_file():  # fitted on its own videos
-            return "library"
+        fitted = (store.folder / CALIBRATION).is_file()  # on its own videos
         try:
-            return "model" if is_calibrated(store.settings.model) else None
+            model = store.settings.model
+            return "judge" if has_judge(model) else "library" if fitted else "model" if is_calibrated(model) else None
         except (HapvrError, OSError, ValueError, KeyError):  # the first search will say what is wrong with it
             return None
 

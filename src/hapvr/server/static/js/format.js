@@ -70,7 +70,7 @@ export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
-/** No more digits than a calibration can bear; never 0 or 100%. */
+/** A probability with one decimal; never 0 or 100%. */
 export function percent(probability) {
   if (probability > 0.999) return "over 99.9%";
   if (probability < 0.001) return "under 0.1%";
@@ -85,21 +85,21 @@ export function when(iso) {
     : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 }
 
-// The same steps as the server's, whose words come first; these are for the links of duplicates.
-const STEPS = [
-  [0.99, "almost certainly the same", 4],
-  [0.9, "very likely the same", 4],
-  [0.5, "probably the same", 3],
-  [0.1, "possibly the same", 2],
-  [0, "probably not the same", 1],
-];
+const VERDICTS = { copy: "copy", "same scene": "same scene or event", "no match": "no match" };
 
-/** How sure a match is: words, a number and a level from 1 (hardly) to 4 (surely) that colours go by. */
-export function sureness({ probability, score, words }) {
+/** A verdict: words, a number and a level from 1 (no match) to 4 (surely a copy) that colours go by. */
+export function describeVerdict({ verdict, probability, score }) {
+  const words = VERDICTS[verdict] ?? verdict;
   if (probability === null || probability === undefined) {
-    const level = score >= 0.6 ? 4 : score >= 0.4 ? 3 : score >= 0.2 ? 2 : 1;
-    return { words: "similarity score", number: score.toFixed(2).replace("-", "−"), level, calibrated: false };
+    const level = verdict === "copy" ? 3 : 1;
+    return { words, number: `score ${score.toFixed(2).replace("-", "−")}`, level, calibrated: false };
   }
-  const [, said, level] = STEPS.find(([least]) => probability >= least) ?? STEPS.at(-1);
-  return { words: words || said, number: percent(probability), level, calibrated: true };
+  const level = verdict === "copy" ? (probability >= 0.9 ? 4 : 3) : verdict === "same scene" ? 2 : 1;
+  const number = verdict === "copy" ? percent(probability) : `copy: ${percent(probability)}`;
+  return { words, number, level, calibrated: true };
+}
+
+/** What a verdict rests on, in sentences. */
+export function explainVerdict({ reason, second_look: looked }) {
+  return looked ? `${reason} Compared at full size.` : reason;
 }

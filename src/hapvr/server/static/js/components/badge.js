@@ -1,18 +1,23 @@
-// How sure a match is, in words and as a number.
+// A verdict: copy, same scene or event, or no match, with its probability.
 
 import { h } from "../dom.js";
-import { sureness } from "../format.js";
+import { describeVerdict, explainVerdict } from "../format.js";
 
-export function sureBadge(hit) {
-  const { words, number, level, calibrated } = sureness(hit);
+export function verdictBadge(hit) {
+  const { words, number, level, calibrated } = describeVerdict(hit);
   const label = words.charAt(0).toUpperCase() + words.slice(1);
   const title = calibrated
-    ? "How probable it is that both show the same footage"
-    : "This model has no calibration, so there is a similarity from −1 to 1 in place of a probability";
+    ? "How probable it is that both share footage"
+    : "This model gives no probabilities: the score from −1 to 1 is shown";
   return h(
     "p",
     { class: `sure sure-${level}`, title },
     h("span", { class: "sure-words" }, label),
     h("span", { class: "sure-number" }, number),
   );
+}
+
+/** The evidence in a sentence, and whether the files were compared at full size. */
+export function verdictReason(hit) {
+  return h("p", { class: "verdict-reason muted small-text" }, explainVerdict(hit));
 }

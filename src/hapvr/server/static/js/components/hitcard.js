@@ -4,14 +4,14 @@ import { media } from "../api.js";
 import { h } from "../dom.js";
 import { clock, plural } from "../format.js";
 import { address } from "../router.js";
-import { sureBadge } from "./badge.js";
+import { verdictBadge, verdictReason } from "./badge.js";
 import { pathLine } from "./pathline.js";
 import { sentence, timeline } from "./timeline.js";
 
 /** `query` is the side that was searched for: { kind, id, duration }. */
 export function hitCard(hit, query, rank) {
   const best = strongest(hit.segments);
-  const time = best ? (best.target[0] + best.target[1]) / 2 : hit.duration / 2;
+  const time = best ? (best.target[0] + best.target[1]) / 2 : hit.best.target;
   const thumbnail = h("img", {
     class: "thumb",
     src: media({ kind: "videos", id: hit.id }, "thumbnail", { t: time.toFixed(1), width: 320 }),
@@ -35,7 +35,7 @@ export function hitCard(hit, query, rank) {
         "div",
         { class: "hit-head" },
         h("h3", {}, h("span", { class: "hit-rank" }, `${rank}.`), " ", link),
-        sureBadge(hit),
+        verdictBadge(hit),
       ),
       hit.segments.length > 0
         ? timeline(
@@ -43,17 +43,18 @@ export function hitCard(hit, query, rank) {
             { label: "Query", duration: query.duration },
             { label: "This video", duration: hit.duration },
           )
-        : h("p", { class: "muted" }, noStretch(hit)),
+        : h("p", { class: "muted" }, instant(hit)),
       best && h("p", { class: "hit-where muted", "aria-hidden": "true" }, sentence(best), more),
+      verdictReason(hit),
       hit.warnings?.length > 0 && h("p", { class: "hit-warning small-text" }, hit.warnings.join(" ")),
       pathLine(hit),
     ),
   );
 }
 
-/** A picture matches at an instant; of two videos without a stretch in common nothing does. */
-function noStretch({ match, best }) {
-  return match ? `Matches at ${clock(best.target)}.` : "No stretch of the two matches.";
+/** A picture matches at an instant; of two videos that share no footage, it is where they are most alike. */
+function instant({ match, best }) {
+  return `${match ? "Matches" : "Most alike"} at ${clock(best.target)}.`;
 }
 
 /** Where both are shown side by side. */

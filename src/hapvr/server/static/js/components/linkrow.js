@@ -3,7 +3,7 @@
 import { post, remove } from "../api.js";
 import { announce, h, show } from "../dom.js";
 import { icon } from "../icons.js";
-import { sureBadge } from "./badge.js";
+import { verdictBadge, verdictReason } from "./badge.js";
 import { matchAddress } from "./hitcard.js";
 import { toast } from "./notice.js";
 import { timeline } from "./timeline.js";
@@ -76,7 +76,9 @@ function facts(link, a, b) {
       h("span", { class: "muted" }, ` ${KINDS[link.kind] ?? "shows the same as"} `),
       h("strong", {}, b.name),
     ),
-    link.kind === "identical" ? h("p", { class: "sure sure-4" }, "The same bytes") : sureBadge(link),
+    link.kind === "identical"
+      ? h("p", { class: "sure sure-4" }, "The same bytes")
+      : [verdictBadge(link), verdictReason(link)],
   );
 }
 
@@ -86,7 +88,7 @@ function drawing(link, a, b) {
   return timeline(segments, { label: a.name, duration: a.duration }, { label: b.name, duration: b.duration });
 }
 
-/** The stretches of a link; a poor copy has none that are alike frame by frame, but what they share as a whole. */
+/** The stretches of a link; a picture has none, but the seconds of the other that show it. */
 function segmentsOf({ segments = [], intervals = null, speed = 1 }) {
   if (segments.length || !intervals) return segments;
   return [{ query: intervals[0], target: intervals[1], backwards: speed < 0 }];

@@ -8,7 +8,11 @@ import { h, show } from "../dom.js";
 import { bytes, count, lasting, plural } from "../format.js";
 import { icon } from "../icons.js";
 
-const CALIBRATIONS = { library: "calibrated on its own videos", model: "probabilities by the model's calibration" };
+const CALIBRATIONS = {
+  judge: "verdicts by the model's judge",
+  library: "calibrated on its own videos",
+  model: "probabilities by the model's calibration",
+};
 const FIRST = 5; // failures that are shown at once
 
 export async function libraryView(place, { query, signal, title }) {
@@ -52,7 +56,7 @@ function figures(library) {
     `model ${library.model}`,
     `${library.codec} descriptors`,
     `${library.fps} ${library.fps === 1 ? "frame" : "frames"} a second`,
-    CALIBRATIONS[library.calibration] ?? "not calibrated",
+    CALIBRATIONS[library.calibration] ?? "no probabilities",
   ];
   return h(
     "section",

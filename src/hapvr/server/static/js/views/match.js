@@ -1,7 +1,7 @@
 // Two videos side by side, in step, with the matrix of their frames.
 
 import { get, part, post } from "../api.js";
-import { sureBadge } from "../components/badge.js";
+import { verdictBadge, verdictReason } from "../components/badge.js";
 import { Duet } from "../components/duet.js";
 import { Filmstrip } from "../components/filmstrip.js";
 import { strongest } from "../components/hitcard.js";
@@ -11,7 +11,7 @@ import { jobProgress, ProgressCard } from "../components/progress.js";
 import { Screen } from "../components/screen.js";
 import { transport } from "../components/transport.js";
 import { announce, h, show } from "../dom.js";
-import { percent, span } from "../format.js";
+import { clock, percent, span } from "../format.js";
 import { cancel, resultOf } from "../jobs.js";
 import { fitted } from "../timing.js";
 import { sideFromAddress } from "./results.js";
@@ -39,7 +39,8 @@ export async function matchView(place, { parameters, signal, title }) {
     const result = await resultOf(job.id, (now) => card.update(jobProgress(now, TITLES)), { signal });
     show(
       head,
-      sureBadge(result),
+      verdictBadge(result),
+      verdictReason(result),
       result.prior !== null && h("p", { class: "muted small-text" }, `at a prior of ${percent(result.prior)}`),
       warned("The query", result.warnings.query),
       warned("The match", result.warnings.target),
@@ -100,7 +101,7 @@ async function play(body, query, target, result, signal) {
     segments.map((one) => one.target),
     screens.target.shape,
   );
-  show(controls, transport(duet, { signal }), places(segments, duet));
+  show(controls, transport(duet, { signal }), places(segments, duet, result));
   const view = heatMap(matrix, result.matrix, segments, duet, signal);
   duet.addEventListener("change", () => {
     strips.query.show(screens.query.time);
@@ -147,8 +148,15 @@ function mostSimilar(matrix) {
 }
 
 /** The matching stretches, to jump to. */
-function places(segments, duet) {
-  if (!segments.length) return note("No stretch of the two matches; the players start at the most similar frames.");
+function places(segments, duet, { match, best }) {
+  if (!segments.length) {
+    const where = `${clock(best.query)} and ${clock(best.target)}`;
+    return note(
+      match
+        ? `They match at an instant: ${where}, where the players start.`
+        : `No stretch of the two matches; the players start at the most similar frames, ${where}.`,
+    );
+  }
   const items = segments.map((segment) =>
     h(
       "li",

@@ -37,13 +37,9 @@ export async function resultsView(place, { parameters, signal, title }) {
 
 function showResult(body, heading, result, title) {
   const query = sideOf(result.query);
-  const likely = result.hits.filter(isLikely);
-  const rest = result.hits.filter((hit) => !isLikely(hit));
-  heading.textContent = likely.length
-    ? plural(likely.length, "match", "matches")
-    : rest.length
-      ? "No clear match"
-      : "No match";
+  const matches = result.hits.filter((hit) => hit.match);
+  const others = result.hits.filter((hit) => !hit.match);
+  heading.textContent = matches.length ? plural(matches.length, "match", "matches") : "No match";
   title(`${heading.textContent} for ${query.name}`);
   announce(`${heading.textContent} for ${query.name}`);
   const list = (hits, from) =>
@@ -57,15 +53,18 @@ function showResult(body, heading, result, title) {
     about(query, result),
     result.warnings.length > 0 && note(`The query: ${result.warnings.join(" ")}`, { kind: "warning" }),
     result.hits.some((hit) => hit.probability === null) &&
-      note("This model has no calibration: a similarity score from −1 to 1 is shown in place of a probability."),
-    likely.length > 0 && [h("h2", { class: "visually-hidden" }, "Matches"), list(likely, 1)],
-    rest.length > 0 && [h("h2", { class: "hits-rest" }, "Less likely"), list(rest, likely.length + 1)],
+      note("This model gives no probabilities: a similarity score from −1 to 1 is shown instead."),
+    matches.length > 0 && [h("h2", { class: "visually-hidden" }, "Matches"), list(matches, 1)],
+    others.length > 0 &&
+      h(
+        "details",
+        { class: "others", open: !matches.length },
+        h("summary", {}, `Show the nearest others (${count(others.length)})`),
+        list(others, matches.length + 1),
+      ),
     !result.hits.length && nothing(query, result.note),
   );
 }
-
-/** What the server calls a match: the same verdict as in the side-by-side view. */
-const isLikely = (hit) => hit.match;
 
 /** Uploads have ids that begin with "q"; those of videos are hexadecimal. */
 const kindOf = (id) => (id.startsWith("q") ? "queries" : "videos");

@@ -38,7 +38,7 @@ function fill(form, signal) {
       library.calibration ||
       show(
         calibration,
-        note("This library's model has no calibration: there are no probabilities, and the threshold has no effect.", {
+        note("This library's model gives no probabilities: the threshold has no effect.", {
           kind: "warning",
         }),
       ),
