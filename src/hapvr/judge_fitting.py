@@ -34,6 +34,7 @@ from hapvr.evaluation.benchmarks.benchmark import TrueSegment
 from hapvr.judge.additive_model import AdditiveModel, fit_additive_model
 from hapvr.judge.evidence import Evidence, PairFrames, Stretch, find_stretches
 from hapvr.judge.judge import PIXELS, SCENE, SECOND_LOOK, Judge, make_table, measure_scene
+from hapvr.judge.recalibration import measure_tail
 from hapvr.judge.second_look import SecondLook
 from hapvr.library import Library
 from hapvr.matching import VideoDescription, describe_features, look_again, pair_frames
@@ -127,7 +128,7 @@ def fit_judge(
     )
     odds = _final_odds(copies + strangers, halves, looked, config)
     unrelated = np.array([odds[id(pair)] for pair in strangers])
-    judge = dataclasses.replace(judge, tail=_measure_tail(unrelated, population))
+    judge = dataclasses.replace(judge, tail=measure_tail(unrelated, population, rarest=_RAREST))
     right = np.array([judge.probability(odds[id(pair)]) >= 0.5 for pair in copies])
     false = np.array([judge.probability(value) >= 0.5 for value in unrelated])
     figures = {
@@ -400,20 +401,3 @@ def _final_odds(
             if _half(one.pair) == half:
                 odds[id(one.pair)] = float(model.log_odds([_look_row(one)])[0])
     return odds
-
-
-def _measure_tail(odds: Array, population: int) -> tuple[tuple[float, float], ...]:
-    """Log odds, and how many of a million pairs of strangers have more; beyond those counted an exponential law.
-
-    `odds` are of the nearest strangers of each query: the others of the population have less.
-    """
-    ordered = np.sort(odds[np.isfinite(odds)])[::-1]
-    places: list[tuple[float, float]] = []
-    for count in (1_000, 300, 100, 30, 10, 3):
-        if count <= len(ordered) and (not places or ordered[count - 1] > places[-1][0] + 1e-9):
-            places.append((float(ordered[count - 1]), count / population * 1e6))
-    if len(places) < 2:
-        return ((0.0, 1e6),)
-    (low, many), (high, few) = places[0], places[-1]
-    slope = math.log(many / few) / (high - low)
-    return (*places, (high + math.log(few / _RAREST) / slope, _RAREST))

@@ -8,11 +8,16 @@ are undecided and both files are at hand, a few instants are decoded and compare
 The prior is the share of copies among the pairs that are worth a comparison, one number for all commands. Odds are
 bounded by what the videos of the fit could show: a share e = 3 / n of n videos may have a look-alike of which the fit
 saw none (the rule of three), so that odds stay below n / 3 times the prior's, however strong the evidence is.
+
+A library can say what log odds mean among its own videos (`recalibration`): a line, offset + slope * log odds, which
+never changes the order of two pairs.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +29,7 @@ from numpy.typing import NDArray
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.judge.additive_model import AdditiveModel
 from hapvr.judge.evidence import Evidence, PairFrames, Stretch, find_stretches
+from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.judge.second_look import SecondLook
 from hapvr.similarity.segments import Segment, SegmentConfig
 from hapvr.weights import Part
@@ -69,6 +75,8 @@ class Decision:
 
     verdict: Verdict
     segments: tuple[Segment, ...]  # stretches that are copies, the most probable first
+    log_odds: float = -math.inf  # of the best stretch, by the judge as it was fitted
+    best: Stretch | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,21 @@ class Judge:
     videos: int  # that the fit saw
     prior: float = 0.02
     undecided: tuple[float, float] = (-3.0, 6.0)  # log odds between which files are looked at a second time
+    offset: float = 0.0  # what log odds mean among the videos of a library: this,
+    slope: float = 1.0  # and this times the log odds
+
+    def recalibrate(self, calibration: JudgeCalibration) -> Judge:
+        """The judge with what a library's own videos say of its log odds, in place of what another has said.
+
+        The videos of the library add to those of the fit: what neither has seen is rarer.
+        """
+        return dataclasses.replace(
+            self,
+            offset=calibration.offset,
+            slope=calibration.slope,
+            tail=tuple(calibration.tail),
+            videos=self.videos + calibration.videos,
+        )
 
     def decide(
         self,
@@ -127,12 +150,13 @@ class Judge:
             kind, probability, scene, prior, self.false_per_million(best),
             _explain(stretches[order[0]] if order else None, looked), looked is not None, known,
         )  # fmt: skip
-        return Decision(verdict, tuple(one.segment for one in _drop_overlapping(copies)))
+        segments = tuple(one.segment for one in _drop_overlapping(copies))
+        return Decision(verdict, segments, float(best), stretches[order[0]] if order else None)
 
     def may_be_copies(self, pair: PairFrames, config: SegmentConfig) -> bool:
         """Whether `decide` could call two videos copies, if a second look spoke for it."""
         odds = self.judge_stretches(find_stretches(pair, config), short=min(pair.forth.shape) < config.min_frames)
-        return bool((odds > self.undecided[0]).any())
+        return bool((odds > min(self.undecided[0], self.find_even())).any())
 
     def judge_stretches(self, stretches: Sequence[Stretch], *, short: bool = False) -> NDArray[np.float64]:
         """The log odds of each stretch, at equal priors; `short` if one video has too few frames for a stretch."""
@@ -153,14 +177,26 @@ class Judge:
 
     def _judge_scene(self, pair: PairFrames, score: float, prior: float) -> float:
         found = measure_scene(pair, score)
-        return self.probability(float(self.scene.log_odds([[found[name] for name in self.scene.names]])[0]), prior)
+        return self._bound(float(self.scene.log_odds([[found[name] for name in self.scene.names]])[0]), prior)
 
     def probability(self, log_odds: float, prior: float | None = None) -> float:
         """The probability of a copy, bounded by what the videos of the fit could show."""
-        prior = self.prior if prior is None else prior
+        return self._bound(self.offset + self.slope * log_odds, self.prior if prior is None else prior)
+
+    def find_even(self) -> float:
+        """The log odds from which on a pair is a copy; infinity if the videos of the fit are too few for that."""
+        rest = (self.prior / (1 - self.prior) - self._unseen) / (1 - self._unseen)
+        return (-math.log(rest) - self.offset) / self.slope if rest > 0 else math.inf
+
+    @property
+    def _unseen(self) -> float:
+        """The share of videos that may have a look-alike though none of the fit has."""
+        return min(0.5, 3 / self.videos)
+
+    def _bound(self, log_odds: float, prior: float) -> float:
         if log_odds == -math.inf:
             return 0.0
-        unseen = min(0.5, 3 / self.videos)
+        unseen = self._unseen
         likelihood = 1 / ((1 - unseen) * math.exp(-max(-500.0, min(500.0, log_odds))) + unseen)
         odds = likelihood * prior / (1 - prior) if prior < 1 else math.inf
         return 1.0 if odds == math.inf else odds / (1 + odds)
@@ -169,6 +205,11 @@ class Judge:
         """How many of a million unrelated pairs have such odds or greater."""
         places, rates = np.array(self.tail).T
         return float(np.exp(np.interp(log_odds, places, np.log(rates))))
+
+    def digest(self) -> str:
+        """A digest that differs between judges whose log odds cannot be compared."""
+        plain = [getattr(self, field.name).to_json() for field in dataclasses.fields(self) if _is_model(field)]
+        return hashlib.blake2b(json.dumps([plain, list(self.undecided)]).encode(), digest_size=16).hexdigest()
 
     def to_part(self) -> Part:
         """As a part of a model folder."""
@@ -185,13 +226,17 @@ class Judge:
         try:
             fields: dict[str, Any] = dict(part.config)
             for field in dataclasses.fields(cls):
-                if field.type == "AdditiveModel":
+                if _is_model(field):
                     fields[field.name] = AdditiveModel.from_json(fields[field.name])
             fields["tail"] = tuple((float(place), float(rate)) for place, rate in fields["tail"])
             low, high = fields["undecided"]
             return cls(**(fields | {"undecided": (float(low), float(high))}))
         except (AttributeError, KeyError, TypeError, ValueError, ConfigError) as error:
             raise WeightsError(f"The judge of this model cannot be read: {error!r}. Copy the model again.") from error
+
+
+def _is_model(field: dataclasses.Field[Any]) -> bool:
+    return field.type == "AdditiveModel"
 
 
 def make_table(evidence: Sequence[Evidence], names: Sequence[str]) -> NDArray[np.float64]:
