@@ -30,6 +30,8 @@ Interval = tuple[float, float]
 
 _FASTER = np.exp(np.linspace(np.log(1.05), np.log(2.15), 15))
 _SPEEDS = np.concatenate([1 / _FASTER[::-1], _FASTER])  # other than 1, forwards
+_ALL_SPEEDS = np.concatenate([[1.0, -1.0], _SPEEDS, -_SPEEDS])
+_APART = 2.0**24  # seconds that no video lasts
 _TOLERANCE = 1.25  # frames to either side of the line
 _BY_CHANCE = 4  # frames in step that any two videos have, more or less
 _MIN_FRAMES = 8  # a share is of no fewer
@@ -101,23 +103,37 @@ def _find_steps(matrix: NDArray[np.floating], times: Floats, others: Floats) -> 
     most = find_most_similar(matrix)  # [T]
     step = float(max(np.median(np.diff(times)), np.median(np.diff(others))))
     best = _Steps(0.0, 1.0, 0.0, np.zeros(len(times), np.bool_))
-    for speed in (1.0, -1.0, *_SPEEDS, *-_SPEEDS):
-        reach = _TOLERANCE * step * max(1.0, abs(speed))
-        shifts = others[most] - speed * times
-        order = np.argsort(shifts, kind="stable")
-        ordered = shifts[order]
-        counts = np.searchsorted(ordered, ordered + 2 * reach, side="right") - np.arange(len(ordered))
-        first = int(counts.argmax())
-        chosen = order[first : first + int(counts[first])]
+    shifts = others[most] - _ALL_SPEEDS[:, None] * times  # [speeds, T]
+    order = np.argsort(shifts, axis=1, kind="stable")
+    reach = _TOLERANCE * step * np.maximum(1.0, np.abs(_ALL_SPEEDS))
+    counts = _count_within(np.take_along_axis(shifts, order, 1), 2 * reach)  # [speeds, T]
+    for row, speed in enumerate(_ALL_SPEEDS.tolist()):
+        first = int(counts[row].argmax())
+        most_frames = int(counts[row, first])
+        less = 0.0 if abs(speed) == 1 else _OTHER_SPEED
+        if max(0, most_frames - _BY_CHANCE) / max(len(times), _MIN_FRAMES) - less <= best.share:
+            continue
+        chosen = order[row, first : first + most_frames]
         # Many frames that are all like one are not in step.
         count = min(len(chosen), 2 * len(np.unique(most[chosen])))
-        share = max(0, count - _BY_CHANCE) / max(len(times), _MIN_FRAMES)
-        share = share if abs(speed) == 1 else share - _OTHER_SPEED
+        share = max(0, count - _BY_CHANCE) / max(len(times), _MIN_FRAMES) - less
         if share > best.share:
             frames = np.zeros(len(times), np.bool_)
             frames[chosen] = True
-            best = _Steps(share, float(speed), float(np.median(shifts[chosen])), frames)
+            best = _Steps(share, speed, float(np.median(shifts[row, chosen])), frames)
     return best if abs(best.speed) == 1 else _fit_line(best, times, others[most])
+
+
+def _count_within(rows: Floats, reach: Floats) -> NDArray[np.int64]:
+    """How many values of its row lie from each value up to `reach` [N] above it; rows [N, T] ascend.
+
+    >>> _count_within(np.array([[0.0, 1.0, 3.0], [0.0, 1.0, 3.0]]), np.array([1.0, 3.0])).tolist()
+    [[2, 1, 1], [3, 2, 1]]
+    """
+    apart = np.arange(len(rows))[:, None] * _APART  # so that one search is for all rows
+    flat = (rows + apart).ravel()
+    ends = np.searchsorted(flat, (rows + apart + reach[:, None]).ravel(), side="right")
+    return np.asarray((ends - np.arange(len(flat))).reshape(rows.shape), np.int64)
 
 
 def find_most_similar(matrix: NDArray[np.floating]) -> NDArray[np.int64]:

@@ -95,9 +95,8 @@ def find_segments(
     row_edges, column_edges = frame_edges(rows), frame_edges(columns)
     found: list[Segment] = []
     while len(found) < config.max_segments:
-        forwards, backwards = (
-            _find_best_path(some, config.skip_cost, config.max_drop) for some in (gains, gains[:, ::-1])
-        )
+        both = np.stack([gains, gains[:, ::-1]], 1)  # [Tq, 2, Tt]
+        forwards, backwards = _find_best_paths(both, config.skip_cost, config.max_drop)
         turned = backwards[0] > forwards[0]
         gain, path = backwards if turned else forwards
         if gain < config.min_gain or not path:
@@ -171,43 +170,54 @@ class _KnownMatches:
         return [(i, j) for i, j in cells if max(self.best[0][i], self.best[1][j]) > -np.inf]
 
 
-def _find_best_path(gains: Matrix, skip_cost: float, max_drop: float) -> tuple[float, list[tuple[int, int]]]:
-    """The path of the largest sum, and that sum: every cell adds its gain, every skipped or repeated frame costs.
+def _find_best_paths(
+    gains: Matrix, skip_cost: float, max_drop: float
+) -> list[tuple[float, list[tuple[int, int]]]]:
+    """The path of the largest sum, and that sum, of each of N matrices [Tq, N, Tt].
 
-    A path may not fall by more than `max_drop` below the largest sum it has had.
+    Every cell adds its gain, every skipped or repeated frame costs. A path may not fall by more than `max_drop` below
+    the largest sum it has had.
     """
-    height, width = gains.shape
+    height, count, width = gains.shape
     reach = max(max(di, dj) for di, dj, _ in _STEPS)
-    # Of the sums only the last rows are kept, the latest first. Shifted by `reach`: what lies outside is never better.
-    totals = np.full((reach, width + reach), -np.inf)
+    # Of the sums only the last rows are kept, row i at i modulo `reach`. Shifted by `reach`: what lies outside is never
+    # better.
+    totals = np.full((reach, count, width + reach), -np.inf)
     peaks = np.full_like(totals, -np.inf)  # the largest sum that the path to a cell has had
-    steps = np.full((height, width), -1, np.int8)
-    gain, end = -np.inf, (0, 0)
+    steps = np.full((height, count, width), -1, np.int8)
+    highest = np.empty((count, width))
+    gain, ends = np.full(count, -np.inf), np.zeros((count, 2), np.int64)
     for i in range(height):
-        options = np.stack(
-            [totals[di - 1, reach - dj : reach - dj + width] - skip_cost * skipped for di, dj, skipped in _STEPS]
-        )  # [steps, Tt]
-        chosen = options.argmax(0)
-        before = np.take_along_axis(options, chosen[None], 0)[0]
-        highest = np.stack([peaks[di - 1, reach - dj : reach - dj + width] for di, dj, _ in _STEPS])
-        highest = np.take_along_axis(highest, chosen[None], 0)[0]
+        before = np.full((count, width), -np.inf)
+        chosen = np.zeros((count, width), np.int8)
+        for number, (di, dj, skipped) in enumerate(_STEPS):
+            row, columns = (i - di) % reach, slice(reach - dj, reach - dj + width)
+            option = totals[row, :, columns] - skip_cost * skipped if skipped else totals[row, :, columns]
+            better = option > before
+            np.copyto(before, option, where=better)
+            np.copyto(highest, peaks[row, :, columns], where=better)
+            chosen[better] = number
         goes_on = (before > 0) & (before + gains[i] >= highest - max_drop)  # else a path begins here
         steps[i] = np.where(goes_on, chosen, -1)
         total = gains[i] + np.where(goes_on, before, 0.0)
-        totals, peaks = np.roll(totals, 1, 0), np.roll(peaks, 1, 0)
-        totals[0, reach:] = total
-        peaks[0, reach:] = np.maximum(total, np.where(goes_on, highest, -np.inf))
-        j = int(total.argmax())
-        if total[j] > gain:
-            gain, end = float(total[j]), (i, j)
-    (i, j), cells = end, []
+        totals[i % reach, :, reach:] = total
+        peaks[i % reach, :, reach:] = np.maximum(total, np.where(goes_on, highest, -np.inf))
+        places = total.argmax(1)
+        for number, j in enumerate(places.tolist()):
+            if total[number, j] > gain[number]:
+                gain[number], ends[number] = total[number, j], (i, j)
+    return [(float(gain[number]), _follow(steps[:, number], *ends[number].tolist())) for number in range(count)]
+
+
+def _follow(steps: NDArray[np.int8], i: int, j: int) -> list[tuple[int, int]]:
+    """The cells of the path that ends in a cell, from its first on."""
+    cells = []
     while True:
         cells.append((i, j))
         if steps[i, j] < 0:
-            break
+            return cells[::-1]
         di, dj, _ = _STEPS[steps[i, j]]
         i, j = i - di, j - dj
-    return gain, cells[::-1]
 
 
 def frame_edges(times: Matrix) -> Matrix:
