@@ -98,14 +98,34 @@ def fit_judge(
         progress: called with the step, how much of it is done, and how much there is.
     """
     config = config or JudgeFitConfig()
+    pairs, population = collect_all_pairs(name_or_folder, benchmarks, groups=groups, config=config, progress=progress)
+    return fit_pairs(pairs, population, config=config, progress=progress)
+
+
+def collect_all_pairs(
+    name_or_folder: StrPath,
+    benchmarks: Sequence[StrPath],
+    *,
+    groups: StrPath | None,
+    config: JudgeFitConfig,
+    progress: Progress,
+) -> tuple[list[JudgedPair], int]:
+    """The pairs of several benchmarks, and how many pairs of strangers there are in all."""
     model = load(name_or_folder)
     together = _read_groups(groups)
     pairs: list[JudgedPair] = []
-    population = 0  # pairs of strangers, of which the nearest are compared
+    population = 0
     for folder in benchmarks:
         found, count = collect_pairs(name_or_folder, model, folder, together=together, config=config, progress=progress)
         pairs += found
         population += count
+    return pairs, population
+
+
+def fit_pairs(
+    pairs: Sequence[JudgedPair], population: int, *, config: JudgeFitConfig, progress: Progress
+) -> tuple[Judge, dict[str, float]]:
+    """Fit a judge on pairs; see `fit_judge`."""
     copies = [pair for pair in pairs if pair.relation == "copy"]
     strangers = [pair for pair in pairs if pair.relation == "stranger"]
     if len(copies) < 20 or len(strangers) < 100:
@@ -238,19 +258,15 @@ def _judge(
     truth: Sequence[TrueSegment],
 ) -> JudgedPair:
     a, b = videos[query], videos[target]
-    pair, score = _frames(model, a, b)
+    with torch.no_grad():
+        matrix = model.similarity.frame_matrix_unchecked(a.descriptors, b.descriptors).float().numpy()
+    pair = pair_frames(a, b, matrix, model)
     stretches = find_stretches(pair, model.segments)
     parts = [part for part in truth if part.target == target]
     right = [_is_right(one, parts) for one in stretches]
     instants = list(_make_instants(pair, model, parts, relation))
     look = partial(look_again, a.path, b.path)
-    return JudgedPair(query, target, source, relation, stretches, right, measure_scene(pair, score), look, instants)
-
-
-def _frames(model: Model, a: VideoDescription, b: VideoDescription) -> tuple[PairFrames, float]:
-    with torch.no_grad():
-        found = model.similarity(a.descriptors[None], b.descriptors[None])
-    return pair_frames(a, b, found.frame_matrices[0, 0].float().numpy(), model), found.scores.item()
+    return JudgedPair(query, target, source, relation, stretches, right, measure_scene(pair), look, instants)
 
 
 def _is_right(stretch: Stretch, truth: Sequence[TrueSegment]) -> bool:
@@ -320,9 +336,10 @@ def _fit_stretches(pairs: Sequence[JudgedPair], names: Sequence[str], *, ridge: 
             (one, right) for one, right in zip(pair.stretches, pair.right, strict=True)
             if right or pair.relation == "stranger"
         ]  # fmt: skip
-        evidence += [one.evidence for one, _ in kept]
-        labels += [right for _, right in kept]
-        weights += [1 / len(kept)] * len(kept)
+        for one, right in kept:
+            evidence.append(one.evidence)
+            labels.append(right)
+            weights.append(1 / len(kept))
     return fit_additive_model(names, make_table(evidence, names), labels, weights=weights, ridge=ridge)
 
 

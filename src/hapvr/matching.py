@@ -274,8 +274,12 @@ def decide(
     """
     short = is_too_short(pair.forth, model.segments.min_frames)
     if model.judge is not None:
+<<<<<<< HEAD
         decision = model.judge.decide(pair, score, model.segments, prior=prior, look=look)
         return dataclasses.replace(decision, segments=()) if short else decision
+=======
+        return model.judge.decide(pair, model.segments, prior=prior, look=look)
+>>>>>>> 69cf7a7 (read_clip makes pixels square, as the decoder does: edits of films with narrow pixels were stretched)
     segments = find_segments(pair.forth, pair.a_times, pair.b_times, config=model.segments)
     trouble = ""
     if short:

@@ -71,7 +71,7 @@ def test_promised_rates_lie_on_the_tail() -> None:
 
 @pytest.mark.parametrize(("level", "kind"), [(0.9, "copy"), (0.42, "same scene"), (0.15, "no match")])
 def test_verdicts_have_three_kinds(level: float, kind: str) -> None:
-    decision = JUDGE.decide(similar(level), 0.0, CONFIG)
+    decision = JUDGE.decide(similar(level), CONFIG)
     assert decision.verdict.kind == kind
     assert decision.verdict.match is (kind == "copy")
     assert bool(decision.segments) is (kind == "copy")
@@ -81,10 +81,10 @@ def test_verdicts_have_three_kinds(level: float, kind: str) -> None:
 
 def test_the_best_stretch_stands_for_the_pair_and_each_copy_is_a_segment() -> None:
     targets = np.concatenate([np.arange(2.0, 12), np.arange(25.0, 35)])
-    decision = JUDGE.decide(make_pair(np.arange(20.0), targets, noise=0.01), 0.0, CONFIG)
+    decision = JUDGE.decide(make_pair(np.arange(20.0), targets, noise=0.01), CONFIG)
     starts = sorted(round(segment.target[0]) for segment in decision.segments)
     assert starts == [2, 24] or starts == [2, 25]
-    alone = JUDGE.decide(make_pair(np.arange(10.0), targets[:10], noise=0.01), 0.0, CONFIG)
+    alone = JUDGE.decide(make_pair(np.arange(10.0), targets[:10], noise=0.01), CONFIG)
     assert decision.verdict.probability == pytest.approx(
         alone.verdict.probability, abs=0.02
     )  # however long the rest is
@@ -98,38 +98,38 @@ def test_a_second_look_is_taken_where_odds_are_undecided_and_decides() -> None:
         return dataclasses.replace(LOOK, motion=motion)
 
     pair = similar(0.5)  # log odds of about 0
-    first = JUDGE.decide(pair, 0.0, CONFIG)
+    first = JUDGE.decide(pair, CONFIG)
     assert not first.verdict.second_look
-    good = JUDGE.decide(pair, 0.0, CONFIG, look=look)
+    good = JUDGE.decide(pair, CONFIG, look=look)
     assert good.verdict.second_look
     assert good.verdict.kind == "copy"
     assert good.verdict.probability == pytest.approx(JUDGE.probability(9.0))
     assert good.verdict.evidence["second_look_motion"] == 1.0
-    bad = JUDGE.decide(pair, 0.0, CONFIG, look=lambda stretch: look(stretch, 0.0))
+    bad = JUDGE.decide(pair, CONFIG, look=lambda stretch: look(stretch, 0.0))
     assert bad.verdict.kind != "copy"
     assert bad.verdict.probability == pytest.approx(JUDGE.probability(-9.0))
     assert len(taken) == 2
     for decided in (0.9, 0.2):
-        JUDGE.decide(similar(decided), 0.0, CONFIG, look=look)
+        JUDGE.decide(similar(decided), CONFIG, look=look)
     assert len(taken) == 2
 
 
 def test_without_the_files_the_first_look_stays() -> None:
     pair = similar(0.5)
-    assert JUDGE.decide(pair, 0.0, CONFIG, look=lambda _: None) == JUDGE.decide(pair, 0.0, CONFIG)
+    assert JUDGE.decide(pair, CONFIG, look=lambda _: None) == JUDGE.decide(pair, CONFIG)
 
 
 def test_videos_without_pixels_are_judged_by_their_regions() -> None:
     pair = similar(0.9)
     blank = np.zeros((40, 16, 16), np.uint8)
     with_pixels = dataclasses.replace(pair, a_small=blank[:14], b_small=blank)
-    assert JUDGE.decide(pair, 0.0, CONFIG).verdict.match
-    assert not JUDGE.decide(with_pixels, 0.0, CONFIG).verdict.match  # nothing moves alike in them
+    assert JUDGE.decide(pair, CONFIG).verdict.match
+    assert not JUDGE.decide(with_pixels, CONFIG).verdict.match  # nothing moves alike in them
 
 
 def test_a_picture_is_judged_by_its_instant() -> None:
     pair = make_pair([0.0], np.array([17.0]))
-    decision = JUDGE.decide(pair, 0.0, CONFIG)
+    decision = JUDGE.decide(pair, CONFIG)
     assert decision.verdict.match
     assert [segment.target for segment in decision.segments] == [(16.5, 17.5)]
 
@@ -137,7 +137,7 @@ def test_a_picture_is_judged_by_its_instant() -> None:
 def test_a_quick_answer_never_misses_a_copy() -> None:
     for level in np.linspace(0.1, 0.95, 12):
         pair = similar(float(level))
-        if JUDGE.decide(pair, 0.0, CONFIG, look=lambda _: LOOK).verdict.match:
+        if JUDGE.decide(pair, CONFIG, look=lambda _: LOOK).verdict.match:
             assert JUDGE.may_be_copies(pair, CONFIG)
 
 

@@ -16,6 +16,7 @@ from hapvr.synthetic import clip_files as files
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import read_clip, recompress, write_clip
 from hapvr.synthetic.films import draw_scene
+from hapvr.video.decode import decode
 from tests.synthetic.barcodes import barcodes, read
 from tests.video import media
 
@@ -179,3 +180,22 @@ def test_a_title_that_is_no_text_does_not_matter(tmp_path: Path) -> None:
     assert data.count(b"cartwheel") == 1
     path.write_bytes(data.replace(b"cartwheel", b"cartwhe?\xd3"))  # a character of more bytes, cut off
     assert len(read_clip(path)) == 3
+
+
+def test_pixels_that_are_not_square_are_made_square_as_the_decoder_does(tmp_path: Path) -> None:
+    path = tmp_path / "narrow.mp4"
+    images = draw_scene(3, seconds=1, fps=8).images
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=8)
+        stream.width, stream.height, stream.pix_fmt = images.shape[2], images.shape[1], "yuv420p"
+        stream.codec_context.sample_aspect_ratio = Fraction(1, 2)
+        for image in images:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, "rgb24")))
+        container.mux(stream.encode())
+    height, width = images.shape[1:3]
+    assert read_clip(path).size == (height, width // 2)
+    short = read_clip(path, max_short_side=40).size
+    assert min(short) == 40
+    assert short[1] / short[0] == pytest.approx(width / 2 / height, rel=0.03)
+    decoded = decode(path, fps=1.0).images.shape
+    assert short[1] / short[0] == pytest.approx(decoded[2] / decoded[1], rel=0.03)

@@ -39,7 +39,7 @@ Look = Callable[[Stretch], "SecondLook | None"]
 """Takes a second look at the files along a stretch; None where that cannot be done."""
 
 PIXELS = ("pixels", "changes", "moves")  # evidence that libraries without miniatures lack
-SCENE = ("likeness", "best", "score")  # evidence of a pair, whether or not a stretch was found
+SCENE = ("likeness", "best")  # evidence of a pair, whether or not a stretch was found
 SECOND_LOOK = ("first_look", "inliers", "structure", "motion", "moves", "area")
 _EVEN = 0.5  # from this probability on it is a copy, or the same scene
 _MAX_OVERLAP = 0.5  # of a stretch with a better one, on both sides
@@ -112,7 +112,6 @@ class Judge:
     def decide(
         self,
         pair: PairFrames,
-        score: float,
         config: SegmentConfig,
         *,
         prior: float | None = None,
@@ -122,7 +121,6 @@ class Judge:
 
         Args:
             pair: their frames.
-            score: psi's, of A in B.
             config: how stretches are found.
             prior: probability of a copy before the comparison; the judge's own if None.
             look: takes a second look at the files; None if they are not at hand.
@@ -139,7 +137,7 @@ class Judge:
                 order.sort(key=lambda place: -odds[place])
         best = odds[order[0]] if order else -math.inf
         probability = self.probability(best, prior)
-        scene = max(probability, self._judge_scene(pair, score, prior))
+        scene = max(probability, self._judge_scene(pair, prior))
         kind: Kind = "copy" if probability >= _EVEN else "same scene" if scene >= _EVEN else "no match"
         copies = [stretches[place] for place in order if self.probability(odds[place], prior) >= _EVEN]
         evidence = dataclasses.asdict(stretches[order[0]].evidence) if order else {}
@@ -175,8 +173,8 @@ class Judge:
         found = {"first_look": first, **dataclasses.asdict(look)}
         return float(self.second_look.log_odds([[float(found[name]) for name in self.second_look.names]])[0])
 
-    def _judge_scene(self, pair: PairFrames, score: float, prior: float) -> float:
-        found = measure_scene(pair, score)
+    def _judge_scene(self, pair: PairFrames, prior: float) -> float:
+        found = measure_scene(pair)
         return self._bound(float(self.scene.log_odds([[found[name] for name in self.scene.names]])[0]), prior)
 
     def probability(self, log_odds: float, prior: float | None = None) -> float:
@@ -244,13 +242,12 @@ def make_table(evidence: Sequence[Evidence], names: Sequence[str]) -> NDArray[np
     return np.array([[getattr(one, name) for name in names] for one in evidence], np.float64).reshape(-1, len(names))
 
 
-def measure_scene(pair: PairFrames, score: float) -> dict[str, float]:
+def measure_scene(pair: PairFrames) -> dict[str, float]:
     """Evidence that two videos show the same scene, in whatever order."""
     mean = (pair.forth + pair.back.T) / 2
     return {
         "likeness": float(max(pair.forth.max(1).mean(), pair.back.max(1).mean())),
         "best": float(np.sort(mean.ravel())[-max(1, min(mean.shape) // 4) :].mean()),
-        "score": score,
     }
 
 

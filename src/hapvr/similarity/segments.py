@@ -170,9 +170,7 @@ class _KnownMatches:
         return [(i, j) for i, j in cells if max(self.best[0][i], self.best[1][j]) > -np.inf]
 
 
-def _find_best_paths(
-    gains: Matrix, skip_cost: float, max_drop: float
-) -> list[tuple[float, list[tuple[int, int]]]]:
+def _find_best_paths(gains: Matrix, skip_cost: float, max_drop: float) -> list[tuple[float, list[tuple[int, int]]]]:
     """The path of the largest sum, and that sum, of each of N matrices [Tq, N, Tt].
 
     Every cell adds its gain, every skipped or repeated frame costs. A path may not fall by more than `max_drop` below
@@ -185,10 +183,9 @@ def _find_best_paths(
     totals = np.full((reach, count, width + reach), -np.inf)
     peaks = np.full_like(totals, -np.inf)  # the largest sum that the path to a cell has had
     steps = np.full((height, count, width), -1, np.int8)
-    highest = np.empty((count, width))
     gain, ends = np.full(count, -np.inf), np.zeros((count, 2), np.int64)
     for i in range(height):
-        before = np.full((count, width), -np.inf)
+        before, highest = np.full((count, width), -np.inf), np.full((count, width), -np.inf)
         chosen = np.zeros((count, width), np.int8)
         for number, (di, dj, skipped) in enumerate(_STEPS):
             row, columns = (i - di) % reach, slice(reach - dj, reach - dj + width)

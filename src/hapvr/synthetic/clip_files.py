@@ -29,7 +29,7 @@ def read_clip(
     max_short_side: int | None = None,
     max_seconds: float | None = None,
 ) -> Clip:
-    """All frames of a video file at its own rate, upright; times count from the first frame.
+    """All frames of a video file at its own rate, upright, of square pixels; times count from the first frame.
 
     A file of varying rate is brought to its mean rate: each frame is the one shown in the middle of its time. A damaged
     file gives what can be read of it. `DecodeError` if nothing can.
@@ -115,7 +115,7 @@ def _read(
     images: list[Images] = []
     size = None  # some files change theirs on the way: the first one holds
     for frame, end_s in _time_frames(container, stream, rate):
-        size = size or _choose_size(frame, max_short_side)
+        size = size or _choose_size(frame, stream.sample_aspect_ratio, max_short_side)
         image = None
         # A frame is taken for every tick of the clip whose middle it is shown at; most often that is one.
         while (len(images) + 0.5) / fps < end_s and len(images) < longest:
@@ -149,10 +149,11 @@ def _time_frames(container: InputContainer, stream: VideoStream, rate: float) ->
         yield last, begin_s + 1 / rate
 
 
-def _choose_size(frame: av.VideoFrame, max_short_side: int | None) -> tuple[int, int]:
-    short = min(frame.width, frame.height)
-    scale = 1.0 if max_short_side is None else min(1.0, max_short_side / short)
-    return max(1, round(frame.width * scale)), max(1, round(frame.height * scale))
+def _choose_size(frame: av.VideoFrame, aspect: Fraction | None, max_short_side: int | None) -> tuple[int, int]:
+    """Width and height of the pictures, whose pixels are square as those that a decoder shows."""
+    width = frame.width * float(aspect) if aspect and 0.1 <= aspect <= 10 else float(frame.width)
+    scale = 1.0 if max_short_side is None else min(1.0, max_short_side / min(width, frame.height))
+    return max(1, round(width * scale)), max(1, round(frame.height * scale))
 
 
 def _turn_upright(frame: av.VideoFrame, size: tuple[int, int]) -> Images:
