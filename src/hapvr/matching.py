@@ -37,7 +37,9 @@ NO_STRETCH = "No stretch of the two videos matches."
 _NO_FRAME = "No frames of the two videos are alike."
 _SCORED = "The score and a matching stretch speak for it. This model has no judge of further evidence."
 _EVEN = 0.5  # from this probability on it is a match
-_LOOKED_AT = 4  # instants of a stretch, in a second look at the files
+# The work is bounded by the number of instants; the deadline only by the worst of files, so that busy machines and idle
+# ones give the same answer.
+_SECOND_LOOK = SecondLookConfig(max_seconds=8.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,12 +276,8 @@ def decide(
     """
     short = is_too_short(pair.forth, model.segments.min_frames)
     if model.judge is not None:
-<<<<<<< HEAD
-        decision = model.judge.decide(pair, score, model.segments, prior=prior, look=look)
+        decision = model.judge.decide(pair, model.segments, prior=prior, look=look)
         return dataclasses.replace(decision, segments=()) if short else decision
-=======
-        return model.judge.decide(pair, model.segments, prior=prior, look=look)
->>>>>>> 69cf7a7 (read_clip makes pixels square, as the decoder does: edits of films with narrow pixels were stretched)
     segments = find_segments(pair.forth, pair.a_times, pair.b_times, config=model.segments)
     trouble = ""
     if short:
