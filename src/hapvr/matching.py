@@ -37,9 +37,6 @@ NO_STRETCH = "No stretch of the two videos matches."
 _NO_FRAME = "No frames of the two videos are alike."
 _SCORED = "The score and a matching stretch speak for it. This model has no judge of further evidence."
 _EVEN = 0.5  # from this probability on it is a match
-# The work is bounded by the number of instants; the deadline only by the worst of files, so that busy machines and idle
-# ones give the same answer.
-_SECOND_LOOK = SecondLookConfig(max_seconds=8.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,9 +250,7 @@ def look_again(
     query: str, target: str, stretch: Stretch, *, config: SecondLookConfig | None = None
 ) -> SecondLook | None:
     """Compare instants spread over a stretch, at full size."""
-    places = np.linspace(0, len(stretch.instants) - 1, _LOOKED_AT + 2)[1:-1].round().astype(int).tolist()
-    instants = [stretch.instants[place] for place in dict.fromkeys(places)]
-    return take_second_look(query, target, instants, speed=stretch.speed, config=config or SecondLookConfig())
+    return take_second_look(query, target, stretch.instants, speed=stretch.speed, config=config or SecondLookConfig())
 
 
 def decide(

@@ -88,7 +88,7 @@ class SecondLookConfig:
     """
 
     max_instants: int = 4
-    max_seconds: float = 2.0
+    max_seconds: float = 8.0
     short_side: int = 240
     fps: float = 10.0
     refine_s: float = 0.8
