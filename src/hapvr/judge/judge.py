@@ -42,6 +42,8 @@ PIXELS = ("pixels", "changes", "moves")  # evidence that libraries without minia
 SCENE = ("likeness", "best")  # evidence of a pair, whether or not a stretch was found
 SECOND_LOOK = ("first_look", "inliers", "structure", "motion", "moves", "area")
 _EVEN = 0.5  # from this probability on it is a copy, or the same scene
+_HARDLY_MOVES = 1.5  # grey levels
+_MOVES = ("what moves differs", "what moves agrees in part", "what moves agrees")
 _MAX_OVERLAP = 0.5  # of a stretch with a better one, on both sides
 
 
@@ -273,16 +275,23 @@ def _explain(stretch: Stretch | None, look: SecondLook | None) -> str:
     """The evidence in a sentence."""
     if stretch is None:
         return "No stretch of the two videos is alike in the same order."
-    found = stretch.evidence
-    said = [f"frames are {_amount(found.similarity, 0.35, 0.6)} alike along {len(stretch.segment.path)} of them"]
-    said.append(f"{_amount(found.in_step, 0.2, 0.6)} in step")
-    if not math.isnan(found.changes):
-        said.append(f"what moves agrees {_amount(found.changes, 0.4, 0.7)}")
+    found, count = stretch.evidence, len(stretch.instants)
+    alike = _choose(found.similarity, (0.35, 0.6), "hardly alike", "somewhat alike", "closely alike")
+    if count > 1:
+        step = _choose(found.in_step, (0.2, 0.5), "not in step", "partly in step", "in step")
+        said = [f"Along {count} frames they are {alike} and {step}"]
+    else:
+        said = [f"One frame is {alike}"]
+    if math.isnan(found.changes):
+        said.append("their pixels are not known, so this is less sure")
+    elif count > 1 and found.moves < math.log1p(_HARDLY_MOVES):
+        said.append("hardly anything moves")
+    elif count > 1:
+        said.append(_choose(found.changes, (0.35, 0.65), *_MOVES))
     if look is not None:
-        said.append(f"at full size what moves agrees {_amount(look.motion, 0.45, 0.7)}")
-    text = "; ".join(said)
-    return text[0].upper() + text[1:] + "."
+        said.append("at full size " + _choose(look.motion, (0.35, 0.65), *_MOVES))
+    return "; ".join(said) + "."
 
 
-def _amount(value: float, some: float, much: float) -> str:
-    return "closely" if value >= much else "somewhat" if value >= some else "hardly"
+def _choose(value: float, limits: tuple[float, float], low: str, middle: str, high: str) -> str:
+    return low if value < limits[0] else middle if value < limits[1] else high

@@ -27,7 +27,7 @@ _SEGMENT = {"query": [0.0, 12.5], "target": [31.0, 43.5], "score": 0.81, "backwa
 _HIT = {
     "id": VIDEO_ID, "name": "holiday.mp4", "path": "/videos/2026/holiday.mp4", "score": 0.83,
     "verdict": "copy", "match": True, "probability": 0.985, "scene_probability": 0.985, "prior": 0.02,
-    "false_per_million": 7.4, "reason": "Frames are closely alike along 12 of them; closely in step.",
+    "false_per_million": 7.4, "reason": "Along 12 frames they are closely alike and in step; what moves agrees.",
     "second_look": False, "evidence": {"similarity": 0.81, "in_step": 0.7}, "duration": 61.2,
     "segments": [_SEGMENT], "best": {"query": 4.0, "target": 35.0, "similarity": 0.91}, "warnings": [],
 }  # fmt: skip
