@@ -148,3 +148,21 @@ def test_a_judge_survives_its_file() -> None:
     for broken in ({}, {**plain, "tail": 3}, {**plain, "surplus": 1}, {**plain, "stretch": {"bias": "x"}}):
         with pytest.raises(WeightsError, match="judge"):
             Judge.from_part(Part(broken, {}))
+
+
+def test_the_reason_says_what_speaks_and_what_is_missing() -> None:
+    pair = similar(0.9)
+    assert JUDGE.decide(pair, CONFIG).verdict.reason == (
+        "Along 14 frames they are closely alike and in step; their pixels are not known, so this is less sure."
+    )
+    moving = np.random.default_rng(0).integers(0, 256, (40, 16, 16), dtype=np.uint8)
+    same = dataclasses.replace(pair, a_small=moving[9:23], b_small=moving)
+    assert JUDGE.decide(same, CONFIG).verdict.reason.endswith("in step; what moves agrees.")
+    unlike = np.random.default_rng(1).integers(0, 256, (14, 16, 16), dtype=np.uint8)
+    other = dataclasses.replace(pair, a_small=unlike, b_small=moving)
+    assert JUDGE.decide(other, CONFIG).verdict.reason.endswith("what moves differs.")
+    still = dataclasses.replace(pair, a_small=moving[[3] * 14], b_small=moving[[3] * 40])
+    assert JUDGE.decide(still, CONFIG).verdict.reason.endswith("hardly anything moves.")
+    looked = JUDGE.decide(similar(0.5), CONFIG, look=lambda _: LOOK).verdict
+    assert looked.reason.endswith("at full size what moves agrees.")
+    assert JUDGE.decide(make_pair([0.0], np.array([17.0])), CONFIG).verdict.reason.startswith("One frame is")
