@@ -115,7 +115,9 @@ def _format_duplicates(report: DuplicateReport) -> Iterator[str]:
         for video in group.videos:
             link = strongest[video.id]
             size = f"{format_time(video.duration)} {video.width}x{video.height} {video.bitrate / 1000:,.0f} kbit/s"
-            what = "keep" if video is group.keep else f"{link.kind}, {link.reason}"
+            edits = group.find_edits(video)
+            edit = f", an edit ({', '.join(edits)})" if edits else ""
+            what = "keep" if video is group.keep else f"{link.kind}, {link.reason}{edit}"
             gone = "" if video.state == "ready" else f" ({video.state})"
             yield f"  {video.id:14} {size:32} {escape(video.path)}{gone}  {what}"
         yield f"  keep {group.keep.id}: {group.reason}"

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.judge.judge import Verdict
+from hapvr.library.derivation import Derivation
 from hapvr.library.results import VideoRecord, display_path, format_csv_rows
 from hapvr.library.store import Store
 from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
@@ -26,7 +27,7 @@ Kind = Literal["identical", "duplicate", "contained", "shared"]
 Stage = Literal["candidates", "pairs"]
 CSV_FIELDS = (
     "group", "kind", "a", "b", "a_id", "b_id", "keep", "probability", "score", "a_coverage", "b_coverage", "a_from",
-    "a_to", "b_from", "b_to", "speed", "reason",
+    "a_to", "b_from", "b_to", "speed", "reason", "derived", "derived_reason", "keep_reason",
 )  # fmt: skip
 
 
@@ -46,6 +47,7 @@ class Link:
     intervals: tuple[tuple[float, float], tuple[float, float]]  # the seconds of A, and of B, that they share
     speed: float = 1.0  # of B against A; below 0 it runs backwards
     segments: tuple[Segment, ...] = ()  # the stretches that match (query: A, target: B)
+    derivation: Derivation | None = None  # which is an edit of the other; None if the files were not looked at
 
     @property
     def probability(self) -> float | None:
@@ -79,6 +81,7 @@ class Link:
             "coverage": list(self.coverage),
             "intervals": [list(interval) for interval in self.intervals],
             "segments": [segment.to_json() for segment in self.segments],
+            "derivation": None if self.derivation is None else self.derivation.to_json(),
         }
 
 
@@ -94,6 +97,11 @@ class Group:
     def keep(self) -> VideoRecord:
         """The copy that is suggested to be kept."""
         return self.videos[0]
+
+    def find_edits(self, video: VideoRecord) -> tuple[str, ...]:
+        """The traces by which a video is an edit of another of the group; empty if it is not known to be one."""
+        hashes = {one.id: one.content_hash for one in self.videos}
+        return _find_edits(video.content_hash, self.links, hashes)
 
 
 @dataclass(frozen=True)
@@ -170,10 +178,12 @@ class DuplicateProgress:
 def make_rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
     """One flat row for each link, as `hapvr duplicates -o FILE.csv` writes them; groups are numbered from 1."""
     number = {video.id: place for place, group in enumerate(report.groups, 1) for video in group.videos}
-    kept = {group.keep.id for group in report.groups}
+    kept = {group.keep.id: group.reason for group in report.groups}
     for link in report.links:
         a, b = report.records[link.a], report.records[link.b]
         within = number.get(a.id) is not None and number.get(a.id) == number.get(b.id)
+        keep = next((name for name, id in (("a", a.id), ("b", b.id)) if within and id in kept), "")
+        derivation = link.derivation or Derivation(None)
         yield {
             "group": number[a.id] if within else "",
             "kind": link.kind,
@@ -181,7 +191,7 @@ def make_rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
             "b": display_path(b.path),
             "a_id": a.id,
             "b_id": b.id,
-            "keep": next((name for name, id in (("a", a.id), ("b", b.id)) if within and id in kept), ""),
+            "keep": keep,
             "probability": "" if link.probability is None else f"{link.probability:.6g}",
             "score": round(link.score, 4),
             "a_coverage": round(link.coverage[0], 4),
@@ -192,6 +202,9 @@ def make_rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
             "b_to": round(link.intervals[1][1], 2),
             "speed": round(link.speed, 3),
             "reason": link.to_json()["reason"],
+            "derived": derivation.derived or "",
+            "derived_reason": "; ".join(derivation.reasons),
+            "keep_reason": kept[link.a if keep == "a" else link.b] if keep else "",
         }
 
 
@@ -245,30 +258,40 @@ def group_links(
         if len(members) < 2 or first != members[0]:  # each group once
             continue
         within = tuple(link for link in links if group_of[link.a] is members and group_of[link.b] is members)
-        ordered, reason = rank_copies([records[id] for id in members])
+        ordered, reason = rank_copies([records[id] for id in members], within)
         groups.append(Group(tuple(ordered), reason, within))
     return tuple(sorted(groups, key=lambda group: (-len(group.videos), group.keep.path)))
 
 
-def rank_copies(records: Sequence[VideoRecord]) -> tuple[list[VideoRecord], str]:
+def rank_copies(records: Sequence[VideoRecord], links: Sequence[Link] | None = None) -> tuple[list[VideoRecord], str]:
     """Copies in the order in which they are worth keeping, and why the first is.
 
-    One that is there comes before one that is missing, a file before a link; then the longest (half a second, or a
-    hundredth, is no difference), the largest picture, the highest bitrate, the oldest file, and the first path.
+    One that is there comes before one that is missing, a file before a link, and what is no edit before an edit of it,
+    where the links between them say so; then the longest (half a second, or a hundredth, is no difference), the largest
+    picture, the highest bitrate, the oldest file, and the first path. The reason begins with "unsure" if one of the
+    best is an edit of another and nothing says which, or if their files were not looked at; without links, never.
     """
     longest = max(record.duration for record in records)
     enough = longest - max(0.5, longest / 100)
+    hashes = {record.id: record.content_hash for record in records}
+    steps = _count_steps(links or (), hashes)
 
     def rank(record: VideoRecord) -> tuple[Any, ...]:
         missing, linked = record.state != "ready", os.path.islink(record.path)
         size = record.width * record.height
-        return missing, linked, -min(record.duration, enough), -size, -record.bitrate, record.mtime_ns, record.path
+        better = -min(record.duration, enough), -size, -record.bitrate
+        return missing, linked, steps[record.content_hash], *better, record.mtime_ns, record.path
 
     ordered = sorted(records, key=rank)
     first, second = ordered[0], ordered[1]
+    edits = [(one, _find_edits(one.content_hash, links or (), hashes)) for one in ordered[1:]]
+    edits = [
+        (one, reasons) for one, reasons in edits if reasons and steps[one.content_hash] > steps[first.content_hash]
+    ]
     reasons = (
         "the only one whose file is there",
         "a file, and the next is a link",
+        f"the others are edits; {_describe_edits(edits)}",
         f"the longest: {first.duration:.1f} s, the next {second.duration:.1f} s",
         f"as long as any, the largest picture: {first.width} x {first.height}, the next {second.width} x "
         f"{second.height}",
@@ -278,7 +301,66 @@ def rank_copies(records: Sequence[VideoRecord]) -> tuple[list[VideoRecord], str]
         "they are equally good; it is the first by name",
     )
     differs = (one != other for one, other in zip(rank(first), rank(second), strict=True))
-    return ordered, next((reason for reason, is_it in zip(reasons, differs, strict=True) if is_it), reasons[-1])
+    place = next((place for place, is_it in enumerate(differs) if is_it), len(reasons) - 1)
+    reason = reasons[place]
+    if edits and place > 2:
+        reason += f"; {_describe_edits(edits)}"
+    rivals = [one for one in ordered[1:] if rank(one)[:3] == rank(first)[:3]]
+    doubt = None if links is None else _find_doubt(first, rivals, links, hashes)
+    return ordered, reason if doubt is None else f"unsure: {doubt} ({reason})"
+
+
+def _find_edits(content: str, links: Sequence[Link], hashes: Mapping[str, str]) -> tuple[str, ...]:
+    """The traces by which a content is an edit of another one."""
+    found: dict[str, None] = {}
+    for link in links:
+        if link.derivation is not None and link.derivation.derived is not None:
+            edit = link.a if link.derivation.derived == "a" else link.b
+            if hashes.get(edit) == content:
+                found |= dict.fromkeys(link.derivation.reasons)
+    return tuple(found)
+
+
+def _describe_edits(edits: Sequence[tuple[VideoRecord, tuple[str, ...]]]) -> str:
+    shown = [f"'{Path(display_path(one.path)).name}': {', '.join(reasons)}" for one, reasons in edits[:2]]
+    return "; ".join(shown) + (f"; and {len(edits) - 2} more" if len(edits) > 2 else "")
+
+
+def _count_steps(links: Sequence[Link], hashes: Mapping[str, str]) -> dict[str, int]:
+    """How many edits lie between each content and one that is no edit; links in a circle count for nothing."""
+    origins: dict[str, set[str]] = {content: set() for content in hashes.values()}
+    for link in links:
+        if link.derivation is not None and link.derivation.derived is not None:
+            ends = (link.a, link.b) if link.derivation.derived == "a" else (link.b, link.a)
+            if all(id in hashes for id in ends) and hashes[ends[0]] != hashes[ends[1]]:
+                origins[hashes[ends[0]]].add(hashes[ends[1]])
+    steps: dict[str, int] = {}
+    while len(steps) < len(origins):
+        known = [one for one, others in origins.items() if one not in steps and others <= steps.keys()]
+        if not known:  # a circle: all that is left counts by what is outside it
+            known = [one for one in origins if one not in steps]
+            origins |= {one: origins[one] & steps.keys() for one in known}
+        steps |= {one: 1 + max((steps[other] for other in origins[one]), default=-1) for one in known}
+    return steps
+
+
+def _find_doubt(
+    first: VideoRecord, rivals: Sequence[VideoRecord], links: Sequence[Link], hashes: Mapping[str, str]
+) -> str | None:
+    """Why the first of copies may be no better than its rivals; None if it is as good as any."""
+    others = {one.content_hash for one in rivals} - {first.content_hash}
+    doubts: dict[str, None] = {}
+    seen = not others
+    for link in links:
+        pair = {hashes.get(link.a), hashes.get(link.b)}
+        if link.derivation is None or first.content_hash not in pair or not pair & others:
+            continue
+        seen = True
+        if link.derivation.unsure:
+            doubts |= dict.fromkeys(link.derivation.reasons)
+    if doubts:
+        return "; ".join(doubts)
+    return None if seen else "their pictures were not compared"
 
 
 # --- marks -----------------------------------------------------------------------------------------------------------

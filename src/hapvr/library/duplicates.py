@@ -11,6 +11,7 @@ stand beside the groups. Nothing is ever deleted; the copy to keep is a suggesti
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import time
@@ -26,11 +27,13 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError
 from hapvr.library.candidates import count_votes, find_runs
+from hapvr.library.derivation import find_derivation
 from hapvr.library.duplicate_report import (
     DuplicateProgress,
     DuplicateReport,
     Kind,
     Link,
+    Pair,
     Stage,
     group_links,
     make_pair,
@@ -55,6 +58,7 @@ _MAX_CANDIDATES = 20  # contents that each one is compared with
 _MAX_RUNS = 64  # of a video that ask for neighbours; of a longer one as many, spread over it
 _MIN_ALIKE = 0.25  # of run vectors; copies that only their pixels tell may have little more
 _IN_ONE_READ = 64  # contents
+_LOOKED_AT = 2  # links of a group whose files are looked at to tell edits from originals, for each of its videos
 
 
 def find_duplicates(
@@ -93,6 +97,8 @@ def find_duplicates(
                 found.append(link)
     records = {id: catalog.record(catalog.row(id)) for link in found for id in (link.a, link.b)}
     links = sorted(found, key=lambda link: (-link.certainty, -link.score, records[link.a].path, records[link.b].path))
+    if second_look:
+        links = _find_derivations(links, records, marks)
     return DuplicateReport(
         groups=group_links(links, records, marks),
         links=tuple(links),
@@ -105,6 +111,30 @@ def find_duplicates(
         prior=None if model is None else find_prior(model),
         seconds=time.monotonic() - started,
     )
+
+
+def _find_derivations(links: Sequence[Link], records: Mapping[str, VideoRecord], marks: frozenset[Pair]) -> list[Link]:
+    """The links, those within groups with which of the two is an edit of the other, by what the files show.
+
+    Of a large group the most certain links are looked at, as many as make the work grow with its videos only.
+    """
+    chosen: list[Link] = []
+    for group in group_links(links, records, marks):
+        ready = {video.id for video in group.videos if video.state == "ready"}
+        within = [link for link in group.links if link.kind == "duplicate" and {link.a, link.b} <= ready]
+        chosen += within[: _LOOKED_AT * len(group.videos)]
+
+    if not chosen:
+        return list(links)
+
+    def look(link: Link) -> Link:
+        paths = records[link.a].path, records[link.b].path
+        found = find_derivation(*paths, link.segments, speed=link.speed)
+        return dataclasses.replace(link, derivation=found)
+
+    found = map_threads(look, chosen, torch.get_num_threads())
+    looked_at = {(link.a, link.b): link for link in found}
+    return [looked_at.get((link.a, link.b), link) for link in links]
 
 
 class _Clock:

@@ -61,11 +61,16 @@ def _render_group(number: int, group: Group) -> str:
             shown_at[video.id],
             "keep" if video is group.keep else strongest[video.id].kind,
             "good" if video is group.keep else "fair",
-            group.reason if video is group.keep else _explain_link(strongest[video.id]),
+            group.reason if video is group.keep else _describe_copy(group, video, strongest[video.id]),
         )
         for video in group.videos
     )
     return f"<section class='group'><h3>Group {number}: {len(group.videos)} copies</h3>{rows}</section>"
+
+
+def _describe_copy(group: Group, video: VideoRecord, link: Link) -> str:
+    edits = group.find_edits(video)
+    return _explain_link(link) + (f"; an edit: {', '.join(edits)}" if edits else "")
 
 
 def _render_link(link: Link, report: DuplicateReport) -> str:

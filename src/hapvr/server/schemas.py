@@ -376,6 +376,13 @@ class AddResult(Strict):
     frames: int
 
 
+class Derivation(Strict):
+    """Which of two copies is an edit of the other; null with reasons: one is, and nothing says which."""
+
+    derived: Literal["a", "b"] | None
+    reasons: list[str]
+
+
 class Link(Strict):
     """Two videos that show the same footage; of segments, the query is `a` and the target is `b`."""
 
@@ -391,6 +398,7 @@ class Link(Strict):
     intervals: tuple[tuple[float, float], tuple[float, float]]
     speed: float
     segments: list[Segment]
+    derivation: Derivation | None = Field(description="Null if the files were not looked at.")
     words: str
 
 
