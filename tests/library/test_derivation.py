@@ -36,7 +36,6 @@ PLAIN = Traces(
     hues=1.0,
     contrast=1.0,
     brightness=0.0,
-    clipped=(0.0, 0.0),
     detail=(0.97, 0.97),
     scale=1.0,
     finer=0.0,
@@ -105,7 +104,6 @@ def test_files_that_cannot_be_read_give_no_answer(film: tuple[Clip, Path], tmp_p
         ({"beyond": (0.3, 0.0), "edges": (1.0, 0.0)}, "b", "cropped"),
         ({"overlay": 0.05, "overlay_edges": 3.0}, "a", "words"),
         ({"chroma": (1.0, 30.0)}, "a", "colour"),
-        ({"clipped": (0.2, 0.0), "contrast": 1.4}, "a", "cut off"),
         ({"detail": (0.5, 1.6)}, "a", "softer"),
         ({"detail": (0.5, 1.6), "scale": 1.5}, "a", "enlarged"),
         ({"scale": 1.5, "finer": 1.0}, "a", "enlarged"),
@@ -115,7 +113,7 @@ def test_files_that_cannot_be_read_give_no_answer(film: tuple[Clip, Path], tmp_p
         ({"contrast": 1.5}, None, "colours differ"),
         ({"tilted": 0.2}, None, "tilted"),
         ({"likeness": 0.1}, None, "too much"),
-        ({"clipped": (0.2, 0.0), "contrast": 1.4, "detail": (1.6, 0.5)}, None, "softer"),  # they contradict each other
+        ({"chroma": (1.0, 30.0), "detail": (1.6, 0.5)}, None, "softer"),  # they contradict each other
     ],
 )
 def test_each_trace_names_its_copy(change: dict[str, Any], derived: str | None, word: str) -> None:
@@ -125,7 +123,7 @@ def test_each_trace_names_its_copy(change: dict[str, Any], derived: str | None, 
     assert any(word in reason for reason in found.reasons)
     assert found.unsure == (derived is None)
     # Of the two in the other order it is the other one.
-    pairs = {name: getattr(traces, name)[::-1] for name in ("beyond", "edges", "chroma", "clipped", "detail")}
+    pairs = {name: getattr(traces, name)[::-1] for name in ("beyond", "edges", "chroma", "detail")}
     ratios = {name: 1 / getattr(traces, name) for name in ("overlay_edges", "contrast", "scale")}
     swapped = dataclasses.replace(traces, **pairs, **ratios, brightness=-traces.brightness)
     again = decide_derivation(swapped)
@@ -134,7 +132,6 @@ def test_each_trace_names_its_copy(change: dict[str, Any], derived: str | None, 
 
 def test_what_coding_changes_and_what_is_larger_and_finer_is_no_edit() -> None:
     assert decide_derivation(PLAIN) == Derivation(None)
-    assert decide_derivation(dataclasses.replace(PLAIN, clipped=(0.4, 0.0))) == Derivation(None)  # white paper
     assert decide_derivation(dataclasses.replace(PLAIN, scale=2.0, finer=3.0)) == Derivation(None)
 
 

@@ -1,8 +1,8 @@
 """Which of two copies was made of the other, by what their files show.
 
 A few matching instants of both files are decoded, the one picture is registered on the other, and each trace of an edit
-is looked for: a part of the picture cut off, a frame around it, words or stickers over it, colour taken away, tones cut
-off, less detail than the pixels could hold. Each trace names the copy that has it. A mirrored picture, changed colours
+is looked for: a part of the picture cut off, a frame around it, words or stickers over it, colour taken away, less
+detail than the pixels could hold. Each trace names the copy that has it. A mirrored picture, changed colours
 or another speed are the same seen from either side: they say that one is an edit, but not which.
 """
 
@@ -56,6 +56,7 @@ _MAX_FEATURES = 500
 _GOOD = 0.95  # correlation of pictures laid on top of each other that needs no local features
 _MIN_LIKE = 0.5  # correlation of registered pictures below which nothing is said
 _SURE_INLIERS = 20
+_MIN_REGISTERED = 0.15  # common detail of pictures that are registered beyond doubt
 _MIN_EXACT = 0.6  # common detail of pictures that lie exactly on each other
 
 
@@ -75,7 +76,6 @@ class DerivationLimits:
         max_tones: factor of contrast or saturation that coding explains.
         max_brightness: difference of mean grey levels that coding explains.
         min_hues: correlation of colours.
-        min_clipped: share of pixels at the end of the scale, more than in the other.
         max_soft: factor of detail, relative to the other, of a copy that is softer.
         min_larger: how much larger a picture is whose detail should be more.
         min_finer: factor of the finest detail that a larger picture has more than a smaller one enlarged.
@@ -92,7 +92,6 @@ class DerivationLimits:
     max_tones: float = 1.2
     max_brightness: float = 8.0
     min_hues: float = 0.8
-    min_clipped: float = 0.04
     max_soft: float = 0.75
     min_larger: float = 1.15
     min_finer: float = 1.25
@@ -141,7 +140,6 @@ class Traces:
     hues: float  # correlation of chroma
     contrast: float  # of A relative to B
     brightness: float  # difference of means, in grey levels
-    clipped: tuple[float, float]  # share of pixels at either end of the scale
     detail: tuple[
         float, float
     ]  # of A seen in B and of B seen in A: what is common, relative to all detail of the other
@@ -199,16 +197,16 @@ def _find_named(traces: Traces, limits: DerivationLimits) -> list[tuple[Side, st
         if traces.beyond[place] >= limits.min_beyond:
             if traces.edges[place] >= limits.min_edge:
                 found.append((this, "framed: it shows the other's whole picture within a border or another picture"))
-            elif traces.edges[place] <= limits.max_edge:
+            elif traces.edges[place] <= limits.max_edge and min(traces.detail) >= _MIN_REGISTERED:
                 found.append((other, "cropped: it shows a part of the other's picture"))
         if traces.chroma[place] <= limits.max_grey and traces.chroma[1 - place] >= limits.min_colour:
             found.append((this, "without colour"))
-        if _tones_differ(traces, limits) and traces.clipped[place] - traces.clipped[1 - place] >= limits.min_clipped:
-            found.append((this, "bright or dark tones are cut off"))
-    # A blurred picture has weaker edges everywhere.
-    if traces.overlay >= limits.min_overlay and max(traces.detail) < 2 * min(traces.detail):
+    if traces.overlay >= limits.min_overlay:
+        # A blurred picture has weaker edges everywhere.
+        blurred = max(traces.detail) >= 2 * min(traces.detail)
+        least = limits.min_overlay_edges * (2 if blurred else 1)
         for side, ratio in (("a", traces.overlay_edges), ("b", 1 / traces.overlay_edges)):
-            if ratio >= limits.min_overlay_edges:
+            if ratio >= least:
                 found.append(("a" if side == "a" else "b", "words, a sticker or a logo over the picture"))
     found += _find_softer(traces, limits)
     return found
@@ -439,7 +437,6 @@ def _measure(pairs: Sequence[tuple[_Picture, _Picture]], mapping: Mapping, liken
         hues=median("hues"),
         contrast=median("contrast"),
         brightness=median("brightness"),
-        clipped=(median("clipped_a"), median("clipped_b")),
         detail=(float(np.median([one[0] for one in details])), float(np.median([one[1] for one in details]))),
         scale=details[0][2],
         finer=float(np.median([one[3] for one in details])),
@@ -515,7 +512,6 @@ def _compare_looks(a: _Picture, b: _Picture, matrix: Matrix, common: Mask) -> di
         inside = (slopes[0][near].mean() + 1) / (slopes[1][near].mean() + 1)
         outside = (slopes[0][away].mean() + 1) / (slopes[1][away].mean() + 1) if away.any() else 1.0
         overlay_edges = float(inside / outside)
-    ends = [((plane <= 4) | (plane >= 251))[common].mean() for plane in (own.mean(2), colours.mean(2))]
     return {
         "overlay": float(differs[common].mean()),
         "overlay_edges": overlay_edges,
@@ -524,8 +520,6 @@ def _compare_looks(a: _Picture, b: _Picture, matrix: Matrix, common: Mask) -> di
         "hues": correlate(chromas[0][common], chromas[1][common]) if strong else 1.0,
         "contrast": contrast,
         "brightness": float(x.mean() - y.mean()),
-        "clipped_a": float(ends[0]),
-        "clipped_b": float(ends[1]),
     }
 
 
