@@ -6,8 +6,7 @@ random. Stretches of originals at the true place are copies; stretches of strang
 another place are left out. Single frames of the queries stand for pictures. Queries of the kind `same-event` and their
 positives, which share no frame, stand for the same scene.
 
-The second look is fitted on pairs that are undecided by models of the other half of the videos, so that the log odds it
-begins with are what a new pair has.
+The second look is fitted on pairs that are undecided by models of the other half of the videos, as new pairs are.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ _EVENT = "same-event"  # the kind of edit whose queries share no frame with thei
 class JudgeFitConfig(CheckedConfig):
     """How a judge is fitted."""
 
-    neighbours: Annotated[int, Within(1)] = 10  # strangers nearest to each query
-    others: Annotated[int, Within(0)] = 3  # and at random
+    neighbours: Annotated[int, Within(1)] = 8  # strangers nearest to each query
+    others: Annotated[int, Within(0)] = 2  # and at random
     ridge: Annotated[float, Within(0)] = 1e-3
-    prior: float = 0.02
-    undecided: tuple[float, float] = (0.5, 7.0)  # log odds between which a second look is taken
+    prior: float = Judge.prior
+    undecided: tuple[float, float] = Judge.undecided  # log odds between which a second look is taken
     seed: int = 0
 
 
@@ -400,8 +399,7 @@ def _fit_second_look(looked: Sequence[_Looked], ridge: float) -> AdditiveModel:
 
 
 def _look_row(one: _Looked) -> list[float]:
-    found = {"first_look": one.first, **dataclasses.asdict(one.look)}
-    return [float(found[name]) for name in SECOND_LOOK]
+    return [float(getattr(one.look, name)) for name in SECOND_LOOK]
 
 
 def _final_odds(

@@ -40,7 +40,7 @@ Look = Callable[[Stretch], "SecondLook | None"]
 
 PIXELS = ("pixels", "changes", "moves")  # evidence that libraries without miniatures lack
 SCENE = ("likeness", "best")  # evidence of a pair, whether or not a stretch was found
-SECOND_LOOK = ("first_look", "inliers", "structure", "motion", "moves", "area")
+SECOND_LOOK = ("inliers", "structure", "motion")  # where one is taken, it decides alone
 _EVEN = 0.5  # from this probability on it is a copy, or the same scene
 _HARDLY_MOVES = 1.5  # grey levels
 _MOVES = ("what moves differs", "what moves agrees in part", "what moves agrees")
@@ -93,8 +93,8 @@ class Judge:
     scene: AdditiveModel
     tail: tuple[tuple[float, float], ...]  # log odds, and how many of a million unrelated pairs have more; ascending
     videos: int  # that the fit saw
-    prior: float = 0.02
-    undecided: tuple[float, float] = (-3.0, 6.0)  # log odds between which files are looked at a second time
+    prior: float = 0.25
+    undecided: tuple[float, float] = (0.5, 7.0)  # log odds between which files are looked at a second time
     offset: float = 0.0  # what log odds mean among the videos of a library: this,
     slope: float = 1.0  # and this times the log odds
 
@@ -135,7 +135,7 @@ class Judge:
         if order and look is not None and self.undecided[0] < odds[order[0]] < self.undecided[1]:
             looked = look(stretches[order[0]])
             if looked is not None:
-                odds[order[0]] = self.judge_second_look(odds[order[0]], looked)
+                odds[order[0]] = self.judge_second_look(looked)
                 order.sort(key=lambda place: -odds[place])
         best = odds[order[0]] if order else -math.inf
         probability = self.probability(best, prior)
@@ -170,10 +170,9 @@ class Judge:
         )
         return model.log_odds(make_table([one.evidence for one in stretches], model.names))
 
-    def judge_second_look(self, first: float, look: SecondLook) -> float:
-        """The log odds after a second look."""
-        found = {"first_look": first, **dataclasses.asdict(look)}
-        return float(self.second_look.log_odds([[float(found[name]) for name in self.second_look.names]])[0])
+    def judge_second_look(self, look: SecondLook) -> float:
+        """The log odds by a second look, of a stretch that was undecided."""
+        return float(self.second_look.log_odds([[float(getattr(look, name)) for name in self.second_look.names]])[0])
 
     def _judge_scene(self, pair: PairFrames, prior: float) -> float:
         found = measure_scene(pair)
