@@ -31,7 +31,7 @@ JUDGE = Judge(
     instant=line("pixels", 0.0, 1.0, 12.0, -6.0),
     instant_without_pixels=line("similarity", 0.0, 1.0, 12.0, -6.0),
     second_look=AdditiveModel(
-        SECOND_LOOK, ((0.0, 1.0),) * 6, ((0.0, 0.0),) * 3 + ((0.0, 18.0),) + ((0.0, 0.0),) * 2, -9.0
+        SECOND_LOOK, ((0.0, 1.0),) * 3, tuple((0.0, 18.0 * (name == "motion")) for name in SECOND_LOOK), -9.0
     ),
     scene=line("likeness", 0.0, 1.0, 20.0, -5.0),
     tail=((-4.0, 10_000.0), (0.0, 100.0), (4.0, 1.0)),
@@ -166,3 +166,33 @@ def test_the_reason_says_what_speaks_and_what_is_missing() -> None:
     looked = JUDGE.decide(similar(0.5), CONFIG, look=lambda _: LOOK).verdict
     assert looked.reason.endswith("at full size what moves agrees.")
     assert JUDGE.decide(make_pair([0.0], np.array([17.0])), CONFIG).verdict.reason.startswith("One frame is")
+
+
+def test_a_stretch_that_was_not_looked_at_does_not_take_the_place_of_one_that_was_refused() -> None:
+    """Two stretches are undecided. The better one is refused: so must be the other, by a look of its own."""
+    targets = np.concatenate([np.arange(2.0, 16), np.arange(25.0, 37)])
+    pair = make_pair(np.arange(26.0), targets, noise=0.01)
+    scale = np.float32(0.5 / 0.8)
+    pair = dataclasses.replace(pair, forth=pair.forth * scale, back=pair.back * scale)
+    seen: list[Stretch] = []
+
+    def refuse(stretch: Stretch) -> SecondLook:
+        seen.append(stretch)
+        return dataclasses.replace(LOOK, motion=0.0)
+
+    assert not JUDGE.decide(pair, CONFIG, look=refuse).verdict.match
+    assert len({stretch.segment.target for stretch in seen}) == len(seen) >= 2
+
+    def accept_the_second(stretch: Stretch) -> SecondLook:
+        return dataclasses.replace(LOOK, motion=float(stretch.segment.target[0] > 20))
+
+    found = JUDGE.decide(pair, CONFIG, look=accept_the_second)
+    assert found.verdict.match
+    assert [round(segment.target[0]) for segment in found.segments] in ([24], [25])
+
+
+def test_a_picture_is_not_looked_at_again() -> None:
+    def refuse(_: Stretch) -> SecondLook:
+        raise AssertionError("there is no movement in a picture")
+
+    JUDGE.decide(make_pair([0.0], np.array([17.0])), CONFIG, look=refuse)

@@ -44,6 +44,7 @@ SECOND_LOOK = ("inliers", "structure", "motion")  # where one is taken, it decid
 _EVEN = 0.5  # from this probability on it is a copy, or the same scene
 _HARDLY_MOVES = 1.5  # grey levels
 _MOVES = ("what moves differs", "what moves agrees in part", "what moves agrees")
+_MAX_LOOKS = 3  # at the files of a pair
 _MAX_OVERLAP = 0.5  # of a stretch with a better one, on both sides
 
 
@@ -129,14 +130,16 @@ class Judge:
         """
         prior = self.prior if prior is None else prior
         stretches = find_stretches(pair, config)
-        odds = self.judge_stretches(stretches, short=min(pair.forth.shape) < config.min_frames)
+        short = min(pair.forth.shape) < config.min_frames
+        odds = self.judge_stretches(stretches, short=short)
         order = sorted(range(len(stretches)), key=lambda place: -odds[place])
-        looked: SecondLook | None = None
-        if order and look is not None and self.undecided[0] < odds[order[0]] < self.undecided[1]:
-            looked = look(stretches[order[0]])
-            if looked is not None:
-                odds[order[0]] = self.judge_second_look(looked)
-                order.sort(key=lambda place: -odds[place])
+        looks: dict[int, SecondLook] = {}
+        if order and look is not None and not short:  # a picture has no movement to compare
+            looks = self._look_again(stretches, odds, order, look)
+            order.sort(key=lambda place: -odds[place])
+        looked = looks.get(order[0]) if order else None
+        if looked is None and looks:
+            looked = next(iter(looks.values()))
         best = odds[order[0]] if order else -math.inf
         probability = self.probability(best, prior)
         scene = max(probability, self._judge_scene(pair, prior))
@@ -152,6 +155,29 @@ class Judge:
         )  # fmt: skip
         segments = tuple(one.segment for one in _drop_overlapping(copies))
         return Decision(verdict, segments, float(best), stretches[order[0]] if order else None)
+
+    def _look_again(
+        self, stretches: Sequence[Stretch], odds: NDArray[np.float64], order: Sequence[int], look: Look
+    ) -> dict[int, SecondLook]:
+        """Look at undecided stretches, the best first, until one is a copy; changes their odds.
+
+        If none is, those that were not looked at are none either.
+        """
+        looks: dict[int, SecondLook] = {}
+        if odds[order[0]] >= self.undecided[1]:
+            return looks
+        undecided = [place for place in order if odds[place] > self.undecided[0]]
+        for place in undecided[:_MAX_LOOKS]:
+            found = look(stretches[place])
+            if found is None:
+                return looks
+            looks[place] = found
+            odds[place] = self.judge_second_look(found)
+            if odds[place] >= self.find_even():
+                return looks
+        for place in undecided[_MAX_LOOKS:]:
+            odds[place] = min(odds[place], self.undecided[0])
+        return looks
 
     def may_be_copies(self, pair: PairFrames, config: SegmentConfig) -> bool:
         """Whether `decide` could call two videos copies, if a second look spoke for it."""
