@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, HtmlPage, Model, Prior, SecondLook
+from hapvr.cli.options import AsJson, HtmlPage, IgnoreShared, Model, Prior, SecondLook
 from hapvr.cli.terminal import show, warn
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def compare(
     ] = None,
     prior: Prior = None,
     second_look: SecondLook = True,
+    ignore_shared: IgnoreShared = True,
     plot: Annotated[Path | None, typer.Option(help="Draw the match into this PNG, SVG or PDF.")] = None,
     page: HtmlPage = None,
     as_json: AsJson = False,
@@ -38,7 +39,16 @@ def compare(
         require_pictures([plot])
     outputs = [file for file in (plot, page) if file is not None]
     require_outputs(outputs, inputs=(query, target))
-    match = _compare(query, target, model=model, library=library, prior=prior, second_look=second_look, outputs=outputs)
+    match = _compare(
+        query,
+        target,
+        model=model,
+        library=library,
+        prior=prior,
+        second_look=second_look,
+        ignore_shared=ignore_shared,
+        outputs=outputs,
+    )
     # The answer comes first, so that a page that cannot be written does not lose it.
     show(as_json, match.to_json(), _format_match(match))
     if not as_json:
@@ -58,6 +68,7 @@ def _compare(
     library: Path | None,
     prior: float | None,
     second_look: bool,
+    ignore_shared: bool,
     outputs: Sequence[Path],
 ) -> Match:
     from hapvr.errors import ConfigError
@@ -71,7 +82,7 @@ def _compare(
         raise ConfigError("A library compares with the model that it was made with: give --library or --model.")
     with Library.open(library) as opened:
         require_outputs(outputs, inputs=[path for file in outputs for path in opened.find_files_named(file)])
-        return opened.compare(query, target, prior=prior, second_look=second_look)
+        return opened.compare(query, target, prior=prior, second_look=second_look, ignore_shared=ignore_shared)
 
 
 def _format_match(match: Match) -> Iterator[str]:

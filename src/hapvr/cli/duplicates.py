@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, HtmlPage, LibraryFolder, Reports, SecondLook, Wait
+from hapvr.cli.options import AsJson, HtmlPage, IgnoreShared, LibraryFolder, Reports, SecondLook, Wait
 from hapvr.cli.terminal import escape, progress_bar, show, warn
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def duplicates(
         float, typer.Option(help="Report links with at least this probability of being a copy, 0 to 1.")
     ] = MIN_PROBABILITY,
     second_look: SecondLook = True,
+    ignore_shared: IgnoreShared = True,
     since: Annotated[
         datetime | None,
         typer.Option(formats=_DATES, help="Only pairs with a video that was added since this date or time."),
@@ -66,6 +67,7 @@ def duplicates(
             report = opened.find_duplicates(
                 min_probability=min_probability,
                 second_look=second_look,
+                ignore_shared=ignore_shared,
                 since=since,
                 progress=lambda now: update(now.done, now.total),
             )

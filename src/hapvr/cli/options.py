@@ -31,6 +31,13 @@ SecondLook = Annotated[
         help="Compare a few instants of the files at full size where the verdict is undecided: about a second a pair.",
     ),
 ]
+IgnoreShared = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-shared/--keep-shared",
+        help="Whether footage that many videos of the library share, such as a title or an end card, makes no match.",
+    ),
+]
 HtmlPage = Annotated[
     Path | None, typer.Option("--html", help="Write a self-contained HTML page that shows the result.")
 ]

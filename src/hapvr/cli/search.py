@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hapvr.cli.options import HtmlPage, LibraryFolder, Prior, SecondLook
+from hapvr.cli.options import HtmlPage, IgnoreShared, LibraryFolder, Prior, SecondLook
 from hapvr.cli.terminal import escape, progress_bar, warn
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def search(
     ] = None,
     prior: Prior = None,
     second_look: SecondLook = True,
+    ignore_shared: IgnoreShared = True,
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare with every video, not only with the most promising ones.")
     ] = False,
@@ -68,6 +69,7 @@ def search(
     part: dict[str, Any] = {"start_s": start_s, "end_s": end_s}
     options = part | {
         "k": k, "min_probability": min_probability, "exact": exact, "prior": prior, "second_look": second_look,
+        "ignore_shared": ignore_shared,
     }  # fmt: skip
     listed = list_queries(queries)
     alone = listed == queries and len(queries) == 1

@@ -40,10 +40,11 @@ from hapvr.library.duplicate_report import (
     read_marks,
 )
 from hapvr.library.results import VideoRecord
+from hapvr.library.shared_footage import SharedFootage, drop_shared, match_beyond_shared, read_shared_footage
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import describe_stored
 from hapvr.library.tables import Catalog, StoredContent
-from hapvr.matching import Match, VideoDescription, find_prior, match_videos, may_be_copies
+from hapvr.matching import Match, VideoDescription, find_prior, may_be_copies
 from hapvr.model import Model
 from hapvr.similarity.segments import frame_edges
 from hapvr.workers.threads import map_threads, torch_thread_pool
@@ -67,6 +68,7 @@ def find_duplicates(
     *,
     min_probability: float = MIN_PROBABILITY,
     second_look: bool = True,
+    ignore_shared: bool = True,
     since: datetime | None = None,
     progress: Progress | None = None,
 ) -> DuplicateReport:
@@ -90,7 +92,8 @@ def find_duplicates(
         progress(DuplicateProgress("pairs", 0, len(pairs), 0.0))  # the model is loaded first, which takes a while
     model = load_model() if pairs else None
     if model is not None:
-        for one, other, link in _link_pairs(store, model, catalog, pairs, float(limit), second_look, progress):
+        options = _Options(float(limit), second_look, read_shared_footage(store), ignore_shared)
+        for one, other, link in _link_pairs(store, model, catalog, pairs, options, progress):
             if make_pair(hashes[one], hashes[other]) in marks:
                 marked += 1
             else:
@@ -248,8 +251,7 @@ def _link_pairs(
     model: Model,
     catalog: Catalog,
     pairs: Sequence[tuple[int, int]],
-    min_probability: float,
-    second_look: bool,
+    options: _Options,
     progress: Progress | None,
 ) -> Iterator[tuple[int, int, Link]]:
     """The links among pairs of keys; of copies of one file, the first stands for all."""
@@ -264,7 +266,7 @@ def _link_pairs(
             def link(pair: tuple[int, int], videos: Mapping[int, _Video] = videos) -> Link | None:
                 if not all(key in videos for key in pair):  # removed meanwhile
                     return None
-                return _link_videos(videos[pair[0]], videos[pair[1]], model, min_probability, second_look)
+                return _link_videos(videos[pair[0]], videos[pair[1]], model, options)
 
             for (one, other), found in zip(block, pool.map(link, block), strict=True):
                 if found is not None:
@@ -291,6 +293,16 @@ def _split_pairs(pairs: Sequence[tuple[int, int]], frames: Mapping[int, int]) ->
 
 
 @dataclass(frozen=True, eq=False)
+class _Options:
+    """What makes a pair a link."""
+
+    min_probability: float
+    second_look: bool
+    footage: SharedFootage
+    ignore_shared: bool
+
+
+@dataclass(frozen=True, eq=False)
 class _Video:
     id: str
     description: VideoDescription
@@ -301,15 +313,23 @@ def _describe(stored: StoredContent, store: Store, model: Model, catalog: Catalo
     return _Video(records[0].id, describe_stored(stored, store, model, records))
 
 
-def _link_videos(a: _Video, b: _Video, model: Model, min_probability: float, second_look: bool) -> Link | None:
+def _link_videos(a: _Video, b: _Video, model: Model, options: _Options) -> Link | None:
     """The link of two videos, if they are copies: of the one with fewer frames in the other."""
     if (len(a.description.times), a.id) > (len(b.description.times), b.id):
         a, b = b, a
-    if not may_be_copies(a.description, b.description, model=model):
+    left = a.description, b.description
+    if not may_be_copies(*(drop_shared(*left, options.footage) if options.ignore_shared else left), model=model):
         return None
-    match = match_videos(a.description, b.description, model=model, second_look=second_look)
+    match = match_beyond_shared(
+        a.description,
+        b.description,
+        model=model,
+        footage=options.footage,
+        ignore_shared=options.ignore_shared,
+        second_look=options.second_look,
+    )
     verdict = match.verdict
-    if not verdict.match if verdict.probability is None else verdict.probability < min_probability:
+    if not verdict.match if verdict.probability is None else verdict.probability < options.min_probability:
         return None
     return _make_link(match, (a.id, b.id))
 

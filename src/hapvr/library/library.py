@@ -18,6 +18,7 @@ from hapvr.library.opening import OpenLibrary
 from hapvr.library.rebuild import rebuild_library
 from hapvr.library.results import LibraryInfo, VideoRecord
 from hapvr.library.search import compare_videos, explain_hits, search_library
+from hapvr.library.shared_footage import SharedFootage, read_shared_footage, update_shared_footage
 from hapvr.library.transfer import export_features, import_features
 from hapvr.library.versions import read_settings, unfinished_version, version_folder
 from hapvr.library.watch import watch_folders
@@ -102,6 +103,7 @@ class Library(OpenLibrary):
         *,
         min_probability: float = MIN_PROBABILITY,
         second_look: bool = True,
+        ignore_shared: bool = True,
         since: datetime | None = None,
         progress: Callable[[DuplicateProgress], None] | None = None,
     ) -> DuplicateReport:
@@ -110,6 +112,7 @@ class Library(OpenLibrary):
         Args:
             min_probability: links that are copies with at least this probability, above 0 and at most 1.
             second_look: compare a few instants of undecided pairs at full size, if the files are at hand.
+            ignore_shared: footage that many videos of the library share makes no link; False keeps such links.
             since: only what was added at or after this time, against everything; a time without a zone is local.
             progress: called now and then.
         """
@@ -118,9 +121,14 @@ class Library(OpenLibrary):
             lambda: self.model,
             min_probability=min_probability,
             second_look=second_look,
+            ignore_shared=ignore_shared,
             since=since,
             progress=progress,
         )
+
+    def find_shared_footage(self) -> SharedFootage:
+        """Footage that many videos share, such as end cards; see `hapvr.library.shared_footage`."""
+        return read_shared_footage(self.store)
 
     def mark_distinct(self, a: str, b: str) -> bool:
         """Mark two videos as no duplicates; False if they were marked. See `hapvr.library.duplicate_report`."""
@@ -138,6 +146,7 @@ class Library(OpenLibrary):
         with self.write_access("hapvr remove") as store:
             store.remove(list(chosen))
             store.maintain()
+            update_shared_footage(store)
         return len(chosen)
 
     def compact(self) -> None:

@@ -11,6 +11,7 @@ from hapvr.errors import ConfigError, StorageError
 from hapvr.library.adding import Found, add_files, is_gone
 from hapvr.library.opening import OpenLibrary, choose_settings, model_name
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
+from hapvr.library.shared_footage import update_shared_footage
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import (
@@ -112,6 +113,7 @@ def _encode_again(old: Store, new: Store) -> None:
 
     new.write_all(convert())
     new.maintain()
+    update_shared_footage(new)
 
 
 def _read_again(path: Path, old: Store, new: Store, model: Model, options: AddOptions) -> AddReport:

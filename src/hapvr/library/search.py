@@ -11,7 +11,7 @@ import math
 import os
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library.candidates import count_votes, find_runs, max_candidates
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, SearchResult, display_path
+from hapvr.library.shared_footage import match_beyond_shared, read_shared_footage
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import (
     RegionCache,
@@ -72,6 +73,7 @@ def search_library(
     max_compared: int = 200,
     prior: float | None = None,
     second_look: bool = True,
+    ignore_shared: bool = True,
     cache: RegionCache | None = None,
 ) -> SearchResult:
     """Find the videos that show what the query shows: matches first, the most probable first, then the nearest others.
@@ -81,7 +83,8 @@ def search_library(
     Candidates are found by their frames' vectors; those with the best rough scores are compared exactly with the
     stored regions, at most 5% of the library (10 at least) and `max_compared` videos; nothing else can be a hit.
     Flat and repeated frames neither vote nor count; a query of nothing else has no hits, and a note that says so.
-    Score and probability of a hit are those of `compare`, whatever else the library holds.
+    Score and probability of a hit are those of `compare`, whatever else the library holds; but footage that many of
+    its videos share, such as an end card, makes no match.
 
     Args:
         library: an open one.
@@ -95,6 +98,8 @@ def search_library(
         max_compared: videos that are compared exactly at most, unless `exact`.
         prior: probability of a copy before the comparison; the judge's own if None.
         second_look: compare a few instants of undecided hits at full size, if the files are at hand.
+        ignore_shared: footage that many videos of the library share makes no match (see
+            `hapvr.library.shared_footage`); False keeps such matches. Their stretches are marked in any case.
         cache: stored videos that are kept in memory from one search to the next; the hits are the same without it.
 
     Raises:
@@ -126,7 +131,9 @@ def search_library(
     rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != asked.id]
     rows = sorted(rows, key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))[:k]
     best = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
-    matches = match_contents(store, model, asked.describe(model), best, prior=prior, second_look=second_look)
+    shared = read_shared_footage(store)
+    match = partial(match_beyond_shared, model=model, footage=shared, ignore_shared=ignore_shared, prior=prior)
+    matches = match_contents(store, model, asked.describe(model), best, partial(match, second_look=second_look))
     hits = []
     for record, row in zip(catalog.records(rows), rows, strict=True):
         found = matches.get(int(catalog.keys[row]))  # None if it was removed meanwhile
@@ -176,11 +183,13 @@ def compare_videos(
     *,
     prior: float | None = None,
     second_look: bool = True,
+    ignore_shared: bool = True,
 ) -> Match:
     """Compare two videos as a search does: how much of `a` is found in `b`, and where.
 
-    The answer is that of `hapvr.compare`, but of a video that is in the library what is stored counts. Pictures of the
-    answer are read from the files; features have none, and give black pixels.
+    The answer is that of `hapvr.compare` but for two things: of a video that is in the library what is stored counts,
+    and footage that many videos of the library share makes no match. Pictures of the answer are read from the files;
+    features have none, and give black pixels.
 
     Args:
         library: an open one.
@@ -188,6 +197,7 @@ def compare_videos(
         b: the same.
         prior: probability of a copy before the comparison; the judge's own if None.
         second_look: compare a few instants at full size if the verdict is undecided and the files are at hand.
+        ignore_shared: as in `search`.
 
     Raises:
         DataError: there is no such id or file, or it failed when it was added; or features have no frames.
@@ -196,7 +206,15 @@ def compare_videos(
     model = library.model
     require_prior(prior, model)
     query, target = (read_query(library.store, model, one).describe(model) for one in (a, b))
-    return match_videos(query, target, model=model, prior=prior, second_look=second_look)
+    return match_beyond_shared(
+        query,
+        target,
+        model=model,
+        footage=read_shared_footage(library.store),
+        ignore_shared=ignore_shared,
+        prior=prior,
+        second_look=second_look,
+    )
 
 
 def _require_sense(

@@ -21,7 +21,7 @@ from hapvr.features.extractor import fast_dtype
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import Store
 from hapvr.library.tables import StoredContent
-from hapvr.matching import Match, VideoDescription, describe_features, match_videos
+from hapvr.matching import Match, VideoDescription, describe_features
 from hapvr.model import Model
 from hapvr.similarity import pairwise
 from hapvr.similarity.network import Descriptors
@@ -163,16 +163,14 @@ def match_contents(
     model: Model,
     query: VideoDescription,
     keys: Sequence[int],
-    *,
-    prior: float | None = None,
-    second_look: bool = True,
+    match: Callable[[VideoDescription, VideoDescription], Match],
 ) -> dict[int, Match]:
-    """The query with each content that is there, as `Library.compare` compares them."""
+    """The query with each content that is there, by `match`."""
     catalog = store.catalog()
 
     def compare(stored: StoredContent) -> Match:
         target = describe_stored(stored, store, model, catalog.records(catalog.with_key(stored.key)))
-        return match_videos(query, target, model=model, prior=prior, second_look=second_look)
+        return match(query, target)
 
     answers: dict[int, Match] = {}
     contents = store.read_contents(keys)  # with pixels, which are not cached

@@ -21,6 +21,7 @@ from hapvr.features import FeatureFile, Features, FeatureWriter
 from hapvr.library.adding import ID_DIGITS, choose_id
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddReport, VideoRecord, display_path
+from hapvr.library.shared_footage import update_shared_footage
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import Settings, translate_write_errors
@@ -80,6 +81,7 @@ def import_features(
         failed: list[tuple[str, str]] = []
         store.write_all(_read_videos(store, path, features, counts, failed, progress or (lambda *_: None)))
         store.maintain()
+        update_shared_footage(store)
     return AddReport(
         added=counts["added"],
         unchanged=counts["unchanged"],

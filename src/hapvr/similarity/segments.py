@@ -50,6 +50,7 @@ class Segment:
     score: float  # mean similarity along the path
     backwards: bool  # the target runs backwards
     path: tuple[tuple[int, int], ...]  # (query frame, target frame) along the match, by ascending query frame
+    shared: bool = False  # it is footage that many videos of a library share, such as an end card
 
     def to_json(self) -> dict[str, Any]:
         """What every answer says of it, as plain values.
@@ -57,9 +58,10 @@ class Segment:
         >>> Segment((0.0, 2.5), (1.0, 3.5), 0.9, False, ()).to_json()
         {'query': [0.0, 2.5], 'target': [1.0, 3.5], 'score': 0.9, 'backwards': False}
         """
-        return {
+        plain = {
             "query": list(self.query), "target": list(self.target), "score": self.score, "backwards": self.backwards
         }  # fmt: skip
+        return plain | {"shared": True} if self.shared else plain
 
 
 def find_segments(
