@@ -384,6 +384,7 @@ def test_a_library_that_is_gone_is_said_without_its_place_and_comes_back(own: Pl
         error_of(own.client.post(f"/api/{kind}", json=body), "Busy")
     # A job that was taken before, by a worker that has to be started.
     arguments = {"query": {"id": id}, "start_s": None, "end_s": None, "k": 1, "min_probability": None, "exact": False}
+    arguments |= {"ignore_shared": True}
     job = own.client.portal.call(own.state.jobs.submit, "search", arguments)  # type: ignore[union-attr]
     error = own.ended({"job": {"id": job.id}}, "failed")["error"]
     assert (error["type"], str(own.folder) in json.dumps(error)) == ("Busy", False)

@@ -92,6 +92,7 @@ def _format_match(match: Match) -> Iterator[str]:
     for segment in match.segments:
         (a, b), (c, d) = segment.query, segment.target
         way = ", backwards" if segment.backwards else ""
+        way += ", footage that many videos share" if segment.shared else ""
         yield f"  {a:.1f}-{b:.1f} s of A is {c:.1f}-{d:.1f} s of B (similarity {segment.score:.2f}{way})"
     if not match.segments:
         own = "" if len(match.matrix) == 1 else f"{match.best.query:.1f} s of A and "

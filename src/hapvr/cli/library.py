@@ -13,6 +13,7 @@ from hapvr.cli.terminal import catch_signals, escape, progress_bar, raise_on_sig
 
 if TYPE_CHECKING:
     from hapvr.library import AddReport, LibraryInfo, VideoRecord
+    from hapvr.library.shared_footage import SharedFootage
 
 Model = Annotated[
     str | None,
@@ -29,6 +30,7 @@ Fps = Annotated[
     float | None,
     typer.Option(help="Frames per second to index; the library's own if not given, the model's for a new library."),
 ]
+_PLACES = 3  # occurrences of shared footage that are listed
 Prune = Annotated[bool, typer.Option("--prune", help="Remove videos whose files are gone; else they stay, as missing.")]
 
 
@@ -138,21 +140,36 @@ def status(
     ] = None,
     offset: Annotated[int, typer.Option(min=0, help="Skip this many videos of the list.")] = 0,
     limit: Annotated[int | None, typer.Option(min=0, help="List at most this many videos.")] = None,
+    page: Annotated[
+        Path | None, typer.Option("--html", help="Write a self-contained HTML page that shows the shared footage.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what failed, what is missing, and what was added with warnings: hapvr status library."""
+    """List what failed, is missing or has warnings, and footage that many videos share: hapvr status library."""
     from hapvr.library import Library
+    from hapvr.storage import require_outputs
 
     with Library.open(library) as opened:
+        if page is not None:
+            require_outputs([page], inputs=opened.find_files_named(page))
         info = opened.info()
         records = opened.list_problem_videos() if state is None else opened.videos(state=state)
+        footage = opened.find_shared_footage()
+        shown = {one.video: opened.get(one.video) for clip in footage.clips for one in clip.occurrences}
     records = records[offset:] if limit is None else records[offset : offset + limit]
     counted = ("videos", "failed", "missing", "warned", "writer", "unchecked")
     value = {name: getattr(info, name) for name in counted} | {"listed": [record.to_json() for record in records]}
-    show(as_json, value, _format_status(info, records, library))
+    value |= {"shared": [clip.to_json() for clip in footage.clips]}
+    show(as_json, value, _format_status(info, records, footage, library))
+    if page is not None:
+        from hapvr.reports.shared_page import save_page
+
+        save_page(footage, shown, page, library)
 
 
-def _format_status(info: LibraryInfo, records: Sequence[VideoRecord], library: Path) -> Iterator[str]:
+def _format_status(
+    info: LibraryInfo, records: Sequence[VideoRecord], footage: SharedFootage, library: Path
+) -> Iterator[str]:
     yield (
         f"{info.videos:,} videos, {info.missing:,} of them missing, {info.warned:,} added with warnings; "
         f"{info.failed:,} failed"
@@ -166,6 +183,12 @@ def _format_status(info: LibraryInfo, records: Sequence[VideoRecord], library: P
         )
     if info.building is not None:
         yield f"a rebuild with the model '{escape(info.building)}' has begun; run it again to go on"
+    if not footage.complete:
+        yield "footage that many videos share was not looked for: the library is too large"
+    for clip in footage.clips:
+        places = [f"{one.video} at {one.start_s:.1f}-{one.end_s:.1f} s" for one in clip.occurrences[:_PLACES]]
+        more = ", ..." if clip.videos > len(places) else ""
+        yield f"shared footage {clip.id}: {clip.seconds:.1f} s in {clip.videos:,} videos ({', '.join(places)}{more})"
     for record in records:
         reasons = [*([] if record.error is None else [record.error]), *record.warnings]
         what = f"{record.state}: {' '.join(reasons)}" if reasons else record.state

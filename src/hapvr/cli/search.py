@@ -162,6 +162,7 @@ def _format_result(result: SearchResult, *, everything: bool, name: str) -> Iter
         for segment in hit.segments:
             (a, b), (c, d) = segment.query, segment.target
             way = ", backwards" if segment.backwards else ""
+            way += ", footage that many videos share" if segment.shared else ""
             yield f"       {a:.1f}-{b:.1f} s of the query is {c:.1f}-{d:.1f} s (similarity {segment.score:.2f}{way})"
         if not hit.segments:
             yield f"       most alike at {hit.best.target:.1f} s (similarity {hit.best.similarity:.2f})"

@@ -128,7 +128,8 @@ class Library(OpenLibrary):
 
     def find_shared_footage(self) -> SharedFootage:
         """Footage that many videos share, such as end cards; see `hapvr.library.shared_footage`."""
-        return read_shared_footage(self.store)
+        store = self.store
+        return read_shared_footage(store).without_removed(store.catalog())
 
     def mark_distinct(self, a: str, b: str) -> bool:
         """Mark two videos as no duplicates; False if they were marked. See `hapvr.library.duplicate_report`."""

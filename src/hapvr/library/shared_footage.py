@@ -116,6 +116,14 @@ class SharedFootage:
         best = similarities.argmax(1)
         return np.where(similarities[np.arange(len(best)), best] >= _SAME_FRAME, owners[best], -1)
 
+    def without_removed(self, catalog: Catalog) -> SharedFootage:
+        """The same without occurrences in videos that were removed since."""
+        clips = (
+            replace(clip, occurrences=tuple(one for one in clip.occurrences if one.video in catalog))
+            for clip in self.clips
+        )
+        return replace(self, clips=tuple(clips))
+
 
 NONE = SharedFootage()
 

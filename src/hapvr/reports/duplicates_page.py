@@ -121,14 +121,15 @@ def _render_copy(video: VideoRecord, times: Sequence[float], word: str, mark: st
     length = f"{format_time(video.duration)}, " if video.duration else ""
     facts = f"{length}{video.width} x {video.height}, {video.bitrate / 1000:,.0f} kbit/s, {video.size / 1e6:.1f} MB"
     gone = "" if video.state == "ready" else f" ({video.state})"
-    return f"""<div class="copy">{_render_strip(video, times)}
+    return f"""<div class="copy">{render_strip(video, times)}
 <div><p class="path">{html.escape(display_path(video.path))}{gone}</p>
 <p><span class="badge {mark}">{html.escape(word)}</span> {html.escape(note)}</p>
 <p class="note">{html.escape(video.id)}: {facts}</p></div></div>
 """
 
 
-def _render_strip(video: VideoRecord, times: Sequence[float]) -> str:
+def render_strip(video: VideoRecord, times: Sequence[float]) -> str:
+    """Frames of a video near some seconds, side by side."""
     images = _read_thumbnails(video, times)
     if not images:
         return "<div class='none'>its file cannot be read</div>"

@@ -133,7 +133,8 @@ def _render_segments(match: Match, query: str, target: str, *, limit: int | None
     for segment in match.segments[:limit]:
         cells = [format_interval(segment.query), format_interval(segment.target)]
         cells += [f"{segment.score:.3f}"] if limit is None else []
-        cells.append("backwards" if segment.backwards else "")
+        notes = {"backwards": segment.backwards, "shared by many videos": segment.shared}
+        cells.append(", ".join(note for note, holds in notes.items() if holds))
         rows.append("".join(f"<td>{cell}</td>" for cell in cells))
     if limit is not None and len(match.segments) > limit:
         rows.append(f"<td colspan=3>and {len(match.segments) - limit} more</td>")

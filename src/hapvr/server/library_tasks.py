@@ -98,7 +98,7 @@ class LibraryTasks:
     def search(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """The videos that show what the query shows."""
         query, start_s, end_s = arguments["query"], arguments["start_s"], arguments["end_s"]
-        options = {name: arguments[name] for name in ("k", "min_probability", "exact")}
+        options = {name: arguments[name] for name in ("k", "min_probability", "exact", "ignore_shared")}
         if "upload" in query:
             began = time.perf_counter()
             upload = self._describe_upload(query, start_s, end_s, call)

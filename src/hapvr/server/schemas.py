@@ -78,6 +78,7 @@ class SearchOptions(Strict):
     k: int = Field(10, ge=1, le=200, description="Number of hits at most.")
     min_probability: float | None = Field(None, ge=0, le=1, description="Leave out hits with a lower probability.")
     exact: bool = Field(False, description="Compare with every video.")
+    ignore_shared: bool = Field(True, description="Footage that many videos of the library share makes no match.")
 
 
 class SearchRequest(SearchOptions):
@@ -257,6 +258,7 @@ class Segment(Strict):
     target: tuple[float, float]
     score: float
     backwards: bool
+    shared: bool = Field(False, description="It is footage that many videos of the library share.")
 
 
 class Instant(Strict):
