@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.library import Library, shared_footage
 from hapvr.library.results import VideoRecord
@@ -328,7 +329,7 @@ def test_damage_is_noticed_and_it_is_found_again(tmp_path: Path, damage: str) ->
             "nothing": b"",
         }[damage]
         path.write_bytes(broken)
-        with pytest.raises(shared_footage.StorageError, match="cannot be read"):
+        with pytest.raises(StorageError, match="cannot be read"):
             shared_footage._read(path, path.stat().st_mtime_ns, path.stat().st_size)
         assert [clip.to_json() for clip in library.find_shared_footage().clips] == kept
         fill(library, {})
