@@ -91,10 +91,11 @@ def is_calibrated(name_or_folder: StrPath) -> bool:
     return trained and CALIBRATION in weights.part_names(folder)
 
 
-def has_judge(name_or_folder: StrPath) -> bool:
-    """Whether a model has a judge, read from its description, without loading it."""
+def read_judge(name_or_folder: StrPath) -> Judge | None:
+    """The judge of a model, if it has one, read from its description, without loading the rest."""
     folder, trained = _find_folder(name_or_folder)
-    return trained and JUDGE in weights.part_names(folder)
+    config = weights.read_part_config(folder, JUDGE) if trained else None
+    return None if config is None else Judge.from_part(weights.Part(config, {}))
 
 
 def read_model_info(name_or_folder: StrPath = DEFAULT) -> ModelInfo:

@@ -91,6 +91,12 @@ def part_names(folder: StrPath) -> list[str]:
     return list(_read_config(Path(folder))["parts"])
 
 
+def read_part_config(folder: StrPath, name: str) -> dict[str, Any] | None:
+    """The settings of a part, read from the folder's description alone; None if it has no such part."""
+    found: dict[str, Any] | None = _read_config(Path(folder))["parts"].get(name)
+    return found
+
+
 def load_part(folder: StrPath, name: str) -> Part:
     """Read one part of a folder; the error says which parts it has instead."""
     parts = load_parts(folder)

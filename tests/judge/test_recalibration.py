@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,6 +151,7 @@ def test_a_pair_is_a_copy_from_its_even_log_odds_on(prior: float) -> None:
 def test_a_calibration_is_stored_and_read_and_checked() -> None:
     plain = CALIBRATION.to_json()
     assert JudgeCalibration.from_json(plain) == CALIBRATION
+    wrong: dict[str, Any]
     for wrong in (
         {"slope": 0.0}, {"slope": math.nan}, {"offset": "much"}, {"tail": []}, {"tail": [[1.0, 5.0], [0.0, 1.0]]},
         {"tail": [[0.0, 5.0], [1.0, 50.0]]}, {"tail": [[0.0, -1.0]]}, {"tail": 3}, {"copies": 0}, {"more": 1},

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from hapvr.judge.judge import Judge
-from hapvr.library import CalibrationReport, Library
+from hapvr.judge.recalibration import JudgeCalibration
+from hapvr.library import CalibrationReport, JudgeCalibrationReport, Library
 from hapvr.library.duplicates import MIN_PROBABILITY
+from hapvr.library.judge_calibration import VerdictCounts
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
@@ -147,3 +149,23 @@ def test_calibrate_prints_what_it_is_too_weak_for(library: Path, run: Run, monke
     assert out.startswith("fitted on 40 edited copies and 300 pairs without a match\n")
     assert "warning: among 1,000 videos it is weak." in err
     assert json.loads(run("calibrate", library, "--json")[1])["warnings"] == ["among 1,000 videos it is weak."]
+
+
+def test_calibrate_prints_verdicts_before_and_after(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = JudgeCalibration("digest", -0.5, 0.9, ((0.0, 10.0),), 40, 1200, 60)
+    before, after = VerdictCounts(39, 3, 1.5, 250.0), VerdictCounts(38, 1, 251.0, 83.0)
+    kinds = {"crop": (18, 20), "none": (20, 20)}
+    warnings = ("1 of the edited copies are no longer called copies.",)
+    report = JudgeCalibrationReport(fitted, before, after, kinds, 2, (), 60, 1.0, warnings)
+    monkeypatch.setattr(Library, "calibrate", lambda *_, **__: report)
+    code, out, err = run("calibrate", library)
+    assert code == 0
+    assert "fitted on 40 edited copies and 1,200 pairs" in out
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.startswith(("before", "after"))}
+    assert rows == {"before": ["97.5%", "3", "1.5", "250.0"], "after": ["95.0%", "1", "251.0", "83.0"]}
+    assert "not all copies are found of: crop (18 of 20)" in out
+    assert "2 pairs left out" in out
+    assert "no longer called copies" in err
+    content = json.loads(run("calibrate", library, "--json")[1])
+    assert content["before"] == {"found": 39, "false": 3, "promised": 1.5, "measured": 250.0}
+    assert content["kinds"]["crop"] == {"found": 18, "of": 20}

@@ -17,7 +17,11 @@ import torch.nn.functional as F
 
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.features import Features
-from hapvr.library import Library, library_calibration, opening, versions
+from hapvr.judge.evidence import PairFrames
+from hapvr.judge.judge import Judge
+from hapvr.judge.recalibration import JudgeCalibration
+from hapvr.library import CalibrationReport, JudgeCalibrationReport, Library, library_calibration, opening, versions
+from hapvr.library.judge_calibration import DescribedCopy, judge_pairs
 from hapvr.library.library_calibration import CalibrationProgress, compute_expectation
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
@@ -25,8 +29,11 @@ from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
+from hapvr.synthetic.time_map import Segment as TimeSegment
+from hapvr.synthetic.time_map import TimeMap
 from hapvr.video.decode import decode
 from hapvr.video.sampling import SamplingConfig
+from tests.judge.test_judge import JUDGE
 from tests.library.test_duplicates import record
 from tests.library.toy import make
 
@@ -43,6 +50,7 @@ class Eye:
     similarity: VideoSimilarity
     segments: SegmentConfig
     calibration: Calibration | None = None
+    judge: Judge | None = None
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
     def features(self, path: str | Path) -> Features:
@@ -86,6 +94,7 @@ def test_it_is_fitted_on_copies_and_other_pairs_kept_and_used(library: Library) 
     assert library.model.calibration is None
     told: list[CalibrationProgress] = []
     report = library.calibrate(copies=20, pairs=200, progress=told.append)
+    assert isinstance(report, CalibrationReport)
     calibration = report.calibration
     linked = len(library_calibration._find_linked(library.store, library.base_model, lambda _: None))
     assert calibration.positives == 20
@@ -103,8 +112,9 @@ def test_it_is_fitted_on_copies_and_other_pairs_kept_and_used(library: Library) 
             assert model.calibration.probability(score) == calibration.probability(score)
     hits = library.search(library.videos()[0].id, k=3).hits
     assert all(hit.probability is not None for hit in hits)
-    links = library.find_duplicates(min_strength=0.05).links
-    assert {bool(link.segments) for link in links} == {link.probability is not None for link in links}
+    links = library.find_duplicates(min_probability=0.05).links
+    assert links
+    assert all(link.probability is not None and link.probability >= 0.05 for link in links)
     content = report.to_json()
     assert content["positives"] == 20
     assert content["expected"][0]["threshold"] == report.expected[0].threshold
@@ -151,7 +161,7 @@ def drawn_scores(
 ) -> None:
     """Calibrating with these scores, and without editing videos; as if the library had `videos`."""
     one = library.videos()[0]
-    copies = [library_calibration._Copy(one, "none", library.features(one.id).regions, None)] * len(positive)
+    copies = [library_calibration._Copy(one, "none", library.features(one.id), None)] * len(positive)
     monkeypatch.setattr(library_calibration, "_make_copies", lambda *_: copies)
     monkeypatch.setattr(library_calibration, "_find_linked", lambda *_: set())
     monkeypatch.setattr(library_calibration, "_score_copies", lambda *_: np.array(positive))
@@ -186,6 +196,7 @@ def test_what_pairs_are_too_few_for_is_said(library: Library, monkeypatch: pytes
     rng = np.random.default_rng(0)
     drawn_scores(monkeypatch, library, rng.uniform(0.6, 1, 40), rng.uniform(0, 0.4, 300), videos=1000)
     report = library.calibrate()
+    assert isinstance(report, CalibrationReport)
     # By hand: 300 pairs are of 18 videos, which show odds of 6 to 1 at most.
     assert 0.8 < report.at_best < 6 / 7
     (warning,) = report.warnings
@@ -196,6 +207,7 @@ def test_what_pairs_are_too_few_for_is_said(library: Library, monkeypatch: pytes
     for count, warned in ((700, True), (1000, False)):  # of 27 and of 33 videos: odds below 9 and 11 to 1
         drawn_scores(monkeypatch, library, rng.beta(5, 2, 500), rng.beta(1.2, 8, count), videos=1000)
         report = library.calibrate()
+        assert isinstance(report, CalibrationReport)
         assert report.at_best == report.calibration.probability(1.0)
         assert bool(report.warnings) == (report.at_best < 0.9) == warned
 
@@ -224,7 +236,7 @@ def test_files_that_cannot_be_read_are_named(library: Library, tmp_path: Path) -
     made = list(
         library_calibration._make_copies([library.get("bad"), library.get("3")], library.model, 2, 0, lambda _: None)
     )
-    assert sorted((copy.record.id, copy.regions is None, copy.error is None) for copy in made) == [
+    assert sorted((copy.record.id, copy.features is None, copy.error is None) for copy in made) == [
         ("3", False, True),
         ("bad", True, False),
     ]
@@ -260,7 +272,7 @@ def test_it_belongs_to_the_model_that_was_there(library: Library, monkeypatch: p
 
     def slow(*_: Any) -> Any:
         for one in library.videos() * 2:
-            yield library_calibration._Copy(one, "none", library.features(one.id).regions, None)
+            yield library_calibration._Copy(one, "none", library.features(one.id), None)
         settings = dataclasses.replace(library.settings, fps=2.0)
         versions.write_settings(library.store.folder, settings)
         library._store = type(library.store)(library.store.folder)
@@ -269,3 +281,110 @@ def test_it_belongs_to_the_model_that_was_there(library: Library, monkeypatch: p
     with pytest.raises(StorageError, match="rebuilt meanwhile"):
         library.calibrate(copies=20, pairs=200)
     assert not (library.store.folder / versions.CALIBRATION).exists()
+
+
+# --- a model with a judge --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def judged(library: Library) -> Library:
+    """The library with a model that has a judge."""
+    judge = dataclasses.replace(JUDGE, prior=0.02, undecided=(-9.0, -8.5))  # no file is looked at a second time
+    library._model = dataclasses.replace(eye(), judge=judge)  # type: ignore[assignment]
+    return library
+
+
+def test_of_a_judge_its_log_odds_are_fitted_kept_and_used(judged: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = judged.base_model.judge
+    assert base is not None
+    monkeypatch.setattr(library_calibration, "_find_linked", lambda *_: set())  # drawn films look much alike
+    told: list[CalibrationProgress] = []
+    report = judged.calibrate(copies=20, pairs=300, progress=told.append)
+    assert isinstance(report, JudgeCalibrationReport)
+    fitted = report.calibration
+    assert (fitted.copies, report.videos) == (20, FILMS)
+    assert 300 <= fitted.strangers < 310
+    assert {now.stage for now in told} == {"copies", "pairs"}
+    assert sum(of for _, of in report.kinds.values()) == 20
+    assert sum(found for found, _ in report.kinds.values()) == report.after.found
+    # Used from now on, here and by whoever opens the library next; the order of probabilities stays.
+    reopened = Library.open(judged.path)
+    reopened._model = judged.base_model
+    expected = base.recalibrate(fitted)
+    assert judged.model.judge == reopened.model.judge == expected
+    assert judged.compare("0", "0").probability == pytest.approx(expected.probability(one_log_odds(judged)))
+    content = report.to_json()
+    assert content["after"]["false"] == report.after.false
+    assert content["copies"] == 20
+    # Fitted again it is the same: the judge as it was fitted counts, not the calibrated one.
+    assert judged.calibrate(copies=20, pairs=300).calibration == fitted
+
+
+def one_log_odds(library: Library) -> float:
+    """The log odds of the first video with itself, by the judge as it was fitted."""
+    judge, model = library.base_model.judge, library.base_model
+    assert judge is not None
+    features = library.features("0").with_timestamps(library.settings.fps).drop_flat()
+    descriptors = model.similarity.make_descriptors(features.regions)
+    matrix = model.similarity.frame_matrix_unchecked(descriptors, descriptors).detach().float().numpy()
+    vectors = features.regions.float().mean(1).numpy()
+    pair = PairFrames(matrix, matrix, features.times, features.times, None, None, vectors, vectors)
+    return judge.decide(pair, model.segments).log_odds
+
+
+def test_it_does_not_count_for_another_judge_or_for_scores(judged: Library) -> None:
+    fitted = JudgeCalibration("another judge's digest", -5.0, 0.5, ((0.0, 10.0),), 20, 200, 18)
+    with judged.write_access("a test") as store:
+        opening.save_calibration(store, fitted)
+    assert opening.read_calibration(judged.store) == fitted
+    assert judged.model.judge == judged.base_model.judge
+    # A model without a judge takes no notice of it either; one with a judge takes none of a calibration of scores.
+    judged._model = eye()  # type: ignore[assignment]
+    assert judged.model.calibration is None
+    rng = np.random.default_rng(0)
+    with judged.write_access("a test") as store:
+        opening.save_calibration(store, fit_calibration(rng.uniform(0.2, 1, 50), rng.uniform(-1, 0.6, 500)))
+    judged._model = dataclasses.replace(eye(), judge=JUDGE)  # type: ignore[assignment]
+    assert judged.model.judge == JUDGE
+
+
+def test_damage_of_a_judges_calibration_is_named(judged: Library) -> None:
+    assert judged.base_model.judge is not None
+    fitted = JudgeCalibration(judged.base_model.judge.digest(), -1.0, 0.5, ((0.0, 10.0),), 20, 200, 18)
+    with judged.write_access("a test") as store:
+        path = opening.save_calibration(store, fitted)
+    assert judged.model.judge == judged.base_model.judge.recalibrate(fitted)
+    whole = path.read_text()
+    for damaged in (
+        whole.replace("0.5", "0.7"),
+        whole.replace('"judge"', '"julge"', 1),
+        whole[:50],
+        '{"kind": "judge"}',
+    ):
+        assert damaged != whole
+        path.write_text(damaged)
+        with pytest.raises(StorageError, match=r"calibration\.json' is damaged.*fit it again: hapvr calibrate"):
+            _ = judged.model
+    path.unlink()
+    with pytest.raises(StorageError, match=r"calibration\.json' is missing.*fit it again: hapvr calibrate"):
+        _ = judged.model
+
+
+def test_a_duplicate_is_no_stranger_and_the_place_of_a_copy_is_checked(judged: Library) -> None:
+    keys = sorted(judged.store.catalog().keys.tolist())
+    features = judged.features("0").with_timestamps(judged.settings.fps)
+    own = int(judged.store.catalog().keys[judged.store.catalog().row("0")])
+    options: dict[str, Any] = {"pairs": 200, "seed": 0, "second_look": False, "progress": lambda *_: None}
+    copies = [
+        DescribedCopy(own, "none", "", features, TimeMap.of(TimeSegment(0, 99, start, start + 99))) for start in (0, 9)
+    ]
+    plain = judge_pairs(judged.store, judged.base_model, copies, keys, set(), **options)
+    assert plain.right.tolist() == [True, False]
+    assert plain.copies[0] == plain.copies[1] == pytest.approx(one_log_odds(judged))
+    # By hand: each asks for 10 strangers, of 17; both copies, and all 18 videos.
+    assert (plain.videos, len(plain.strangers), plain.population) == (FILMS, 200, 20 * 17)
+    linked = {frozenset((own, key)) for key in keys if key != own and key not in keys[-3:]}
+    fewer = judge_pairs(judged.store, judged.base_model, copies, keys, linked, **options)
+    left = FILMS - 1 - len(linked)  # strangers of the first
+    assert len(fewer.strangers) == 3 * left + (FILMS - 1) * 10
+    assert fewer.population == 3 * left + len(linked) * (FILMS - 2) + left * (FILMS - 1)

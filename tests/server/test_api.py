@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.library import Library, opening
 from hapvr.library.duplicate_report import write_report
 from hapvr.server.app import create_app
@@ -44,7 +45,13 @@ def test_says_whether_hits_have_a_probability(own: Place) -> None:
         fitted = fit_calibration(draw.uniform(0.6, 1, 200), draw.normal(0.2, 0.1, 5000))
         with library.write_access("tests") as store:
             opening.save_calibration(store, fitted)
-    assert own.get("/api/library").json()["calibration"] == "judge"  # it decides, whatever was fitted
+    assert own.get("/api/library").json()["calibration"] == "judge"  # it does not go by scores
+    with Library.open(own.folder / "library") as library:
+        assert library.model.judge is not None
+        line = JudgeCalibration(library.model.judge.digest(), -0.5, 0.9, ((0.0, 10.0),), 20, 200, 18)
+        with library.write_access("tests") as store:
+            opening.save_calibration(store, line)
+    assert own.get("/api/library").json()["calibration"] == "library"
 
 
 def test_lists_videos_by_name_and_state_with_paths_in_its_roots_alone(place: Place, own: Place) -> None:

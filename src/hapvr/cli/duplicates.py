@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +13,7 @@ from hapvr.cli.terminal import escape, progress_bar, show, warn
 
 if TYPE_CHECKING:
     from hapvr.library.duplicate_report import DuplicateReport
+    from hapvr.library.judge_calibration import JudgeCalibrationReport
     from hapvr.library.library_calibration import CalibrationReport
 
 MIN_PROBABILITY = 0.5  # `hapvr.library.duplicates` has the same, and a test compares them
@@ -88,15 +89,24 @@ def calibrate(
     copies: Annotated[int, typer.Option(help="Number of edited copies to make of the library's own videos.")] = 100,
     pairs: Annotated[int, typer.Option(help="Number of pairs of different videos to compare.")] = 10_000,
     seed: Annotated[int, typer.Option(help="The same seed chooses the same videos and edits.")] = 0,
+    second_look: SecondLook = True,
     wait: Wait = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Fit the probabilities that searches of a library report to its own videos: hapvr calibrate library."""
+    """Fit the probabilities that searches of a library report to its own videos: hapvr calibrate library.
+
+    Edited copies of its videos are compared with these and with the videos that look most like them. Pairs that
+    `hapvr duplicates` links are left out: mark those that are no copies first (`hapvr duplicates --distinct`).
+    """
     from hapvr.library import Library
 
     with Library.open(library, wait_s=wait) as opened, progress_bar("calibrating", quiet=as_json) as update:
         report = opened.calibrate(
-            copies=copies, pairs=pairs, seed=seed, progress=lambda now: update(now.done, now.total)
+            copies=copies,
+            pairs=pairs,
+            seed=seed,
+            second_look=second_look,
+            progress=lambda now: update(now.done, now.total),
         )
     show(as_json, report.to_json(), _format_calibration(report))
     if not as_json:
@@ -153,14 +163,38 @@ def _print_notes(report: DuplicateReport) -> None:
     )
 
 
-def _format_calibration(report: CalibrationReport) -> Iterator[str]:
+def _format_calibration(report: CalibrationReport | JudgeCalibrationReport) -> Iterator[str]:
+    from hapvr.library.judge_calibration import JudgeCalibrationReport
+
+    if isinstance(report, JudgeCalibrationReport):
+        yield from _format_judge_calibration(report)
+    else:
+        yield from _format_score_calibration(report)
+    yield "kept with the library; its searches use it from now on"
+
+
+def _format_judge_calibration(report: JudgeCalibrationReport) -> Iterator[str]:
+    fitted = report.calibration
+    yield f"fitted on {fitted.copies:,} edited copies and {fitted.strangers:,} pairs of videos that look alike"
+    if report.linked:
+        yield f"{report.linked:,} pairs left out that `hapvr duplicates` links"
+    yield "        copies found  false  promised false per million  measured"
+    for name, counts in (("before", report.before), ("after", report.after)):
+        share = counts.found / fitted.copies
+        yield f"{name:6}  {share:12.1%}  {counts.false:5,}  {counts.promised:26,.1f}  {counts.measured:8,.1f}"
+    if missed := _list_missed(report.kinds):
+        yield f"not all copies are found of: {missed}"
+
+
+def _list_missed(kinds: Mapping[str, tuple[int, int]]) -> str:
+    return ", ".join(f"{kind} ({found} of {of})" for kind, (found, of) in kinds.items() if found < of)
+
+
+def _format_score_calibration(report: CalibrationReport) -> Iterator[str]:
     calibration = report.calibration
     yield f"fitted on {calibration.positives:,} edited copies and {calibration.negatives:,} pairs without a match"
     yield "threshold  false per million  copies found  precision of a search"
     for one in report.expected:
         yield f"{one.threshold:9.3f}  {one.false_per_million:17,.1f}  {one.recall:12.1%}  {one.precision:10.1%}"
-    missed = {kind: counts for kind, counts in report.kinds.items() if counts[0] < counts[1]}
-    if missed:
-        listed = ", ".join(f"{kind} ({found} of {of})" for kind, (found, of) in missed.items())
-        yield f"at 100 false matches per million not all copies are found of: {listed}"
-    yield "kept with the library; searches with a model that has no judge use it from now on"
+    if missed := _list_missed(report.kinds):
+        yield f"at 100 false matches per million not all copies are found of: {missed}"

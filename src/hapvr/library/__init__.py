@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from hapvr.library.duplicate_report import DuplicateReport as DuplicateReport
     from hapvr.library.duplicate_report import Group as Group
     from hapvr.library.duplicate_report import Link as Link
+    from hapvr.library.judge_calibration import JudgeCalibrationReport as JudgeCalibrationReport
     from hapvr.library.library import Library as Library
     from hapvr.library.library_calibration import CalibrationReport as CalibrationReport
     from hapvr.library.results import AddProgress as AddProgress
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "duplicate_report": ("DuplicateReport", "Group", "Link"),
+    "judge_calibration": ("JudgeCalibrationReport",),
     "library": ("Library",),
     "library_calibration": ("CalibrationReport",),
     "results": ("AddProgress", "AddReport", "Hit", "LibraryInfo", "SearchResult", "VideoRecord"),

@@ -1,8 +1,8 @@
 """A library's own calibration: fitted on its videos, stored with it, used by its searches.
 
 Pairs that do not match are different videos of the library, without those that `duplicates` links. Pairs that match are
-edited copies, made here of some of its files, and what the library has stored of these. See
-`hapvr.similarity.calibration` for the law that is fitted.
+edited copies, made here of some of its files, and what the library has stored of these. Of a model with a judge, what
+its log odds mean is fitted (`judge_calibration`); of any other, what its scores mean (`hapvr.similarity.calibration`).
 """
 
 from __future__ import annotations
@@ -11,25 +11,38 @@ import dataclasses
 import math
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, HapvrError, StorageError
+from hapvr.features import Features
 from hapvr.features.extractor import fast_dtype
+from hapvr.judge.judge import Judge
 from hapvr.library.duplicates import find_duplicates
+from hapvr.library.judge_calibration import (
+    DescribedCopy,
+    JudgeCalibrationReport,
+    count_kinds,
+    count_verdicts,
+    find_weaknesses,
+    fit_judge_calibration,
+    judge_pairs,
+)
 from hapvr.library.opening import OpenLibrary, save_calibration
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
 from hapvr.model import Model
 from hapvr.similarity import pairwise
 from hapvr.similarity.calibration import Calibration, fit_calibration
+
+if TYPE_CHECKING:
+    from hapvr.synthetic.time_map import TimeMap
 
 RATES = (10_000, 1000, 100, 10, 1)
 """False matches per million comparisons for which a report has thresholds."""
@@ -52,7 +65,7 @@ class Expectation:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationReport:
-    """A fitted calibration, and the recall and precision to expect at thresholds of the score."""
+    """A fitted calibration of scores, and the recall and precision to expect at thresholds."""
 
     calibration: Calibration
     expected: tuple[Expectation, ...]
@@ -95,28 +108,37 @@ Progress = Callable[[CalibrationProgress], None]
 
 
 def calibrate_library(
-    library: OpenLibrary, *, copies: int = 100, pairs: int = 10_000, seed: int = 0, progress: Progress | None = None
-) -> CalibrationReport:
+    library: OpenLibrary,
+    *,
+    copies: int = 100,
+    pairs: int = 10_000,
+    seed: int = 0,
+    second_look: bool = True,
+    progress: Progress | None = None,
+) -> CalibrationReport | JudgeCalibrationReport:
     """Fit a calibration on the library's own videos; searches use it from then on.
 
-    It takes at least 16 different videos, most of whose files are still there.
+    It takes at least 16 different videos, most of whose files are still there. Of a model with a judge it fits what the
+    judge's log odds mean, on copies and on the strangers that are nearest to them and to the library's videos; of
+    another model what its scores mean.
 
     Args:
         library: an open one.
         copies: edited copies to make, at least 20; all kinds of edit in turn.
-        pairs: of different videos to score, at least 200; all, if there are fewer.
+        pairs: of different videos to compare, at least 200; all, if there are fewer.
         seed: the same seed draws the same videos, pairs and edits.
+        second_look: look at the files of undecided pairs, as searches do; for a model with a judge.
         progress: called now and then.
 
     Raises:
         DataError: there are too few videos, too few of their files can be read, too few pairs are without a match,
-            or copies do not score higher than such pairs. Nothing is kept then.
+            or copies cannot be told from such pairs. Nothing is kept then.
     """
     for name, value, least in (("copies", copies, _MIN_COPIES), ("pairs", pairs, _MIN_PAIRS), ("seed", seed, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     store = library.store
-    report = _fit(store, lambda: library.base_model, copies, pairs, seed, progress or (lambda _: None))
+    report = _fit(store, lambda: library.base_model, copies, pairs, seed, second_look, progress or (lambda _: None))
     with library.write_access("hapvr calibrate") as now:
         if now.settings != store.settings:
             raise StorageError(f"'{library.path}' was rebuilt meanwhile. Calibrate it again.")
@@ -125,8 +147,14 @@ def calibrate_library(
 
 
 def _fit(
-    store: Store, load_model: Callable[[], Model], copies: int, pairs: int, seed: int, progress: Progress
-) -> CalibrationReport:
+    store: Store,
+    load_model: Callable[[], Model],
+    copies: int,
+    pairs: int,
+    seed: int,
+    second_look: bool,
+    progress: Progress,
+) -> CalibrationReport | JudgeCalibrationReport:
     started = time.monotonic()
     place = display_path(store.library)
     records = _find_contents(store)
@@ -144,20 +172,20 @@ def _fit(
     # The model without the library's calibration, which may be damaged.
     model = load_model()
     linked = _find_linked(store, model, progress)
-    made = list(_make_copies(here, model, copies, seed, progress))
-    good = [one for one in made if one.regions is not None]
-    failed = {one.record.path: one.error for one in made if one.error is not None}
-    if len(good) < _MIN_COPIES:
-        why = f": '{display_path(next(iter(failed)))}': {next(iter(failed.values()))}" if failed else "."
-        raise DataError(f"Only {len(good)} of the {_MIN_COPIES} copies that are needed could be made{why}")
+    made = _make_copies(here, model, copies, seed, progress)
+    if model.judge is not None:
+        return _fit_judge(store, model, model.judge, made, records, linked, pairs, seed, second_look, progress, started)
+    good, failed = [], {}
+    for one in made:
+        if one.error is not None:
+            failed[one.record.path] = one.error
+        else:
+            good.append(one)
+    _require_copies(len(good), failed)
     keys = {record.id: key for key, record in records.items()}
     positive = _score_copies(store, model, good, keys)
     negative = _score_pairs(store, model, list(records), linked, pairs, seed, progress)
-    if len(negative) < _MIN_PAIRS:
-        raise DataError(
-            f"Only {len(negative)} pairs of the {len(records)} videos of '{place}' are without a match; {_MIN_PAIRS} "
-            "are needed. Nothing was changed. Add videos that show something else, and calibrate again."
-        )
+    _require_pairs(len(negative), len(records), place)
     calibration = fit_calibration(positive, negative)
     _require_meaning(calibration, positive, negative)
     expected = tuple(
@@ -169,6 +197,58 @@ def _fit(
         calibration, expected, _count_by_kind(good, positive, calibration), tuple(failed.items()), len(records),
         time.monotonic() - started, tuple(_find_weaknesses(calibration)),
     )  # fmt: skip
+
+
+def _fit_judge(
+    store: Store,
+    model: Model,
+    judge: Judge,
+    made: Iterable[_Copy],
+    records: Mapping[int, VideoRecord],
+    linked: Collection[frozenset[int]],
+    pairs: int,
+    seed: int,
+    second_look: bool,
+    progress: Progress,
+    started: float,
+) -> JudgeCalibrationReport:
+    keys = {record.id: key for key, record in records.items()}
+    failed: dict[str, str] = {}
+
+    def describe() -> Iterator[DescribedCopy]:
+        for copy in made:  # its file is there until the next one is asked for
+            if copy.error is not None:
+                failed[copy.record.path] = copy.error
+            elif copy.features is not None:
+                yield DescribedCopy(keys[copy.record.id], copy.kind, copy.path, copy.features, copy.time)
+
+    found = judge_pairs(
+        store, model, describe(), list(records), linked, pairs=pairs, seed=seed, second_look=second_look,
+        progress=lambda done, total: progress(CalibrationProgress("pairs", done, total)),
+    )  # fmt: skip
+    _require_copies(len(found.copies), failed)
+    _require_pairs(len(found.strangers), len(records), display_path(store.library))
+    calibration = fit_judge_calibration(judge, found)
+    fitted = judge.recalibrate(calibration)
+    before, after = count_verdicts(judge, found), count_verdicts(fitted, found)
+    return JudgeCalibrationReport(
+        calibration, before, after, count_kinds(fitted, found), len(linked), tuple(failed.items()), len(records),
+        time.monotonic() - started, tuple(find_weaknesses(fitted, before, after)),
+    )  # fmt: skip
+
+
+def _require_copies(count: int, failed: Mapping[str, str]) -> None:
+    if count < _MIN_COPIES:
+        why = f": '{display_path(next(iter(failed)))}': {next(iter(failed.values()))}" if failed else "."
+        raise DataError(f"Only {count} of the {_MIN_COPIES} copies that are needed could be made{why}")
+
+
+def _require_pairs(count: int, videos: int, place: str) -> None:
+    if count < _MIN_PAIRS:
+        raise DataError(
+            f"Only {count} pairs of the {videos} videos of '{place}' are without a match; {_MIN_PAIRS} are needed. "
+            "Nothing was changed. Add videos that show something else, and calibrate again."
+        )
 
 
 def _require_meaning(calibration: Calibration, positive: NDArray[np.floating], negative: NDArray[np.floating]) -> None:
@@ -240,8 +320,10 @@ class _Copy:
 
     record: VideoRecord
     kind: str
-    regions: Tensor | None
+    features: Features | None
     error: str | None
+    path: str = ""  # of its file, which is there until the next copy is asked for
+    time: TimeMap | None = None  # its seconds -> seconds of the original
 
 
 def _make_copies(
@@ -262,12 +344,13 @@ def _make_copies(
                     record.path, max_fps=_MAX_FPS, max_short_side=_MAX_SHORT_SIDE, max_seconds=_MAX_SECONDS
                 )
                 drawn = np.random.default_rng([seed, number])
-                write_clip(find_edit(kind).apply(clip, drawn).clip, path)
-                yield _Copy(record, kind, model.features(path).drop_flat().regions, None)
+                edited = find_edit(kind).apply(clip, drawn)
+                write_clip(edited.clip, path)
+                copy = _Copy(record, kind, model.features(path), None, str(path), edited.time)
             except (HapvrError, OSError) as error:
-                yield _Copy(record, kind, None, str(error))
-            finally:
-                path.unlink(missing_ok=True)
+                copy = _Copy(record, kind, None, str(error))
+            yield copy
+            path.unlink(missing_ok=True)
             progress(CalibrationProgress("copies", number + 1, count))
 
 
@@ -275,9 +358,10 @@ def _score_copies(store: Store, model: Model, copies: Sequence[_Copy], keys: dic
     """The score of each copy against what is stored of its original."""
     scores = []
     for copy in copies:
-        assert copy.regions is not None
+        assert copy.features is not None
+        copied = copy.features.drop_flat().regions
         original = store.features(keys[copy.record.id]).drop_flat().regions
-        scores.append(float(pairwise(model.similarity, [copy.regions], [original], dtype=torch.float32)[0, 0]))
+        scores.append(float(pairwise(model.similarity, [copied], [original], dtype=torch.float32)[0, 0]))
     return np.array(scores).clip(-1, 1)
 
 

@@ -17,6 +17,8 @@ from typing import TypeVar
 import torch
 
 from hapvr.errors import ConfigError, StorageError, WeightsError
+from hapvr.judge.judge import Judge
+from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.library.codecs import DEFAULT as DEFAULT_CODEC
 from hapvr.library.codecs import get_codec
 from hapvr.library.duplicate_report import MARKS
@@ -48,6 +50,7 @@ Opened = TypeVar("Opened", bound="OpenLibrary")
 
 _MAX_AGE_S = 1.0  # of a reader's view
 _WAIT_S = 10.0  # for another writer
+_KIND, _JUDGE = "kind", "judge"  # of a calibration that is stored; one of scores has none
 
 
 class OpenLibrary:
@@ -122,7 +125,12 @@ class OpenLibrary:
     def model(self) -> Model:
         """The model it was made with, and the library's calibration if it has one; loaded when first asked for."""
         calibration = read_calibration(self.store)
-        return self.base_model if calibration is None else dataclasses.replace(self.base_model, calibration=calibration)
+        if isinstance(calibration, Calibration):
+            return dataclasses.replace(self.base_model, calibration=calibration)
+        judge = self.base_model.judge if calibration is not None else None
+        if calibration is None or judge is None or not is_of_judge(calibration, judge):
+            return self.base_model
+        return dataclasses.replace(self.base_model, judge=judge.recalibrate(calibration))
 
     @property
     def base_model(self) -> Model:
@@ -279,8 +287,8 @@ def _load_model_of(path: Path, settings: Settings) -> Model:
 # --- the library's own calibration -----------------------------------------------------------------------------------
 
 
-def read_calibration(store: Store) -> Calibration | None:
-    """The calibration that was fitted on a version of a library; None if none was."""
+def read_calibration(store: Store) -> Calibration | JudgeCalibration | None:
+    """What was fitted on a version of a library: what scores mean, or the log odds of a judge; None if nothing was."""
     path = store.folder / CALIBRATION
     try:
         state = os.stat(path)
@@ -294,14 +302,16 @@ def read_calibration(store: Store) -> Calibration | None:
 
 
 @lru_cache(maxsize=8)
-def _parse_calibration(path: Path, _mtime_ns: int, _size: int) -> Calibration:
+def _parse_calibration(path: Path, _mtime_ns: int, _size: int) -> Calibration | JudgeCalibration:
     try:
         content = read_document(path, [field.name for field in dataclasses.fields(Calibration)])
+        if content.get(_KIND) == _JUDGE:
+            return JudgeCalibration.from_json({name: value for name, value in content.items() if name != _KIND})
         tensors = {
             name: torch.tensor(value, dtype=torch.float64) for name, value in content.items() if isinstance(value, list)
         }
         return Calibration.from_part(Part({k: v for k, v in content.items() if k not in tensors}, tensors))
-    except (ValueError, TypeError, WeightsError) as error:
+    except (ValueError, TypeError, ConfigError, WeightsError) as error:
         raise StorageError(f"'{display_path(path)}' is damaged: {error} {_calibration_remedy(path)}") from error
 
 
@@ -309,10 +319,18 @@ def _calibration_remedy(path: Path) -> str:
     return f"Restore it from a copy, or fit it again: hapvr calibrate {display_path(path.parents[2])}"
 
 
-def save_calibration(store: Store, calibration: Calibration) -> Path:
+def is_of_judge(calibration: Calibration | JudgeCalibration | None, judge: Judge) -> bool:
+    """Whether a calibration is of the log odds of this very judge; it does not count for another."""
+    return isinstance(calibration, JudgeCalibration) and calibration.judge == judge.digest()
+
+
+def save_calibration(store: Store, calibration: Calibration | JudgeCalibration) -> Path:
     """Keep a calibration with a version, with the writer's lock held; in one step."""
-    part = calibration.to_part()
-    content = dict(part.config) | {name: tensor.tolist() for name, tensor in part.tensors.items()}
+    if isinstance(calibration, JudgeCalibration):
+        content = {_KIND: _JUDGE, **calibration.to_json()}
+    else:
+        part = calibration.to_part()
+        content = dict(part.config) | {name: tensor.tolist() for name, tensor in part.tensors.items()}
     with translate_write_errors(store.folder):
         write_document(store.folder / CALIBRATION, content)
     store.seal()

@@ -198,8 +198,8 @@ class LibraryDescription(Strict):
     codec: str
     fps: float
     calibration: Literal["judge", "library", "model"] | None = Field(
-        description="What the probabilities of hits are based on: the model's judge, a calibration on this library's "
-        "own videos, or the model's calibration."
+        description="What the probabilities of hits are based on: a calibration on this library's own videos, the "
+        "model's judge, or the model's calibration."
     )
     roots: list[RootInfo]
     max_upload_bytes: int = Field(description="Bytes of an upload at most.")

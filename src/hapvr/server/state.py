@@ -19,9 +19,10 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from hapvr.errors import HapvrError, StorageError
 from hapvr.library import Library, LibraryInfo, VideoRecord
-from hapvr.library.versions import CALIBRATION, is_library
+from hapvr.library.opening import is_of_judge, read_calibration
+from hapvr.library.versions import is_library
 from hapvr.library.writer_lock import LOCK, WriterLock, find_holder
-from hapvr.model import has_judge, is_calibrated
+from hapvr.model import is_calibrated, read_judge
 from hapvr.server.access import hide_path, translate_library_error
 from hapvr.server.jobs import Jobs
 from hapvr.server.media import Media, Source
@@ -151,10 +152,13 @@ class LibraryReader:
     def calibration(self) -> Literal["judge", "library", "model"] | None:
         """What probabilities are based on; a model's description tells, for a model takes long to load."""
         store = self._library.store
-        fitted = (store.folder / CALIBRATION).is_file()  # on its own videos
         try:
-            model = store.settings.model
-            return "judge" if has_judge(model) else "library" if fitted else "model" if is_calibrated(model) else None
+            own, judge = read_calibration(store), read_judge(store.settings.model)
+            if judge is not None:
+                return "library" if is_of_judge(own, judge) else "judge"
+            if own is not None:
+                return "library"
+            return "model" if is_calibrated(store.settings.model) else None
         except (HapvrError, OSError, ValueError, KeyError):  # the first search will say what is wrong with it
             return None
 
