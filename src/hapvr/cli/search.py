@@ -82,6 +82,7 @@ def search(
         else:
             _ = opened.model  # an error of the library is none of its queries
             with progress_bar("queries", quiet=as_json) as update:
+                update(0, len(listed))
                 for answer in search_each(opened, listed, **options):
                     answers.append(answer)
                     _print_answer(answer, as_json=as_json, everything=everything, alone=False)
