@@ -25,14 +25,12 @@ def make_judge(**changes: Any) -> Judge:
         "stretch_without_pixels": _add(-12.0, similarity=similarity, in_step=in_step, frames=frames),
         "instant": _add(-5.0, similarity=alike),
         "instant_without_pixels": _add(-5.0, similarity=alike),
-        "second_look": _add(
-            -8.0,
-            structure=((0.0, 1.0), (0.0, 10.0)),
-            motion=((0.0, 1.0), (0.0, 6.0)),
-        ),
+        "second_look": _add(-6.0, structure=((0.0, 1.0), (0.0, 10.0)), motion=((0.0, 1.0), (0.0, 8.0))),
         "scene": _add(-2.0, likeness=((0.2, 0.9), (0.0, 10.0))),
         "tail": ((-12.0, 900_000.0), (0.0, 1000.0), (12.0, 1.0)),
         "videos": 3000,
+        "prior": 0.02,
+        "undecided": (-3.0, 6.0),
     }
     return Judge(**(parts | changes))
 

@@ -84,7 +84,7 @@ def test_json_csv_and_page_say_the_same(library: Path, run: Run, tmp_path: Path)
     text = page.read_text()
     assert "Group 1: 3 copies" in text
     assert text.count("the same bytes") == 1
-    assert re.search(r"copy, probability \d+\.\d%, score 0\.\d+.*\. Frames are ", text)
+    assert re.search(r"copy, probability \d+\.\d%, score 0\.\d+.*\. Along \d+ frames ", text)
     assert "&lt;dark&gt; copy.mp4" in text
     assert "<dark>" not in text
     assert text.count("data:image/jpeg;base64,") >= 5 * 6  # three copies, a clip and its whole

@@ -69,7 +69,7 @@ def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, run: Run) -> No
     assert first.startswith("  1. copy (probability ")
     assert first.endswith("one.mp4")
     assert " s of the query is " in where
-    assert re.search(r"Frames are .* Score 0\.\d+\.$", why)
+    assert re.search(r"Along \d+ frames .* Score 0\.\d+\.$", why)
     assert "2 of 2 videos compared exactly" in err
 
     page = films / "page.html"

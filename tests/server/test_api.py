@@ -182,7 +182,7 @@ def test_finds_the_film_that_a_clip_was_cut_from(place: Place) -> None:
     assert (best["id"], best["name"]) == (place.ids()["film 1.mp4"], "film 1.mp4")
     assert best["score"] > result["hits"][1]["score"]
     assert (result["match"], best["verdict"], best["match"]) == (True, "copy", True)
-    assert best["reason"].startswith("Frames are ")
+    assert best["reason"].startswith("Along ")
     (segment,) = best["segments"]
     assert segment["target"][0] - segment["query"][0] == pytest.approx(1.0, abs=0.3)
     query = f"/api/queries/{begun['query']}"
