@@ -21,6 +21,7 @@ MODULES = [
     "hapvr.model",
     "hapvr.batch",
     "hapvr.model_evaluation",
+    "hapvr.verdict_evaluation",
     "hapvr.video.decode",
     "hapvr.synthetic.films",
     "hapvr.synthetic.edits",

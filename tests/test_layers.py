@@ -37,6 +37,7 @@ LAYERS = [
     "matching",
     "library",
     "judge_fitting",
+    "verdict_evaluation",
     "plotting",
     "reports",
     "paper",

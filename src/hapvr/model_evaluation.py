@@ -40,6 +40,7 @@ class EvaluationReport:
     source: Path  # the features, or the saved scores, that were measured
     scoring: Scoring | None = None  # None where scores were read
     segments: Mapping[str, SegmentMetrics] | None = None  # over all queries ("") and by group; None if not measured
+    verdicts: Mapping[str, Any] | None = None  # the report of `hapvr.verdict_evaluation`; None if not measured
     failed: tuple[ExtractionFailure, ...] = ()  # videos that have no features
     warnings: Mapping[str, list[str]] = field(default_factory=dict)  # of videos that are damaged, by id
     wall_s: float = 0.0
@@ -47,6 +48,8 @@ class EvaluationReport:
     def to_json(self) -> dict[str, Any]:
         """Everything but the scores, as JSON holds it."""
         record = {} if self.evaluation is None else self.evaluation.to_json()
+        if self.verdicts is not None:
+            record["verdicts"] = dict(self.verdicts)
         if self.scoring is None:
             return record | {"scores": str(self.source)}
         scoring = self.scoring

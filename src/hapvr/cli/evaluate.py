@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import Annotations, AsJson, Missing, Model, Reports
+from hapvr.cli.options import Annotations, AsJson, Missing, Model, Reports, SecondLook
 from hapvr.cli.terminal import progress_bars, show, warn
+from hapvr.cli.verdict_tables import print_verdicts
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hapvr.evaluation import Evaluation
+    from hapvr.evaluation import Benchmark, Evaluation
     from hapvr.model_evaluation import EvaluationReport
+    from hapvr.verdict_evaluation import VerdictReport
 
 _POLICIES = {"drop": "left out of the figures", "miss": "counted as a miss", "error": "refused"}
 Name = Annotated[
@@ -47,6 +51,15 @@ EasyDuplicates = Annotated[Path | None, typer.Option(help="FIVR: its list of eas
 Unlabelled = Annotated[Path | None, typer.Option(help="SVD: its list of unlabelled videos.")]
 Distractors = Annotated[bool | None, typer.Option(help="VCDB: whether the database holds the distractors.")]
 Positives = Annotated[list[str] | None, typer.Option(help="CSV: a label that counts as a match. Repeatable.")]
+Verdicts = Annotated[
+    bool, typer.Option("--verdicts", help="Also measure the verdicts, of a folder of `make-benchmark`. Takes minutes.")
+]
+Neighbours = Annotated[
+    int | None, typer.Option(help="--verdicts: strangers nearest to each query that are compared; 20 if not given.")
+]
+SharedGroups = Annotated[
+    Path | None, typer.Option(help="--verdicts: JSON, a list of groups of database ids that may share footage.")
+]
 
 
 def evaluate(
@@ -71,6 +84,10 @@ def evaluate(
     unlabelled: Unlabelled = None,
     distractors: Distractors = None,
     positives: Positives = None,
+    verdicts: Verdicts = False,
+    neighbours: Neighbours = None,
+    shared_groups: SharedGroups = None,
+    second_look: SecondLook = True,
 ) -> None:
     """Measure a model by a benchmark's protocol: hapvr evaluate fivr-5k --annotations fivr.pickle --features f.h5."""
     from hapvr.evaluation import open_benchmark
@@ -78,10 +95,12 @@ def evaluate(
 
     special = {"easy_duplicates": easy_duplicates, "unlabelled": unlabelled, "distractors": distractors}
     truth = open_benchmark(benchmark, annotations=annotations, positives=positives, **special)  # type: ignore[arg-type]
+    _check_verdict_options(truth, verdicts, neighbours=neighbours, groups=shared_groups)
+    found: VerdictReport | None = None
     with progress_bars(quiet=as_json) as progress:
         report = run(
             truth,
-            model=model,
+            model=None if verdicts and scores is not None else model,  # the verdicts' then
             features=features,
             query_features=query_features,
             videos=videos,
@@ -97,10 +116,47 @@ def evaluate(
             output=output or (),
             progress=progress,
         )
+        if verdicts:
+            found = _evaluate_verdicts(truth, model, device, shared_groups, neighbours, second_look, progress)
+            report = replace(report, verdicts=found.to_json())
+            for path in output or ():
+                report.write(path)
     warn(f"  {failure.path}: {failure.error}" for failure in report.failed)
     for id, warnings in report.warnings.items():
         warn(warnings, before=f"  {id}: ")
-    show(as_json, report.to_json(), lambda: _print_report(report))
+    show(as_json, report.to_json(), lambda: _print_report(report, found))
+
+
+def _check_verdict_options(truth: Benchmark, verdicts: bool, *, neighbours: int | None, groups: Path | None) -> None:
+    """Say what cannot be done before hours of work."""
+    from hapvr.errors import ConfigError
+    from hapvr.library.benchmark_videos import require_benchmark_files
+    from hapvr.verdict_evaluation import read_groups
+
+    if verdicts:
+        require_benchmark_files(truth)
+        read_groups(groups)
+    for name, value in (("--neighbours", neighbours), ("--shared-groups", groups)):
+        if value is not None and not verdicts:
+            raise ConfigError(f"{name} is for verdicts: give --verdicts too, or leave it out.")
+
+
+def _evaluate_verdicts(
+    truth: Benchmark,
+    model: str | None,
+    device: str | None,
+    groups: Path | None,
+    neighbours: int | None,
+    second_look: bool,
+    progress: Callable[[str, int, int], None],
+) -> VerdictReport:
+    from hapvr.verdict_evaluation import VerdictEvaluationConfig, evaluate_verdicts
+
+    config = VerdictEvaluationConfig(second_look=second_look)
+    config = config if neighbours is None else replace(config, neighbours=neighbours)
+    return evaluate_verdicts(
+        truth, model=model, groups=groups, config=config, device=device or "cpu", progress=progress
+    )
 
 
 def _parse_shard(text: str | None) -> tuple[int, int]:
@@ -115,7 +171,7 @@ def _parse_shard(text: str | None) -> tuple[int, int]:
 # --- printing --------------------------------------------------------------------------------------------------------
 
 
-def _print_report(report: EvaluationReport) -> None:
+def _print_report(report: EvaluationReport, verdicts: VerdictReport | None = None) -> None:
     from rich.console import Console
 
     evaluation, scoring, console = report.evaluation, report.scoring, Console(highlight=False, soft_wrap=True)
@@ -137,6 +193,8 @@ def _print_report(report: EvaluationReport) -> None:
     if scoring is not None:
         rate = scoring.pairs / report.wall_s if report.wall_s else 0.0
         console.print(f"{scoring.pairs:,} pairs in {report.wall_s:.1f} s ({rate:,.0f} a second).")
+    if verdicts is not None:
+        print_verdicts(verdicts, console)
 
 
 def _task_table(evaluation: Evaluation) -> Table:

@@ -97,6 +97,21 @@ def matrices(
 
 
 @app.command()
+def calibration(
+    reports: Annotated[
+        list[str], typer.Argument(metavar="[NAME=]REPORT", help="Reports of `evaluate --verdicts -o REPORT.json`.")
+    ],
+    output: Output,
+    title: Annotated[str | None, typer.Option(help="The title of the figure; the benchmark if not given.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """How often pairs of each probability are copies: hapvr plot calibration report.json -o reliability.png."""
+    from hapvr.paper.figures import draw_calibration
+
+    _print(draw_calibration(name_places(reports), *output, title=title), as_json)
+
+
+@app.command()
 def surrogates(
     output: Output,
     delta: Annotated[

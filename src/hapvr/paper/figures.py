@@ -1,4 +1,4 @@
-"""The paper's figures: distributions, precision and recall, queries, frame matrices, surrogates (matplotlib).
+"""The paper's figures: distributions, precision and recall, queries, frame matrices, surrogates; reliability diagrams.
 
 `draw_*` read a benchmark and score files and write the figure, as `hapvr plot` does; `plot_*` take numbers and return a
 matplotlib figure. Models differ in colours that the colour-blind can distinguish, and in line styles or markers: a
@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.config import suggest
-from hapvr.errors import ConfigError
+from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks import Benchmark, Task, open_benchmark
+from hapvr.evaluation.benchmarks.annotation_file import read_json
 from hapvr.evaluation.protocol import Missing, evaluate
 from hapvr.evaluation.score_files import Scores, read_scores
 from hapvr.matching import Match, compare
@@ -29,6 +30,7 @@ from hapvr.storage import StrPath, require_outputs
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullLocator
 
 # Okabe and Ito's colours, ordered so that neighbours also differ in lightness.
 _COLOURS = ("#0072B2", "#E69F00", "#000000", "#D55E00", "#56B4E9", "#009E73", "#CC79A7")
@@ -39,6 +41,8 @@ _DRAWN = 2000  # points of a curve that a print can show
 _NAMED = 60  # queries whose names are written
 _DOTS = 150  # queries that are drawn as dots
 _WORDS = 70  # characters of group names that fit side by side
+_LEAST = 0.0002  # probability that a reliability diagram shows
+_SHOWN = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
 
 
 # --- from files to files -------------------------------------------------------------------------------------------
@@ -129,6 +133,35 @@ def draw_queries(source: ScoreFiles, *outputs: StrPath, title: str | None = None
     save_figure(plot_queries(precisions, groups=known.groups, title=_choose_title(title, known, task)), *files)
     values = {name: {str(task.figure): evaluation[task.name].value} for name, evaluation in measured.items()}
     return Drawing(tuple(files), values, tuple(f"{name}: {each.coverage}" for name, each in measured.items()))
+
+
+def draw_calibration(reports: Mapping[str, StrPath], *outputs: StrPath, title: str | None = None) -> Drawing:
+    """Draw predicted probabilities of a copy against the share of copies, from reports of `hapvr evaluate --verdicts`.
+
+    `reports` has the JSON file of each model, by the model's name. By default the `title` is the benchmark.
+    """
+    files = require_pictures(outputs)
+    require_outputs(files, inputs=reports.values())
+    read = {name: _read_verdicts(path) for name, path in reports.items()}
+    found = next(iter(read.values()), {})
+    words = f"{found.get('benchmark', '')}, prior {found.get('prior') or 0:g}" if title is None else title
+    bins = {name: one["reliability"] for name, one in read.items()}
+    save_figure(plot_calibration(bins, title=words), *files)
+    copy = {name: one["copy"] for name, one in read.items()}
+    values = {name: {key: float(one[key]) for key in ("precision", "recall") if one[key] is not None}
+              for name, one in copy.items()}  # fmt: skip
+    return Drawing(tuple(files), values)
+
+
+def _read_verdicts(path: StrPath) -> dict[str, Any]:
+    content = read_json(path)
+    verdicts = content.get("verdicts") if isinstance(content, dict) else None
+    if not isinstance(verdicts, dict) or not verdicts.get("reliability") or "copy" not in verdicts:
+        raise DataError(
+            f"'{path}' has no reliability of verdicts. Write it with `hapvr evaluate BENCHMARK --verdicts -o "
+            "REPORT.json` and a model that gives probabilities."
+        )
+    return verdicts
 
 
 def draw_matrices(query: StrPath, target: StrPath, *outputs: StrPath, models: Mapping[str, str]) -> Drawing:
@@ -235,6 +268,65 @@ def plot_queries(
         _add_legend(figure, axes)
         add_title(figure, title)
     return figure
+
+
+def plot_calibration(models: Mapping[str, Sequence[Mapping[str, Any]]], *, title: str = "") -> Figure:
+    """A reliability diagram: the share of copies over the predicted probability of a copy, and the number of pairs.
+
+    `models` has the bins of each model, as `ReliabilityBin.to_json` gives them. Probabilities are on the scale of their
+    log odds, since most are near 0 or 1; shares of 0 and of 1 are drawn at the border. Bars are intervals of 95%.
+    """
+    _require_models(models)
+    with figure_style():
+        figure = new_figure(6.4, 6.4)
+        grid = figure.add_gridspec(2, 1, height_ratios=(3, 1))
+        axes = figure.add_subplot(grid[0])
+        counts = figure.add_subplot(grid[1], sharex=axes)
+        line = np.array([_LEAST, 1 - _LEAST])
+        axes.plot(line, line, color=_STEP, linestyle="--", linewidth=1.2, label="as predicted")
+        for number, (name, bins) in enumerate(models.items()):
+            known = [one for one in bins if one["predicted"] is not None and one["observed"] is not None]
+            said, seen, low, high = (
+                np.clip([one[key] for one in known], _LEAST, 1 - _LEAST)
+                for key in ("predicted", "observed", "observed_low", "observed_high")
+            )
+            colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
+            ends = np.maximum([seen - low, high - seen], 0)
+            axes.errorbar(
+                said,
+                seen,
+                yerr=ends,
+                color=colour,
+                marker=marker,
+                linestyle="none",
+                capsize=3,
+                label=name,
+                clip_on=False,
+            )
+            for key, hollow in (("strangers", True), ("copies", False)):
+                shown = [one[key] or np.nan for one in known]
+                face = "none" if hollow else colour
+                words = f"{name}, {key}" if len(models) > 1 else key
+                counts.plot(said, shown, color=colour, marker=marker, markerfacecolor=face, linewidth=0.8, label=words)
+        axes.set(xscale="logit", yscale="logit", xlim=line, ylim=line, ylabel="share of copies, at the prior")
+        counts.set(yscale="log", xlabel="predicted probability of a copy", ylabel="pairs")
+        for one in (axes, counts):
+            one.set_xticks(_SHOWN, [f"{value:g}" for value in _SHOWN])
+            one.xaxis.set_minor_locator(_no_ticks())
+            one.grid(color="#dddddd", linewidth=0.6)
+            one.set_axisbelow(True)
+        axes.set_yticks(_SHOWN, [f"{value:g}" for value in _SHOWN])
+        axes.yaxis.set_minor_locator(_no_ticks())
+        axes.legend(loc="upper left")
+        counts.legend(loc="upper center")
+        add_title(figure, title)
+    return figure
+
+
+def _no_ticks() -> NullLocator:
+    from matplotlib.ticker import NullLocator
+
+    return NullLocator()
 
 
 def plot_matrices(models: Mapping[str, Match]) -> Figure:
