@@ -305,7 +305,10 @@ def _find_linked(store: Store, model: Model, progress: Progress) -> set[frozense
     """Pairs of keys that show the same."""
     catalog = store.catalog()
     report = find_duplicates(
-        store, lambda: model, progress=lambda now: progress(CalibrationProgress("duplicates", now.done, now.total))
+        store,
+        lambda: model,
+        ignore_shared=False,  # videos with the same end card are no strangers: they have footage in common
+        progress=lambda now: progress(CalibrationProgress("duplicates", now.done, now.total)),
     )
     pairs = [(link.a, link.b) for link in report.links]
     pairs += [
