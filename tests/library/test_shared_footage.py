@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from hapvr.library import Library, shared_footage
 from hapvr.library.results import VideoRecord
 from hapvr.library.shared_footage import SHARED, SharedFootage, find_exemplars, update_shared_footage
 from hapvr.library.store import NewVideo
-from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
+from hapvr.similarity import Segment, SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.video.sampling import SamplingConfig
 from tests.library.toy import DIMS, REGIONS, make
 
@@ -281,6 +282,18 @@ def test_hits_are_explained_as_they_were_found(channel: Library) -> None:
     result = channel.search("episode1", k=5, exact=True)
     assert channel.explain_hits("episode1", result)[0] == []  # there are no files
     assert len(result.hits) == 5
+
+
+def test_a_card_that_two_stretches_run_through_is_listed_once(channel: Library) -> None:
+    one, other = (Segment(query, (0.0, 2.0), 0.9, False, ()) for query in ((0.0, 2.25), (2.0, 4.0)))
+    assert shared_footage._overlap(one, other)
+    assert not shared_footage._overlap(one, dataclasses.replace(other, query=(2.25, 4.0)))
+    assert not shared_footage._overlap(one, dataclasses.replace(other, target=(2.0, 4.0)))
+    twice = torch.cat([with_card(1), noisy(CARD, 0.15, 9)])  # the card before and after it
+    match = channel.compare(Features(twice), "episode2")
+    assert match.verdict.kind == "no match"
+    places = [segment.query for segment in match.segments if segment.shared]
+    assert len(places) == len(set(places)) <= 2
 
 
 # --- kept with the library -------------------------------------------------------------------------------------------

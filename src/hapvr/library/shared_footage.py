@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from hapvr.errors import StorageError
 from hapvr.features import Features
+from hapvr.judge.judge import Verdict
 from hapvr.library.store import Store
 from hapvr.library.tables import Catalog
 from hapvr.library.versions import translate_write_errors
@@ -160,9 +161,13 @@ def match_beyond_shared(
     whole = match_videos(query, target, model=model, prior=prior, second_look=False)
     left = _take_frames(query, kept[0]), _take_frames(target, kept[1])
     rest = match_videos(*left, model=model, prior=prior, second_look=second_look)
-    verdict, parts = rest.verdict, []
+    verdict: Verdict = rest.verdict
+    parts: list[Segment] = []
     if whole.verdict.match:
-        parts = [part for one in whole.segments if (part := _cut_shared(whole, one, frames)) is not None]
+        for one in whole.segments:
+            part = _cut_shared(whole, one, frames)
+            if part is not None and not any(_overlap(part, other) for other in parts):
+                parts.append(part)
         if not verdict.match:
             verdict = replace(verdict, reason=_explain(footage, whole, frames, parts))
     segments = [
@@ -197,6 +202,12 @@ def _is_in_clip(frames: Sequence[Ints], path: Sequence[tuple[int, int]]) -> bool
     """Whether the greater part of a path is shared footage, on either side: both show the same."""
     inside = [frames[0][row] >= 0 or frames[1][column] >= 0 for row, column in path]
     return bool(sum(inside) > _GREATER_PART * len(inside))
+
+
+def _overlap(one: Segment, other: Segment) -> bool:
+    """Whether two stretches overlap in both videos."""
+    pairs = (one.query, other.query), (one.target, other.target)
+    return all(max(a[0], b[0]) < min(a[1], b[1]) for a, b in pairs)
 
 
 def _cut_shared(match: Match, segment: Segment, frames: Sequence[Ints]) -> Segment | None:
