@@ -410,7 +410,7 @@ def _find_box(pictures: Sequence[_Picture]) -> Box:
 def _measure(pairs: Sequence[tuple[_Picture, _Picture]], mapping: Mapping, likeness: float) -> Traces:
     first = pairs[0]
     shapes = first[0].small.shape, first[1].small.shape
-    back = np.linalg.inv(mapping.matrix)
+    back: Matrix = np.asarray(np.linalg.inv(mapping.matrix), np.float64)
     covered = (
         warp(np.zeros(shapes[1], np.float32), mapping.matrix, shapes[0]) != OUTSIDE,
         warp(np.zeros(shapes[0], np.float32), back, shapes[1]) != OUTSIDE,
@@ -420,7 +420,7 @@ def _measure(pairs: Sequence[tuple[_Picture, _Picture]], mapping: Mapping, liken
         common = covered[0]
     looks = [_compare_looks(a, b, mapping.matrix, common) for a, b in pairs]
     details = [_compare_detail(a, b, mapping.matrix) for a, b in pairs]
-    mean = [np.mean([pair[place].plane for pair in pairs], 0, dtype=np.float32) for place in (0, 1)]
+    mean = [np.asarray(np.mean([pair[place].plane for pair in pairs], 0), np.float32) for place in (0, 1)]
 
     def median(name: str) -> float:
         return float(np.median([look[name] for look in looks]))
