@@ -16,7 +16,8 @@ from hapvr.cli import main
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation import Benchmark, Scores, Task, evaluate, write_benchmark, write_scores
 from hapvr.features import Features
-from hapvr.matching import NO_STRETCH, Match, Verdict, VideoDescription
+from hapvr.judge.judge import Verdict
+from hapvr.matching import NO_STRETCH, Match, VideoDescription
 from hapvr.paper import figures
 from hapvr.paper.curves import precision_recall, similarity_distribution, surrogate_curves
 from hapvr.similarity.network import Descriptors
@@ -158,7 +159,7 @@ def match(*, psi: bool = True, frames: tuple[int, int] = (9, 13)) -> Match:
         regions = torch.zeros(count, 9, 4)
         return VideoDescription(name, Features(regions, np.arange(count) / 2), Descriptors.of(regions), (), count / 2)
 
-    verdict = Verdict(False, None, None, None, NO_STRETCH, aligned=False)
+    verdict = Verdict("no match", None, None, None, None, NO_STRETCH)
     matrix = np.linspace(-0.1, 1, frames[0] * frames[1], dtype=np.float32).reshape(frames)
     compared = np.zeros((frames[0] // 4, frames[1] // 4), dtype=np.float32) if psi else None
     return Match(side("a", frames[0]), side("b", frames[1]), 0.25, verdict, (), matrix, compared)

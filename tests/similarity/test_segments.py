@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError
 from hapvr.similarity import Segment, SegmentConfig, find_segments
-from hapvr.similarity.segments import _STEPS, _find_best_path, compute_max_gain
+from hapvr.similarity.segments import _STEPS, _find_best_paths, compute_max_gain
 
 
 def drawn(height: int, width: int, cells: list[tuple[int, int]], seed: int = 0) -> NDArray[np.float64]:
@@ -49,7 +49,7 @@ def slow_best(gains: NDArray[np.float64], skip_cost: float) -> float:
 @given(st.integers(1, 5), st.integers(1, 5), st.floats(0, 0.3), st.integers(0, 999))
 def test_the_best_path_agrees_with_trying_them_all(height: int, width: int, skip_cost: float, seed: int) -> None:
     gains = np.random.default_rng(seed).normal(0, 0.5, (height, width))
-    gain, path = _find_best_path(gains, skip_cost, np.inf)
+    ((gain, path),) = _find_best_paths(gains[:, None], skip_cost, np.inf)
     assert gain == pytest.approx(slow_best(gains, skip_cost))
     steps = {(di, dj): skipped for di, dj, skipped in _STEPS}
     paid = sum(steps[b[0] - a[0], b[1] - a[1]] for a, b in pairwise(path))

@@ -124,8 +124,8 @@ class LibraryTasks:
             }
             for hit in result.hits
         ]
-        warnings = [escape_text(text) for text in result.warnings]
-        return result.to_json() | {"query": about, "hits": hits, "warnings": warnings}
+        own = [escape_text(text) for text in result.warnings]
+        return result.to_json() | {"query": about, "hits": hits, "warnings": own}
 
     def _describe_upload(
         self, query: dict[str, Any], start_s: float | None, end_s: float | None, call: Call
