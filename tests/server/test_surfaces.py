@@ -85,7 +85,7 @@ def test_every_surface_says_the_same_of_a_file_and_an_indexed_video(own: Place, 
     answers["REST compare"] = own.ended(own.begin("/api/compare", {"a": begun["query"], "b": film}))["result"]
     told = same(answers)
     assert 0.5 <= told["probability"] < 1
-    assert (told["match"], told["prior"], searched["prior"]) == (True, 0.25, 0.25)
+    assert (told["match"], told["prior"], searched["prior"]) == (True, 0.3, 0.3)
     assert (searched["match"], searched["hits"][0]["id"]) == (True, film)
 
 
@@ -117,7 +117,7 @@ def test_every_surface_says_the_same_of_two_indexed_videos(own: Place, printed: 
     links = duplicates["links"] + [one for group in duplicates["groups"] for one in group["links"]]
     (found,) = [one for one in links if {one["a"], one["b"]} == {a, b}]
     assert (found["verdict"], found["reason"]) == (link.verdict.kind, link.verdict.reason)
-    assert duplicates["prior"] == 0.25
+    assert duplicates["prior"] == 0.3
 
 
 def test_a_probability_does_not_depend_on_how_many_videos_there_are(own: Place) -> None:

@@ -21,7 +21,7 @@ Prior = Annotated[
     float | None,
     typer.Option(
         help="Probability of a copy before the videos are compared, between 0 and 1; if not given, that of the "
-        "model's judge (0.25 in the included models)."
+        "model's judge (0.3 in the included models)."
     ),
 ]
 SecondLook = Annotated[

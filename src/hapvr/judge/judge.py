@@ -94,7 +94,7 @@ class Judge:
     scene: AdditiveModel
     tail: tuple[tuple[float, float], ...]  # log odds, and how many of a million unrelated pairs have more; ascending
     videos: int  # that the fit saw
-    prior: float = 0.25
+    prior: float = 0.3
     undecided: tuple[float, float] = (0.5, 7.0)  # log odds between which files are looked at a second time
     offset: float = 0.0  # what log odds mean among the videos of a library: this,
     slope: float = 1.0  # and this times the log odds

@@ -26,7 +26,7 @@ _LINK_WORDS = {
 _SEGMENT = {"query": [0.0, 12.5], "target": [31.0, 43.5], "score": 0.81, "backwards": False}
 _HIT = {
     "id": VIDEO_ID, "name": "holiday.mp4", "path": "/videos/2026/holiday.mp4", "score": 0.83,
-    "verdict": "copy", "match": True, "probability": 0.985, "scene_probability": 0.985, "prior": 0.25,
+    "verdict": "copy", "match": True, "probability": 0.985, "scene_probability": 0.985, "prior": 0.3,
     "false_per_million": 7.4, "reason": "Along 12 frames they are closely alike and in step; what moves agrees.",
     "second_look": False, "evidence": {"similarity": 0.81, "in_step": 0.7}, "duration": 61.2,
     "segments": [_SEGMENT], "best": {"query": 4.0, "target": 35.0, "similarity": 0.91}, "warnings": [],
@@ -39,7 +39,7 @@ _VIDEO = {
 }  # fmt: skip
 _SEARCH = {
     "query": {"id": QUERY_ID, "name": "clip.mp4", "duration": 12.5}, "database": 1000, "scored": 50,
-    "seconds": {"decode": 0.9, "candidates": 0.01, "score": 0.05, "segments": 0.02}, "note": None, "prior": 0.25,
+    "seconds": {"decode": 0.9, "candidates": 0.01, "score": 0.05, "segments": 0.02}, "note": None, "prior": 0.3,
     "match": True, "warnings": [], "hits": [_HIT],
 }  # fmt: skip
 _JOB = {
