@@ -102,6 +102,7 @@ def test_files_that_cannot_be_read_give_no_answer(film: tuple[Clip, Path], tmp_p
     [
         ({"beyond": (0.3, 0.0), "edges": (5.0, 0.0)}, "a", "framed"),
         ({"beyond": (0.3, 0.0), "edges": (1.0, 0.0)}, "b", "cropped"),
+        ({"beyond": (0.3, 0.0), "edges": (1.0, 0.0), "likeness": 0.6}, None, "border"),
         ({"overlay": 0.05, "overlay_edges": 3.0}, "a", "words"),
         ({"chroma": (1.0, 30.0)}, "a", "colour"),
         ({"detail": (0.5, 1.6)}, "a", "softer"),

@@ -56,7 +56,8 @@ _MAX_FEATURES = 500
 _GOOD = 0.95  # correlation of pictures laid on top of each other that needs no local features
 _MIN_LIKE = 0.5  # correlation of registered pictures below which nothing is said
 _SURE_INLIERS = 20
-_MIN_REGISTERED = 0.15  # common detail of pictures that are registered beyond doubt
+_MIN_CROP_LIKENESS = 0.8  # correlation of registered pictures from which on one can be a crop
+_MIN_REGISTERED = 0.5  # common detail of pictures that are registered beyond doubt
 _MIN_EXACT = 0.6  # common detail of pictures that lie exactly on each other
 
 
@@ -197,7 +198,7 @@ def _find_named(traces: Traces, limits: DerivationLimits) -> list[tuple[Side, st
         if traces.beyond[place] >= limits.min_beyond:
             if traces.edges[place] >= limits.min_edge:
                 found.append((this, "framed: it shows the other's whole picture within a border or another picture"))
-            elif traces.edges[place] <= limits.max_edge and min(traces.detail) >= _MIN_REGISTERED:
+            elif traces.edges[place] <= limits.max_edge and _are_registered(traces):
                 found.append((other, "cropped: it shows a part of the other's picture"))
         if traces.chroma[place] <= limits.max_grey and traces.chroma[1 - place] >= limits.min_colour:
             found.append((this, "without colour"))
@@ -210,6 +211,10 @@ def _find_named(traces: Traces, limits: DerivationLimits) -> list[tuple[Side, st
                 found.append(("a" if side == "a" else "b", "words, a sticker or a logo over the picture"))
     found += _find_softer(traces, limits)
     return found
+
+
+def _are_registered(traces: Traces) -> bool:
+    return traces.likeness >= _MIN_CROP_LIKENESS and min(traces.detail) >= _MIN_REGISTERED
 
 
 def _tones_differ(traces: Traces, limits: DerivationLimits) -> bool:
@@ -245,6 +250,8 @@ def _find_symmetric(traces: Traces, speed: float, limits: DerivationLimits) -> l
         found.append("one is tilted or seen from aside")
     if traces.overlay >= limits.min_differing:
         found.append("parts of their pictures differ")
+    if max(traces.beyond) >= limits.min_beyond:
+        found.append("one shows more of the picture, or a border")
     if min(traces.detail) <= limits.max_soft and not _find_softer(traces, limits):
         found.append("one is softer or noisier")
     chroma = abs(math.log((traces.chroma[0] + 2) / (traces.chroma[1] + 2)))
