@@ -179,6 +179,12 @@ function groupCard(group, number) {
   );
 }
 
+/** What the tile of the suggested copy says; where the reason is doubtful, it suggests nothing. */
+function keepBadge(why) {
+  if ((why || "").startsWith("unsure")) return h("span", { class: "keep keep-unsure" }, "Unsure");
+  return h("span", { class: "keep" }, icon("check"), "Keep");
+}
+
 function videoTile(video, reason = null) {
   const why = video.why || (video.keep ? reason : null);
   const picture = h("img", {
@@ -200,7 +206,7 @@ function videoTile(video, reason = null) {
   return h(
     "li",
     { class: `tile ${video.keep ? "tile-keep" : ""}`, dataset: { id: video.id } },
-    h("div", { class: "tile-picture" }, picture, video.keep && h("span", { class: "keep" }, icon("check"), "Keep")),
+    h("div", { class: "tile-picture" }, picture, video.keep && keepBadge(why)),
     h("p", { class: "tile-name", title: video.name }, video.name),
     h("p", { class: "muted small-text" }, facts.join(" · ")),
     why && h("p", { class: "tile-why small-text" }, why),
