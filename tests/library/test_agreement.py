@@ -43,7 +43,9 @@ def surfaces(library: Library, tasks: LibraryTasks, pairs: list[tuple[str, str]]
         found = library.search(a, k=len(videos), exact=True)
         searched[a] = {hit.id: hit.to_json() for hit in found.hits}
         query = {"query": {"id": a}, "start_s": None, "end_s": None}
-        served = tasks.search(query | {"k": len(videos), "min_probability": None, "exact": True, "ignore_shared": True}, call)
+        served = tasks.search(
+            query | {"k": len(videos), "min_probability": None, "exact": True, "ignore_shared": True}, call
+        )
         searched[f"REST {a}"] = {hit["id"]: hit for hit in served["hits"]}
         assert served["match"] == bool(found.matches)
     report = library.find_duplicates()

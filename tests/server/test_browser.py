@@ -354,7 +354,7 @@ def test_pictures_are_whole_and_not_stretched_whatever_their_shape(
         page.wait_for_selector(".hit")
         assert_whole(page, ".query-strip", 1)
         page.locator(".hit").first.scroll_into_view_if_needed()
-        assert_whole(page, ".hit:first-child .thumb", 1)
+        assert_whole(page, ":not(details) > .hits > .hit:first-child .thumb", 1)
         fits(page)
 
         videos = page.evaluate("fetch('api/videos').then((answer) => answer.json())")["videos"]

@@ -131,7 +131,7 @@ def test_a_probability_does_not_depend_on_how_many_videos_there_are(own: Place) 
         assert rare.prior == 1e-4
         # The same evidence at another prior: odds change as those of the priors do.
         odds = [chance / (1 - chance) for chance in (rare.hits[0].probability or 0.0, after["probability"])]
-        assert odds[0] / odds[1] == pytest.approx((1e-4 / (1 - 1e-4)) / (0.25 / 0.75), rel=1e-6)
+        assert odds[0] / odds[1] == pytest.approx((1e-4 / (1 - 1e-4)) / (0.3 / 0.7), rel=1e-6)
 
 
 def test_a_damaged_query_and_a_damaged_video_are_said_on_every_surface(

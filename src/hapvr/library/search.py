@@ -263,9 +263,9 @@ def _choose_contents(
 
 
 def _rank(hit: Hit) -> tuple[float, ...]:
-    """Copies come first, the most probable first; then the same scene, then the rest, by their scores."""
+    """Copies come first, the most probable first, by the score where probabilities are the same to a percent."""
     sure = hit.probability if hit.verdict.match and hit.probability is not None else 0.0
-    return -_RANKS[hit.verdict.kind], -sure, -hit.score
+    return -_RANKS[hit.verdict.kind], -round(sure, 2), -hit.score
 
 
 def _is_likely(verdict: Verdict, min_probability: float | None) -> bool:
