@@ -10,7 +10,7 @@ from hapvr.cli import main
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation import open_benchmark
 from hapvr.evaluation.verdict_metrics import Truth
-from hapvr.library.benchmark_videos import choose_library, read_benchmark_videos
+from hapvr.library.benchmark_videos import choose_library, read_benchmark_videos, read_groups
 from hapvr.model import load
 from hapvr.synthetic.benchmark import make_benchmark
 from hapvr.synthetic.clip_files import write_clip
@@ -20,7 +20,6 @@ from hapvr.verdict_evaluation import (
     choose_pairs,
     compare_pairs,
     evaluate_verdicts,
-    read_groups,
 )
 
 CONFIG = VerdictEvaluationConfig(neighbours=2, others=1, second_look=False)

@@ -12,14 +12,11 @@ The second look is fitted on pairs that are undecided by models of the other hal
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -35,8 +32,8 @@ from hapvr.judge.evidence import Evidence, PairFrames, Stretch, find_stretches
 from hapvr.judge.judge import PIXELS, SCENE, SECOND_LOOK, Judge, make_table, measure_scene
 from hapvr.judge.recalibration import measure_tail
 from hapvr.judge.second_look import SecondLook
-from hapvr.library import Library
-from hapvr.matching import VideoDescription, describe_features, look_again, pair_frames
+from hapvr.library.benchmark_videos import Groups, LikenessOrder, read_benchmark_videos, read_groups
+from hapvr.matching import VideoDescription, look_again, pair_frames
 from hapvr.model import Model, load
 from hapvr.storage import StrPath
 from hapvr.workers.threads import map_threads
@@ -111,7 +108,7 @@ def collect_all_pairs(
 ) -> tuple[list[JudgedPair], int]:
     """The pairs of several benchmarks, and how many pairs of strangers there are in all."""
     model = load(name_or_folder)
-    together = _read_groups(groups)
+    together = read_groups(groups)
     pairs: list[JudgedPair] = []
     population = 0
     for folder in benchmarks:
@@ -165,59 +162,44 @@ def collect_pairs(
     model: Model,
     folder: StrPath,
     *,
-    together: Mapping[str, int],
+    together: Groups,
     config: JudgeFitConfig,
     progress: Progress,
 ) -> tuple[list[JudgedPair], int]:
     """The pairs of a benchmark that a judge learns from, and how many pairs of strangers there are in all."""
     truth = open_benchmark(folder)
-    with Library.open(Path(folder) / ".library", create=True, model=os.fspath(name_or_folder)) as library:
-        videos = _read_videos(library, truth, model, progress)
-        pairs = list(_compare_queries(model, truth, videos, together, config, progress))
+    read = read_benchmark_videos(truth, model, name_or_folder, progress=lambda *now: progress("adding", *now))
+    videos = read.videos
+    pairs = list(_compare_queries(model, truth, videos, together, config, progress))
     known = sum(name in videos for name in truth.database)
     queries = {pair.query for pair in pairs}
     return pairs, sum(known - len(truth.labels[query]) for query in queries)
-
-
-def _read_videos(library: Library, truth: Benchmark, model: Model, progress: Progress) -> dict[str, VideoDescription]:
-    files = truth.files or {}
-    library.add([Path(path) for path in files.values()], progress=lambda now: progress("adding", now.done, now.total))
-    ids = {Path(record.path).resolve(): record.id for record in library.videos()}
-    videos = {}
-    for name, path in files.items():
-        id = ids.get(Path(path).resolve())
-        if id is None or library.get(id).state != "ready":
-            continue
-        features = library.features(id).with_timestamps(library.info().fps)
-        videos[name] = describe_features(model, features, path=path, sampling=model.sampling)
-    return videos
 
 
 def _compare_queries(
     model: Model,
     truth: Benchmark,
     videos: Mapping[str, VideoDescription],
-    together: Mapping[str, int],
+    together: Groups,
     config: JudgeFitConfig,
     progress: Progress,
 ) -> Iterator[JudgedPair]:
     rng = np.random.default_rng(config.seed)
     database = [name for name in truth.database if name in videos]
     queries = [name for name in truth.queries if name in videos]
-    rough = _Rough([videos[name] for name in database])
+    likeness = LikenessOrder([videos[name] for name in database])
     drawn = {query: rng.choice(len(database), min(config.others, len(database)), replace=False) for query in queries}
 
     def compare(query: str) -> list[JudgedPair]:
         positives = {target for target in truth.labels[query] if target in videos}
         source = next(iter(truth.labels[query]), query)
         relation = "scene" if (truth.groups or {}).get(query) == _EVENT else "copy"
+        own = frozenset().union(*(together.get(name, frozenset()) for name in positives))  # groups of the positives
         strangers = [
-            name
-            for name in database
-            if name not in positives and not any(_share_group(name, other, together) for other in positives)
+            name for name in database if name not in positives and own.isdisjoint(together.get(name, frozenset()))
         ]
         allowed = set(strangers)
-        ordered = [database[place] for place in rough.order(videos[query]) if database[place] in allowed]
+        ordered = [database[place] for place in likeness.find_order(videos[query]) if database[place] in allowed]
         chosen = dict.fromkeys(ordered[: config.neighbours])
         chosen |= dict.fromkeys(database[place] for place in drawn[query] if database[place] in allowed)
         parts = (truth.segments or {}).get(query, ())
@@ -227,24 +209,6 @@ def _compare_queries(
     for number, pairs in enumerate(map_threads(compare, queries, torch.get_num_threads()), 1):
         yield from pairs
         progress("comparing", number, len(queries))
-
-
-class _Rough:
-    """Rough likeness of a video to many: frames by the mean of their regions."""
-
-    def __init__(self, videos: Sequence[VideoDescription]) -> None:
-        self._vectors = torch.cat([_mean_regions(video) for video in videos])  # [sum of T, D]
-        self._lengths = [len(video.times) for video in videos]
-
-    def order(self, query: VideoDescription) -> list[int]:
-        """Places of the videos, the most alike first."""
-        matrices = torch.split(_mean_regions(query) @ self._vectors.T, self._lengths, 1)
-        alike = [max(float(one.amax(1).mean()), float(one.amax(0).mean())) for one in matrices]
-        return [int(place) for place in np.argsort(-np.array(alike), kind="stable")]
-
-
-def _mean_regions(video: VideoDescription) -> torch.Tensor:
-    return torch.from_numpy(video.vectors)
 
 
 def _judge(
@@ -303,20 +267,6 @@ def _make_instants(
         right = _is_right(stretch, truth)
         if right or relation == "stranger":
             yield stretch, right
-
-
-def _read_groups(path: StrPath | None) -> dict[str, int]:
-    if path is None:
-        return {}
-    try:
-        groups = json.loads(Path(path).read_text())
-        return {str(name): number for number, group in enumerate(groups) for name in group}
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"'{path}' is no list of groups of ids: {error}.") from error
-
-
-def _share_group(one: str, other: str, together: Mapping[str, int]) -> bool:
-    return one in together and together[one] == together.get(other)
 
 
 def _half(pair: JudgedPair) -> int:

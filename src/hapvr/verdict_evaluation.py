@@ -8,14 +8,12 @@ nearest to it, with all other parts of its own video, and with some strangers at
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -32,7 +30,13 @@ from hapvr.evaluation.verdict_metrics import (
     find_truth,
     measure_verdicts,
 )
-from hapvr.library.benchmark_videos import LikenessOrder, read_benchmark_videos, require_benchmark_files
+from hapvr.library.benchmark_videos import (
+    Groups,
+    LikenessOrder,
+    read_benchmark_videos,
+    read_groups,
+    require_benchmark_files,
+)
 from hapvr.matching import VideoDescription, find_prior, match_videos
 from hapvr.model import DEFAULT, Model, load
 from hapvr.storage import StrPath, require_outputs, write_json
@@ -40,9 +44,6 @@ from hapvr.workers.threads import map_threads
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the step ("adding", "comparing"), how much of it is done, and how much there is."""
-
-Groups: TypeAlias = Mapping[str, frozenset[int]]
-"""The groups of each database id whose videos may share footage."""
 
 
 @dataclass(frozen=True)
@@ -212,20 +213,3 @@ def choose_pairs(
     drawn = {by_id[place] for place in places}
     always = {target for target in order if truths[target] in ("shared footage", "same video")}
     return {target: (target in near, target in drawn) for target in order if target in near | drawn | always}
-
-
-def read_groups(path: StrPath | None) -> Groups:
-    """The groups of a JSON file, a list of lists of ids; an id may be in several."""
-    if path is None:
-        return {}
-    try:
-        groups = json.loads(Path(path).read_text(encoding="utf-8"))
-        if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
-            raise TypeError("a list of lists was expected")
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"'{path}' is no list of groups of ids: {error}.") from error
-    return {
-        str(name): frozenset(number for number, group in enumerate(groups) if name in group)
-        for names in groups
-        for name in names
-    }

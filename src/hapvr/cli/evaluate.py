@@ -130,8 +130,7 @@ def evaluate(
 def _check_verdict_options(truth: Benchmark, verdicts: bool, *, neighbours: int | None, groups: Path | None) -> None:
     """Say what cannot be done before hours of work."""
     from hapvr.errors import ConfigError
-    from hapvr.library.benchmark_videos import require_benchmark_files
-    from hapvr.verdict_evaluation import read_groups
+    from hapvr.library.benchmark_videos import read_groups, require_benchmark_files
 
     if verdicts:
         require_benchmark_files(truth)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,12 +118,8 @@ def _cut_at_gaps(path: NDArray[np.int64], matrix: Matrix, threshold: float) -> l
     """The parts of a path between gaps: two or more cells in a row that are no match, which a path may bridge."""
     low = matrix[path[:, 0], path[:, 1]] < threshold
     gap = low & (np.append(low[1:], False) | np.append(False, low[:-1]))
-    parts = np.split(path, np.flatnonzero(np.diff(gap)) + 1)
-    return [part for part, is_gap in zip(parts, _alternate(bool(gap[0]), len(parts)), strict=True) if not is_gap]
-
-
-def _alternate(first: bool, count: int) -> list[bool]:
-    return [first ^ bool(place % 2) for place in range(count)]
+    borders = np.flatnonzero(np.diff(gap)) + 1
+    return [part for part, first in zip(np.split(path, borders), [0, *borders], strict=True) if not gap[first]]
 
 
 def _straighten(
@@ -275,8 +270,3 @@ def _contrast(mean: Matrix, cells: NDArray[np.int64]) -> float:
     for lines in (mean[rows], mean[:, columns].T):  # [P, T]
         total += float(((on - lines.mean(1)) / (lines.std(1) + 0.03)).mean())
     return total / 2
-
-
-def evidence_names() -> Sequence[str]:
-    """The names of all evidence, in order."""
-    return [field.name for field in dataclasses.fields(Evidence)]

@@ -5,14 +5,16 @@ Feature files hold no miniatures, so a benchmark whose pairs are to be decided g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
-from hapvr.errors import ConfigError
+from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks import Benchmark
 from hapvr.library.library import Library
 from hapvr.library.opening import model_digest
@@ -21,6 +23,8 @@ from hapvr.matching import VideoDescription, describe_features
 from hapvr.model import Model
 from hapvr.storage import StrPath
 
+Groups: TypeAlias = Mapping[str, frozenset[int]]
+"""The groups of each database id whose videos may share footage."""
 LIBRARY = ".library"  # in the folder of a benchmark
 
 
@@ -105,3 +109,20 @@ class LikenessOrder:
 
 def _average_regions(video: VideoDescription) -> torch.Tensor:
     return video.descriptors.as_subclass(torch.Tensor).float().mean(1)  # [T, D]
+
+
+def read_groups(path: StrPath | None) -> Groups:
+    """The groups of a JSON file, a list of lists of ids; an id may be in several."""
+    if path is None:
+        return {}
+    try:
+        groups = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
+            raise TypeError("a list of lists was expected")
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"'{path}' is no list of groups of ids: {error}.") from error
+    return {
+        str(name): frozenset(number for number, group in enumerate(groups) if name in group)
+        for names in groups
+        for name in names
+    }
