@@ -25,6 +25,7 @@ from hapvr.library.store import NewVideo
 from hapvr.similarity import Segment, SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.video.sampling import SamplingConfig
 from tests.library.toy import DIMS, REGIONS, make
+from tests.same import is_same
 
 
 def drawn(seed: int, frames: int = 24) -> Tensor:
@@ -220,8 +221,8 @@ def test_a_card_makes_no_match_on_any_surface(channel: Library) -> None:
     assert segment.query == segment.target == (0.0, 2.25)
     hits = {hit.id: hit for hit in channel.search("episode1", k=20, exact=True).hits}
     assert not any(hit.verdict.match for id, hit in hits.items() if id != "card")
-    assert hits["episode2"].verdict == match.verdict
-    assert hits["episode2"].segments == match.segments
+    assert is_same(hits["episode2"].verdict, match.verdict)
+    assert is_same(hits["episode2"].segments, match.segments)
     links = {frozenset((link.a, link.b)) for link in channel.find_duplicates().links}
     assert {pair for pair in links if "card" not in pair} == {frozenset(("episode0", "copy"))}
 
@@ -232,8 +233,8 @@ def test_what_is_kept_is_marked_on_every_surface(channel: Library) -> None:
     assert [segment.shared for segment in match.segments] == [True]
     assert match.to_json()["segments"][0]["shared"] is True
     hits = {hit.id: hit for hit in channel.search("episode1", k=20, exact=True, ignore_shared=False).hits}
-    assert hits["episode2"].verdict == match.verdict
-    assert hits["episode2"].segments == match.segments
+    assert is_same(hits["episode2"].verdict, match.verdict)
+    assert is_same(hits["episode2"].segments, match.segments)
     links = {frozenset((link.a, link.b)): link for link in channel.find_duplicates(ignore_shared=False).links}
     assert all(segment.shared for segment in links[frozenset(("episode1", "episode2"))].segments)
 
@@ -245,7 +246,7 @@ def test_surfaces_agree_on_every_pair(channel: Library) -> None:
         hits = {hit.id: hit for hit in channel.search(one, k=20, exact=True).hits}
         for other in set(ids) - {one}:
             match, turned = channel.compare(one, other), channel.compare(other, one)
-            assert (hits[other].verdict, hits[other].segments) == (match.verdict, match.segments)
+            assert is_same((hits[other].verdict, hits[other].segments), (match.verdict, match.segments))
             assert match.verdict.match == turned.verdict.match == (frozenset((one, other)) in links)
             assert channel.compare(one, other, ignore_shared=False).score == match.score
 
