@@ -3,8 +3,9 @@
 Each benchmark is added to a library, so that the judge learns from what searches compare. Each query is compared with
 its originals, with the strangers that are nearest to it (look-alikes are sought on purpose), and with some strangers at
 random. Stretches of originals at the true place are copies; stretches of strangers are not; stretches of originals at
-another place are left out. Single frames of the queries stand for pictures. Queries of the kind `same-event` and their
-positives, which share no frame, stand for the same scene.
+another place are left out. A part of a query is also compared with another part of its original, with which it shares
+no frame: no stranger is more alike, before a still camera above all. Single frames of the queries stand for pictures.
+Queries of the kind `same-event` and their positives, which share no frame, stand for the same scene.
 
 The second look is fitted on pairs that are undecided by models of the other half of the videos, as new pairs are.
 """
@@ -35,7 +36,9 @@ from hapvr.judge.second_look import SecondLook
 from hapvr.library.benchmark_videos import Groups, LikenessOrder, read_benchmark_videos, read_groups
 from hapvr.matching import VideoDescription, look_again, pair_frames
 from hapvr.model import Model, load
+from hapvr.similarity.network import Descriptors
 from hapvr.storage import StrPath
+from hapvr.synthetic.lookalikes import share_small
 from hapvr.workers.threads import map_threads
 
 Progress = Callable[[str, int, int], None]
@@ -46,6 +49,11 @@ _INSTANT = ("similarity", "contrast", "pixels")
 _INSTANT_REGIONS = ("similarity", "contrast")
 _MAX_ERROR_S = 1.5  # between where a stretch of a copy says it is and where it is
 _RAREST = 0.01  # of a million pairs: what the last place of the tail stands for
+_PART = 0.42  # of a copy, each of the two parts of it that are compared with other parts of its original
+_MIN_GAP_S = 1.0  # between a part and the other
+_MIN_COPY_S = 8.0  # that is cut into parts
+_MIN_PART_FRAMES = 4
+_STRANGERS = ("stranger", "other part")  # relations without common footage, "scene" aside
 _EVENT = "same-event"  # the kind of edit whose queries share no frame with their positives
 
 
@@ -55,6 +63,7 @@ class JudgeFitConfig(CheckedConfig):
 
     neighbours: Annotated[int, Within(1)] = 8  # strangers nearest to each query
     others: Annotated[int, Within(0)] = 2  # and at random
+    other_parts: Annotated[float, Within(0)] = 0.3  # share of the strangers' weight that other parts have
     ridge: Annotated[float, Within(0)] = 1e-3
     prior: float = Judge.prior
     undecided: tuple[float, float] = Judge.undecided  # log odds between which a second look is taken
@@ -68,7 +77,7 @@ class JudgedPair:
     query: str
     target: str
     source: str  # the video that the query was made of: pairs of one source are in one half
-    relation: str  # "copy", "scene" or "stranger"
+    relation: str  # "copy", "scene", "other part" or "stranger"
     stretches: list[Stretch]
     right: list[bool]  # of each stretch: whether it is at the true place
     scene: dict[str, float]
@@ -124,12 +133,14 @@ def fit_pairs(
     """Fit a judge on pairs; see `fit_judge`."""
     copies = [pair for pair in pairs if pair.relation == "copy"]
     strangers = [pair for pair in pairs if pair.relation == "stranger"]
+    apart = [pair for pair in pairs if pair.relation == "other part"]
     if len(copies) < 20 or len(strangers) < 100:
         raise DataError(f"{len(copies)} copies and {len(strangers)} strangers are too few: 20 and 100 are needed.")
-    fit = partial(_fit_stretches, ridge=config.ridge)
+    fit = partial(_fit_stretches, config=config)
     halves = {half: fit([pair for pair in pairs if _half(pair) != half], _EVIDENCE) for half in (0, 1)}
-    looked = list(_look_at_undecided(copies + strangers, halves, config, progress))
-    second = _fit_second_look(looked, config.ridge)
+    compared = copies + strangers + apart
+    looked = list(_look_at_undecided(compared, halves, config, progress))
+    second = _fit_second_look(looked, config)
     judge = Judge(
         stretch=fit(pairs, _EVIDENCE),
         stretch_without_pixels=fit(pairs, _REGIONS),
@@ -142,14 +153,16 @@ def fit_pairs(
         prior=config.prior,
         undecided=config.undecided,
     )
-    odds = _final_odds(copies + strangers, halves, looked, config)
+    odds = _final_odds(compared, halves, looked, config)
     unrelated = np.array([odds[id(pair)] for pair in strangers])
     judge = dataclasses.replace(judge, tail=measure_tail(unrelated, population, rarest=_RAREST))
-    right = np.array([judge.probability(odds[id(pair)]) >= 0.5 for pair in copies])
-    false = np.array([judge.probability(value) >= 0.5 for value in unrelated])
+    called = {kind: sum(judge.probability(odds[id(pair)]) >= 0.5 for pair in some) for kind, some in (
+        ("copies", copies), ("strangers", strangers), ("other parts", apart)
+    )}  # fmt: skip
     figures = {
-        "copies": len(copies), "recall": float(right.mean()), "nearest_strangers": len(strangers),
-        "false": int(false.sum()), "second_looks": len(looked),
+        "copies": len(copies), "recall": called["copies"] / len(copies), "nearest_strangers": len(strangers),
+        "false": called["strangers"], "other_parts": len(apart), "false_other_parts": called["other parts"],
+        "second_looks": len(looked),
     }  # fmt: skip
     return judge, figures
 
@@ -204,7 +217,8 @@ def _compare_queries(
         chosen |= dict.fromkeys(database[place] for place in drawn[query] if database[place] in allowed)
         parts = (truth.segments or {}).get(query, ())
         pairs = [_judge(model, query, name, source, relation, videos, parts) for name in sorted(positives)]
-        return pairs + [_judge(model, query, name, source, "stranger", videos, ()) for name in chosen]
+        apart = [other for pair in pairs if relation == "copy" for other in _judge_other_parts(model, pair, videos)]
+        return pairs + apart + [_judge(model, query, name, source, "stranger", videos, ()) for name in chosen]
 
     for number, pairs in enumerate(map_threads(compare, queries, torch.get_num_threads()), 1):
         yield from pairs
@@ -230,6 +244,48 @@ def _judge(
     instants = list(_make_instants(pair, model, parts, relation))
     look = partial(look_again, a.path, b.path)
     return JudgedPair(query, target, source, relation, stretches, right, measure_scene(pair), look, instants)
+
+
+def _judge_other_parts(model: Model, pair: JudgedPair, videos: Mapping[str, VideoDescription]) -> Iterator[JudgedPair]:
+    """The beginning of a copy and what comes later in its original; the end of it and what comes before.
+
+    Nothing is given of a short copy, of one that runs backwards, and of an original whose parts are the same, as of a
+    loop or of a picture that stands still.
+    """
+    right = [one for one, is_right in zip(pair.stretches, pair.right, strict=True) if is_right and one.speed > 0]
+    if not right:
+        return
+    a, b = videos[pair.query], videos[pair.target]
+    line = max(right, key=lambda one: one.segment.query[1] - one.segment.query[0])
+    start, end = line.segment.query
+    length = _PART * (end - start)
+    gap = max(_MIN_GAP_S, (1 - 2 * _PART) * (end - start) * line.speed)
+    if end - start < _MIN_COPY_S:
+        return
+    for first, last in ((start, start + length), (end - length, end)):
+        shown = [line.speed * time_s + line.shift for time_s in (first, last)]  # in the original
+        other = (shown[1] + gap, math.inf) if first == start else (0.0, shown[0] - gap)
+        part, counterpart, rest = _cut(a, first, last), _cut(b, *shown), _cut(b, *other)
+        if part and counterpart and rest and not _share_footage(counterpart, rest):
+            cut = {pair.query: part, pair.target: rest}
+            yield _judge(model, pair.query, pair.target, pair.source, "other part", cut, ())
+
+
+def _cut(video: VideoDescription, start_s: float, end_s: float) -> VideoDescription | None:
+    """The part of a video from one time to another; None of a few frames."""
+    inside = (video.times >= start_s) & (video.times < end_s)
+    if inside.sum() < _MIN_PART_FRAMES:
+        return None
+    descriptors = Descriptors.of(video.descriptors[torch.from_numpy(inside)])
+    return dataclasses.replace(video, features=video.features.take(inside), descriptors=descriptors)
+
+
+def _share_footage(one: VideoDescription, other: VideoDescription) -> bool:
+    """Whether two parts of one video show the same; False where their pixels are not known."""
+    a, b = one.features.miniatures, other.features.miniatures
+    if a is None or b is None:
+        return False
+    return share_small(a.reshape(len(a), -1), b.reshape(len(b), -1), fps=float(1 / np.median(np.diff(other.times))))
 
 
 def _is_right(stretch: Stretch, truth: Sequence[TrueSegment]) -> bool:
@@ -276,33 +332,45 @@ def _half(pair: JudgedPair) -> int:
 # --- fits ------------------------------------------------------------------------------------------------------------
 
 
-def _fit_stretches(pairs: Sequence[JudgedPair], names: Sequence[str], *, ridge: float) -> AdditiveModel:
-    evidence, labels, weights = [], [], []
+def _fit_stretches(pairs: Sequence[JudgedPair], names: Sequence[str], *, config: JudgeFitConfig) -> AdditiveModel:
+    """Stretches that are copies against those that are not; the stretches of a pair weigh as much as one."""
+    rows = []  # evidence, pair, whether it is a copy, weight
     for pair in pairs:
         if pair.relation == "scene":
             continue
         kept = [
-            (one, right) for one, right in zip(pair.stretches, pair.right, strict=True)
-            if right or pair.relation == "stranger"
+            (one.evidence, right) for one, right in zip(pair.stretches, pair.right, strict=True)
+            if right or pair.relation in _STRANGERS
         ]  # fmt: skip
-        for one, right in kept:
-            evidence.append(one.evidence)
-            labels.append(right)
-            weights.append(1 / len(kept))
-    return fit_additive_model(names, make_table(evidence, names), labels, weights=weights, ridge=ridge)
+        rows += [(evidence, pair, right, 1 / len(kept)) for evidence, right in kept]
+    weights = np.array([weight for *_, weight in rows])
+    weights *= _weigh_relations([pair for _, pair, *_ in rows], weights, config)
+    table = make_table([evidence for evidence, *_ in rows], names)
+    return fit_additive_model(names, table, [right for *_, right, _ in rows], weights=weights, ridge=config.ridge)
+
+
+def _weigh_relations(pairs: Sequence[JudgedPair], weights: Array, config: JudgeFitConfig) -> Array:
+    """Factors [N] that give other parts their share of the weight of all that is not a copy."""
+    stranger, apart = (np.array([pair.relation == kind for pair in pairs]) for kind in _STRANGERS)
+    totals = [float(weights[which].sum()) for which in (stranger, apart)]
+    factors = np.ones(len(pairs))
+    if min(totals) > 0:
+        factors[stranger] = (1 - config.other_parts) / totals[0]
+        factors[apart] = config.other_parts / totals[1]
+    return factors
 
 
 def _fit_instants(pairs: Sequence[JudgedPair], names: Sequence[str], ridge: float) -> AdditiveModel:
-    kept = [one for pair in pairs if pair.relation != "scene" for one in pair.instants]
+    kept = [one for pair in pairs if pair.relation in ("copy", "stranger") for one in pair.instants]
     table = make_table([stretch.evidence for stretch, _ in kept], names)
     return fit_additive_model(names, table, [right for _, right in kept], ridge=ridge)
 
 
 def _fit_scene(pairs: Sequence[JudgedPair], ridge: float) -> AdditiveModel:
-    """Same-event queries against strangers."""
+    """Same-event queries and other parts of one video, against strangers."""
     kept = [pair for pair in pairs if pair.relation != "copy"]
     table = [[pair.scene[name] for name in SCENE] for pair in kept]
-    return fit_additive_model(SCENE, table, [pair.relation == "scene" for pair in kept], ridge=ridge)
+    return fit_additive_model(SCENE, table, [pair.relation != "stranger" for pair in kept], ridge=ridge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,10 +410,10 @@ def _find_best(pair: JudgedPair, halves: Mapping[int, AdditiveModel]) -> tuple[i
     return int(odds.argmax()), float(odds.max())
 
 
-def _fit_second_look(looked: Sequence[_Looked], ridge: float) -> AdditiveModel:
-    return fit_additive_model(
-        SECOND_LOOK, [_look_row(one) for one in looked], [one.copy for one in looked], ridge=ridge
-    )
+def _fit_second_look(looked: Sequence[_Looked], config: JudgeFitConfig) -> AdditiveModel:
+    weights = _weigh_relations([one.pair for one in looked], np.ones(len(looked)), config)
+    rows, labels = [_look_row(one) for one in looked], [one.copy for one in looked]
+    return fit_additive_model(SECOND_LOOK, rows, labels, weights=weights, ridge=config.ridge)
 
 
 def _look_row(one: _Looked) -> list[float]:
@@ -361,7 +429,7 @@ def _final_odds(
         known = [one for one in looked if _half(one.pair) != half]
         if not any(one.copy for one in known) or all(one.copy for one in known):
             continue
-        model = _fit_second_look(known, config.ridge)
+        model = _fit_second_look(known, config)
         for one in looked:
             if _half(one.pair) == half:
                 odds[id(one.pair)] = float(model.log_odds([_look_row(one)])[0])

@@ -102,8 +102,9 @@ def fit_judge(
     save_judge(folder, judge)
     lines = [
         f"{figures['recall']:.1%} of {figures['copies']:,} copies found; {figures['false']:,} of "
-        f"{figures['nearest_strangers']:,} nearest strangers called copies; {figures['second_looks']:,} second looks "
-        "(each half of the videos by models of the other half)",
+        f"{figures['nearest_strangers']:,} nearest strangers and {figures['false_other_parts']:,} of "
+        f"{figures['other_parts']:,} other parts of the same videos called copies; {figures['second_looks']:,} second "
+        "looks (each half of the videos by models of the other half)",
         f"written to {folder}",
     ]
     show(as_json, {"folder": str(folder), **figures}, lines)

@@ -41,13 +41,14 @@ def share_footage(a: Clip, b: Clip) -> bool:
 def share_small(a: Small, b: Small, *, fps: float) -> bool:
     """The same for small frames of `make_small`, both of `fps`."""
     step = max(1, round(fps / _RATE))
+    run = round(_RUN_S * min(fps, _RATE))
     a = a[::step]
     # Means over blocks never differ more than the pixels where frames differ most: most pairs are settled by them.
     rough = [small.reshape(len(small), -1, _BLOCK).mean(-1, dtype=np.float32) for small in (a, b)]
-    if all(_find_least_mean(matrix, step) >= _SAME for matrix in _both_ways(_compare(*rough, most=rough[0].shape[1]))):
+    if all(_find_least_mean(one, step, run) >= _SAME for one in _both_ways(_compare(*rough, most=rough[0].shape[1]))):
         return False
     far = _compare(a.astype(np.float32), b.astype(np.float32), most=max(1, round(_CHANGED * a.shape[1])))
-    return any(_find_least_mean(matrix, step) < _SAME for matrix in _both_ways(far))
+    return any(_find_least_mean(matrix, step, run) < _SAME for matrix in _both_ways(far))
 
 
 def _both_ways(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -67,9 +68,9 @@ def _compare(a: NDArray[np.float32], b: NDArray[np.float32], *, most: int) -> ND
     return np.stack([np.partition(np.abs(b - image), -most, axis=1)[:, -most:].mean(1) for image in a])
 
 
-def _find_least_mean(matrix: NDArray[np.float32], step: int) -> float:
-    """The least mean over a run: entries [i + k, j + k * step] for k = 0, 1, ..."""
-    run = max(1, min(round(_RUN_S * _RATE), matrix.shape[0], (matrix.shape[1] - 1) // step + 1))
+def _find_least_mean(matrix: NDArray[np.float32], step: int, run: int) -> float:
+    """The least mean over `run` entries [i + k, j + k * step] for k = 0, 1, ...; of fewer in a smaller matrix."""
+    run = max(1, min(run, matrix.shape[0], (matrix.shape[1] - 1) // step + 1))
     total = np.zeros((matrix.shape[0] - run + 1, matrix.shape[1] - (run - 1) * step), np.float32)
     for k in range(run):
         total += matrix[k : k + total.shape[0], k * step : k * step + total.shape[1]]
