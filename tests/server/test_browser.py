@@ -426,6 +426,101 @@ def test_the_page_says_why_the_server_is_not_well(browser: Any, address: str, st
         fits(page)
 
 
+# --- shared footage --------------------------------------------------------------------------------------------------
+
+
+def is_dashed(page: Page, selector: str) -> bool:
+    found: bool = page.evaluate(
+        "(selector) => getComputedStyle(document.querySelector(selector)).strokeDasharray !== 'none'", selector
+    )
+    return found
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_shared_footage_is_marked_on_hits_and_side_by_side(browser: Any, address: str, size: str) -> None:
+    """The hit is given here: a stretch of its own, and a longer one that many videos share."""
+    own = {"query": [3.0, 5.0], "target": [3.0, 5.0], "score": 0.8, "backwards": False}
+    shared = {"query": [6.0, 10.0], "target": [6.0, 10.0], "score": 0.9, "backwards": False, "shared": True}
+    with opened(browser, address, size) as page:
+        videos = page.evaluate("fetch('api/videos').then((answer) => answer.json())")["videos"]
+        ids = {video["name"]: video["id"] for video in videos}
+        film, other = ids["harbour.mp4"], ids["old codec.mp4"]
+        compared = asked(f"{address}api/compare", {"a": film, "b": other})["job"]
+        compared = asked(f"{address}api/jobs/{compared['id']}?wait=60")
+        searched = asked(f"{address}api/searches", {"id": film})["job"]
+        searched = asked(f"{address}api/jobs/{searched['id']}?wait=60")
+        hit = searched["result"]["hits"][0] | {"id": other, "verdict": "copy", "match": True, "segments": [own, shared]}
+        bodies = {
+            "js": searched | {"id": "js", "result": searched["result"] | {"hits": [hit], "match": True}},
+            "jc": compared | {"id": "jc", "result": compared["result"] | {"segments": [own, shared]}},
+        }
+
+        def tell(route: Any) -> None:
+            job = bodies[route.request.url.split("/")[-2]]
+            route.fulfill(body=f"event: job\ndata: {json.dumps(job)}\n\n", content_type="text/event-stream")
+
+        sent: list[Any] = []
+
+        def compare(route: Any) -> None:
+            sent.append(route.request.post_data_json)
+            route.fulfill(status=202, json={"job": bodies["jc"] | {"state": "running", "result": None}})
+
+        page.route("**/api/jobs/j[sc]/events", tell)
+        page.route("**/api/compare", compare)
+        page.goto(f"{address}#/results/js")
+        card = page.locator(".hit")
+        card.wait_for()
+        note = "Dashed: shared footage, which many videos of the library show."
+        assert note in card.inner_text()
+        assert "0:03–0:05 of the query is 0:03–0:05 of this video · and 1 more stretch" in card.inner_text()
+        assert "0:06–0:10 of the query is 0:06–0:10 of this video, shared footage" in card.text_content()
+        assert is_dashed(page, ".timeline-shared")
+        assert not is_dashed(page, ".tone-0")
+        assert page.locator(".timeline-match").count() == 2
+        fits(page)
+
+        card.get_by_role("link").click()
+        page.wait_for_selector(".play")
+        assert sent[0]["ignore_shared"] is True
+        assert page.locator(".chip").all_inner_texts() == [
+            "0:03–0:05 → 0:03–0:05",
+            "0:06–0:10 → 0:06–0:10, shared footage",
+        ]
+        assert page.locator(".places").get_by_text(note).is_visible()
+        assert page.locator(".strip-mark").count() == 4
+        assert page.locator(".strip-mark-shared").count() == 2
+        fits(page)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_library_shows_its_shared_footage_with_pictures(browser: Any, address: str, size: str) -> None:
+    with opened(browser, address, size) as page:
+        page.get_by_role("link", name="Library").click()
+        page.wait_for_selector(".row-item")
+        assert page.locator("#shared").count() == 0  # nothing is said where there is none
+        videos = page.evaluate("fetch('api/videos?state=ready').then((answer) => answer.json())")["videos"]
+        places = [{"id": one["id"], "name": one["name"], "start_s": 1.0, "end_s": 3.5} for one in videos[:4]]
+        clips = [{"id": f"c{n}", "seconds": 2.5 + n, "videos": 12 - n, "occurrences": places} for n in range(5)]
+        page.route("**/api/shared", lambda route: route.fulfill(json={"complete": True, "clips": clips}))
+        page.reload()
+        page.wait_for_selector("#shared")
+        first = page.locator(".shared-clip").first
+        assert "2.5 s in 12 videos" in first.inner_text()
+        assert first.locator(".shared-place").count() == 3
+        assert "0:01–0:04" in first.inner_text()
+        assert HOSTILE in page.locator("#shared").text_content()
+        first.scroll_into_view_if_needed()
+        assert_whole(page, ".shared-clip:first-child .thumb", 3)
+        fits(page)
+        assert page.locator(".shared-clip").count() == 4
+        page.get_by_role("button", name="Show 1 more").click()
+        assert page.locator(".shared-clip").count() == 5
+        page.unroute("**/api/shared")
+        page.route("**/api/shared", lambda route: route.fulfill(json={"complete": False, "clips": []}))
+        page.reload()
+        page.get_by_text("was not looked for: the library is too large").wait_for()
+
+
 # --- duplicates ------------------------------------------------------------------------------------------------------
 
 
@@ -596,7 +691,8 @@ def test_a_part_that_makes_no_sense_is_not_sent(browser: Any, address: str, film
         page.get_by_role("button", name="Search", exact=True).click()
         page.wait_for_selector(".hit, .state")
         sent = page.evaluate("window.sent")
-        assert sent == {"k": "10", "exact": "false", "start_s": "4", "end_s": "5.5", "file": "[object File]"}
+        fields = {"k": "10", "exact": "false", "ignore_shared": "true", "start_s": "4", "end_s": "5.5"}
+        assert sent == fields | {"file": "[object File]"}
 
 
 def test_a_token_is_asked_for_and_the_view_goes_on(browser: Any, address: str) -> None:
@@ -657,13 +753,14 @@ def test_settings_are_kept_and_sent(browser: Any, address: str) -> None:
         page.get_by_role("link", name="Settings").click()
         page.get_by_label("Matches shown at most").fill("1")
         page.get_by_label("Exact search").check()
+        page.get_by_label("Ignore shared footage").uncheck()
         page.get_by_label("Matches shown at most").blur()
         page.reload()
         assert page.get_by_label("Matches shown at most").input_value() == "1"
         page.get_by_role("link", name="Library").click()
         with page.expect_request(lambda request: request.method == "POST") as sent:
             page.get_by_role("button", name="Find similar to harbour.mp4").click()
-        assert sent.value.post_data_json.items() >= {"k": 1, "exact": True}.items()
+        assert sent.value.post_data_json.items() >= {"k": 1, "exact": True, "ignore_shared": False}.items()
         page.wait_for_selector(".hit")
         assert page.locator(".hit").count() == 1
 

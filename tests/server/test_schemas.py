@@ -26,7 +26,7 @@ def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place) ->
     for b in (ids["film 1.mp4"], begun["query"]):
         assert own.ended(own.begin("/api/compare", {"a": begun["query"], "b": b}))["result"]["matrix"]["rows"]
     assert own.ended(own.begin("/api/duplicates", {}))["result"]["groups"]
-    for path in ("health", "failures", "jobs", "videos", f"videos/{ids['film 1.mp4']}"):
+    for path in ("health", "failures", "shared", "jobs", "videos", f"videos/{ids['film 1.mp4']}"):
         own.get(f"/api/{path}")
     pair = {"a": ids["film 1.mp4"], "b": ids["film 2.mp4"]}
     own.begin("/api/duplicates/distinct", pair, 200)

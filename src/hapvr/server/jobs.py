@@ -185,7 +185,7 @@ class Jobs:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _worker(self, kind: str) -> Worker:
-        return self.searching if kind in ("search", "compare", "matrix", "forget") else self.adding
+        return self.searching if kind in ("search", "compare", "matrix", "shared", "forget") else self.adding
 
     async def _run(self, job: Job, arguments: Mapping[str, Any]) -> None:
         worker = self._worker(job.kind)

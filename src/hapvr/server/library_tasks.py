@@ -80,7 +80,7 @@ class LibraryTasks:
 
     def tasks(self) -> dict[str, Task]:
         """The tasks by name."""
-        reading: list[Task] = [self.search, self.compare, self.matrix, self.forget]
+        reading: list[Task] = [self.search, self.compare, self.matrix, self.shared, self.forget]
         writing: list[Task] = [self.add, self.duplicates, self.remove, self.distinct, self.undo_distinct]
         return {task.__name__: task for task in (writing if self._kind == "add" else reading)}
 
@@ -186,7 +186,9 @@ class LibraryTasks:
             for key in [key for key in self._uploads if key[0] == arguments["id"]]:
                 del self._uploads[key]
 
-    def _compare(self, arguments: dict[str, Any], call: Call) -> tuple[Match, list[_Upload | None]]:
+    def _compare(
+        self, arguments: dict[str, Any], call: Call, *, ignore_shared: bool
+    ) -> tuple[Match, list[_Upload | None]]:
         """The comparison of sides "a" and "b"; and each side that is an upload."""
         sides: list[str | Query] = []
         uploads: list[_Upload | None] = []
@@ -195,11 +197,11 @@ class LibraryTasks:
             sides.append(self._library.get(side["id"]).id if upload is None else self._make_query(side, upload))
             uploads.append(upload)
         call.check()
-        return self._library.compare(*sides), uploads
+        return self._library.compare(*sides, ignore_shared=ignore_shared), uploads
 
     def compare(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Two videos in full: the score, where they match, and the matrix of their frames."""
-        found, uploads = self._compare(arguments, call)
+        found, uploads = self._compare(arguments, call, ignore_shared=arguments["ignore_shared"])
         warnings = {}
         for name, side, upload in zip(("query", "target"), (found.query, found.target), uploads, strict=True):
             texts = (*(() if upload is None else upload.warnings), *side.warnings)
@@ -229,7 +231,7 @@ class LibraryTasks:
         """The matrix of two videos as a PNG, base64."""
         from PIL import Image
 
-        found, _ = self._compare(arguments, call)
+        found, _ = self._compare(arguments, call, ignore_shared=False)  # the matrix is that of all frames
         values = _pool(found.matrix if arguments["stage"] == "before" or found.psi is None else found.psi)[0]
         picture = Image.fromarray(map_colours(values))
         scale = max(1, 480 // max(picture.size))
@@ -237,6 +239,25 @@ class LibraryTasks:
         stream = io.BytesIO()
         picture.save(stream, "PNG")
         return base64.b64encode(stream.getvalue()).decode()
+
+    def shared(self, _: dict[str, Any], __: Call) -> dict[str, Any]:
+        """The footage that many videos share, with the names of those that show it."""
+        footage = self._library.find_shared_footage()
+        catalog = self._library.store.catalog()
+        clips = []
+        for clip in footage.clips:
+            places = [
+                {
+                    "id": one.video,
+                    "name": file_name(catalog.record(catalog.row(one.video)).path),
+                    "start_s": one.start_s,
+                    "end_s": one.end_s,
+                }
+                for one in clip.occurrences
+                if one.video in catalog
+            ]
+            clips.append({"id": clip.id, "seconds": clip.seconds, "videos": clip.videos, "occurrences": places})
+        return {"complete": footage.complete, "clips": clips}
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -277,7 +298,10 @@ class LibraryTasks:
 
         since = None if arguments["since"] is None else datetime.fromisoformat(arguments["since"])
         report = self._library.find_duplicates(
-            min_probability=arguments["min_probability"], since=since, progress=report_progress
+            min_probability=arguments["min_probability"],
+            ignore_shared=arguments["ignore_shared"],
+            since=since,
+            progress=report_progress,
         )
         visible = report.with_records(lambda record: visible_record(record, self._roots))
         ids = {id for link in report.beside for id in (link.a, link.b)}

@@ -179,7 +179,8 @@ def _submit(server: State, kind: str, arguments: dict[str, Any], *sides: dict[st
 async def compare(server: Server, pair: schemas.CompareRequest) -> Response:
     """Compare two videos in full: the job's result holds where they match, and the similarity of all their frames."""
     a, b = await server.side(pair.a), await server.side(pair.b)
-    return JSON({"job": _submit(server, "compare", {"a": a, "b": b}, a, b).to_json()}, 202)
+    arguments = {"a": a, "b": b, "ignore_shared": pair.ignore_shared}
+    return JSON({"job": _submit(server, "compare", arguments, a, b).to_json()}, 202)
 
 
 @router.get(
@@ -269,7 +270,7 @@ async def duplicates(server: Server, request: schemas.DuplicatesRequest) -> Resp
         datetime.fromisoformat(since or "2026-01-01")
     except ValueError:
         raise Problem(400, "'since' is a time in ISO 8601, such as 2026-03-01T12:00:00+00:00.") from None
-    job = server.jobs.submit("duplicates", {"min_probability": request.min_probability, "since": since})
+    job = server.jobs.submit("duplicates", request.model_dump() | {"since": since})
     return JSON({"job": job.to_json()}, 202)
 
 
@@ -413,6 +414,12 @@ async def failures(server: Server) -> Response:
     return JSON(
         [{"id": one.id, "name": file_name(one.path), "error": hide_path(one.error or "", one.path)} for one in records]
     )
+
+
+@router.get("/shared", response_model=schemas.SharedFootage, tags=["library"])
+async def shared(server: Server) -> Response:
+    """Footage that many videos share, such as title screens and end cards, as `hapvr status` lists it."""
+    return JSON(await server.jobs.ask("shared", {}, timeout_s=_ASK_S))
 
 
 @router.delete("/queries/{id}", response_model=schemas.Removed, responses=_errors(404, 409), tags=["search"])

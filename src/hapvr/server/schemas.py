@@ -37,6 +37,10 @@ _VIDEO = {
     "added": "2026-03-01T12:00:00+00:00",
     "warnings": ["The file holds 61.20 s of the 90.00 s it declares: 28.80 s (32%) are missing at the end."],
 }  # fmt: skip
+_CLIP = {
+    "id": "5d41402a", "seconds": 4.5, "videos": 12,
+    "occurrences": [{"id": VIDEO_ID, "name": "holiday.mp4", "start_s": 56.5, "end_s": 61.0}],
+}  # fmt: skip
 _SEARCH = {
     "query": {"id": QUERY_ID, "name": "clip.mp4", "duration": 12.5}, "database": 1000, "scored": 50,
     "seconds": {"decode": 0.9, "candidates": 0.01, "score": 0.05, "segments": 0.02}, "note": None, "prior": 0.3,
@@ -65,6 +69,7 @@ def _example(value: Any) -> ConfigDict:
 
 
 Id = Field(min_length=1, max_length=64)
+IgnoreShared = Field(True, description="Footage that many videos of the library share makes no match.")
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -78,7 +83,7 @@ class SearchOptions(Strict):
     k: int = Field(10, ge=1, le=200, description="Number of hits at most.")
     min_probability: float | None = Field(None, ge=0, le=1, description="Leave out hits with a lower probability.")
     exact: bool = Field(False, description="Compare with every video.")
-    ignore_shared: bool = Field(True, description="Footage that many videos of the library share makes no match.")
+    ignore_shared: bool = IgnoreShared
 
 
 class SearchRequest(SearchOptions):
@@ -100,6 +105,7 @@ class CompareRequest(Pair):
     """Compare two videos: `a` is what is looked for, a video or an upload."""
 
     model_config = _example({"a": QUERY_ID, "b": VIDEO_ID})
+    ignore_shared: bool = IgnoreShared
 
 
 class AddRequest(Strict):
@@ -118,6 +124,7 @@ class DuplicatesRequest(Strict):
     model_config = _example({"min_probability": 0.5, "since": None})
     min_probability: float = Field(0.5, gt=0, le=1, description="Report links that are copies with this probability.")
     since: str | None = Field(None, max_length=40, description="Only pairs with a video added since: ISO 8601.")
+    ignore_shared: bool = IgnoreShared
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -229,6 +236,32 @@ class VideoPage(Strict):
 
     total: int
     videos: list[Video]
+
+
+class Occurrence(Strict):
+    """Where a video shows a shared clip."""
+
+    id: str = Field(description="Of the video.")
+    name: str
+    start_s: float
+    end_s: float
+
+
+class SharedClip(Strict):
+    """Footage that many videos share, such as an end card."""
+
+    id: str
+    seconds: float = Field(description="The median of its occurrences.")
+    videos: int = Field(description="How many videos show it.")
+    occurrences: list[Occurrence] = Field(description="Some of them.")
+
+
+class SharedFootage(Strict):
+    """All footage that many videos of the library share, that of the most videos first."""
+
+    model_config = _example({"complete": True, "clips": [_CLIP]})
+    complete: bool = Field(description="False for a library that is too large to look for it.")
+    clips: list[SharedClip]
 
 
 class Failure(Strict):

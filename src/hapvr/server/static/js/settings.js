@@ -2,8 +2,11 @@
 
 const KEY = "hapvr.settings";
 
-/** k: hits shown; least: the probability below which none is, 0 for all; exact: compare with every video. */
-export const DEFAULTS = Object.freeze({ k: 10, least: 0, exact: false });
+/**
+ * k: hits shown; least: the probability below which none is, 0 for all; exact: compare with every video;
+ * ignoreShared: footage that many videos of the library share makes no match.
+ */
+export const DEFAULTS = Object.freeze({ k: 10, least: 0, exact: false, ignoreShared: true });
 
 export function settings() {
   try {
@@ -25,7 +28,12 @@ export function keep(changes) {
 
 /** The fields of a search request that follow from the settings. */
 export function searchFields({ k, least, exact } = settings()) {
-  return { k, exact, ...(least > 0 ? { min_probability: least } : {}) };
+  return { k, exact, ...(least > 0 ? { min_probability: least } : {}), ...sharedFields() };
+}
+
+/** Those of any request that compares videos. */
+export function sharedFields({ ignoreShared } = settings()) {
+  return { ignore_shared: ignoreShared };
 }
 
 function checked(found) {
@@ -35,5 +43,6 @@ function checked(found) {
     k: k >= 1 && k <= 100 ? k : DEFAULTS.k,
     least: least >= 0 && least < 1 ? least : DEFAULTS.least,
     exact: found?.exact === true,
+    ignoreShared: found?.ignoreShared !== false,
   };
 }

@@ -36,8 +36,11 @@ export class Filmstrip {
     );
   }
 
-  /** `shape` is the width of a frame divided by its height: as many frames are shown as fit without stretching. */
-  setUp(duration, spans, shape) {
+  /**
+   * `marks` are stretches: { span, shared }. `shape` is the width of a frame divided by its height: as many frames are
+   * shown as fit without stretching.
+   */
+  setUp(duration, marks, shape) {
     this.#duration = duration || 1;
     const { width, height } = this.#bar.getBoundingClientRect();
     const image = h("img", {
@@ -49,8 +52,8 @@ export class Filmstrip {
     this.#bar.prepend(image);
     this.input.max = this.#duration;
     this.#marks.replaceChildren(
-      ...spans.map(([start, end]) => {
-        const mark = h("span", { class: "strip-mark" });
+      ...marks.map(({ span: [start, end], shared }) => {
+        const mark = h("span", { class: `strip-mark ${shared ? "strip-mark-shared" : ""}` });
         mark.style.left = `${(100 * start) / this.#duration}%`;
         mark.style.width = `${Math.max(0.5, (100 * (end - start)) / this.#duration)}%`;
         return mark;

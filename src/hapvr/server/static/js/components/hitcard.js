@@ -62,8 +62,10 @@ export function matchAddress(query, id) {
   return address(["match", `${query.kind === "queries" ? "q" : "v"}:${query.id}`, id]);
 }
 
-/** The segment with the most similar frames, weighed by its length. */
+/** The segment with the most similar frames, weighed by its length; shared footage only where there is nothing else. */
 export function strongest(segments) {
   const weight = (one) => one.score * Math.max(0.1, one.query[1] - one.query[0]);
-  return segments.reduce((best, one) => (best === null || weight(one) > weight(best) ? one : best), null);
+  const own = segments.filter((one) => !one.shared);
+  const choice = own.length ? own : segments;
+  return choice.reduce((best, one) => (best === null || weight(one) > weight(best) ? one : best), null);
 }

@@ -11,6 +11,7 @@ const MAX_HEIGHT = 460;
 const MIN_HEIGHT = 160;
 const MAX_CELL = 26;
 const PAGE = 10; // cells of Page Up and Page Down
+const SHARED_DASH = [2, 3]; // the outline of footage that many videos share
 
 // Dark means unlike in the dark, light in the light; both ends and the middle of a ramp of one hue family each.
 const RAMPS = {
@@ -169,6 +170,7 @@ export class MatrixView {
       ]) {
         context.strokeStyle = colour;
         context.lineWidth = wide;
+        context.setLineDash(segment.shared ? SHARED_DASH : []);
         context.strokeRect(left, top, Math.max(3, right - left), Math.max(3, bottom - top));
         context.setLineDash([5, 5]);
         context.beginPath();

@@ -37,13 +37,24 @@ export function timeline(segments, query, target) {
       { class: "visually-hidden" },
       segments.map((segment) => h("li", {}, sentence(segment))),
     ),
+    sharedNote(segments),
   );
 }
 
-/** One segment in words: "0:03–0:09 of the query is 0:12–0:18 here". */
+/** One segment in words: "0:03–0:09 of the query is 0:12–0:18 of this video". */
 export function sentence(segment) {
-  const backwards = segment.backwards ? ", backwards" : "";
-  return `${span(segment.query)} of the query is ${span(segment.target)} of this video${backwards}`;
+  return `${span(segment.query)} of the query is ${span(segment.target)} of this video${describeSegment(segment)}`;
+}
+
+/** What is special about a segment, after a comma each; nothing for most. */
+export function describeSegment({ backwards, shared }) {
+  return `${backwards ? ", backwards" : ""}${shared ? ", shared footage" : ""}`;
+}
+
+/** What shared footage is, where a drawing shows some; null where it shows none. */
+export function sharedNote(segments) {
+  if (!segments.some((one) => one.shared)) return null;
+  return h("p", { class: "shared-note" }, "Dashed: shared footage, which many videos of the library show.");
 }
 
 function shapes(segment, [queryLength, targetLength], index) {
@@ -61,7 +72,8 @@ function shapes(segment, [queryLength, targetLength], index) {
   const curve =
     `M${a} ${top} C${a} ${middle} ${c} ${middle} ${c} ${bottom} L${d} ${bottom} ` +
     `C${d} ${middle} ${Math.max(b, a + least)} ${middle} ${Math.max(b, a + least)} ${top} Z`;
-  return s("g", { class: `timeline-match tone-${index % 4}` }, s("path", { d: curve }), blocks);
+  const tone = segment.shared ? "timeline-shared" : `tone-${index % 4}`;
+  return s("g", { class: `timeline-match ${tone}` }, s("path", { d: curve }), blocks);
 }
 
 /** A duration that is not known is at least as long as what matched. */

@@ -9,6 +9,7 @@ import { announce, h, show } from "../dom.js";
 import { bitrate, bytes, clock, plural } from "../format.js";
 import { icon } from "../icons.js";
 import { cancel, ended, resultOf } from "../jobs.js";
+import { settings, sharedFields } from "../settings.js";
 
 const TITLES = { queued: "Waiting for a free place", running: "Looking for duplicates" };
 
@@ -24,6 +25,7 @@ export async function duplicatesView(place, { signal, title }) {
       { class: "lead" },
       "Videos of the library that show the same, in full or in part. Files are never touched from here.",
     ),
+    sharedLine(),
     body,
   );
   show(body, skeleton(2, "group"));
@@ -39,6 +41,14 @@ export async function duplicatesView(place, { signal, title }) {
     if (error.name !== "AbortError" && error.status !== 401)
       show(body, errorState(error, { retry: () => duplicatesView(place, { signal, title }) }));
   }
+}
+
+/** What the next search for duplicates does with footage that many videos share. */
+function sharedLine() {
+  const words = settings().ignoreShared
+    ? "Footage that many videos share, such as end cards, is ignored. "
+    : "Footage that many videos share, such as end cards, counts too. ";
+  return h("p", { class: "muted small-text" }, words, h("a", { href: "#/settings" }, "Change"));
 }
 
 /** Nothing was looked for yet. */
@@ -77,7 +87,7 @@ function lookButton(view, label, kind = "primary") {
 
 async function look(view) {
   try {
-    const { job } = await post("duplicates", { since: null }, { signal: view.signal });
+    const { job } = await post("duplicates", { since: null, ...sharedFields() }, { signal: view.signal });
     await watch(view, job.id);
   } catch (error) {
     if (error.name === "AbortError") return;

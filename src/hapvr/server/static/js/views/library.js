@@ -2,7 +2,8 @@
 
 import { get } from "../api.js";
 import { addFolder, failure } from "../components/addfolder.js";
-import { errorState, skeleton } from "../components/notice.js";
+import { errorState, note, skeleton } from "../components/notice.js";
+import { sharedList } from "../components/sharedlist.js";
 import { VideoList } from "../components/videolist.js";
 import { h, show } from "../dom.js";
 import { bytes, count, lasting, plural } from "../format.js";
@@ -24,10 +25,12 @@ export async function libraryView(place, { query, signal, title }) {
     const library = await get("library", { signal });
     const numbers = h("div", {});
     const failures = h("div", {});
+    const shared = h("div", {});
     const refresh = async () => {
       await Promise.all([
         showNumbers(numbers, signal),
         showFailures(failures, library.roots, signal, () => add.retry()),
+        showShared(shared, signal),
       ]).catch(() => {});
     };
     const list = new VideoList(query, { signal, changed: refresh });
@@ -37,7 +40,8 @@ export async function libraryView(place, { query, signal, title }) {
     };
     const add = addFolder(library.roots ?? [], { signal, changed });
     show(numbers, figures(library));
-    show(body, numbers, add.element, failures, list.element);
+    show(body, numbers, add.element, failures, shared, list.element);
+    showShared(shared, signal);
     await showFailures(failures, library.roots, signal, () => add.retry());
   } catch (error) {
     if (error.name === "AbortError" || error.status === 401) return;
@@ -72,6 +76,16 @@ function figures(library) {
     ),
     h("p", { class: "muted small-text figures-facts" }, `${library.path}: ${facts.join(", ")}.`),
   );
+}
+
+/** Footage that many videos share; the rest of the page does not wait for it. */
+async function showShared(place, signal) {
+  try {
+    show(place, sharedList(await get("shared", { signal })));
+  } catch (error) {
+    if (error.name === "AbortError" || error.status === 401) return;
+    show(place, note(`Shared footage cannot be shown: ${error.message}`, { kind: "warning" }));
+  }
 }
 
 async function showFailures(place, roots, signal, retry) {

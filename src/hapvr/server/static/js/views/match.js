@@ -9,10 +9,12 @@ import { decoded, MatrixView } from "../components/matrix.js";
 import { errorState, note } from "../components/notice.js";
 import { jobProgress, ProgressCard } from "../components/progress.js";
 import { Screen } from "../components/screen.js";
+import { describeSegment, sharedNote } from "../components/timeline.js";
 import { transport } from "../components/transport.js";
 import { announce, h, show } from "../dom.js";
 import { clock, percent, span } from "../format.js";
 import { cancel, resultOf } from "../jobs.js";
+import { sharedFields } from "../settings.js";
 import { fitted } from "../timing.js";
 import { sideFromAddress } from "./results.js";
 
@@ -34,7 +36,7 @@ export async function matchView(place, { parameters, signal, title }) {
     ]);
     const target = { kind: "videos", id: video.id, name: video.name, duration: video.duration, still: !video.duration };
     title(`${query.name} and ${target.name}`);
-    const { job } = await post("compare", { a: query.id, b: target.id }, { signal });
+    const { job } = await post("compare", { a: query.id, b: target.id, ...sharedFields() }, { signal });
     signal.addEventListener("abort", () => cancel(job.id).catch(() => {})); // it may have ended, which is as good
     const result = await resultOf(job.id, (now) => card.update(jobProgress(now, TITLES)), { signal });
     show(
@@ -93,12 +95,12 @@ async function play(body, query, target, result, signal) {
   duet = new Duet(screens.query, screens.target, segments, { signal });
   strips.query.setUp(
     screens.query.duration,
-    segments.map((one) => one.query),
+    segments.map(({ query: span, shared }) => ({ span, shared })),
     screens.query.shape,
   );
   strips.target.setUp(
     screens.target.duration,
-    segments.map((one) => one.target),
+    segments.map(({ target: span, shared }) => ({ span, shared })),
     screens.target.shape,
   );
   show(controls, transport(duet, { signal }), places(segments, duet, result));
@@ -163,8 +165,12 @@ function places(segments, duet, { match, best }) {
       {},
       h(
         "button",
-        { type: "button", class: "chip", onclick: () => duet.choose(segment) },
-        `${span(segment.query)} → ${span(segment.target)}${segment.backwards ? ", backwards" : ""}`,
+        {
+          type: "button",
+          class: `chip ${segment.shared ? "chip-shared" : ""}`,
+          onclick: () => duet.choose(segment),
+        },
+        `${span(segment.query)} → ${span(segment.target)}${describeSegment(segment)}`,
       ),
     ),
   );
@@ -173,6 +179,7 @@ function places(segments, duet, { match, best }) {
     { class: "places" },
     h("h2", { class: "places-title" }, "Matching stretches"),
     h("ul", { class: "chips" }, items),
+    sharedNote(segments),
   );
 }
 
@@ -220,7 +227,9 @@ function heatMap(place, matrix, segments, duet, signal) {
       "p",
       { class: "muted small-text" },
       "Down: the query. Across: the match. The stronger the colour, the more alike two frames are; ",
-      "outlined is what counts as a match. ",
+      segments.some((one) => one.shared)
+        ? "outlined is what matches, with dashes where it is shared footage. "
+        : "outlined is what counts as a match. ",
       "Click a cell, or move with the arrow keys, to see its two frames.",
     ),
     view.element,

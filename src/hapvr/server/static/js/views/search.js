@@ -89,11 +89,12 @@ function prepare(stage, file, signal) {
 }
 
 function settingsLine() {
-  const { k, least, exact } = settings();
+  const { k, least, exact, ignoreShared } = settings();
   const words = [
     `Best ${k}`,
     least > 0 ? `from ${percent(least)} on` : "however unlikely",
     exact ? "compared with every video" : "fast search",
+    ignoreShared ? "shared footage ignored" : "shared footage counts",
   ].join(", ");
   return h("p", { class: "muted small-text" }, `${words}. `, h("a", { href: "#/settings" }, "Change"));
 }

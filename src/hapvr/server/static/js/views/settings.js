@@ -30,6 +30,7 @@ function fill(form, signal) {
   show(
     form,
     h("section", { class: "card stack" }, h("h2", {}, "Search"), threshold(now), calibration, number(now), exact(now)),
+    h("section", { class: "card stack" }, h("h2", {}, "Search, comparison and duplicates"), shared(now)),
     h("section", { class: "card stack" }, h("h2", {}, "Looks"), theme()),
     h("div", {}, h("button", { type: "button", class: "button quiet", onclick: reset }, "Back to the defaults")),
   );
@@ -106,18 +107,29 @@ function number(now) {
 }
 
 function exact(now) {
-  const [id, hint] = [unique("exact"), unique("hint")];
-  const input = h("input", { id, type: "checkbox", checked: now.exact, "aria-describedby": hint });
-  input.addEventListener("change", () => keep({ exact: input.checked }));
+  return choice("Exact search", now.exact, {
+    hint: "Compare with every video in full, not only with the likeliest. Slower in a large library.",
+    change: (checked) => keep({ exact: checked }),
+  });
+}
+
+function shared(now) {
+  return choice("Ignore shared footage", now.ignoreShared, {
+    hint: "Intros, end cards and the like that many videos of the library show make no match; they are marked.",
+    change: (checked) => keep({ ignoreShared: checked }),
+  });
+}
+
+/** A setting that is on or off. */
+function choice(label, checked, { hint, change }) {
+  const [id, hintId] = [unique("choice"), unique("hint")];
+  const input = h("input", { id, type: "checkbox", checked, "aria-describedby": hintId });
+  input.addEventListener("change", () => change(input.checked));
   return h(
     "div",
     { class: "setting" },
-    h("label", { class: "check", for: id }, input, h("span", {}, "Exact search")),
-    h(
-      "p",
-      { id: hint, class: "muted small-text" },
-      "Compare with every video in full, not only with the likeliest. Slower in a large library.",
-    ),
+    h("label", { class: "check", for: id }, input, h("span", {}, label)),
+    h("p", { id: hintId, class: "muted small-text" }, hint),
   );
 }
 

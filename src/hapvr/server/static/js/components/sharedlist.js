@@ -1,0 +1,68 @@
+// Footage that many videos of the library share: how long it is, in how many videos, and frames of some of them.
+
+import { media } from "../api.js";
+import { h } from "../dom.js";
+import { plural, span } from "../format.js";
+
+const FIRST = 4; // clips that are shown at once
+const EXAMPLES = 3; // videos of a clip that are shown
+
+/** `clips` and `complete` as the server gives them; null where there is nothing to say. */
+export function sharedList({ clips, complete }) {
+  if (!clips.length && complete) return null;
+  const list = h("ul", { class: "shared-clips" }, clips.slice(0, FIRST).map(clipRow));
+  const showRest = () => {
+    list.append(...clips.slice(FIRST).map(clipRow));
+    more.remove();
+  };
+  const more =
+    clips.length > FIRST &&
+    h(
+      "button",
+      { type: "button", class: "button quiet small", onclick: showRest },
+      `Show ${plural(clips.length - FIRST, "more", "more")}`,
+    );
+  return h(
+    "section",
+    { class: "card stack", id: "shared" },
+    h("h2", {}, "Shared footage"),
+    h(
+      "p",
+      { class: "muted small-text" },
+      complete
+        ? "Intros, end cards and the like that many videos show. They make no match unless the settings say so."
+        : "Footage that many videos share was not looked for: the library is too large.",
+    ),
+    clips.length > 0 && list,
+    more,
+  );
+}
+
+function clipRow({ seconds, videos, occurrences }) {
+  return h(
+    "li",
+    { class: "shared-clip" },
+    h("h3", {}, `${seconds.toFixed(1)} s in ${plural(videos, "video")}`),
+    h("ul", { class: "shared-places" }, occurrences.slice(0, EXAMPLES).map(placeItem)),
+  );
+}
+
+/** A frame of one video that shows the clip, and where that is. */
+function placeItem({ id, name, start_s: start, end_s: end }) {
+  const picture = h("img", {
+    class: "thumb",
+    src: media({ kind: "videos", id }, "thumbnail", { t: ((start + end) / 2).toFixed(1), width: 320 }),
+    alt: "",
+    loading: "lazy",
+    width: 320,
+    height: 180,
+  });
+  picture.addEventListener("error", () => picture.classList.add("thumb-none"));
+  return h(
+    "li",
+    { class: "shared-place" },
+    picture,
+    h("p", { class: "shared-name small-text", title: name }, name),
+    h("p", { class: "muted small-text" }, span([start, end])),
+  );
+}
