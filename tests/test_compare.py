@@ -28,7 +28,6 @@ from hapvr.matching import (
     compare,
     decide,
     describe_video,
-    explain_verdict,
     format_percent,
     match_videos,
 )
@@ -229,8 +228,8 @@ def test_a_judge_decides_whatever_the_calibration_says(calibrated: Model, match:
         match.query, match.target, model=dataclasses.replace(judged, judge=make_judge(undecided=(-50.0, 50.0)))
     )
     assert looked.verdict.second_look
-    assert explain_verdict(looked.verdict).endswith(" Compared at full size.")
-    assert not explain_verdict(found.verdict).endswith("size.")
+    assert looked.verdict.reason.count("at full size") == 1
+    assert "full size" not in found.verdict.reason
 
 
 @pytest.mark.parametrize("kind", ["no match", "same scene"])

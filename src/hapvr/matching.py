@@ -309,15 +309,6 @@ def describe_verdict(verdict: Verdict) -> str:
     return f"no match (probability of a copy {percent})"
 
 
-def explain_verdict(verdict: Verdict) -> str:
-    """What the verdict rests on, in sentences: its evidence, and whether the files were looked at a second time.
-
-    >>> explain_verdict(Verdict("copy", 0.98, 0.98, 0.02, 3.2, "Frames are closely alike.", second_look=True))
-    'Frames are closely alike. Compared at full size.'
-    """
-    return f"{verdict.reason} Compared at full size." if verdict.second_look else verdict.reason
-
-
 def is_too_short(matrix: NDArray[np.float32], min_frames: int) -> bool:
     """Whether one of two videos has too few frames for a segment, as a picture has; by their matrix [Tq, Tt]."""
     return bool(min(matrix.shape) < min_frames)

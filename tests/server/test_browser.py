@@ -539,7 +539,7 @@ def test_duplicates_are_shown_marked_and_unmarked(browser: Any, address: str, si
             "score": 0.8,
             "verdict": "copy",
             "probability": 0.97,
-            "reason": "Frames are closely alike along 8 of them.",
+            "reason": "Along 8 frames they are closely alike; at full size what moves agrees.",
             "second_look": True,
             "segments": [segment],
         }
@@ -580,7 +580,7 @@ def test_duplicates_are_shown_marked_and_unmarked(browser: Any, address: str, si
         assert "is the same as" in page.locator(".link").nth(0).inner_text()
         assert "Copy" in page.locator(".link").nth(0).inner_text()
         said = page.locator(".link").nth(0).locator(".verdict-reason").inner_text()
-        assert said == "Frames are closely alike along 8 of them. Compared at full size."
+        assert said == "Along 8 frames they are closely alike; at full size what moves agrees."  # and that is all
         assert "97.0%" in page.locator(".link").nth(0).inner_text()
         part = page.locator(".parts .link")
         assert "old codec.mp4 shares a stretch with harbour.mp4" in part.inner_text()

@@ -86,8 +86,6 @@ def _compare(
 
 
 def _format_match(match: Match) -> Iterator[str]:
-    from hapvr.matching import explain_verdict
-
     yield match.meaning
     for segment in match.segments:
         (a, b), (c, d) = segment.query, segment.target
@@ -97,4 +95,4 @@ def _format_match(match: Match) -> Iterator[str]:
     if not match.segments:
         own = "" if len(match.matrix) == 1 else f"{match.best.query:.1f} s of A and "
         yield f"  most alike at {own}{match.best.target:.1f} s of B (similarity {match.best.similarity:.2f})"
-    yield f"  {explain_verdict(match.verdict)} Score {match.score:.3f}."
+    yield f"  {match.verdict.reason} Score {match.score:.3f}."

@@ -147,7 +147,7 @@ def _print_answer(answer: QueryResult, *, as_json: bool, everything: bool, alone
 
 def _format_result(result: SearchResult, *, everything: bool, name: str) -> Iterator[str]:
     from hapvr.library.search_report import choose_shown
-    from hapvr.matching import describe_verdict, explain_verdict
+    from hapvr.matching import describe_verdict
 
     shown = choose_shown(result, everything=everything)
     head = f"{escape(name)}: " if name else ""
@@ -167,7 +167,7 @@ def _format_result(result: SearchResult, *, everything: bool, name: str) -> Iter
             yield f"       {a:.1f}-{b:.1f} s of the query is {c:.1f}-{d:.1f} s (similarity {segment.score:.2f}{way})"
         if not hit.segments:
             yield f"       most alike at {hit.best.target:.1f} s (similarity {hit.best.similarity:.2f})"
-        yield f"       {explain_verdict(hit.verdict)} Score {hit.score:.3f}."
+        yield f"       {hit.verdict.reason} Score {hit.score:.3f}."
 
 
 def _print_counts(answers: Sequence[QueryResult]) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.matching import Match, VideoDescription, explain_verdict
+from hapvr.matching import Match, VideoDescription
 from hapvr.plotting import map_colours, plot_match, require_pictures, save_figure
 from hapvr.reports.html_page import format_interval, make_png, make_thumbnail, write_page
 from hapvr.storage import StrPath
@@ -218,7 +218,7 @@ def _write_headline(match: Match, target: str) -> str:
 def _render_verdict(match: Match) -> str:
     """The verdict and what it rests on, as a paragraph."""
     said = f"{match.meaning[:1].upper()}{match.meaning[1:]}."
-    return f"<p><strong>{html.escape(said)}</strong> {html.escape(explain_verdict(match.verdict))}</p>"
+    return f"<p><strong>{html.escape(said)}</strong> {html.escape(match.verdict.reason)}</p>"
 
 
 def _explain_no_segment(match: Match, query: str, target: str) -> str:

@@ -98,8 +98,3 @@ export function describeVerdict({ verdict, probability, score }) {
   const number = verdict === "copy" ? percent(probability) : `copy: ${percent(probability)}`;
   return { words, number, level, calibrated: true };
 }
-
-/** What a verdict rests on, in sentences. */
-export function explainVerdict({ reason, second_look: looked }) {
-  return looked ? `${reason} Compared at full size.` : reason;
-}

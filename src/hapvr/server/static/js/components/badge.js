@@ -1,7 +1,7 @@
 // A verdict: copy, same scene or event, or no match, with its probability.
 
 import { h } from "../dom.js";
-import { describeVerdict, explainVerdict } from "../format.js";
+import { describeVerdict } from "../format.js";
 
 export function verdictBadge(hit) {
   const { words, number, level, calibrated } = describeVerdict(hit);
@@ -17,7 +17,7 @@ export function verdictBadge(hit) {
   );
 }
 
-/** The evidence in a sentence, and whether the files were compared at full size. */
+/** The evidence in a sentence, which also says what a comparison at full size has shown. */
 export function verdictReason(hit) {
-  return h("p", { class: "verdict-reason muted small-text" }, explainVerdict(hit));
+  return h("p", { class: "verdict-reason muted small-text" }, hit.reason);
 }
