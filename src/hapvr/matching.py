@@ -227,13 +227,21 @@ def match_videos(
     return Match(query, target, score, decision.verdict, decision.segments, matrix, psi, model.segments.min_frames)
 
 
-def may_be_copies(query: VideoDescription, target: VideoDescription, *, model: Model) -> bool:
-    """Whether `match_videos` could call them copies, without psi and without a look at the files: a quick answer."""
+def may_be_copies(
+    query: VideoDescription,
+    target: VideoDescription,
+    *,
+    model: Model,
+    min_probability: float,
+    prior: float | None = None,
+) -> bool:
+    """Whether `match_videos` could give this probability of a copy: a quick answer, without psi and the files."""
     if model.judge is None:
         return True
     with torch.no_grad():
         matrix = model.similarity.frame_matrix_unchecked(query.descriptors, target.descriptors).float().cpu().numpy()
-    return model.judge.may_be_copies(pair_frames(query, target, matrix, model), model.segments)
+    pair = pair_frames(query, target, matrix, model)
+    return model.judge.may_be_copies(pair, model.segments, prior=prior, min_probability=min_probability)
 
 
 def pair_frames(

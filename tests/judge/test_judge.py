@@ -134,11 +134,32 @@ def test_a_picture_is_judged_by_its_instant() -> None:
     assert [segment.target for segment in decision.segments] == [(16.5, 17.5)]
 
 
-def test_a_quick_answer_never_misses_a_copy() -> None:
-    for level in np.linspace(0.1, 0.95, 12):
+@pytest.mark.parametrize("prior", [None, 0.05, 0.95])
+@pytest.mark.parametrize("min_probability", [1e-6, 0.01, 0.5, 0.99])
+def test_a_quick_answer_misses_nothing_that_could_be_reported(prior: float | None, min_probability: float) -> None:
+    """Whatever the files show: a second look that speaks for it, one that speaks against it, none at all."""
+    answers = set()
+    for level in np.linspace(0.1, 0.95, 18):
         pair = similar(float(level))
-        if JUDGE.decide(pair, CONFIG, look=lambda _: LOOK).verdict.match:
-            assert JUDGE.may_be_copies(pair, CONFIG)
+        quick = JUDGE.may_be_copies(pair, CONFIG, prior=prior, min_probability=min_probability)
+        answers.add(quick)
+        for look in (lambda _: LOOK, lambda _: dataclasses.replace(LOOK, motion=0.0), None):
+            found = JUDGE.decide(pair, CONFIG, prior=prior, look=look).verdict
+            assert found.probability is not None
+            assert quick or found.probability < min_probability
+    assert True in answers
+    weakest = JUDGE.decide(similar(0.1), CONFIG, prior=prior).verdict.probability
+    assert weakest is not None
+    assert (False in answers) is (weakest < min_probability)  # it saves work where that is possible
+
+
+def test_a_quick_answer_counts_a_pair_that_lies_on_the_bound() -> None:
+    pair = similar(0.3)
+    exact = JUDGE.decide(pair, CONFIG).verdict.probability
+    assert exact is not None
+    assert JUDGE.probability(JUDGE.undecided[0]) > exact  # no second look would be taken
+    assert JUDGE.may_be_copies(pair, CONFIG, min_probability=exact)
+    assert not JUDGE.may_be_copies(pair, CONFIG, min_probability=exact * 1.001)
 
 
 def test_a_judge_survives_its_file() -> None:

@@ -279,6 +279,21 @@ def test_a_higher_min_probability_leaves_a_part_of_the_links(base: Library) -> N
     assert before == {frozenset(("film", "same"))}  # bytes are no matter of degree
 
 
+def test_a_low_min_probability_misses_no_pair_that_a_comparison_gives_it(tmp_path: Path) -> None:
+    with make(tmp_path / "library") as library:
+        film = drawn(1, 6)
+        fill(library, {"film": film} | {f"copy{n}": noisy(film, 0.8 + 0.3 * n, n) for n in range(8)})
+        judge = library.model.judge
+        assert judge is not None
+        chances = {n: library.compare("film", f"copy{n}").probability or 0.0 for n in range(8)}
+        undecided = judge.probability(judge.undecided[0])
+        low = min(chance for chance in chances.values() if chance > undecided / 100)
+        assert low < undecided / 2  # a pair so improbable that its files would not be looked at
+        links = pairs_of(library.find_duplicates(min_probability=low).links)
+        found = {n for n in chances if frozenset(("film", f"copy{n}")) in links}
+        assert found == {n for n, chance in chances.items() if chance >= low}
+
+
 def test_without_a_judge_a_stretch_makes_a_link_and_there_is_no_probability(tmp_path: Path) -> None:
     with make(tmp_path / "library") as library:
         film = drawn(1, 30)

@@ -465,7 +465,7 @@ def test_shared_footage_is_marked_on_hits_and_side_by_side(browser: Any, address
             sent.append(route.request.post_data_json)
             route.fulfill(status=202, json={"job": bodies["jc"] | {"state": "running", "result": None}})
 
-        page.route("**/api/jobs/j[sc]/events", tell)
+        page.route(re.compile("/api/jobs/j[sc]/events$"), tell)
         page.route("**/api/compare", compare)
         page.goto(f"{address}#/results/js")
         card = page.locator(".hit")

@@ -179,10 +179,18 @@ class Judge:
             odds[place] = min(odds[place], self.undecided[0])
         return looks
 
-    def may_be_copies(self, pair: PairFrames, config: SegmentConfig) -> bool:
-        """Whether `decide` could call two videos copies, if a second look spoke for it."""
+    def may_be_copies(
+        self,
+        pair: PairFrames,
+        config: SegmentConfig,
+        *,
+        prior: float | None = None,
+        min_probability: float = _EVEN,
+    ) -> bool:
+        """Whether `decide` could give two videos this probability of a copy, if a second look spoke for it."""
         odds = self.judge_stretches(find_stretches(pair, config), short=min(pair.forth.shape) < config.min_frames)
-        return bool((odds > min(self.undecided[0], self.find_even())).any())
+        best = max(odds, default=-math.inf)
+        return bool(best > self.undecided[0] or self.probability(best, prior) >= min_probability)
 
     def judge_stretches(self, stretches: Sequence[Stretch], *, short: bool = False) -> NDArray[np.float64]:
         """The log odds of each stretch, at equal priors; `short` if one video has too few frames for a stretch."""

@@ -318,7 +318,9 @@ def _link_videos(a: _Video, b: _Video, model: Model, options: _Options) -> Link 
     if (len(a.description.times), a.id) > (len(b.description.times), b.id):
         a, b = b, a
     left = a.description, b.description
-    if not may_be_copies(*(drop_shared(*left, options.footage) if options.ignore_shared else left), model=model):
+    if options.ignore_shared:
+        left = drop_shared(*left, options.footage)
+    if not may_be_copies(*left, model=model, min_probability=options.min_probability):
         return None
     match = match_beyond_shared(
         a.description,
