@@ -18,9 +18,11 @@ from torch import Tensor
 
 from hapvr.errors import StorageError
 from hapvr.features import Features
-from hapvr.library import Library, shared_footage
+from hapvr.library import Library, shared_detection, shared_file, shared_matching
 from hapvr.library.results import VideoRecord
-from hapvr.library.shared_footage import SHARED, SharedFootage, find_exemplars, update_shared_footage
+from hapvr.library.shared_detection import find_exemplars, find_shared_footage
+from hapvr.library.shared_file import SHARED, update_shared_footage
+from hapvr.library.shared_footage import SharedFootage
 from hapvr.library.store import NewVideo
 from hapvr.similarity import Segment, SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.video.sampling import SamplingConfig
@@ -178,11 +180,11 @@ def draw_runs(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_contents_are_counted_as_by_a_slow_loop(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, keys = draw_runs(seed)
     expected = slow_counts(vectors, keys)
-    assert shared_footage._count_contents(vectors, keys).tolist() == expected
-    monkeypatch.setattr(shared_footage, "_BLOCK", 7)
-    assert shared_footage._count_contents(vectors, keys).tolist() == expected
-    monkeypatch.setattr(shared_footage, "_ONE_BY_ONE", 16)  # in groups: nearly all are found, and none too many
-    counts = shared_footage._count_contents(vectors, keys)
+    assert shared_detection._count_contents(vectors, keys).tolist() == expected
+    monkeypatch.setattr(shared_detection, "_BLOCK", 7)
+    assert shared_detection._count_contents(vectors, keys).tolist() == expected
+    monkeypatch.setattr(shared_detection, "_ONE_BY_ONE", 16)  # in groups: nearly all are found, and none too many
+    counts = shared_detection._count_contents(vectors, keys)
     assert (counts <= expected).all()
     assert counts.sum() >= 0.8 * sum(expected)
 
@@ -287,9 +289,9 @@ def test_hits_are_explained_as_they_were_found(channel: Library) -> None:
 
 def test_a_card_that_two_stretches_run_through_is_listed_once(channel: Library) -> None:
     one, other = (Segment(query, (0.0, 2.0), 0.9, False, ()) for query in ((0.0, 2.25), (2.0, 4.0)))
-    assert shared_footage._overlap(one, other)
-    assert not shared_footage._overlap(one, dataclasses.replace(other, query=(2.25, 4.0)))
-    assert not shared_footage._overlap(one, dataclasses.replace(other, target=(2.0, 4.0)))
+    assert shared_matching._overlap(one, other)
+    assert not shared_matching._overlap(one, dataclasses.replace(other, query=(2.25, 4.0)))
+    assert not shared_matching._overlap(one, dataclasses.replace(other, target=(2.0, 4.0)))
     twice = torch.cat([with_card(1), noisy(CARD, 0.15, 9)])  # the card before and after it
     match = channel.compare(Features(twice), "episode2")
     assert match.verdict.kind == "no match"
@@ -344,7 +346,7 @@ def test_damage_is_noticed_and_it_is_found_again(tmp_path: Path, damage: str) ->
         }[damage]
         path.write_bytes(broken)
         with pytest.raises(StorageError, match="cannot be read"):
-            shared_footage._read(path, path.stat().st_mtime_ns, path.stat().st_size)
+            shared_file._read(path, path.stat().st_mtime_ns, path.stat().st_size)
         assert [clip.to_json() for clip in library.find_shared_footage().clips] == kept
         fill(library, {})
         assert path.read_bytes() == content
@@ -352,17 +354,17 @@ def test_damage_is_noticed_and_it_is_found_again(tmp_path: Path, damage: str) ->
 
 def test_a_large_library_waits_for_enough_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     before = np.arange(100, 200)
-    kept = shared_footage._Kept(SharedFootage(), 100, 199, shared_footage._digest(before))
+    kept = shared_file._Kept(SharedFootage(), 100, 199, shared_file._digest(before))
     few, many = np.arange(102, 202), np.arange(103, 203)  # two, and three, of either kind
     assert not kept.is_outdated(before)
     assert kept.is_outdated(few)  # a small one does not wait
-    monkeypatch.setattr(shared_footage, "_LARGE", 50)
+    monkeypatch.setattr(shared_file, "_LARGE", 50)
     assert not kept.is_outdated(few)
     assert kept.is_outdated(many)
 
 
 def test_a_library_that_is_too_large_has_none_and_says_so(channel: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     assert channel.find_shared_footage().complete
-    monkeypatch.setattr(shared_footage, "_MAX_VECTORS", 10)
-    footage = shared_footage.find_shared_footage(channel.store)
+    monkeypatch.setattr(shared_detection, "_MAX_VECTORS", 10)
+    footage = find_shared_footage(channel.store)
     assert (footage.clips, footage.complete) == ((), False)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hapvr.errors import ConfigError
-from hapvr.synthetic.footage import _HEIGHT, _SCENES, _WIDTH, _Camera, _Scene, draw_footage
+from hapvr.synthetic.footage import _SCENES, _Camera, _Scene, draw_footage
+from hapvr.synthetic.footage_canvas import HEIGHT, WIDTH
 
 SMALL = (48, 64)
 
@@ -47,8 +48,8 @@ def test_the_camera_stays_within_the_scene() -> None:
         camera = _Camera(rng, zoom=zoom)
         for share in (0.0, 0.3, 1.0):
             left, top, right, bottom = camera.find_box(share, 5 * share, 4 / 3)
-            assert 0 <= left < right <= _WIDTH + 1e-9
-            assert 0 <= top < bottom <= _HEIGHT + 1e-9
+            assert 0 <= left < right <= WIDTH + 1e-9
+            assert 0 <= top < bottom <= HEIGHT + 1e-9
             assert (right - left) / (bottom - top) == pytest.approx(4 / 3)
 
 

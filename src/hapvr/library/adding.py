@@ -21,7 +21,7 @@ from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import ExtractedVideo, default_workers, extract_stream, make_tasks
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecord, display_path, escape_text, utc_now
-from hapvr.library.shared_footage import update_shared_footage
+from hapvr.library.shared_file import update_shared_footage
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import is_library

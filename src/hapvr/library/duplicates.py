@@ -40,7 +40,9 @@ from hapvr.library.duplicate_report import (
     read_marks,
 )
 from hapvr.library.results import VideoRecord
-from hapvr.library.shared_footage import SharedFootage, drop_shared, match_beyond_shared, read_shared_footage
+from hapvr.library.shared_file import read_shared_footage
+from hapvr.library.shared_footage import SharedFootage
+from hapvr.library.shared_matching import drop_shared, match_beyond_shared
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import describe_stored
 from hapvr.library.tables import Catalog, StoredContent

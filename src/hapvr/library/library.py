@@ -18,7 +18,8 @@ from hapvr.library.opening import OpenLibrary
 from hapvr.library.rebuild import rebuild_library
 from hapvr.library.results import LibraryInfo, VideoRecord
 from hapvr.library.search import compare_videos, explain_hits, search_library
-from hapvr.library.shared_footage import SharedFootage, read_shared_footage, update_shared_footage
+from hapvr.library.shared_file import read_shared_footage, update_shared_footage
+from hapvr.library.shared_footage import SharedFootage
 from hapvr.library.transfer import export_features, import_features
 from hapvr.library.versions import read_settings, unfinished_version, version_folder
 from hapvr.library.watch import watch_folders

@@ -11,7 +11,7 @@ from hapvr.errors import ConfigError, StorageError
 from hapvr.library.adding import Found, add_files, is_gone
 from hapvr.library.opening import OpenLibrary, choose_settings, model_name
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
-from hapvr.library.shared_footage import update_shared_footage
+from hapvr.library.shared_file import update_shared_footage
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import (

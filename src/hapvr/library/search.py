@@ -23,7 +23,8 @@ from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library.candidates import count_votes, find_runs, max_candidates
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, SearchResult, display_path
-from hapvr.library.shared_footage import match_beyond_shared, read_shared_footage
+from hapvr.library.shared_file import read_shared_footage
+from hapvr.library.shared_matching import match_beyond_shared
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import (
     RegionCache,

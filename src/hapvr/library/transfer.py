@@ -21,7 +21,7 @@ from hapvr.features import FeatureFile, Features, FeatureWriter
 from hapvr.library.adding import ID_DIGITS, choose_id
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddReport, VideoRecord, display_path
-from hapvr.library.shared_footage import update_shared_footage
+from hapvr.library.shared_file import update_shared_footage
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import Settings, translate_write_errors
