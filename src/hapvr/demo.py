@@ -26,6 +26,7 @@ Item = TypeVar("Item")
 Progress = Callable[[str, int, int], None]
 
 FILMS, SECONDS, FPS = 12, 12.0, 10.0
+_KEY_S = 1.0  # between key frames: pictures of a few instants are read without decoding all before them
 # What is made of which film; None: a video that is made of none of them and should not be found.
 COPIES: tuple[tuple[int | None, str], ...] = (
     (1, "flip+crop"),
@@ -107,10 +108,16 @@ def run_demo(folder: StrPath, *, progress: Progress = lambda *_: None) -> dict[s
 
 
 def _find_best(query: VideoDescription, targets: Sequence[VideoDescription], model: Model) -> tuple[Match, list[float]]:
-    """The film that a video matches best, by verdict, probability and score, and the scores of all."""
+    """The film that a video matches best, by verdict, probability and score, and the scores of all.
+
+    The files of the nearest films are looked at one after the other, until one is a copy.
+    """
     matches = [match_videos(query, target, model=model, second_look=False) for target in targets]
-    nearest = sorted(matches, key=_rank, reverse=True)[:_LOOKED_AT]
-    again = [match_videos(query, one.target, model=model) for one in nearest]
+    again: list[Match] = []
+    for one in sorted(matches, key=_rank, reverse=True)[:_LOOKED_AT]:
+        again.append(match_videos(query, one.target, model=model))
+        if again[-1].verdict.match:
+            break
     return max(again, key=_rank), [one.score for one in matches]
 
 
@@ -162,14 +169,14 @@ def _make(folder: Path, progress: Progress) -> tuple[list[Path], list[_Copy]]:
     clips = {}
     for number in _track(range(1, FILMS + 1), "drawing films", progress):
         clips[number] = draw_footage(number, seconds=SECONDS, fps=FPS)
-        write_clip(clips[number], folder / "films" / f"film-{number:02}.mp4")
+        write_clip(clips[number], folder / "films" / f"film-{number:02}.mp4", key_s=_KEY_S)
     copies = []
     for number, (film, name) in enumerate(_track(COPIES, "editing copies", progress), start=1):
         edit = find_edit(name)
         clip = draw_footage(_UNRELATED + number, seconds=SECONDS, fps=FPS) if film is None else clips[film]
         edited = edit.apply(clip, np.random.default_rng(number))
         path = folder / "copies" / f"{number:02}-{name.replace('+', '-')}.mp4"
-        write_clip(edited.clip, path, crf=26)
+        write_clip(edited.clip, path, crf=26, key_s=_KEY_S)
         truth = tuple((part.q_start, part.q_end, part.t_start, part.t_end) for part in edited.segments)
         original = None if film is None else f"film-{film:02}"
         copies.append(_Copy(path, original, name, edit.summary, truth if original else ()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,38 @@ def test_mirror_images_turns_and_middles_are_found_from_either_side() -> None:
         for matrix in (correlate(plain, make_pixel_views(other)), correlate(make_pixel_views(other), plain).T):
             assert np.diag(matrix).min() > 0.99
     assert measure_likeness(plain[0] @ standardise(part).T / 256) < 0.98
+
+
+def test_views_and_their_best_correlation_are_those_of_a_loop_over_frames() -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(0, 256, (count, 16, 16)).astype(np.uint8) for count in (3, 5))
+    b[1:4] = np.rot90(a, 3, (1, 2))
+
+    def view_slowly(pictures: NDArray[np.uint8]) -> list[NDArray[np.float64]]:
+        views = []
+        changes: list[Callable[[NDArray[np.float64]], NDArray[np.float64]]] = [
+            lambda one: one,
+            *(partial(enlarge_slowly, share=share) for share in alignment._MIDDLES),
+            lambda one: one[:, ::-1],
+            *(partial(np.rot90, k=quarters) for quarters in (1, 2, 3)),
+        ]
+        for change in changes:
+            seen = [change(one.astype(np.float64)) for one in pictures]
+            views.append(np.stack([((one - one.mean()) / np.sqrt(one.var() + 4)).ravel() for one in seen]))
+        return views
+
+    def enlarge_slowly(picture: NDArray[np.float64], share: tuple[float, float]) -> NDArray[np.float64]:
+        places = [7.5 + (np.arange(16) - 7.5) * part for part in share]
+        wide = np.stack([np.interp(places[1], np.arange(16), row) for row in picture])
+        return np.stack([np.interp(places[0], np.arange(16), column) for column in wide.T]).T
+
+    one, other = view_slowly(a), view_slowly(b)
+    for fast, slow in ((make_pixel_views(a), one), (make_pixel_views(b), other)):
+        np.testing.assert_allclose(fast, np.stack(slow), atol=1e-4)
+    matrices = [one[0] @ view.T / 256 for view in other] + [view @ other[0].T / 256 for view in one[1:8]]
+    best = max(matrices, key=measure_likeness)
+    np.testing.assert_allclose(correlate(make_pixel_views(a), make_pixel_views(b)), best, atol=1e-4)
+    assert min(best[0, 1], best[1, 2], best[2, 3]) > 0.99  # the turn is found
 
 
 # --- keeping ---------------------------------------------------------------------------------------------------------

@@ -47,6 +47,14 @@ def test_the_same_clip_gives_the_same_bytes(tmp_path: Path) -> None:
     assert len({(tmp_path / name).read_bytes() for name in "abcd"}) == 1
 
 
+def test_key_frames_are_as_frequent_as_asked_for_and_every_frame_stays_in_its_place(tmp_path: Path) -> None:
+    write_clip(barcodes(40, fps=8), tmp_path / "clip.mp4", key_s=1.5)
+    with av.open(str(tmp_path / "clip.mp4")) as container:
+        keys = [place for place, frame in enumerate(container.decode(video=0)) if frame.key_frame]
+    assert max(np.diff([*keys, 40])) <= 12
+    assert [read(image) for image in read_clip(tmp_path / "clip.mp4").images] == list(range(40))
+
+
 def test_odd_sides_gain_a_pixel_in_the_file_and_none_in_memory(tmp_path: Path) -> None:
     clip = draw_scene(0, seconds=1, fps=5, size=(31, 45))
     write_clip(clip, tmp_path / "clip.mp4")

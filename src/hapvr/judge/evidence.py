@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.judge.alignment import align, correlate, find_most_similar, make_pixel_views
+from hapvr.judge.alignment import align, correlate, find_median, find_most_similar, make_pixel_views
 from hapvr.judge.windows import find_window
 from hapvr.similarity.segments import Segment, SegmentConfig, find_segments, frame_edges
 
@@ -43,6 +44,12 @@ class PairFrames:
     b_small: Miniatures | None = None
     a_vectors: Matrix | None = None  # [Ta, D] mean region vector of each frame
     b_vectors: Matrix | None = None  # [Tb, D]
+
+    @cached_property
+    def step(self) -> float:
+        """Seconds from frame to frame, of the video with fewer; 1 for two pictures."""
+        steps = [find_median(np.diff(times)) for times in (self.a_times, self.b_times) if len(times) > 1]
+        return max(steps, default=1.0)
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ def find_stretches(pair: PairFrames, config: SegmentConfig) -> list[Stretch]:
     likeness = float(max(pair.forth.max(1).mean(), pair.back.max(1).mean()))
     if min(mean.shape) < config.min_frames:
         cells = _find_instants(mean)
-        shift = float(np.median(pair.b_times[cells[:, 1]] - pair.a_times[cells[:, 0]]))
+        shift = find_median(pair.b_times[cells[:, 1]] - pair.a_times[cells[:, 0]])
         evidence = _measure(pair, mean, (most_a, most_b), likeness, 1.0, shift, cells)
         return [_make_stretch(pair, mean, 1.0, shift, cells, evidence)]
     lines: list[tuple[float, float, NDArray[np.int64]]] = []  # speed, shift, cells [P, 2]
@@ -130,7 +137,7 @@ def _straighten(
     if len(np.unique(path[:, 0])) < config.min_frames or len(np.unique(path[:, 1])) < config.min_frames:
         return []
     speed, shift = fit_line(x, y)
-    step = _step(pair)
+    step = pair.step
     away = np.abs(y - (speed * x + shift)) / (step * max(1.0, abs(speed)))
     if speed != 0 and away.max() <= _MAX_BEND:
         if not 1 / config.max_speed <= abs(speed) <= config.max_speed:
@@ -153,7 +160,7 @@ def fit_line(x: Floats, y: Floats) -> tuple[float, float]:
     speed = float(spread @ y) / total if total > 0 else 1.0
     if abs(abs(speed) - 1) < 0.04:
         speed = math.copysign(1.0, speed)
-    return speed, float(np.median(y - speed * x))
+    return speed, find_median(y - speed * x)
 
 
 def _drop_repeated(
@@ -173,17 +180,12 @@ def _drop_repeated(
     return kept
 
 
-def _step(pair: PairFrames) -> float:
-    steps = [float(np.median(np.diff(times))) for times in (pair.a_times, pair.b_times) if len(times) > 1]
-    return max(steps, default=1.0)
-
-
 def _walk(speed: float, shift: float, part: tuple[float, float], pair: PairFrames) -> NDArray[np.int64]:
     """The cells [P, 2] along a line, one for each frame of A in the part of it."""
     inside = np.flatnonzero((pair.a_times >= part[0] - 1e-9) & (pair.a_times <= part[1] + 1e-9))
     wanted = speed * pair.a_times[inside] + shift
     near = np.abs(pair.b_times[None] - wanted[:, None]).argmin(1)
-    close = np.abs(pair.b_times[near] - wanted) <= 1.01 * _step(pair)
+    close = np.abs(pair.b_times[near] - wanted) <= 1.01 * pair.step
     return np.stack([inside[close], near[close]], 1)
 
 
@@ -214,7 +216,7 @@ def _measure(
 ) -> Evidence:
     rows, columns = cells[:, 0], cells[:, 1]
     on = mean[rows, columns]
-    step = _step(pair)
+    step = pair.step
     reach = _TOLERANCE * step * max(1.0, abs(speed))
     shares, counts, covers = [], [], []
     for own, other, nearest, places, slope, offset in (
@@ -259,7 +261,7 @@ def measure_vector_changes(a: Matrix, b: Matrix) -> float:
         return 0.0
     one, other = np.diff(a, axis=0), np.diff(b, axis=0)
     sizes = np.sqrt(np.square(one).sum(1) * np.square(other).sum(1))
-    return float(np.median((one * other).sum(1) / (sizes + 1e-6)))
+    return find_median((one * other).sum(1) / (sizes + 1e-6))
 
 
 def _contrast(mean: Matrix, cells: NDArray[np.int64]) -> float:

@@ -279,10 +279,11 @@ def make_table(evidence: Sequence[Evidence], names: Sequence[str]) -> NDArray[np
 
 def measure_scene(pair: PairFrames) -> dict[str, float]:
     """Evidence that two videos show the same scene, in whatever order."""
-    mean = (pair.forth + pair.back.T) / 2
+    mean = ((pair.forth + pair.back.T) / 2).ravel()
+    count = max(1, min(pair.forth.shape) // 4)
     return {
         "likeness": float(max(pair.forth.max(1).mean(), pair.back.max(1).mean())),
-        "best": float(np.sort(mean.ravel())[-max(1, min(mean.shape) // 4) :].mean()),
+        "best": float(np.sort(np.partition(mean, -count)[-count:]).mean()),
     }
 
 

@@ -5,19 +5,23 @@ are correlated, over all frames of a stretch together. So is what changes from o
 scene agree in what stands still; only the same footage agrees in what moves.
 
 A correlation with a window is linear in both pictures, so that it needs no more than their products summed over frames,
-C = sum_p large_p small_p' [S S, S S]: with a matrix A_k for window k it is the sum of A_k times C. All windows together
-cost little more than one.
+C = sum_p large_p small_p' [S S, S S]: with a matrix A_k for window k it is the sum of A_k times C.
+A window is a span of rows and one of columns, and A_k the product of a form of the one and a form of the other: two
+small matrix products give the sums for all pairs of the 62 spans that there are.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from hapvr.judge.alignment import find_median, multiply
 
 Pictures = NDArray[np.float32]
 
@@ -69,26 +73,30 @@ def find_window(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> WindowMatch:
     else:
         noise, one, other = _PICTURE_NOISE, x, y
     best, window, energy = -np.inf, Window(0, 0, SIDE, SIDE), 0.0
+    flat = [_centre(pictures).reshape(len(one), -1) for pictures in (one, other)]  # [P, S S]
+    squares = [np.square(pictures).sum(0) for pictures in flat]  # [S S]
+    products = [_pair_axes(multiply(pictures.T, pictures)) for pictures in flat]
+    cross = multiply(flat[1].T, flat[0])  # [S S, S S]
+    floor = noise * noise * len(one)
     for b_in_a in (False, True):
-        small, large = (pictures.reshape(len(one), -1) for pictures in ((other, one) if b_in_a else (one, other)))
-        cross = large.T @ small  # [S S, S S]
-        energies = _measure_energies(small, large)
-        for mirrored in (False, True):
-            turned = cross.reshape(-1, SIDE, SIDE)[:, :, ::-1].reshape(cross.shape) if mirrored else cross
-            values = _correlate(turned, energies, noise * noise * len(one))
+        small, large = (1, 0) if b_in_a else (0, 1)
+        energies = _measure_energies(products[small], products[large], squares[large])
+        both = _correlate(_pair_axes(cross.T if b_in_a else cross), energies, floor)
+        for mirrored, values in enumerate(both):
             place = int(values.argmax())
             if values[place] > best:
                 best, energy = float(values[place]), float(energies[:, place].min())
-                window = dataclasses.replace(_windows().windows[place], b_in_a=b_in_a, mirrored=mirrored)
+                window = dataclasses.replace(_windows().windows[place], b_in_a=b_in_a, mirrored=bool(mirrored))
+    whole = [float(own.sum()) / SIDE**2 for own in squares]
     for turns in (1, 2, 3):
-        whole = Window(0, 0, SIDE, SIDE, turns=turns)
-        if (value := correlate_in(one, other, whole, noise=noise)) > best:
-            best, window = value, whole
-            energy = min(float(np.square(_centre(pictures)).sum()) / SIDE**2 for pictures in (one, other))
+        value = float(cross[np.arange(SIDE**2), _turn_pixels(turns)].sum()) / SIDE**2
+        value /= math.sqrt((whole[0] + floor) * (whole[1] + floor))
+        if value > best:
+            best, window, energy = value, Window(0, 0, SIDE, SIDE, turns=turns), min(whole)
     if len(x) == 1:
         return WindowMatch(0.0, best, 0.0, window, best)
     product, *sizes = _sum_products(one, other, window, noise)
-    changes = float(np.median(product / np.sqrt(sizes[0] * sizes[1])))
+    changes = find_median(product / np.sqrt(sizes[0] * sizes[1]))
     return WindowMatch(changes, correlate_in(x, y, window), float(np.sqrt(energy / len(one))), window, best)
 
 
@@ -116,76 +124,109 @@ def _centre(pictures: NDArray[Any]) -> Pictures:
     return centred
 
 
-def _measure_energies(small: Pictures, large: Pictures) -> Pictures:
+def _pair_axes(products: Pictures) -> Pictures:
+    """Sums of products, [S S, S S] by pixels (row, column) of two pictures, by (row, row) and (column, column)."""
+    return np.ascontiguousarray(products.reshape(SIDE, SIDE, SIDE, SIDE).transpose(0, 2, 1, 3)).reshape(products.shape)
+
+
+def _contract(products: Pictures, rows: Pictures, columns: Pictures) -> Pictures:
+    """The sums of products [S S, S S], as `_pair_axes` gives them, by forms of rows [N, S S] and columns [M, S S].
+
+    -> [N, M]
+    """
+    return multiply(rows, multiply(products, columns.T))
+
+
+@lru_cache
+def _turn_pixels(turns: int) -> NDArray[np.int64]:
+    """The pixel of a picture that lies at each place after so many quarter turns, [S S]."""
+    return np.rot90(np.arange(SIDE**2).reshape(SIDE, SIDE), turns).reshape(-1)
+
+
+def _measure_energies(small: Pictures, large: Pictures, large_squares: Pictures) -> Pictures:
     """The sums of squares over all frames, less means, a pixel: of the shrunk and of the large picture in each window.
 
-    Pictures [P, S S] each -> [2, K].
+    Products of either picture with itself, as `_pair_axes` gives them, and squares [S S] of the large one -> [2, K].
     """
     known = _windows()
-    own = known.centred.reshape(len(_SHAPES), -1) @ (small.T @ small).reshape(-1)  # [shapes]
-    inside = known.masks @ np.square(large).sum(0) - np.square(known.masks @ large.T).sum(1) / known.counts  # [K]
-    return np.asarray(np.maximum(np.stack([own[known.shapes], inside]), 0) / known.counts, np.float32)
+    whole, total = (
+        _contract(small, forms, forms)[known.sizes] for forms in (known.shrunk_squares, known.shrunk_totals)
+    )
+    inside = (known.inside @ large_squares.reshape(SIDE, SIDE) @ known.inside.T)[known.spans]
+    sums = _contract(large, known.cut_totals, known.cut_totals)[known.spans]
+    energies = np.stack([whole - total / known.counts, inside - sums / known.counts])
+    return np.asarray(np.maximum(energies, 0) / known.counts, np.float32)
 
 
 def _correlate(cross: Pictures, energies: Pictures, floor: float) -> Pictures:
-    """The correlation in each window [K].
+    """The correlation in each window, of the small picture as it is and of its mirror image [2, K].
 
     Args:
-        cross: [large pixels, small pixels], sums of products over all frames.
+        cross: sums of products of the large and the small picture over all frames, as `_pair_axes` gives them.
         energies: [2, K], see `_measure_energies`.
         floor: is added to each energy.
     """
     known = _windows()
-    sums = np.add.reduceat(cross.reshape(-1)[known.cells] * known.weights, known.starts)  # [K]
-    means = (known.masks @ (cross @ known.totals.T))[np.arange(len(known.shapes)), known.shapes] / known.counts
-    products = (sums - means) / known.counts
+    rows, columns = known.spans
+    sums = _contract(cross, known.products, known.products_both)  # [N, 2 N]
+    means = _contract(cross, known.totals, known.totals)[rows, columns] / known.counts  # the same for a mirror image
+    both = np.stack([sums[rows, columns], sums[rows, columns + len(known.products)]])
+    products = (both - means) / known.counts
     return np.asarray(products / np.sqrt((energies[0] + floor) * (energies[1] + floor)), np.float32)
 
 
 @dataclass(frozen=True, eq=False)
 class _Windows:
-    """All windows, as arrays."""
+    """All windows: each is a span of rows and a span of columns, and what is summed is a product of forms of the two.
+
+    A form [S S] says how much each pair of a row of the one picture and a row of the other counts, or of columns.
+    """
 
     windows: tuple[Window, ...]
-    shapes: NDArray[np.int64]  # [K] the shape of each
     counts: Pictures  # [K] pixels
-    masks: Pictures  # [K, S S] 1 within
-    cells: NDArray[np.int64]  # places in C that count, window after window,
-    weights: Pictures  # by how much
-    starts: NDArray[np.int64]  # [K] the first of each window
-    totals: Pictures  # [shapes, S S] how much each pixel of the small picture counts in the shrunk one's sum
-    centred: Pictures  # [shapes, S S, S S] M' M, where M shrinks and takes off the mean
+    spans: tuple[NDArray[np.int64], NDArray[np.int64]]  # [K] each: of rows and of columns, of N
+    sizes: tuple[NDArray[np.int64], NDArray[np.int64]]  # [K] each: the sizes of these, of M
+    inside: Pictures  # [N, S] 1 within
+    products: Pictures  # [N, S S] of the large picture and the shrunk one
+    products_both: Pictures  # [2 N, S S] the same, and with the mirror image of the shrunk one
+    totals: Pictures  # [N, S S] of the sum of the one and the sum of the other
+    cut_totals: Pictures  # [N, S S] of the sum of the large picture with itself
+    shrunk_squares: Pictures  # [M, S S] of the shrunk picture with itself
+    shrunk_totals: Pictures  # [M, S S] of its sum with itself
 
 
 @lru_cache(maxsize=1)
 def _windows() -> _Windows:
-    windows, shapes, masks, cells, values, starts, totals, centred = [], [], [], [], [], [], [], []
-    count = 0
-    for shape, (height, width) in enumerate(_SHAPES):
-        shrink = np.kron(_shrink(height), _shrink(width))  # [h w, S S]
-        total = shrink.sum(0)
-        totals.append(total)
-        less = shrink - shrink.mean(0)
-        centred.append(less.T @ less)
-        rows, columns = np.nonzero(shrink)
-        for top in range(SIDE - height + 1):
-            for left in range(SIDE - width + 1):
-                windows.append(Window(top, left, height, width))
-                shapes.append(shape)
-                mask = np.zeros((SIDE, SIDE), np.float32)
-                mask[top : top + height, left : left + width] = 1
-                masks.append(mask.reshape(-1))
-                places = (top + rows // width) * SIDE + left + rows % width  # in the large picture
-                cells.append(places * SIDE * SIDE + columns)
-                values.append(shrink[rows, columns])
-                starts.append(count)
-                count += len(rows)
-    counts = np.array([window.height * window.width for window in windows], np.float32)
+    sizes = sorted({size for shape in _SHAPES for size in shape})
+    spans = [(size, start) for size in sizes for start in range(SIDE - size + 1)]
+    windows = tuple(
+        Window(top, left, height, width)
+        for height, width in _SHAPES
+        for top in range(SIDE - height + 1)
+        for left in range(SIDE - width + 1)
+    )
+    rows = np.array([spans.index((one.height, one.top)) for one in windows])
+    columns = np.array([spans.index((one.width, one.left)) for one in windows])
+    size_of = np.array([sizes.index(size) for size, _ in spans])
+    # [N, large, small] how much the pixels of the small picture give to a pixel of the large one; [N, large] 1 within
+    shrunk = np.stack([np.pad(_shrink(size), ((start, SIDE - size - start), (0, 0))) for size, start in spans])
+    inside = np.stack([np.pad(np.ones(size), (start, SIDE - size - start)) for size, start in spans])
+    forms = [
+        shrunk,
+        np.concatenate([shrunk, shrunk[:, :, ::-1]]),
+        inside[:, :, None] * shrunk.sum(1)[:, None],
+        inside[:, :, None] * inside[:, None],
+        np.stack([_shrink(size).T @ _shrink(size) for size in sizes]),
+        np.stack([np.outer(total, total) for total in (_shrink(size).sum(0) for size in sizes)]),
+    ]
     return _Windows(
-        tuple(windows), np.array(shapes), counts, np.stack(masks),
-        np.concatenate(cells), np.concatenate(values).astype(np.float32), np.array(starts),
-        np.stack(totals).astype(np.float32), np.stack(centred).astype(np.float32),
-    )  # fmt: skip
+        windows,
+        np.array([window.height * window.width for window in windows], np.float32),
+        (rows, columns),
+        (size_of[rows], size_of[columns]),
+        inside.astype(np.float32),
+        *(np.ascontiguousarray(form.reshape(len(form), -1), np.float32) for form in forms),
+    )
 
 
 @lru_cache

@@ -47,13 +47,14 @@ def read_clip(
         raise DecodeError(f"cannot read '{path}' as a video: {error}.") from error
 
 
-def write_clip(clip: Clip, path: str | Path, *, crf: int = 20) -> None:
+def write_clip(clip: Clip, path: str | Path, *, crf: int = 20, key_s: float | None = None) -> None:
     """Write an mp4 file (H.264, crf 0 to 51: the higher, the smaller and the worse).
 
-    The file appears whole or not at all. Frames of odd height or width gain a row or a column.
+    The file appears whole or not at all. Frames of odd height or width gain a row or a column. At least every `key_s`
+    seconds there is a key frame, from which a player can start; if None, as seldom as the coder likes.
     """
     with replace_file(path, sync=False) as temporary, open(temporary, "wb") as file:
-        _write(clip, file, crf)
+        _write(clip, file, crf, key_s)
 
 
 def join_clips(parts: Sequence[str | Path], path: str | Path) -> list[int]:
@@ -161,7 +162,7 @@ def _turn_upright(frame: av.VideoFrame, size: tuple[int, int]) -> Images:
     return np.ascontiguousarray(np.rot90(image, round(frame.rotation / 90)))
 
 
-def _write(clip: Clip, file: BinaryIO, crf: int) -> None:
+def _write(clip: Clip, file: BinaryIO, crf: int, key_s: float | None = None) -> None:
     rate = Fraction(clip.fps).limit_denominator(10_000)
     height, width = clip.size
     images = np.pad(clip.images, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
@@ -174,6 +175,8 @@ def _write(clip: Clip, file: BinaryIO, crf: int) -> None:
             stream = container.add_stream("mpeg4", rate=rate)
             stream.bit_rate = round(0.2 * height * width * clip.fps * 2 ** ((23 - crf) / 6))
         stream.height, stream.width, stream.pix_fmt = images.shape[1], images.shape[2], "yuv420p"
+        if key_s is not None:
+            stream.codec_context.gop_size = max(1, round(key_s * clip.fps))
         stream.thread_count = 1  # the number of threads would change the bytes
         stream.codec_context.time_base = 1 / rate
         for index, image in enumerate(images):
