@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError
 from hapvr.features import Features, select_frames
+from hapvr.judge.alignment import make_pixel_views
 from hapvr.judge.evidence import PairFrames, Stretch
 from hapvr.judge.judge import Decision, Kind, Look, Verdict
 from hapvr.judge.second_look import SecondLook, SecondLookConfig, take_second_look
@@ -62,6 +63,12 @@ class VideoDescription:
         """The mean region vector of each frame that is compared, [T, D]."""
         mean: NDArray[np.float32] = self.descriptors.as_subclass(torch.Tensor).float().mean(1).cpu().numpy()
         return mean
+
+    @cached_property
+    def pixel_views(self) -> NDArray[np.float32]:
+        """Its miniatures as they may be found in another video, [V, T, pixels]; only where there are any."""
+        assert self.features.miniatures is not None
+        return make_pixel_views(self.features.miniatures)
 
     def pictures(self, frames: Sequence[int]) -> list[NDArray[np.uint8]]:
         """The pictures [H, W, 3] of some of its frames, read from the file again; black pixels where it is not read."""
@@ -247,11 +254,14 @@ def may_be_copies(
 def pair_frames(
     query: VideoDescription, target: VideoDescription, matrix: NDArray[np.float32], model: Model
 ) -> PairFrames:
-    """What a judge looks at, of two videos whose frame matrix [Tq, Tt] is known."""
+    """What a judge looks at, of two videos whose frame matrix [Tq, Tt] is known; without a judge, that matrix alone."""
+    small = query.features.miniatures, target.features.miniatures
+    if model.judge is None:
+        return PairFrames(matrix, matrix.T, query.times, target.times, *small)
     with torch.no_grad():
         back = model.similarity.frame_matrix_unchecked(target.descriptors, query.descriptors).float().cpu().numpy()
-    small = query.features.miniatures, target.features.miniatures
-    return PairFrames(matrix, back, query.times, target.times, *small, query.vectors, target.vectors)
+    views = [partial(getattr, video, "pixel_views") for video in (query, target)]
+    return PairFrames(matrix, back, query.times, target.times, *small, query.vectors, target.vectors, *views)
 
 
 def look_again(

@@ -143,6 +143,14 @@ def test_a_copy_moves_as_its_original_and_another_take_does_not(films: Path, edi
     assert copy.mirrored == (edit == "mirror")
 
 
+def test_one_instant_is_enough_where_nothing_is_alike(films: Path, tmp_path: Path) -> None:
+    write_clip(Clip(_host(), FPS), tmp_path / "host.mp4")
+    strange = look_at(tmp_path / "host.mp4", films / "original same.mp4")
+    assert strange.instants == 1
+    assert strange.motion < 0.25
+    assert strange.inliers < 6
+
+
 def test_the_wall_alone_would_not_tell_them_apart(films: Path) -> None:
     take = look_at(films / "take crop.mp4", films / "original same.mp4")
     assert take.structure > 0.4

@@ -58,7 +58,7 @@ def surfaces(library: Library, tasks: LibraryTasks, pairs: list[tuple[str, str]]
             "compare": compared.to_json(),
             "search": searched[a][b],
             "REST search": searched[f"REST {a}"][b],
-            "REST compare": tasks.compare({"a": {"id": a}, "b": {"id": b}}, call),
+            "REST compare": tasks.compare({"a": {"id": a}, "b": {"id": b}, "ignore_shared": True}, call),
         }
         if (len(compared.query.times), a) < (len(compared.target.times), b):  # as duplicates compare them
             link = links.get((a, b))

@@ -64,7 +64,14 @@ class Alignment:
         return (2 * max(self.shares) + min(self.shares)) / 3
 
 
-def align(forth: NDArray[np.floating], back: NDArray[np.floating], a_times: Floats, b_times: Floats) -> Alignment:
+def align(
+    forth: NDArray[np.floating],
+    back: NDArray[np.floating],
+    a_times: Floats,
+    b_times: Floats,
+    *,
+    most: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+) -> Alignment:
     """Find the line of two videos.
 
     Args:
@@ -72,6 +79,7 @@ def align(forth: NDArray[np.floating], back: NDArray[np.floating], a_times: Floa
         back: [Tb, Ta] similarity of B's frames to A's.
         a_times: [Ta] seconds, ascending.
         b_times: [Tb] seconds, ascending.
+        most: `find_most_similar` of forth and of back, if they are known.
 
     >>> matrix = np.eye(24)[4:]                                    # A is B from its fifth frame on
     >>> found = align(matrix, matrix.T, np.arange(20.), np.arange(24.))
@@ -80,7 +88,8 @@ def align(forth: NDArray[np.floating], back: NDArray[np.floating], a_times: Floa
     """
     if min(len(a_times), len(b_times)) < 4:
         return Alignment((0.0, 0.0), None)
-    a, b = _find_steps(np.asarray(forth), a_times, b_times), _find_steps(np.asarray(back), b_times, a_times)
+    most_a, most_b = most or (find_most_similar(np.asarray(forth)), find_most_similar(np.asarray(back)))
+    a, b = _find_steps(most_a, a_times, b_times), _find_steps(most_b, b_times, a_times)
     shares = (a.share, b.share)
     if max(shares) == 0:
         return Alignment(shares, None)
@@ -99,9 +108,11 @@ class _Steps:
     frames: NDArray[np.bool_]  # [T] which are in step
 
 
-def _find_steps(matrix: NDArray[np.floating], times: Floats, others: Floats) -> _Steps:
-    """The line with the most frames, over all speeds; at another speed than 1 it must have more."""
-    most = find_most_similar(matrix)  # [T]
+def _find_steps(most: NDArray[np.int64], times: Floats, others: Floats) -> _Steps:
+    """The line with the most frames, over all speeds; at another speed than 1 it must have more.
+
+    `most` is the most similar frame of the other video for each, [T].
+    """
     step = max(find_median(np.diff(times)), find_median(np.diff(others)))
     best = _Steps(0.0, 1.0, 0.0, np.zeros(len(times), np.bool_))
     shifts = others[most] - _ALL_SPEEDS[:, None] * times  # [speeds, T]

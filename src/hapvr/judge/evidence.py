@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,6 +47,8 @@ class PairFrames:
     b_small: Miniatures | None = None
     a_vectors: Matrix | None = None  # [Ta, D] mean region vector of each frame
     b_vectors: Matrix | None = None  # [Tb, D]
+    a_views: Callable[[], Matrix] | None = None  # gives `make_pixel_views` of `a_small`, where that was made before
+    b_views: Callable[[], Matrix] | None = None
 
     @cached_property
     def step(self) -> float:
@@ -99,12 +102,16 @@ def find_stretches(pair: PairFrames, config: SegmentConfig) -> list[Stretch]:
     for segment in find_segments(pair.forth, pair.a_times, pair.b_times, config=config):
         for part in _cut_at_gaps(np.array(segment.path), pair.forth, config.threshold):
             lines += _straighten(part, pair, config)
-    found = align(pair.forth, pair.back, pair.a_times, pair.b_times).line
+    found = align(pair.forth, pair.back, pair.a_times, pair.b_times, most=(most_a, most_b)).line
     if found is not None:
         lines.append((found.speed, found.shift, _walk(found.speed, found.shift, found.query, pair)))
     pixels = None
     if pair.a_small is not None and pair.b_small is not None and mean.size <= _MAX_PIXEL_CELLS:
-        pixels = correlate(make_pixel_views(pair.a_small), make_pixel_views(pair.b_small))
+        views = (
+            make_pixel_views(small) if known is None else known()
+            for small, known in ((pair.a_small, pair.a_views), (pair.b_small, pair.b_views))
+        )
+        pixels = correlate(*views)
         found = align(pixels, pixels.T, pair.a_times, pair.b_times).line
         if found is not None:
             lines.append((found.speed, found.shift, _walk(found.speed, found.shift, found.query, pair)))

@@ -245,7 +245,7 @@ def _choose_alike(
 
 _MIN_WHOLE = 0.75  # the share of a video that must be covered for it to be all of it
 _SAME_PICTURE = 0.9  # of the best similarity: frames beside the best instant that show the same picture
-_MAX_FRAMES = 8_192  # in memory, described: some 150 MB
+_MAX_FRAMES = 8_192  # in memory, described: some 250 MB
 
 
 def _link_pairs(
@@ -259,8 +259,9 @@ def _link_pairs(
     """The links among pairs of keys; of copies of one file, the first stands for all."""
     frames = {int(key): int(count) for key, count in zip(catalog.keys, catalog.frames, strict=True)}
     clock = _Clock("pairs", len(pairs), progress)
-    # Two videos are too little for torch to divide: its threads would wait for each other, on busy cores for long.
-    with torch_thread_pool(1) as pool:
+    # Two videos are too little for torch to divide: its threads would wait for each other, on busy cores for long. Each
+    # core compares a pair, or looks at two files.
+    with torch_thread_pool(torch.get_num_threads()) as pool:
         for block in _split_pairs(pairs, frames):
             contents = store.read_contents(sorted({key for pair in block for key in pair}), batch=_IN_ONE_READ)
             videos = {one.key: _describe(one, store, model, catalog) for one in contents}
