@@ -26,14 +26,16 @@ from PIL import Image
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 from hapvr.library import Library
+from hapvr.synthetic.cards import add_card, draw_cards
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
-from hapvr.synthetic.films import draw_scene
+from hapvr.synthetic.footage import draw_footage
 
 FPS, SIZE = 10.0, (216, 384)
 SIZES: dict[str, ViewportSize] = {"desktop": {"width": 1120, "height": 760}, "phone": {"width": 390, "height": 844}}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-OTHERS = {"market hall": 27, "regatta": 38, "night bus": 39, "rooftops": 22, "carnival": 34, "old bridge": 30}  # seeds
+HARBOUR = 14  # the seed of a film that begins at the sea
+OTHERS = {"high street": 1, "in the park": 3, "night bus": 4, "cooking": 5, "old mill": 11, "interview": 12}  # seeds
 
 
 def main() -> None:
@@ -54,16 +56,18 @@ def main() -> None:
 
 
 def draw(films: Path) -> Path:
-    """Films, copies of one of them, a file that is no video; the clip to search for is beside them."""
-    harbour = draw_scene(10, seconds=24, fps=FPS, size=SIZE)
+    """Films, all with one end card, copies of one, a file that is no video; the clip to search for is beside them."""
+    card = draw_cards(3, 1)[0]
+    harbour = add_card(draw_footage(HARBOUR, seconds=24, fps=FPS, size=SIZE), card)[0]
     write_clip(harbour, films / "harbour at dusk.mp4")
     write_clip(Clip(np.ascontiguousarray(harbour.images[:, :, ::-1]), FPS), films / "harbour (re-upload, mirrored).mp4")
     write_clip(Clip(np.ascontiguousarray(harbour.images[30:210:2]), FPS), films / "harbour twice as fast.mp4", crf=30)
     for name, seed in OTHERS.items():
-        write_clip(draw_scene(seed, seconds=9 + seed % 5, fps=FPS, size=SIZE), films / f"{name}.mp4")
-    (films / "cut off.mp4").write_bytes((films / "regatta.mp4").read_bytes()[:20_000])
+        scene = draw_footage(seed, seconds=9 + seed % 5, fps=FPS, size=SIZE)
+        write_clip(add_card(scene, card)[0], films / f"{name}.mp4")
+    (films / "cut off.mp4").write_bytes((films / "high street.mp4").read_bytes()[:20_000])
     clip = films.parent / "clip_from_phone.mp4"
-    write_clip(Clip(np.ascontiguousarray(harbour.images[42:158]), FPS), clip, crf=32)
+    write_clip(Clip(np.ascontiguousarray(harbour.images[130:]), FPS), clip, crf=32)
     return clip
 
 
@@ -121,8 +125,9 @@ def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light"
         keep(page, out / f"page-duplicates-{size}-{scheme}.png")
         page.goto(f"{address}#/library")
         page.wait_for_selector(".row-item")
-        page.wait_for_timeout(1000)
-        keep(page, out / f"page-library-{size}-{scheme}.png")
+        page.wait_for_selector("#shared img")
+        page.wait_for_timeout(2000)  # thumbnails
+        keep(page, out / f"page-library-{size}-{scheme}.png", whole=size == "desktop")
         browser.close()
 
 

@@ -48,7 +48,7 @@ function sharedLine() {
   const words = settings().ignoreShared
     ? "Footage that many videos share, such as end cards, is ignored. "
     : "Footage that many videos share, such as end cards, counts too. ";
-  return h("p", { class: "muted small-text" }, words, h("a", { href: "#/settings" }, "Change"));
+  return h("p", { class: "muted small-text below-lead" }, words, h("a", { href: "#/settings" }, "Change"));
 }
 
 /** Nothing was looked for yet. */
