@@ -35,7 +35,7 @@ FPS, SIZE = 10.0, (216, 384)
 SIZES: dict[str, ViewportSize] = {"desktop": {"width": 1120, "height": 760}, "phone": {"width": 390, "height": 844}}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 HARBOUR = 14  # the seed of a film that begins at the sea
-OTHERS = {"high street": 1, "in the park": 3, "night bus": 4, "cooking": 5, "old mill": 11, "interview": 12}  # seeds
+OTHERS = {"cup final": 1, "desert train": 3, "concert": 4, "aquarium": 5, "city at night": 11, "interview": 12}  # seeds
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def draw(films: Path) -> Path:
     for name, seed in OTHERS.items():
         scene = draw_footage(seed, seconds=9 + seed % 5, fps=FPS, size=SIZE)
         write_clip(add_card(scene, card)[0], films / f"{name}.mp4")
-    (films / "cut off.mp4").write_bytes((films / "high street.mp4").read_bytes()[:20_000])
+    (films / "cut off.mp4").write_bytes((films / "cup final.mp4").read_bytes()[:20_000])
     clip = films.parent / "clip_from_phone.mp4"
     write_clip(Clip(np.ascontiguousarray(harbour.images[130:]), FPS), clip, crf=32)
     return clip
@@ -126,7 +126,9 @@ def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light"
         page.goto(f"{address}#/library")
         page.wait_for_selector(".row-item")
         page.wait_for_selector("#shared img")
-        page.wait_for_timeout(2000)  # thumbnails
+        page.locator(".row-item").last.scroll_into_view_if_needed()  # thumbnails are loaded when they are seen
+        page.wait_for_timeout(3000)
+        page.evaluate("window.scrollTo(0, 0)")
         keep(page, out / f"page-library-{size}-{scheme}.png", whole=size == "desktop")
         browser.close()
 
