@@ -176,3 +176,8 @@ def test_a_border_is_where_the_other_video_ends() -> None:
     assert target == pytest.approx((3.45, 13.2))
     within = walked[4:10]  # no video ends there: halfway to the next frames
     assert find_borders(within, (-1.0, 13.2), a_times, b_times) == ((1.75, 4.75), (8.25, 11.25))
+
+
+def test_a_line_without_a_frame_has_no_parts() -> None:
+    times, none = np.arange(6.0), np.zeros((0, 2), np.int64)
+    assert find_ends(np.ones((6, 6), np.float32), times, times, (1.0, 0.0), none, min_frames=3) == []

@@ -55,7 +55,7 @@ def find_ends(
         pixels: [Ta, Tb] correlations of A's miniatures with B's; None where they are not known.
 
     Returns:
-        Cells [P, 2] of each part, by ascending frame of A; in order. Empty if none is worth enough.
+        Cells [P, 2] of each part, by ascending frame of A; in order. Empty if none is worth enough, or without cells.
 
     Example: the last two of five frames that were found belong to the host, and the first of the copy was not found.
         >>> mean = np.where(np.eye(8, k=1) > 0, 0.8, 0.1).astype(np.float32)       # A is B from its second frame on,
@@ -65,6 +65,8 @@ def find_ends(
         >>> part.tolist()
         [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]]
     """
+    if not len(cells):  # of frames that a video lacks, because they are repeated
+        return []
     walked = walk_line(*line, a_times, b_times)
     on = mean[walked[:, 0], walked[:, 1]].astype(np.float64)
     first, last = cells.min(0), cells.max(0)
