@@ -146,6 +146,14 @@ def test_parts_of_a_copy_are_compared_with_other_parts_of_its_original(monkeypat
         assert set((own + 5.0).tolist()).isdisjoint(other.tolist())
 
 
+def test_the_evidence_of_a_fit_does_not_depend_on_whether_the_model_has_a_judge_yet() -> None:
+    judged, bare = toy_model(), toy_model()
+    bare.judge = None
+    (known, _), (fresh, _) = (make_copy(one) for one in (judged, bare))
+    assert [one.evidence for one in fresh.stretches] == [one.evidence for one in known.stretches]
+    assert any(one.evidence.vector_changes != 0 for one in fresh.stretches)
+
+
 def test_what_stands_still_runs_backwards_or_is_short_has_no_other_parts() -> None:
     judged = toy_model()
     pair, videos = make_copy(judged, still=True)

@@ -229,7 +229,10 @@ def match_videos(
     at_hand = second_look and query.sampling is not None and target.sampling is not None
     look = partial(look_again, query.path, target.path, config=query.look or target.look) if at_hand else None
     score = found.scores.item()
-    pair = pair_frames(query, target, matrix, model)
+    if model.judge is None:  # then only this matrix counts
+        pair = PairFrames(matrix, matrix.T, query.times, target.times)
+    else:
+        pair = pair_frames(query, target, matrix, model)
     decision = decide(pair, score, model=model, prior=prior, look=look)
     return Match(query, target, score, decision.verdict, decision.segments, matrix, psi, model.segments.min_frames)
 
@@ -254,10 +257,8 @@ def may_be_copies(
 def pair_frames(
     query: VideoDescription, target: VideoDescription, matrix: NDArray[np.float32], model: Model
 ) -> PairFrames:
-    """What a judge looks at, of two videos whose frame matrix [Tq, Tt] is known; without a judge, that matrix alone."""
+    """What a judge looks at, of two videos whose frame matrix [Tq, Tt] is known; also to fit the judge of a model."""
     small = query.features.miniatures, target.features.miniatures
-    if model.judge is None:
-        return PairFrames(matrix, matrix.T, query.times, target.times, *small)
     with torch.no_grad():
         back = model.similarity.frame_matrix_unchecked(target.descriptors, query.descriptors).float().cpu().numpy()
     views = [partial(getattr, video, "pixel_views") for video in (query, target)]
