@@ -181,3 +181,9 @@ def test_a_border_is_where_the_other_video_ends() -> None:
 def test_a_line_without_a_frame_has_no_parts() -> None:
     times, none = np.arange(6.0), np.zeros((0, 2), np.int64)
     assert find_ends(np.ones((6, 6), np.float32), times, times, (1.0, 0.0), none, min_frames=3) == []
+
+
+def test_a_video_of_one_frame_is_walked() -> None:
+    assert walk_line(1.0, 2.0, np.array([0.0]), np.arange(5.0)).tolist() == [[0, 2]]
+    assert walk_line(1.0, -2.0, np.arange(5.0), np.array([0.0])).tolist() == [[2, 0]]
+    assert walk_line(1.0, 9.0, np.array([0.0]), np.array([0.0])).tolist() == []

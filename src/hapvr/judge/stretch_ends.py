@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hapvr.judge.alignment import find_median
 from hapvr.similarity.segments import frame_edges
 
 Floats = NDArray[np.float64]
@@ -73,19 +74,27 @@ def find_ends(
     own = ((walked >= first) & (walked <= last)).all(1)
     if not own.any():
         return []
-    gains = _compare_with_usual(on, own, _LEAST, _MIN_SIMILARITY)
+    gains = _compare_with_usual(on, max(_find_usual(on[own]), _MIN_SIMILARITY), _LEAST)
     if pixels is not None:
         correlations = pixels[walked[:, 0], walked[:, 1]].astype(np.float64)
-        if np.quantile(correlations[own], _USUAL) >= _MIN_CORRELATION:
-            gains = (gains + _compare_with_usual(correlations, own, _LEAST_PIXELS, _MIN_CORRELATION)) / 2
+        usual = _find_usual(correlations[own])
+        if usual >= _MIN_CORRELATION:
+            gains = (gains + _compare_with_usual(correlations, usual, _LEAST_PIXELS)) / 2
     parts = find_parts(gains, min_gain=min_frames / 2, max_drop=_MAX_DROP)
     return [walked[start:end] for start, end in parts if own[start:end].any()]
 
 
-def _compare_with_usual(values: Floats, own: NDArray[np.bool_], least: float, min_usual: float) -> Floats:
+def _find_usual(values: Floats) -> float:
+    """The upper quartile, between two values by linear interpolation; `np.quantile` takes ten times as long."""
+    ordered = np.sort(values)
+    place = _USUAL * (len(ordered) - 1)
+    low = int(place)
+    return float(ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low]))
+
+
+def _compare_with_usual(values: Floats, usual: float, least: float) -> Floats:
     """What each frame is worth, from -1 to 1: above 0 from the share `least` of the usual value on."""
-    usual = max(float(np.quantile(values[own], _USUAL)), min_usual)
-    return np.clip((values / usual - least) / (1 - least), -1.0, 1.0)
+    return np.minimum(np.maximum((values / usual - least) / (1 - least), -1.0), 1.0)
 
 
 def walk_line(speed: float, shift: float, a_times: Floats, b_times: Floats) -> Cells:
@@ -94,23 +103,27 @@ def walk_line(speed: float, shift: float, a_times: Floats, b_times: Floats) -> C
     >>> walk_line(-1.0, 3.0, np.arange(3.0), np.arange(3.0)).tolist()
     [[1, 2], [2, 1]]
     """
-    forth = _walk(speed, shift, a_times, b_times)
-    back = _walk(1 / speed, -shift / speed, b_times, a_times)
+    a_step, b_step = (find_median(np.diff(times)) if len(times) > 1 else 0.0 for times in (a_times, b_times))
+    forth = _walk(speed, shift, a_times, b_times, max(b_step, abs(speed) * a_step))
+    back = _walk(1 / speed, -shift / speed, b_times, a_times, max(a_step, b_step / abs(speed)))
     if len(forth) >= len(back):
         return forth
     cells = back[:, ::-1]
     return cells[::-1] if speed < 0 else cells
 
 
-def _walk(speed: float, shift: float, times: Floats, others: Floats) -> Cells:
+def _walk(speed: float, shift: float, times: Floats, others: Floats, step: float) -> Cells:
     """One cell for each frame at `times` for which the other video lasts, and has a frame within a step."""
     wanted = speed * times + shift
-    places = np.clip(np.searchsorted(others, wanted), 1, max(len(others) - 1, 1))
-    places -= wanted - others[places - 1] < others[places] - wanted
-    step = max(float(np.median(np.diff(others))), abs(speed) * float(np.median(np.diff(times))))
-    lasts = (wanted >= others[0] - 0.51 * step) & (wanted <= others[-1] + 0.51 * step)
-    close = lasts & (np.abs(others[places] - wanted) <= 1.01 * step)  # repeated frames are left out of videos
-    return np.stack([np.flatnonzero(close), places[close]], 1)
+    lasting = np.flatnonzero((wanted >= others[0] - 0.51 * step) & (wanted <= others[-1] + 0.51 * step))
+    wanted = wanted[lasting]
+    after = np.minimum(np.searchsorted(others, wanted), len(others) - 1)
+    before = np.maximum(after - 1, 0)
+    places = np.where(wanted - others[before] < others[after] - wanted, before, after)
+    close = np.abs(others[places] - wanted) <= 1.01 * step  # repeated frames are left out of videos
+    cells = np.empty((int(close.sum()), 2), np.int64)
+    cells[:, 0], cells[:, 1] = lasting[close], places[close]
+    return cells
 
 
 def find_parts(gains: Floats, *, min_gain: float, max_drop: float) -> list[tuple[int, int]]:
