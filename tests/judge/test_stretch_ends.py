@@ -187,3 +187,11 @@ def test_a_video_of_one_frame_is_walked() -> None:
     assert walk_line(1.0, 2.0, np.array([0.0]), np.arange(5.0)).tolist() == [[0, 2]]
     assert walk_line(1.0, -2.0, np.arange(5.0), np.array([0.0])).tolist() == [[2, 0]]
     assert walk_line(1.0, 9.0, np.array([0.0]), np.array([0.0])).tolist() == []
+
+
+def test_a_match_elsewhere_on_the_line_is_none_of_the_stretch() -> None:
+    matrix = make_matrix(40, 40, 0, range(40))
+    for row in range(12, 26):
+        matrix[row, row] = 0.0
+    (part,) = find(matrix, on_line(range(2, 9), 0), (1.0, 0.0))
+    assert part.tolist() == on_line(range(12), 0).tolist()

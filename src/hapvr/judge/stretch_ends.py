@@ -30,7 +30,7 @@ _USUAL = 0.75  # quantile: less than half of a stretch may be host
 _LEAST = 0.4  # of the usual similarity, from which on a frame speaks for the stretch
 _LEAST_PIXELS = 0.6  # the same of correlations
 _MIN_CORRELATION = 0.6  # that is usual on a stretch for which correlations count
-_MAX_DROP = 6.0  # of the sum within a stretch: as much as so many frames that are not alike at all
+_MAX_DROP = 6.0  # of the sum within a stretch: about what twelve frames of a host take from it
 _MIN_SIMILARITY = 0.05  # that is taken as usual: nothing is alike below it
 
 
