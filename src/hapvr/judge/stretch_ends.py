@@ -26,7 +26,7 @@ Interval = tuple[float, float]
 Matrix = NDArray[np.float32]
 Cells = NDArray[np.int64]
 
-_USUAL = 0.75  # quantile: less than half of a stretch may be host
+_USUAL = 0.75  # quantile: up to three quarters of what was found may be host
 _LEAST = 0.4  # of the usual similarity, from which on a frame speaks for the stretch
 _LEAST_PIXELS = 0.6  # the same of correlations
 _MIN_CORRELATION = 0.6  # that is usual on a stretch for which correlations count
