@@ -79,6 +79,11 @@ def test_miniatures_find_the_ends_where_the_host_is_a_look_alike() -> None:
     assert len(alone) == 20
     (part,) = find(matrix, on_line(range(20), 0), (1.0, 0.0), pixels=pixels)
     assert part.tolist() == on_line(range(6, 15), 0).tolist()
+    matrix[4:6] = matrix[15] = 0.1
+    for row in (4, 5, 15):
+        matrix[row, row] = 0.49  # more than 0.8 times the usual similarity: they belong to it whatever pixels say
+    (wider,) = find(matrix, on_line(range(20), 0), (1.0, 0.0), pixels=pixels)
+    assert wider.tolist() == on_line(range(4, 16), 0).tolist()
     weak = pixels * np.float32(0.5)  # they do not correlate enough to count
     (unknown,) = find(matrix, on_line(range(20), 0), (1.0, 0.0), pixels=weak)
     assert len(unknown) == 20

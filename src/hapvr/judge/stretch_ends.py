@@ -8,9 +8,12 @@ stretch. With s the similarity of a frame and u the upper quartile of the stretc
     g = (s / u - t) / (1 - t)     within -1 and 1, with t = 0.4
 
 which is above 0 where a frame is more than 0.4 times as similar as usual. Where the miniatures correlate along the
-stretch, their correlations are worth as much by the same formula, with t = 0.6, and the mean of both counts. The part
-of the greatest sum is the stretch (Bentley, 1984): it reaches farther than what was found, or less far. Where the sum
-falls too much on its way, something else was put in between, and the parts before and after are stretches each.
+stretch, their correlations are worth h by the same formula, with t = 0.6, and a frame counts max((g + h) / 2, 3 g - 2):
+one that is nearly as similar as usual, 0.8 times or more, belongs to it whatever its pixels say, as when the picture is
+zoomed or a caption comes in.
+
+The part of the greatest sum is the stretch (Bentley, 1984): it reaches farther than what was found, or less far. Where
+the sum falls too much on its way, something else was put in between, and the parts before and after are stretches each.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ def find_ends(
         correlations = pixels[walked[:, 0], walked[:, 1]].astype(np.float64)
         usual = _find_usual(correlations[own])
         if usual >= _MIN_CORRELATION:
-            gains = (gains + _compare_with_usual(correlations, usual, _LEAST_PIXELS)) / 2
+            both = (gains + _compare_with_usual(correlations, usual, _LEAST_PIXELS)) / 2
+            gains = np.maximum(both, 3 * gains - 2)
     parts = find_parts(gains, min_gain=min_frames / 2, max_drop=_MAX_DROP)
     return [walked[start:end] for start, end in parts if own[start:end].any()]
 
