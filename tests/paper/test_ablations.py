@@ -440,3 +440,12 @@ def test_wrong_words_are_one_line(
         main(["ablate", *words, *change])
     assert exit.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_table_2_compares_all_losses_on_the_same_positives() -> None:
+    grid = [row.config for row in plan_rows(find_paper_table("losses"), load_config("paper"))]
+    assert not any(term.include_self for config in grid for term in config.losses.build().terms.values())
+    assert all(
+        "include_self" in row.config.losses.terms["video_ap"]
+        for row in plan_rows(find_paper_table("topk"), load_config("paper"))
+    )

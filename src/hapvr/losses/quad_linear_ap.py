@@ -43,7 +43,7 @@ class QuadLinearAP(ScoreLoss):
     by more than the positives above and the bound is lost.
 
     Only differences of scores count. A query without negatives counts with 0. Ignore each clip's own score. (The
-    authors' code counts a clip as its own positive: for that, mark it relevant.) delta > 0, rho >= 0.
+    authors' code counts a clip as its own positive: `Term.include_self` does that.) delta > 0, rho >= 0.
 
     Example: scores .9(+) .8(-) .7(+) with delta=.1, rho=1. The first positive leads by delta: 0 wrong. The second has
     one positive above it and R-(.1) = 3: 3 / (2 + 3). The mean is .3.

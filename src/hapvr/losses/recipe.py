@@ -67,6 +67,7 @@ _LEVELS: Mapping[str, tuple[tuple[str, ...], Mapping[str, str]]] = {
     "instant": (("instant_scores", "instant_relevance"), {"ignore": "instant_ignore"}),
 }
 _OPTIONAL = ("ignore", "mask")  # how the inputs end that may be left out
+_WITH_SELF = ("video", "frame")  # levels at which a term may count a clip as its own positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,7 @@ class LossInputs:
     relevance: Tensor | None = None  # bool [Q, N]
     ignore: Tensor | None = None  # bool [Q, N]; optional, as are all masks
     self_scores: Tensor | None = None  # [Q], the score of each query clip with itself; "self" alone
+    self_mask: Tensor | None = None  # bool [Q, N], True where a candidate is the query itself; for `Term.include_self`
     # Level "frame": the P positive pairs.
     frame_matrices: Tensor | None = None  # [P, Tq, Tt] frame similarities
     frame_positive: Tensor | None = None  # bool [P, Tq, Tt]
@@ -110,11 +112,16 @@ class Term:
     level: "video" for `loss(scores, relevance, ignore=...)`, "self" for those that also take `self_scores`, "frame"
     for losses of frame matrices, "range" for those of psi's raw outputs, "event" and "instant" for losses called as
     those of "video", on the wider relevance and on single frames.
+
+    include_self: count each clip as its own positive, as the authors' public code does and their paper does not; for
+    the levels "video" (what `LossInputs.self_mask` marks is not ignored) and "frame" (pass the pairs of each clip with
+    itself too).
     """
 
     loss: nn.Module
     weight: float = 1.0
     level: str = "video"
+    include_self: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, nn.Module):
@@ -122,6 +129,11 @@ class Term:
         check_number(self.weight, "Term: weight")
         if self.level not in _LEVELS:
             raise ConfigError(f"Term has no level {self.level!r}; {suggest(str(self.level), list(_LEVELS))}")
+        if not isinstance(self.include_self, bool) or (self.include_self and self.level not in _WITH_SELF):
+            raise ConfigError(
+                f"Term: include_self is true or false, and true only at the levels {' and '.join(_WITH_SELF)}; got "
+                f"{self.include_self!r} at '{self.level}'."
+            )
 
 
 class WeightedLosses(nn.Module):
@@ -154,6 +166,11 @@ class WeightedLosses(nn.Module):
         """The levels that the terms work at."""
         return frozenset(term.level for term in self.terms.values())
 
+    @property
+    def pairs_with_self(self) -> bool:
+        """Whether the losses of frame matrices want the pairs of each clip with itself too."""
+        return any(term.include_self and term.level == "frame" for term in self.terms.values())
+
     def forward(self, inputs: LossInputs) -> LossValues:
         """The weighted sum, and the value of each term. All inputs on one device."""
         values: dict[str, Tensor] = {}
@@ -161,6 +178,11 @@ class WeightedLosses(nn.Module):
             places, keywords = _LEVELS[term.level]
             given = {field: getattr(inputs, field) for field in (*places, *keywords.values())}
             missing = [field for field, value in given.items() if value is None and not field.endswith(_OPTIONAL)]
+            if term.include_self and term.level == "video":
+                if inputs.self_mask is None:
+                    missing.append("self_mask")
+                elif inputs.ignore is not None:
+                    given["ignore"] = inputs.ignore & ~inputs.self_mask
             if missing:
                 raise ConfigError(
                     f"the term '{name}' works at the level '{term.level}' and LossInputs lacks {', '.join(missing)}. "

@@ -127,7 +127,9 @@ def _vary(table: str, line: Line, config: TrainConfig) -> TrainConfig:
     video = _get_term(config, "video_ap", paper["video_ap"]["weight"])
     frame = _get_term(config, "frame_ap", paper["frame_ap"]["weight"])
     if table == "losses":
-        return _replace_settings(config, base | {RIVALS[keys[0]]: _get_term(config, RIVALS[keys[0]], video["weight"])})
+        term = _get_term(config, RIVALS[keys[0]], video["weight"])
+        term.pop("include_self", None)  # only QuadLinear-AP has it: all losses are compared on the same positives
+        return _replace_settings(config, base | {RIVALS[keys[0]]: term})
     if table == "modules":
         _, topk, with_video, with_frame = (key == "yes" for key in keys)
         terms = base | ({"video_ap": video} if with_video else {}) | ({"frame_ap": frame} if with_frame else {})

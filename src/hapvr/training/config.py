@@ -28,6 +28,7 @@ from hapvr.training.augment.config import RENAMED, ViewConfig
 
 RECIPES = Path(__file__).parent / "recipes"  # package data
 STAGE = "stage"  # the table of a recipe that holds its stages
+SELF_TERMS = ("video_ap", "frame_ap")  # losses that may count a clip as its own positive
 
 Start = Literal["random", "base"]
 Targets = Literal["own", "master"]
@@ -112,7 +113,8 @@ class TeacherConfig(CheckedConfig):
 class LossesConfig:
     """The terms of the total: a weight and the settings of each loss, by its name in `TERMS`.
 
-    A term of weight 0 is left out, and so is whatever would be computed for it alone.
+    A term of weight 0 is left out, and so is whatever would be computed for it alone. `video_ap` and `frame_ap` may
+    also have `include_self = true`, see `Term`.
 
     >>> LossesConfig({"video_ap": {"weight": 4.0, "delta": 0.05}}).build()
     WeightedLosses(
@@ -133,6 +135,7 @@ class LossesConfig:
             if not isinstance(settings, Mapping):
                 raise ConfigError(f"losses.{name} is a table such as {{weight = 1.0}}, got {settings!r}.")
             known = ["weight", *inspect.signature(TERMS[name][0]).parameters]
+            known += ["include_self"] * (name in SELF_TERMS)
             for key in settings:
                 if key not in known:
                     raise ConfigError(f"losses.{name} has no setting '{key}'; {suggest(key, known)}")
@@ -143,8 +146,10 @@ class LossesConfig:
         terms = {}
         for name, settings in self.terms.items():
             loss, level = TERMS[name]
-            own = {key: value for key, value in settings.items() if key != "weight"}
-            term = Term(loss(**own), weight=settings.get("weight", 1.0), level=level)
+            own = {key: value for key, value in settings.items() if key not in ("weight", "include_self")}
+            # The table is typed by its numbers; `Term` refuses an include_self that is neither true nor false.
+            with_self: Any = settings.get("include_self", False)
+            term = Term(loss(**own), weight=settings.get("weight", 1.0), level=level, include_self=with_self)
             if term.weight:
                 terms[name] = term
         return WeightedLosses(terms)

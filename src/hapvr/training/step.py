@@ -115,6 +115,7 @@ def compute_step_losses(
         relevance=relevance,
         ignore=left_out | (event & ~relevance),
         self_scores=scores.diagonal(),
+        self_mask=itself,
         raw=comparison.raw,
         raw_mask=comparison.raw_mask,
         event_relevance=event,
@@ -123,8 +124,11 @@ def compute_step_losses(
     if instants is not None:
         inputs = replace(inputs, **_instant_inputs(instants, batch))
     counts = gather(torch.tensor([len(batch.regions)], device=device))
-    own = torch.split(relevance & ~itself, counts.tolist())[rank()]  # the rows of this process
-    query, target = own.nonzero(as_tuple=True)  # its positive pairs
+    paired = relevance & ~itself
+    query, target = torch.split(paired, counts.tolist())[rank()].nonzero(as_tuple=True)  # of this process
+    shown = comparison.frame_matrices[query[:_SHOWN], target[:_SHOWN]].detach()
+    if losses.pairs_with_self:
+        query, target = torch.split(relevance, counts.tolist())[rank()].nonzero(as_tuple=True)
     if "frame" in losses.levels:
         if batch.frames is None:
             raise DataError("the frame loss is in the recipe, and the batch has no frame vectors of a teacher.")
@@ -143,7 +147,6 @@ def compute_step_losses(
     total, terms = _weigh_own_range(losses)(inputs)
     if "range" in terms and world_size() > 1:
         terms["range"] = gather(terms["range"][None]).sum()
-    shown = comparison.frame_matrices[query[:_SHOWN], target[:_SHOWN]].detach()
     return StepValues(total, terms, scores.detach(), relevance, shown)
 
 
