@@ -66,12 +66,22 @@ def convert(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A weight file as its project publishes it.")],
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The model folder to write.")],
     kind: Annotated[str | None, typer.Option(help="What the file is; found from its contents if not given.")] = None,
+    ignore_arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="A training argument of the file that does not change the network. Repeatable."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Convert another project's weight file into a model folder: hapvr model convert resnet50.pth models/resnet50."""
+    """Convert another project's weight file into a model folder: hapvr model convert resnet50.pth models/resnet50.
+
+    Checkpoints of HAP-VR and S2VS say how they were trained: aggregation, rates, symmetry, attention or binarisation
+    and dims are read from there, and arguments that hapvr does not know are refused.
+    """
     from hapvr.conversion import convert as convert_file
 
-    done = convert_file(source, output, kind=kind)
+    done = convert_file(source, output, kind=kind, ignored_args=ignore_arg or ())
     value = {"kind": done.kind, "parts": done.parts, "tensors": done.tensors, "destination": str(done.destination)}
     text = f"{done.kind}: {done.tensors} tensors of {', '.join(done.parts)} written to {done.destination}"
     show(as_json, value, text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hapvr.backbones import build_empty_backbone
 from hapvr.config import suggest
 from hapvr.conversion import tfjs
+from hapvr.conversion.arguments import read_settings
 from hapvr.conversion.files import Contents, read_contents, require_tensors
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.features import Whitening
@@ -20,8 +21,9 @@ from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.storage import StrPath
 from hapvr.weights import CONFIG, Part, load_strict, save_parts
 
-# Checkpoints of these kinds keep their training arguments beside the weights; they are read and left out.
+# Checkpoints of these kinds keep their training arguments beside the weights.
 NAMESPACE_KINDS = frozenset({"hap-vr", "s2vs", "dns", "dino"})
+NETWORK_KINDS = ("hap-vr", "s2vs", "dns")  # of these, the arguments say which network it is
 WHITENED_DIMS = 512
 EIGENVALUE_FLOOR = 1e-7
 
@@ -36,13 +38,17 @@ class Converted:
     destination: Path
 
 
-def convert(source: StrPath, destination: StrPath, *, kind: str | None = None) -> Converted:
+def convert(
+    source: StrPath, destination: StrPath, *, kind: str | None = None, ignored_args: Collection[str] = ()
+) -> Converted:
     """Turn another project's weight file into a model folder, strictly: every tensor is accounted for.
 
     Args:
         source: The file as its project publishes it; see `hapvr.conversion.KINDS`.
         destination: The folder to write; one that already holds a model is refused.
         kind: What the file is, where its contents should not decide.
+        ignored_args: Arguments in a checkpoint of a similarity network that do not change it. Its other arguments are
+            read: one that is not known is refused.
     """
     path, folder = Path(source), Path(destination)
     if kind is not None and kind not in KINDS:
@@ -58,7 +64,9 @@ def convert(source: StrPath, destination: StrPath, *, kind: str | None = None) -
             f"{contents.source} keeps an argparse.Namespace, which is accepted in checkpoints of the kinds "
             f"{', '.join(sorted(NAMESPACE_KINDS))} only; this is of the kind {found}. Save its bare state dict instead."
         )
-    name, part = KINDS[found](contents)
+    if ignored_args and found not in NETWORK_KINDS:
+        raise ConfigError(f"a file of the kind {found} has no training arguments that could be ignored.")
+    name, part = KINDS[found](replace(contents, ignored_args=frozenset(ignored_args)))
     try:
         save_parts(folder, {name: part})
     except OSError as error:
@@ -76,7 +84,7 @@ def recognise(contents: Contents) -> str:
         if "comparator_module" in heads:
             return "hap-vr"
         if "visil_head" in heads:
-            return "s2vs" if "args" in values and "binarization" not in heads else "dns"
+            return "s2vs" if "args" in values else "dns"
     for marks, kind in (
         (("mean", "d", "V"), "whitening"),
         (("proj",), "itq"),
@@ -147,13 +155,6 @@ _CHAMFER = SimilarityConfig(weighting="attention", spatial="chamfer", temporal="
 _BINARY = replace(_CHAMFER, weighting="binary", bits=512)
 
 
-def _convert_dns(contents: Contents) -> tuple[str, Part]:
-    """The fine-grained students: S_a weighs regions by attention, S_b binarises them."""
-    model = contents.values.get("model")
-    binary = isinstance(model, Mapping) and any("binarization." in str(name) for name in model)
-    return _convert_network(_BINARY if binary else _CHAMFER, "visil_head.", contents)
-
-
 def _convert_itq(contents: Contents) -> tuple[str, Part]:
     """Codes of the public ITQ rotation without psi: nothing in it was trained by similarity."""
     names = {"proj": "binarization.projection"}
@@ -162,14 +163,20 @@ def _convert_itq(contents: Contents) -> tuple[str, Part]:
     return "similarity", Part(asdict(config), _fit(VideoSimilarity(config), tensors, contents.source))
 
 
-def _convert_network(config: SimilarityConfig, head: str, contents: Contents) -> tuple[str, Part]:
-    """A training checkpoint whose comparator's tensors begin with `head`."""
+def _convert_network(usual: SimilarityConfig, head: str, contents: Contents) -> tuple[str, Part]:
+    """A training checkpoint whose comparator's tensors begin with `head`; `usual` are the published settings.
+
+    Of DnS's students, S_a weighs regions by attention and S_b binarises them: the tensors tell.
+    """
     if not isinstance(model := contents.values.get("model"), Mapping):
         raise WeightsError(f"{contents.source} has no table 'model'; a training checkpoint was expected.")
     tensors = {
         _rename(name.removeprefix("module."), head): tensor
         for name, tensor in require_tensors(model, source=contents.source).items()
     }
+    config = read_settings(
+        contents.values.get("args"), tensors, usual, source=contents.source, ignored=contents.ignored_args
+    )
     return "similarity", Part(asdict(config), _fit(VideoSimilarity(config), tensors, contents.source))
 
 
@@ -242,7 +249,7 @@ KINDS: dict[str, Callable[[Contents], tuple[str, Part]]] = {
     "dino": _convert_dino,
     "hap-vr": partial(_convert_network, SimilarityConfig(), "comparator_module."),
     "s2vs": partial(_convert_network, _CHAMFER, "visil_head."),
-    "dns": _convert_dns,
+    "dns": partial(_convert_network, _CHAMFER, "visil_head."),
     "whitening": _convert_whitening,
     "itq": _convert_itq,
 }

@@ -37,6 +37,7 @@ class Contents:
     container: Container
     values: Mapping[str, Any]
     namespace: bool = False  # whether an argparse.Namespace had to be allowed
+    ignored_args: frozenset[str] = frozenset()  # training arguments that do not count, if they are there
 
     def tensors(self) -> dict[str, Tensor]:
         """The values, if all are tensors; see `require_tensors`."""
