@@ -437,7 +437,7 @@ def test_the_list_says_what_is_there(shipped: Place, capsys: pytest.CaptureFixtu
     code, out, _ = run(capsys, "model", "list")
     assert code == 0
     lite, tiny = out.splitlines()
-    assert lite.split() == ["lite", "18.4", "MB", "complete", "(default)"]
+    assert lite.split() == ["lite", "19.1", "MB", "complete", "(default)"]
     assert tiny.split(maxsplit=3)[3] == "backbone missing: run `hapvr model get tiny`"
     with pytest.raises(WeightsError, match=r"run `hapvr model get tiny`\.$"):
         load("tiny")

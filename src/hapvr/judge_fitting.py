@@ -30,7 +30,7 @@ from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
 from hapvr.evaluation.benchmarks.benchmark import TrueSegment
 from hapvr.judge.additive_model import AdditiveModel, fit_additive_model
 from hapvr.judge.evidence import Evidence, PairFrames, Stretch, find_stretches
-from hapvr.judge.judge import PIXELS, SCENE, SECOND_LOOK, Judge, make_table, measure_scene
+from hapvr.judge.judge import PIXELS, SCENE, SECOND_LOOK, Judge, make_look_row, make_table, measure_scene
 from hapvr.judge.recalibration import measure_tail
 from hapvr.judge.second_look import SecondLook
 from hapvr.library.benchmark_videos import Groups, LikenessOrder, read_benchmark_videos, read_groups
@@ -412,12 +412,8 @@ def _find_best(pair: JudgedPair, halves: Mapping[int, AdditiveModel]) -> tuple[i
 
 def _fit_second_look(looked: Sequence[_Looked], config: JudgeFitConfig) -> AdditiveModel:
     weights = _weigh_relations([one.pair for one in looked], np.ones(len(looked)), config)
-    rows, labels = [_look_row(one) for one in looked], [one.copy for one in looked]
+    rows, labels = [make_look_row(one.look, one.first) for one in looked], [one.copy for one in looked]
     return fit_additive_model(SECOND_LOOK, rows, labels, weights=weights, ridge=config.ridge)
-
-
-def _look_row(one: _Looked) -> list[float]:
-    return [float(getattr(one.look, name)) for name in SECOND_LOOK]
 
 
 def _final_odds(
@@ -432,5 +428,5 @@ def _final_odds(
         model = _fit_second_look(known, config)
         for one in looked:
             if _half(one.pair) == half:
-                odds[id(one.pair)] = float(model.log_odds([_look_row(one)])[0])
+                odds[id(one.pair)] = float(model.log_odds([make_look_row(one.look, one.first)])[0])
     return odds

@@ -11,7 +11,7 @@ import pytest
 
 from hapvr.errors import WeightsError
 from hapvr.judge.additive_model import AdditiveModel
-from hapvr.judge.evidence import PairFrames, Stretch
+from hapvr.judge.evidence import PairFrames, Stretch, find_stretches
 from hapvr.judge.judge import SECOND_LOOK, Judge
 from hapvr.judge.second_look import SecondLook
 from hapvr.similarity import SegmentConfig
@@ -31,7 +31,7 @@ JUDGE = Judge(
     instant=line("pixels", 0.0, 1.0, 12.0, -6.0),
     instant_without_pixels=line("similarity", 0.0, 1.0, 12.0, -6.0),
     second_look=AdditiveModel(
-        SECOND_LOOK, ((0.0, 1.0),) * 3, tuple((0.0, 18.0 * (name == "motion")) for name in SECOND_LOOK), -9.0
+        SECOND_LOOK, ((0.0, 1.0),) * 4, tuple((0.0, 18.0 * (name == "motion")) for name in SECOND_LOOK), -9.0
     ),
     scene=line("likeness", 0.0, 1.0, 20.0, -5.0),
     tail=((-4.0, 10_000.0), (0.0, 100.0), (4.0, 1.0)),
@@ -112,6 +112,33 @@ def test_a_second_look_is_taken_where_odds_are_undecided_and_decides() -> None:
     for decided in (0.9, 0.2):
         JUDGE.decide(similar(decided), CONFIG, look=look)
     assert len(taken) == 2
+
+
+def test_a_second_look_counts_together_with_the_odds_before_it() -> None:
+    second = AdditiveModel(("first", "motion"), ((-2.0, 2.0), (0.0, 1.0)), ((0.0, 4.0), (0.0, 3.0)), -3.0)
+    judge = dataclasses.replace(JUDGE, second_look=second)
+    assert judge.judge_second_look(dataclasses.replace(LOOK, motion=0.5), 1.0) == pytest.approx(-3.0 + 3.0 + 1.5)
+    assert judge.judge_second_look(dataclasses.replace(LOOK, motion=0.5), -1.0) == pytest.approx(-3.0 + 1.0 + 1.5)
+    decision = judge.decide(similar(0.5), CONFIG, look=lambda _: dataclasses.replace(LOOK, motion=1.0))
+    before = judge.decide(similar(0.5), CONFIG).log_odds
+    assert decision.log_odds == pytest.approx(-3.0 + (before + 2.0) + 3.0)
+
+
+def test_looks_go_on_until_one_is_a_copy_at_the_prior_that_is_asked_for() -> None:
+    pair = similar(0.5)
+    place, other = (dataclasses.replace(LOOK, motion=motion) for motion in (0.6, 0.55))
+    taken: list[Stretch] = []
+
+    def look(stretch: Stretch) -> SecondLook:
+        taken.append(stretch)
+        return place if len(taken) == 1 else other
+
+    stretches = find_stretches(pair, CONFIG) * 2
+    for prior, count in ((0.5, 1), (0.01, 2)):  # log odds of 1.8 are enough at a prior of a half
+        taken.clear()
+        odds = np.zeros(2)
+        JUDGE._look_again(stretches[:2], odds, [0, 1], look, prior)
+        assert len(taken) == count
 
 
 def test_without_the_files_the_first_look_stays() -> None:

@@ -3,7 +3,8 @@
 A stretch of two videos is judged by an additive model of its evidence (`additive_model`), which gives the odds of a
 copy against a look-alike: against the strangers that are nearest to a video, not against any video. The best stretch
 stands for the pair; stretches are copies one by one, so that a compilation matches each of its sources. Where the odds
-are undecided and both files are at hand, a few instants are decoded and compared at full size (`second_look`).
+are undecided and both files are at hand, a few instants are decoded and compared at full size (`second_look`), which
+counts together with the odds before it.
 
 The prior is the share of copies among the pairs that are worth a comparison, one number for all commands. Odds are
 bounded by what the videos of the fit could show: a share e = 3 / n of n videos may have a look-alike of which the fit
@@ -40,7 +41,7 @@ Look = Callable[[Stretch], "SecondLook | None"]
 
 PIXELS = ("pixels", "changes", "moves")  # evidence that libraries without miniatures lack
 SCENE = ("likeness", "best")  # evidence of a pair, whether or not a stretch was found
-SECOND_LOOK = ("inliers", "structure", "motion")  # where one is taken, it decides alone
+SECOND_LOOK = ("first", "inliers", "structure", "motion")  # "first": the log odds before it
 _EVEN = 0.5  # from this probability on it is a copy, or the same scene
 _HARDLY_MOVES = 1.5  # grey levels
 _MOVES = ("what moves differs", "what moves agrees in part", "what moves agrees")
@@ -95,7 +96,7 @@ class Judge:
     tail: tuple[tuple[float, float], ...]  # log odds, and how many of a million unrelated pairs have more; ascending
     videos: int  # that the fit saw
     prior: float = 0.3
-    undecided: tuple[float, float] = (0.5, 7.0)  # log odds between which files are looked at a second time
+    undecided: tuple[float, float] = (0.5, 4.0)  # log odds between which files are looked at a second time
     offset: float = 0.0  # what log odds mean among the videos of a library: this,
     slope: float = 1.0  # and this times the log odds
 
@@ -135,7 +136,7 @@ class Judge:
         order = sorted(range(len(stretches)), key=lambda place: -odds[place])
         looks: dict[int, SecondLook] = {}
         if order and look is not None and not short:  # a picture has no movement to compare
-            looks = self._look_again(stretches, odds, order, look)
+            looks = self._look_again(stretches, odds, order, look, prior)
             order.sort(key=lambda place: -odds[place])
         looked = looks.get(order[0]) if order else None
         if looked is None and looks:
@@ -157,7 +158,7 @@ class Judge:
         return Decision(verdict, segments, float(best), stretches[order[0]] if order else None)
 
     def _look_again(
-        self, stretches: Sequence[Stretch], odds: NDArray[np.float64], order: Sequence[int], look: Look
+        self, stretches: Sequence[Stretch], odds: NDArray[np.float64], order: Sequence[int], look: Look, prior: float
     ) -> dict[int, SecondLook]:
         """Look at undecided stretches, the best first, until one is a copy; changes their odds.
 
@@ -172,8 +173,8 @@ class Judge:
             if found is None:
                 return looks
             looks[place] = found
-            odds[place] = self.judge_second_look(found)
-            if odds[place] >= self.find_even():
+            odds[place] = self.judge_second_look(found, float(odds[place]))
+            if self.probability(odds[place], prior) >= _EVEN:
                 return looks
         for place in undecided[_MAX_LOOKS:]:
             odds[place] = min(odds[place], self.undecided[0])
@@ -204,9 +205,9 @@ class Judge:
         )
         return model.log_odds(make_table([one.evidence for one in stretches], model.names))
 
-    def judge_second_look(self, look: SecondLook) -> float:
-        """The log odds by a second look, of a stretch that was undecided."""
-        return float(self.second_look.log_odds([[float(getattr(look, name)) for name in self.second_look.names]])[0])
+    def judge_second_look(self, look: SecondLook, first: float) -> float:
+        """The log odds after a second look at a stretch that was undecided, with log odds of `first` before it."""
+        return float(self.second_look.log_odds([make_look_row(look, first, self.second_look.names)])[0])
 
     def _judge_scene(self, pair: PairFrames, prior: float) -> float:
         found = measure_scene(pair)
@@ -275,6 +276,11 @@ def _is_model(field: dataclasses.Field[Any]) -> bool:
 def make_table(evidence: Sequence[Evidence], names: Sequence[str]) -> NDArray[np.float64]:
     """Evidence by name, [N, names]."""
     return np.array([[getattr(one, name) for name in names] for one in evidence], np.float64).reshape(-1, len(names))
+
+
+def make_look_row(look: SecondLook, first: float, names: Sequence[str] = SECOND_LOOK) -> list[float]:
+    """Evidence of a second look by name, with the log odds before it."""
+    return [first if name == "first" else float(getattr(look, name)) for name in names]
 
 
 def measure_scene(pair: PairFrames) -> dict[str, float]:
