@@ -122,7 +122,7 @@ def test_scores_of_a_converted_checkpoint_agree_with_a_loop(tmp_path: Path, chan
         [[reference.attend(x, W, b, u[0]) for x in frame] for frame in video.tolist()] for video in (query, target)
     ]
     kinds = {"TopKChamfer": "topk", "Average": "average", "Max": "max"}
-    matrix = reference.frame_matrix(*described, kinds[args.f2f_sim_module], args.f_topk_rate)
+    matrix = reference.frame_matrix(described[0], described[1], kinds[args.f2f_sim_module], args.f_topk_rate)
     head = "comparator_module"
     layers = [
         (weights[f"{head}.{name}.weight"].tolist(), weights[f"{head}.{name}.bias"].tolist())

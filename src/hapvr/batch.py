@@ -63,6 +63,7 @@ def pack_frames(
     *,
     fps: float | None = None,
     short_side: int | None = None,
+    min_frames: int | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> ExtractionReport:
@@ -73,13 +74,19 @@ def pack_frames(
         output: the folder of shards to write, or to go on with.
         fps: frames a second; as models sample if None.
         short_side: pixels of the shorter side; as models sample if None.
+        min_frames: frames that a short video gives at least: it is sampled faster than `fps`. As models sample if
+            None; 0 keeps to `fps`, however short a video is, as the paper does.
         workers, progress: see `extract`.
     """
     others: list[Path] = []
     usual, files = SamplingConfig(), find_videos(videos, others=others)
     side = short_side or usual.short_side
-    sampling = SamplingConfig(fps=fps or usual.fps, short_side=side, crop=min(side, usual.crop))
-    with PackedWriter(output, attributes={"fps": sampling.fps}) as writer:
+    least = usual.at_least if min_frames is None else min_frames
+    sampling = SamplingConfig(fps=fps or usual.fps, at_least=least, short_side=side, crop=min(side, usual.crop))
+    attributes = {"fps": sampling.fps}
+    if least != usual.at_least:  # folders of before do not say it
+        attributes["min_frames"] = least
+    with PackedWriter(output, attributes=attributes) as writer:
         report = pack_files(writer, files, sampling, workers=workers, progress=progress)
     report.other_files += others
     return report

@@ -233,6 +233,21 @@ def test_frames_are_packed(videos: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert sorted(PackedFrames.open(tmp_path / "packed").ids) == ["0.mp4", "1.mp4"]
 
 
+def test_frames_are_packed_at_a_true_rate_however_short_a_video_is(
+    videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = {}
+    for name, words in (("usual", []), ("true", ["--min-frames", 0]), ("few", ["--min-frames", 6])):
+        run(capsys, "frames", videos, "-o", tmp_path / name, "--short-side", 64, "--fps", 1, *words)
+        packed = PackedFrames.open(tmp_path / name)
+        counts[name] = (packed.lengths["0.mp4"], packed.attributes)
+    seconds = round(float(PackedFrames.open(tmp_path / "usual").entry("0.mp4").timestamps[-1])) or 1
+    assert counts["true"] == (seconds, {"fps": 1.0, "min_frames": 0})
+    assert counts["few"] == (6, {"fps": 1.0, "min_frames": 6})
+    assert counts["usual"][0] > 6
+    assert counts["usual"][1] == {"fps": 1.0}  # as it was: older folders can be continued
+
+
 def test_a_benchmark_is_made(videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_clip(draw_scene(7, seconds=3, fps=4, size=(128, 160)), tmp_path / "host.mp4")
     (tmp_path / "same.json").write_text(json.dumps([["0.mp4", "1.mp4"]]))

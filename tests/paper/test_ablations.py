@@ -288,6 +288,18 @@ def test_figures_of_other_settings_do_not_come_into_the_table(tmp_path: Path) ->
     toy("table3", settings(tmp_path, "run.log_every=1"), seeds=(0,), lines=(1,))  # changes nothing that is learnt
 
 
+def test_a_record_from_before_a_setting_existed_is_used_while_that_has_its_default(tmp_path: Path) -> None:
+    toy("table3", settings(tmp_path), seeds=(0,), lines=(1,))
+    (path,) = tmp_path.rglob("modules-line-1-seed-0.json")
+    record = json.loads(path.read_text())
+    for section, key in (("data", "whole_frames"), ("data", "fps"), ("views", "temporal_edits")):
+        del record["settings"][section][key]
+    path.write_text(json.dumps(record))
+    assert trained(toy("table3", settings(tmp_path), seeds=(0,), lines=(1,))[1]) == 0
+    with pytest.raises(ConfigError, match=r"other settings \(data\.whole_frames: False -> True\)"):
+        toy("table3", settings(tmp_path, "data.whole_frames=true"), seeds=(0,), lines=(1,))
+
+
 def test_lines_that_training_cannot_tell_apart_may_share_it(tmp_path: Path) -> None:
     # The bank's clips have 8 frames, 2 columns: K' is 1 up to k_t = 0.3 (0.6, rounded) and 2 at 1.
     noise = torch.nn.functional.normalize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,27 @@ def test_a_bank_that_names_a_setting_by_its_old_name_is_used(tmp_path: Path) -> 
     again, unused = made(str(tmp_path))
     assert same(again, bank)
     assert unused.calls == 0
+
+
+def test_a_bank_from_before_a_setting_existed_is_used_while_that_has_its_default(tmp_path: Path) -> None:
+    bank, _ = made(str(tmp_path))
+    about = tmp_path / ABOUT
+    content = json.loads(about.read_text())
+    assert content["settings"]["views"].pop("temporal_edits") == "hapvr"
+    about.write_text(json.dumps(content))
+    again, unused = made(str(tmp_path))
+    assert same(again, bank)
+    assert unused.calls == 0
+    with pytest.raises(ConfigError, match="views differ"):
+        made(str(tmp_path), views=dataclasses.replace(VIEWS, temporal_edits="authors"))
+
+
+def test_a_bank_of_whole_frames_is_no_bank_of_squares(tmp_path: Path) -> None:
+    config = settings(BankConfig(weak=1, strong=1, folder=str(tmp_path)))
+    whole = dataclasses.replace(config, data=dataclasses.replace(config.data, whole_frames=True))
+    make_bank(noise_clips(7, side=16), CountingEncoder(), whole)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="whole_frames differ"):
+        make_bank(noise_clips(7, side=16), CountingEncoder(), config)  # type: ignore[arg-type]
 
 
 def test_a_bank_of_other_settings_is_refused(tmp_path: Path) -> None:

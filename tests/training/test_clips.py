@@ -253,3 +253,54 @@ def test_the_camera_moves() -> None:
 def test_cameras_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         Camera(**settings)  # type: ignore[arg-type]
+
+
+# --- as the paper takes them ------------------------------------------------------------------------------------------
+
+
+def pack_wide(folder: Path, attributes: dict[str, float]) -> list[str]:
+    """Two videos of wide frames whose columns are 0, 5, 10, ..., and one of a single frame; words for `load_config`."""
+    columns = np.broadcast_to((5 * np.arange(48)).astype(np.uint8)[None, None, :, None], (5, 32, 48, 3))
+    with PackedWriter(folder, attributes=attributes, quality=95) as writer:
+        for id, frames in (("a", 5), ("b", 3), ("c", 1)):
+            writer.add(id, columns[:frames].copy(), np.arange(frames, dtype=np.float64))
+    return [f"data.frames={folder}", "data.size=32", "views.frames=4", "views.size=16", "run.device=cpu"]
+
+
+def test_whole_frames_are_kept_where_the_settings_ask_for_them(tmp_path: Path) -> None:
+    words = pack_wide(tmp_path / "packed", {"fps": 1.0})
+    square = load_clips(load_config("tiny", words), torch.device("cpu"))
+    whole = load_clips(load_config("tiny", [*words, "data.whole_frames=true"]), torch.device("cpu"))
+    assert square.frames[0].shape == (5, 32, 32, 3)
+    assert whole.frames[0].shape == (5, 32, 48, 3)
+    assert torch.equal(whole.frames[0], torch.from_numpy(PackedFrames.open(tmp_path / "packed").frames("a")[0]))
+    # The square is the middle of the whole.
+    assert (square.frames[0].float() - whole.frames[0][:, :, 8:40].float()).abs().max() <= 3
+
+
+def test_crops_of_whole_frames_reach_all_of_them_and_crops_of_squares_do_not() -> None:
+    columns = torch.arange(456).clamp(max=255)[None, None, :, None].expand(2, 256, 456, 3).to(torch.uint8)
+    views = ViewConfig(frames=1, size=32)
+    reach = []
+    for clip in (columns, columns[:, :, 100:356]):
+        plans = [make_views([clip], config=views, seed=seed).plan for seed in range(60)]
+        left = [int(plan.crop[1, 1]) for plan in plans]
+        right = [int(plan.crop[1, 1] + plan.crop[1, 3]) for plan in plans]
+        offset = 0 if clip.shape[2] == 456 else 100
+        reach.append((min(left) + offset, max(right) + offset))
+    assert reach[0][0] < 10
+    assert reach[0][1] > 446
+    assert reach[1] == pytest.approx((100, 356), abs=5)
+
+
+def test_a_true_rate_is_required_where_the_settings_name_one(tmp_path: Path) -> None:
+    words = pack_wide(tmp_path / "true", {"fps": 1.0, "min_frames": 0})
+    clips = load_clips(load_config("tiny", [*words, "data.fps=1"]), torch.device("cpu"))
+    assert clips.lengths.tolist() == [5, 3, 1]  # a single frame is a short video, no photograph
+    assert load_clips(load_config("tiny", words), torch.device("cpu")).lengths.tolist() == [5, 3, 8]
+    words = pack_wide(tmp_path / "faster", {"fps": 1.0})
+    with pytest.raises(ConfigError, match=r"packed at 1\.0 frames a second, and short videos faster, to at least 28"):
+        load_clips(load_config("tiny", [*words, "data.fps=1"]), torch.device("cpu"))
+    words = pack_wide(tmp_path / "other", {"fps": 2.0, "min_frames": 0})
+    with pytest.raises(ConfigError, match=r"packed at 2\.0 frames a second\. Pack it by `hapvr frames VIDEOS --fps 1"):
+        load_clips(load_config("tiny", [*words, "data.fps=1"]), torch.device("cpu"))

@@ -37,13 +37,21 @@ def frames(
     short_side: Annotated[
         int | None, typer.Option(help="Pixels of the shorter side; what models use if not given.")
     ] = None,
+    min_frames: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Frames that a short video gives at least, at more frames per second; what models use if not given. "
+            "0: every video at --fps.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Pack sampled frames as JPEG into tar files, for machines without a decoder: hapvr frames ~/Videos -o packed."""
     from hapvr.batch import pack_frames
 
     with progress_bar(quiet=as_json) as progress:
-        report = pack_frames(videos, output, fps=fps, short_side=short_side, progress=progress)
+        report = pack_frames(videos, output, fps=fps, short_side=short_side, min_frames=min_frames, progress=progress)
     _print(report, as_json)
 
 

@@ -9,7 +9,7 @@ The record is written last, and each file whole or not at all.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,13 @@ class Store:
         except OSError as error:
             raise StorageError(f"'{folder}' cannot be written: {error.strerror or error}.") from error
 
-    def read(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    def read(
+        self, name: str, settings: Mapping[str, Any], *, complete: Callable[[Any, Mapping[str, Any]], Any] | None = None
+    ) -> dict[str, Any] | None:
         """The record of a finished run of these settings; None if there is none that can be read.
 
-        `ConfigError` if it is of other settings: figures of unlike runs must not come into one table.
+        `complete` is given the stored settings and these, and returns the stored ones as this version names them.
+        `ConfigError` if they are others: figures of unlike runs must not come into one table.
         """
         path = self.folder / f"{name}.json"
         try:
@@ -49,7 +52,8 @@ class Store:
             raise StorageError(f"'{path}' is no record of an ablation. Give another run.folder.")
         if not record.keys() >= _NEEDED:
             return None
-        if changed := find_changes(record["settings"], settings):
+        before = record["settings"] if complete is None else complete(record["settings"], settings)
+        if changed := find_changes(before, settings):
             raise ConfigError(
                 f"'{path}' is of other settings ({'; '.join(changed[:4])}{'; ...' if len(changed) > 4 else ''}). Give "
                 "another run.folder, or the same settings to continue."

@@ -33,7 +33,15 @@ from hapvr.paper.studies import NOTES, STUDIES, Row, count_kept, plan_rows, stud
 from hapvr.paper.tables import PaperTable
 from hapvr.storage import sha256_bytes
 from hapvr.training.bank import Bank, make_bank
-from hapvr.training.config import LossesConfig, TrainConfig, ValidationConfig, list_recipes, load_config, to_table
+from hapvr.training.config import (
+    LossesConfig,
+    TrainConfig,
+    ValidationConfig,
+    add_new_settings,
+    list_recipes,
+    load_config,
+    to_table,
+)
 from hapvr.training.run_folder import Report, read_versions
 from hapvr.training.sources import draw_videos
 from hapvr.training.trainer import build_encoder, build_network, load_clips, train_from_bank
@@ -132,7 +140,7 @@ class _Work:
     def complete(self, row: Row, seed: int, donor: Row) -> dict[str, Any]:
         """The record of a line and seed with figures on all benchmarks; what is missing is trained and measured."""
         config = _with_seed(row.config, seed)
-        record = self.store.read(_name_run(row, seed), self._settings(config))
+        record = self._read_record(_name_run(row, seed), config)
         if record is not None and record["trained_as"] not in (row.name, donor.name):
             record = None  # its network was shared, and must not be now
         if record is not None and (record["failed"] or not self._find_missing(record["figures"])):
@@ -155,7 +163,7 @@ class _Work:
     def _train(self, row: Row, seed: int) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
         """The record and the weights of a line's network, from the store or trained; None if training failed."""
         name, config = _name_run(row, seed), _with_seed(row.config, seed)
-        record = self.store.read(name, self._settings(config))
+        record = self._read_record(name, config)
         if record is not None and record["trained_as"] == row.name:
             tensors = self.store.read_network(name, record["sha256"])
             if tensors is not None or record["failed"]:
@@ -184,6 +192,9 @@ class _Work:
     def _find_missing(self, figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return [name for name, own in self.prints.items() if figures.get(name, {}).get("benchmark") != own]
 
+    def _read_record(self, name: str, config: TrainConfig) -> dict[str, Any] | None:
+        return self.store.read(name, self._settings(config), complete=_add_new_settings)
+
     def _settings(self, config: TrainConfig) -> dict[str, Any]:
         """All that a network depends on."""
         table = to_table(config)
@@ -191,6 +202,12 @@ class _Work:
         settings["data"] = {key: value for key, value in settings["data"].items() if key != "device"}
         settings["run"] = {"seed": config.run.seed, "precision": config.run.precision}
         return json.loads(json.dumps(settings | {"bank": self.bank_print}))  # type: ignore[no-any-return]
+
+
+def _add_new_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a record, with the defaults of those that came later."""
+    sections = [section for section in _TRAINED_BY if section != "losses" and isinstance(before.get(section), Mapping)]
+    return {**before, **{section: add_new_settings(section, before[section], now[section]) for section in sections}}
 
 
 def _name_run(row: Row, seed: int) -> str:

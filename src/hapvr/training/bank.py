@@ -29,7 +29,7 @@ from hapvr.storage import sha256_bytes, write_bytes, write_json
 from hapvr.training.augment import make_views
 from hapvr.training.augment.config import RENAMED
 from hapvr.training.clips import ClipSet
-from hapvr.training.config import DataConfig, TrainConfig, to_table
+from hapvr.training.config import DataConfig, TrainConfig, add_new_settings, to_table
 from hapvr.training.distributed import rank, world_size
 from hapvr.training.encoder import Encoder
 from hapvr.training.sources import Timed, compute_mean_vectors, derive_seed, draw_videos, find_look_alikes
@@ -220,6 +220,8 @@ def _collect_settings(clips: ClipSet, config: TrainConfig) -> dict[str, Any]:
         "base": config.model.base,
         "teacher": to_table(config)["teacher"],
     }
+    if config.data.whole_frames:  # banks of before do not say it
+        settings["whole_frames"] = True
     plain: dict[str, Any] = json.loads(json.dumps({"format": _FORMAT, "version": _VERSION, "settings": settings}))
     return plain
 
@@ -235,11 +237,12 @@ def _require_same(folder: Path, description: Mapping[str, Any]) -> None:
     except (OSError, ValueError) as error:
         raise StorageError(f"the bank '{folder}' cannot be used: {error}.") from error
     before = found.get("settings", {}) if isinstance(found, dict) else {}
+    now = description["settings"]
     if isinstance(views := before.get("views"), dict):
-        before["views"] = {RENAMED.get(key, key): value for key, value in views.items()}
+        views = {RENAMED.get(key, key): value for key, value in views.items()}
+        before["views"] = add_new_settings("views", views, now["views"])
     if found != description:
-        now = description["settings"]
-        changed = [key for key in now if before.get(key) != now[key]] or ["format"]
+        changed = [key for key in {**now, **before} if before.get(key) != now.get(key)] or ["format"]
         raise ConfigError(
             f"the bank '{folder}' was made of something else: {', '.join(changed)} differ. Give another bank.folder."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -169,8 +170,9 @@ class ClipSet:
         """
         packed = PackedFrames.open(folder)
         wanted = [id for id in packed if id not in skip]
-        if size is not None:
-            _require_memory(sum(packed.lengths[id] for id in wanted) * size * size * 3, torch.device(device))
+        lengths = packed.lengths
+        areas = {id: math.prod(packed[id].size) if size is None else size * size for id in wanted}
+        _require_memory(sum(3 * lengths[id] * areas[id] for id in wanted), torch.device(device))
         skipped = [(id, "only its beginning was packed") for id in packed.incomplete if id not in skip]
         frames: list[Tensor] = []
         ids: list[str] = []

@@ -53,6 +53,8 @@ class DataConfig(CheckedConfig):
     group: Annotated[int, Within(2)] = 8  # videos of such a group
     parts: Positive = 1  # windows of each video; those of one video are footage of one event, but no copies
     size: Annotated[int, Within(16)] = 256  # pixels of the squares that frames are kept as; views are cut out of them
+    whole_frames: bool = False  # keep frames as they were packed instead, with what is left and right of the square
+    fps: NonNegative = 0.0  # frames a second that all videos must have been packed at, short ones too; 0: any
     device: str = "auto"  # whose memory they are kept in: that of the run, or "cpu"
 
 
@@ -392,6 +394,16 @@ def to_table(config: TrainConfig) -> dict[str, Any]:
     """The settings as nested tables of plain values: what `make_config` reads."""
     table = dataclasses.asdict(config)
     return table | {"losses": table["losses"]["terms"]}
+
+
+def add_new_settings(section: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored settings of a section with the defaults of those in `now` that there were none of when they were stored.
+
+    >>> add_new_settings("data", {"batch": 8}, {"batch": 8, "whole_frames": True})
+    {'whole_frames': False, 'batch': 8}
+    """
+    defaults = json.loads(json.dumps(to_table(TrainConfig())[section]))
+    return {**{key: defaults[key] for key in now if key in defaults and key not in before}, **before}
 
 
 def to_toml(table: Mapping[str, Any], *path: str) -> str:

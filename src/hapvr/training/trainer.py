@@ -38,6 +38,8 @@ from hapvr.training.sources import ClipSource, Clock, Source, derive_seed, draw_
 from hapvr.training.step import StepValues, compute_step_losses
 from hapvr.training.validation import ValidationSet, load_validation_set
 from hapvr.training.whole import WholeSource, compute_stay_loss, copy_for_training, make_region_extractor, update_mean
+from hapvr.video.packed_frames import PackedFrames
+from hapvr.video.sampling import SamplingConfig
 
 _REMEDY = (
     "The last checkpoint is as it was. Lower optimiser.rate, set optimiser.clip, or look at the data of that step."
@@ -356,11 +358,28 @@ def load_clips(config: TrainConfig, device: torch.device) -> ClipSet:
     camera = Camera(frames=2 * config.views.frames, size=data.size)
     sets = []
     if data.frames:
-        sets.append(ClipSet.from_packed(data.frames, device=device, size=data.size, stills=camera))
+        if data.fps:
+            _require_rate(data.frames, data.fps)
+        size = None if data.whole_frames else data.size
+        # At a rate that is the same for all, a single frame is a short video and no photograph.
+        stills = None if data.fps else camera
+        sets.append(ClipSet.from_packed(data.frames, device=device, size=size, stills=stills))
     if data.pictures:
         limit = data.max_pictures or None
         sets.append(ClipSet.from_pictures(data.pictures, device=device, camera=camera, max_pictures=limit))
     return sets[0] if len(sets) == 1 else sets[0] + sets[1]
+
+
+def _require_rate(folder: str, fps: float) -> None:
+    """Raise `ConfigError` unless all videos of a folder were packed at this rate, whatever their length."""
+    attributes = PackedFrames.open(folder).attributes
+    rate, least = attributes.get("fps"), attributes.get("min_frames", SamplingConfig().at_least)
+    if (rate, least) != (fps, 0):
+        faster = "" if least == 0 else f", and short videos faster, to at least {least} frames"
+        raise ConfigError(
+            f"data.fps is {fps:g}: '{folder}' was packed at {rate} frames a second{faster}. Pack it by `hapvr frames "
+            f"VIDEOS --fps {fps:g} --min-frames 0`, or set data.fps=0 to take it as it is."
+        )
 
 
 def preview_views(config: TrainConfig, path: str | os.PathLike[str], *, clips: int = 4) -> int:

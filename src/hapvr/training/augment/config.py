@@ -60,6 +60,7 @@ class ViewConfig(CheckedConfig):
     shuffle: Share = 0.5  # sub-clips change places
     drop: Share = 0.3  # of each sub-clip
     keep_dropped: Share = 0.5  # a dropped sub-clip stays as blank frames or noise, instead of being cut out
+    temporal_edits: Literal["hapvr", "authors"] = "hapvr"  # "authors": as their public code does it, see `temporal`
 
     # Strong, video-in-video: this clip squeezed into a box of another one's frames.
     mixup: Share = 0.3

@@ -229,14 +229,21 @@ def draw_boxes(rng: Generator, clips: int, config: ViewConfig) -> Integers:
 
 
 def _draw_times(rng: Generator, lengths: list[int], config: ViewConfig) -> tuple[Integers, tuple[str, ...], Integers]:
-    weak = [temporal.crop(rng, np.arange(length), config.frames) for length in lengths]
+    crop, clips = temporal.crop, [np.arange(length) for length in lengths]
+    if config.temporal_edits == "authors":
+        crop, clips = (
+            temporal.crop_as_authors,
+            [temporal.repeat_as_authors(rng, length, 2 * config.frames) for length in lengths],
+        )
+    weak = [crop(rng, clip, config.frames) for clip in clips]
     strong, kinds, held = [], [], []
-    for length in lengths:
+    for clip in clips:
         kind = temporal.draw_kind(rng, config)
-        index = temporal.edit(rng, length, kind, config)
+        index = temporal.edit(rng, len(clip), kind, config)
+        index = np.where(index >= 0, clip[index], index)  # of a video that was repeated, its own frames
         step = int(rng.integers(config.low_rate_step[0], config.low_rate_step[1] + 1))
         step = step if rng.random() < config.low_rate else 1
-        strong.append(temporal.crop(rng, temporal.hold(index, step), config.frames))
+        strong.append(crop(rng, temporal.hold(index, step), config.frames))
         kinds.append(kind)
         held.append(step)
     index = np.array(weak + strong, np.int64).reshape(2 * len(lengths), config.frames)

@@ -1,4 +1,12 @@
-"""Edits in time, as maps: which frame of a clip is shown at each step; `BLANK` and `NOISE` stand for no frame."""
+"""Edits in time, as maps: which frame of a clip is shown at each step; `BLANK` and `NOISE` stand for no frame.
+
+With `ViewConfig.temporal_edits="authors"` they are those of the authors' public code:
+
+- a short video is repeated to twice the frames of a view before it is edited, see `repeat_as_authors`;
+- shuffle and dropout work on sub-clips of one length, see `shuffle_dropout_as_authors`;
+- a view is cut out anywhere but at the very end, and may show nothing of the clip, see `crop_as_authors`;
+- a pause is never of the last frame.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +40,9 @@ def edit(rng: Generator, frames: int, kind: str, config: ViewConfig) -> Map:
     ([0, 0, 1, 1, 2, 2], [2, 1, 0])
     """
     whole = np.arange(frames)
+    authors = config.temporal_edits == "authors"
     if kind == "shuffle_dropout":
-        return shuffle_dropout(rng, frames, config)
+        return shuffle_dropout_as_authors(rng, frames, config) if authors else shuffle_dropout(rng, frames, config)
     if kind == "fast_forward":
         return whole[:: int(rng.integers(2, 4))]
     if kind == "slow_motion":
@@ -42,7 +51,7 @@ def edit(rng: Generator, frames: int, kind: str, config: ViewConfig) -> Map:
         return whole[::-1].copy()
     if kind == "pause":
         times = np.ones(frames, np.int64)
-        times[int(rng.integers(frames))] += int(rng.integers(max(1, config.frames // 4)))
+        times[int(rng.integers(max(1, frames - authors)))] += int(rng.integers(max(1, config.frames // 4)))
         return whole.repeat(times)
     return whole
 
@@ -70,6 +79,50 @@ def shuffle_dropout(rng: Generator, frames: int, config: ViewConfig) -> Map:
         elif rng.random() < config.keep_dropped:
             left.append(np.full(len(part), BLANK if rng.random() < 0.5 else NOISE))
     return np.concatenate(left)
+
+
+def shuffle_dropout_as_authors(rng: Generator, frames: int, config: ViewConfig) -> Map:
+    """The same as the authors' public code does it: one length of sub-clips, what fills none is cut off at the end.
+
+    Nothing is dropped at all where the dropped sub-clips, those that stay as blank frames or noise counted twice, are
+    as many as there are sub-clips. Each frame of those is blank or noise, either as likely.
+    """
+    low, high = config.window
+    size = min(frames, int(rng.integers(low, high + 1)))
+    parts = np.arange(frames - frames % size).reshape(-1, size)
+    if rng.random() < config.shuffle:
+        parts = rng.permutation(parts)
+    dropped = rng.random(len(parts)) < config.drop
+    blanked = dropped & (rng.random(len(parts)) < config.keep_dropped)
+    fillings = np.where(rng.random(parts.shape) < 0.5, BLANK, NOISE)
+    if int(dropped.sum() + blanked.sum()) >= len(parts):
+        return parts.reshape(-1)
+    parts = np.where(blanked[:, None], fillings, parts)
+    return parts[~dropped | blanked].reshape(-1)
+
+
+def repeat_as_authors(rng: Generator, frames: int, length: int) -> Map:
+    """A short video as the authors' code loads it: doubled until it has `length` frames, of which as many are cut out.
+
+    >>> repeat_as_authors(np.random.default_rng(0), 2, 4).tolist(), repeat_as_authors(np.random.default_rng(0), 5, 4)
+    ([0, 1, 0, 1], array([0, 1, 2, 3, 4]))
+    """
+    whole = np.arange(frames)
+    return whole if frames >= length else crop_as_authors(rng, whole, length)
+
+
+def crop_as_authors(rng: Generator, index: Map, frames: int) -> Map:
+    """`frames` consecutive entries as the authors' code cuts them out.
+
+    A shorter map is doubled until it is long enough; the last place is never drawn where there is another.
+
+    >>> crop_as_authors(np.random.default_rng(0), np.array([4, 5, BLANK]), 11).tolist()
+    [4, 5, -1, 4, 5, -1, 4, 5, -1, 4, 5]
+    """
+    while len(index) < frames:
+        index = np.concatenate([index, index])
+    start = int(rng.integers(max(1, len(index) - frames)))
+    return index[start : start + frames]
 
 
 def crop(rng: Generator, index: Map, frames: int) -> Map:
