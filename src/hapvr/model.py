@@ -375,6 +375,60 @@ def save_model(
     return weights.save_parts(folder, parts)
 
 
+def join_model(
+    backbone: StrPath,
+    whitening: StrPath,
+    network: StrPath,
+    folder: StrPath,
+    *,
+    sampling: SamplingConfig | None = None,
+    segments: SegmentConfig | None = None,
+) -> Path:
+    """Write a whole model of three parts, each taken from a folder of `hapvr.conversion.convert` or from any model.
+
+    Calibration and judge belong to the scores of one whole model: the new one has none.
+
+    Args:
+        backbone: where the part "backbone" is taken from.
+        whitening: the same of "whitening"; it takes what the backbone gives.
+        network: the same of "similarity"; it takes what the whitening gives.
+        folder: the model to write; one that already holds a model is refused.
+        sampling: how videos become pictures; at 1 frame a second by default, as the published networks were trained.
+        segments: how matching stretches are found.
+    """
+    if (Path(folder) / weights.CONFIG).exists():
+        raise WeightsError(f"'{folder}' already holds a model. Give another folder, or remove that one first.")
+    sources = {"backbone": backbone, "whitening": whitening, "similarity": network}
+    parts = {name: _read_named_part(source, name) for name, source in sources.items()}
+    empty = build_empty_backbone(str(parts["backbone"].config["name"]))
+    if _read_origin(parts) is None:
+        weights.load_strict(empty, parts["backbone"].tensors, source=f"'{backbone}'")
+    given = sum(empty.stage_channels)
+    fitted = Whitening.from_part(_to_float32(parts["whitening"])).config
+    if fitted.inputs != given:
+        raise WeightsError(
+            f"the whitening of '{whitening}' is for region vectors of {fitted.inputs} values; the backbone "
+            f"{empty.name} of '{backbone}' gives {given or 'none'}."
+        )
+    dims = _make_network(parts["similarity"], _find_folder(network)[0]).config.dims
+    if dims != fitted.outputs:
+        raise WeightsError(
+            f"the network of '{network}' takes region vectors of {dims} values; the whitening of '{whitening}' gives "
+            f"{fitted.outputs}."
+        )
+    parts["sampling"] = weights.Part(dataclasses.asdict(sampling or SamplingConfig(fps=1.0)), {})
+    parts["segments"] = weights.Part(dataclasses.asdict(segments or SegmentConfig()), {})
+    return weights.save_parts(folder, parts)
+
+
+def _read_named_part(name_or_folder: StrPath, name: str) -> weights.Part:
+    """One part of a model, or of a folder that holds no more than that."""
+    folder, trained = _find_folder(name_or_folder)
+    if trained:
+        return weights.load_part(folder, name)
+    return _take_untrained(_read_whole_parts(folder), folder)[name]
+
+
 def _to_float32(part: weights.Part) -> weights.Part:
     tensors = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in part.tensors.items()}
     return weights.Part(part.config, tensors)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,16 +19,16 @@ ONLY = {"fast_forward": 0.0, "slow_motion": 0.0, "reverse": 0.0, "pause": 0.0, "
 class Script:
     """Random numbers that are written down: `random` and `integers` give them in order."""
 
-    def __init__(self, *values: object) -> None:
+    def __init__(self, *values: Any) -> None:
         self.values = list(values)
 
-    def random(self, shape: object = None) -> object:
+    def random(self, shape: Any = None) -> Any:
         return self.values.pop(0) if shape is None else np.array(self.values.pop(0), float).reshape(shape)
 
-    def integers(self, *_: int) -> object:
+    def integers(self, *_: int) -> Any:
         return self.values.pop(0)
 
-    def permutation(self, parts: np.ndarray) -> np.ndarray:
+    def permutation(self, parts: Any) -> Any:
         return parts[self.values.pop(0)]
 
 
@@ -68,7 +70,7 @@ def test_shuffle_and_dropout_have_the_rates_of_a_slow_loop(frames: int) -> None:
     clips, rng, other = 8000, np.random.default_rng(0), np.random.default_rng(1)
     ours = [temporal.shuffle_dropout_as_authors(rng, frames, AUTHORS) for _ in range(clips)]
     slow = [np.array(loop(other, frames)) for _ in range(clips)]
-    measures = {
+    measures: dict[str, Callable[[Any], Any]] = {
         "length": len,
         "blank": lambda index: (index == BLANK).mean(),
         "noise": lambda index: (index == NOISE).mean(),
@@ -77,7 +79,7 @@ def test_shuffle_and_dropout_have_the_rates_of_a_slow_loop(frames: int) -> None:
         "in order": lambda index: (np.diff(index[index >= 0]) > 0).all(),
     }
     for name, measure in measures.items():
-        a, b = (np.array([float(measure(index)) for index in drawn]) for drawn in (ours, slow))  # type: ignore[operator]
+        a, b = (np.array([float(measure(index)) for index in drawn]) for drawn in (ours, slow))
         assert abs(a.mean() - b.mean()) < 4 * np.sqrt((a.var() + b.var()) / clips) + 1e-9, name
 
 

@@ -185,6 +185,8 @@ def _print_report(report: EvaluationReport, verdicts: VerdictReport | None = Non
     if report.segments is not None:
         console.print(_segment_table(report), soft_wrap=False)
     console.print(f"{evaluation.coverage}; what has none is {_POLICIES[evaluation.missing]}.")
+    for note in evaluation.notes:
+        console.print(note)
     if ignored := evaluation.coverage.ignored_targets:
         console.print(f"{ignored:,} scored videos are not of this benchmark.")
     if warned := len(report.warnings):

@@ -88,6 +88,37 @@ def convert(
 
 
 @app.command()
+def join(
+    backbone: Annotated[str, typer.Argument(metavar="BACKBONE", help="A model or folder with the backbone.")],
+    whitening: Annotated[str, typer.Argument(metavar="WHITENING", help="A model or folder with the whitening.")],
+    network: Annotated[str, typer.Argument(metavar="NETWORK", help="A model or folder with the similarity network.")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="The model folder to write.")],
+    fps: Annotated[float, typer.Option(help="Frames per second of the model; published networks learnt from 1.")] = 1.0,
+    min_frames: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Frames that a short video gives at least, at more frames per second; 28 if not given. Published "
+            "figures have 0.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Join converted parts into a whole model: hapvr model join models/resnet50 models/pca models/hap-vr models/mine.
+
+    The result is a model like any other: give it to `extract`, `evaluate`, `compare` or `train` (model.base=OUT).
+    """
+    from hapvr.model import join_model
+    from hapvr.video.sampling import SamplingConfig
+
+    usual = SamplingConfig(fps=fps)
+    sampling = usual if min_frames is None else SamplingConfig(fps=fps, at_least=min_frames)
+    folder = join_model(backbone, whitening, network, output, sampling=sampling)
+    parts = {"backbone": backbone, "whitening": whitening, "similarity": network}
+    show(as_json, {"folder": str(folder), "parts": parts}, f"a whole model was written to {folder}")
+
+
+@app.command()
 def fit_judge(
     model: ModelName,
     benchmarks: Annotated[

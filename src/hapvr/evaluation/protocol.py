@@ -105,6 +105,7 @@ class Evaluation:
     missing: Missing
     coverage: Coverage
     results: tuple[TaskResult, ...]
+    notes: tuple[str, ...] = ()  # of the benchmark
 
     def __getitem__(self, task: str) -> TaskResult:
         """The result of a task, by its name."""
@@ -149,7 +150,9 @@ class Evaluation:
             for result in self.results
         ]
         coverage = asdict(self.coverage)
-        return {"benchmark": self.benchmark, "missing": self.missing, "coverage": coverage, "results": results}
+        notes = {"notes": list(self.notes)} if self.notes else {}
+        record = {"benchmark": self.benchmark, "missing": self.missing, "coverage": coverage, "results": results}
+        return record | notes
 
 
 def evaluate(benchmark: Benchmark, scores: Scores, *, missing: Missing = "drop") -> Evaluation:
@@ -168,7 +171,7 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, missing: Missing = "drop")
     rankings = _Rankings(benchmark, scores, missing)
     known: dict[Task, Mapping[str, float]] = {}
     results = tuple(_measure_task(task, rankings, known) for task in benchmark.tasks)
-    return Evaluation(benchmark.name, missing, rankings.coverage, results)
+    return Evaluation(benchmark.name, missing, rankings.coverage, results, benchmark.notes)
 
 
 def require_policy(missing: str) -> None:

@@ -125,6 +125,7 @@ class Benchmark:
         origins: where queries and targets come from, for those of which it is known.
         shared: footage that many videos have and that makes no match (a title, an end card): per piece, when it is
             shown in each query and target that has it, (start_s, end_s).
+        notes: what a reader of its figures should know, such as which of two published files the labels are of.
         folder: where it lies, if it comes with files; not part of what is stored or compared.
         open_database: a scored target that the benchmark does not name, neither as target nor as query, joins the
             rankings as a negative. Else it is ignored, and counted.
@@ -143,6 +144,7 @@ class Benchmark:
     open_database: bool = False
     origins: Mapping[str, Origin] | None = None
     shared: Mapping[str, Mapping[str, tuple[float, float]]] | None = None
+    notes: tuple[str, ...] = field(default=(), compare=False)
     folder: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -150,6 +152,9 @@ class Benchmark:
         put(self, "queries", tuple(self.queries))
         put(self, "database", tuple(self.database))
         put(self, "tasks", tuple(self.tasks))
+        if isinstance(self.notes, str) or not all(isinstance(note, str) for note in self.notes):
+            raise DataError(f"benchmark '{self.name}': notes are a list of sentences, got {self.notes!r}.")
+        put(self, "notes", tuple(self.notes))
         put(self, "labels", {query: dict(row) for query, row in self.labels.items()})
         put(self, "left_out", dict(self.left_out))
         if self.candidates is not None:
@@ -254,6 +259,8 @@ def write_benchmark(benchmark: Benchmark, path: StrPath) -> None:
     for name in ("origins", "shared"):  # versions that do not know them still read what has none
         if content[name] is None:
             del content[name]
+    if benchmark.notes:
+        content["notes"] = list(benchmark.notes)
     write_json(path, {"format": FORMAT} | content, indent=None)
 
 

@@ -23,6 +23,7 @@ BENCHMARKS = {
     "cc_web_video": "cc_web_video.pickle",
 }
 """The published benchmarks, each with the name of its annotation file."""
+_OTHER_FILES = {"fivr-5k": ("fivr_audio.pickle",), "fivr-200k": ("fivr_audio.pickle",)}  # taken where that is not there
 
 _READERS: dict[str, Callable[..., Benchmark]] = {
     "fivr-5k": partial(published.read_fivr, version="5k"),
@@ -59,7 +60,9 @@ def open_benchmark(
     Args:
         name_or_path: a name of `BENCHMARKS` (capitals and "_" or "-" do not matter), or a path.
         annotations: the annotation file of a published benchmark as its authors publish it, or a folder that holds it
-            under its published name. For "vcdb" also a folder of VCDB's own text files, which give segments too.
+            under its published name. FIVR has two, fivr.pickle and fivr_audio.pickle, which the authors of HAP-VR
+            measure by: of a folder with both, the first is taken. For "vcdb" also a folder of VCDB's own text files,
+            which give segments too.
         easy_duplicates: FIVR's list of easy duplicates, one id a line: adds the tasks without them. Taken from the
             folder `annotations` if it holds fivr_easy_duplicates.txt.
         unlabelled: SVD's list of unlabelled videos, one id a line. Without it every scored video that SVD does not
@@ -107,10 +110,12 @@ def _find_annotations(name: str, annotations: StrPath | None) -> Path:
     if annotations is None:
         raise ConfigError(f"{name} needs its annotation file: give annotations=.../{BENCHMARKS[name]}.")
     path = Path(annotations)
-    if path.is_dir() and (path / BENCHMARKS[name]).is_file():
-        return path / BENCHMARKS[name]
+    files = (BENCHMARKS[name], *_OTHER_FILES.get(name, ()))
+    for file in files:
+        if (path / file).is_file():
+            return path / file
     if path.is_dir() and name != "vcdb":
-        raise DataError(f"'{path}' is a folder without {BENCHMARKS[name]}, the annotation file of {name}.")
+        raise DataError(f"'{path}' is a folder without {' and '.join(files)}, the annotation file of {name}.")
     return path
 
 
