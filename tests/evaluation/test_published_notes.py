@@ -67,7 +67,7 @@ def test_cc_web_video_agrees_with_a_loop_over_its_published_rule(tmp_path: Path,
     }
     benchmark = open_benchmark("cc_web_video", annotations=write(tmp_path / "cc_web_video.pickle", content))
     scored = sorted(rng.permutation(30)[:20] + 1)  # a third of the videos has no score
-    values = rng.random((2, 20))
+    values = rng.random((2, 20)).astype(np.float32)
     result = evaluate(benchmark, Scores(("v1", "v2"), tuple(names[n - 1] for n in scored), values), missing="miss")
     for clean in (False, True):
         for every in (False, True):

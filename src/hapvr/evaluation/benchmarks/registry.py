@@ -23,7 +23,8 @@ BENCHMARKS = {
     "cc_web_video": "cc_web_video.pickle",
 }
 """The published benchmarks, each with the name of its annotation file."""
-_OTHER_FILES = {"fivr-5k": ("fivr_audio.pickle",), "fivr-200k": ("fivr_audio.pickle",)}  # taken where that is not there
+# Taken where that is not there.
+_OTHER_FILES: Mapping[str, tuple[str, ...]] = dict.fromkeys(("fivr-5k", "fivr-200k"), ("fivr_audio.pickle",))
 
 _READERS: dict[str, Callable[..., Benchmark]] = {
     "fivr-5k": partial(published.read_fivr, version="5k"),
@@ -110,7 +111,7 @@ def _find_annotations(name: str, annotations: StrPath | None) -> Path:
     if annotations is None:
         raise ConfigError(f"{name} needs its annotation file: give annotations=.../{BENCHMARKS[name]}.")
     path = Path(annotations)
-    files = (BENCHMARKS[name], *_OTHER_FILES.get(name, ()))
+    files: tuple[str, ...] = (BENCHMARKS[name], *_OTHER_FILES.get(name, ()))
     for file in files:
         if (path / file).is_file():
             return path / file
