@@ -228,6 +228,22 @@ def test_the_public_whitening_keeps_the_largest_eigenvalues_in_order(tmp_path: P
         torch.testing.assert_close(whitening.projection[:, column], expected)
 
 
+def test_a_whitening_keeps_as_many_dims_as_are_asked_for(tmp_path: Path) -> None:
+    values = torch.rand(20) + 0.1
+    path = saved(tmp_path / "pca.pth", {"mean": torch.rand(20), "d": values, "V": torch.rand(20, 20)})
+    convert(path, tmp_path / "six", dims=6)
+    convert(path, tmp_path / "nine", dims=9)
+    six, nine = (Whitening.from_part(load_part(tmp_path / name, "whitening")) for name in ("six", "nine"))
+    assert (six.config.outputs, nine.config.outputs) == (6, 9)
+    assert torch.equal(six.projection, nine.projection[:, :6])  # the largest come first
+    with pytest.raises(WeightsError, match="with D of at least 21"):
+        convert(path, tmp_path / "out", dims=21)
+    with pytest.raises(ConfigError, match="dims is a number from 1 for files of the kind whitening; got 0"):
+        convert(path, tmp_path / "out", dims=0)
+    with pytest.raises(ConfigError, match="got 8 for one of itq"):
+        convert(saved(tmp_path / "itq.pth", {"proj": torch.eye(512)}), tmp_path / "out", dims=8)
+
+
 def test_the_floor_under_eigenvalues_is_one_in_ten_million(tmp_path: Path) -> None:
     content = {"mean": torch.zeros(512), "d": torch.zeros(512), "V": torch.eye(512)}
     convert(saved(tmp_path / "pca.pth", content), tmp_path / "out")

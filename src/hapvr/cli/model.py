@@ -72,6 +72,9 @@ def convert(
             metavar="NAME", help="A training argument of the file that does not change the network. Repeatable."
         ),
     ] = None,
+    dims: Annotated[
+        int | None, typer.Option(min=1, help="Of a whitening: the dimensions to keep, 512 if not given.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Convert another project's weight file into a model folder: hapvr model convert resnet50.pth models/resnet50.
@@ -81,7 +84,7 @@ def convert(
     """
     from hapvr.conversion import convert as convert_file
 
-    done = convert_file(source, output, kind=kind, ignored_args=ignore_arg or ())
+    done = convert_file(source, output, kind=kind, ignored_args=ignore_arg or (), dims=dims)
     value = {"kind": done.kind, "parts": done.parts, "tensors": done.tensors, "destination": str(done.destination)}
     text = f"{done.kind}: {done.tensors} tensors of {', '.join(done.parts)} written to {done.destination}"
     show(as_json, value, text)

@@ -39,7 +39,12 @@ class Converted:
 
 
 def convert(
-    source: StrPath, destination: StrPath, *, kind: str | None = None, ignored_args: Collection[str] = ()
+    source: StrPath,
+    destination: StrPath,
+    *,
+    kind: str | None = None,
+    ignored_args: Collection[str] = (),
+    dims: int | None = None,
 ) -> Converted:
     """Turn another project's weight file into a model folder, strictly: every tensor is accounted for.
 
@@ -49,6 +54,7 @@ def convert(
         kind: What the file is, where its contents should not decide.
         ignored_args: Arguments in a checkpoint of a similarity network that do not change it. Its other arguments are
             read: one that is not known is refused.
+        dims: How many of the largest eigenvalues of a whitening are kept; 512 as the published networks take.
     """
     path, folder = Path(source), Path(destination)
     if kind is not None and kind not in KINDS:
@@ -66,7 +72,9 @@ def convert(
         )
     if ignored_args and found not in NETWORK_KINDS:
         raise ConfigError(f"a file of the kind {found} has no training arguments that could be ignored.")
-    name, part = KINDS[found](replace(contents, ignored_args=frozenset(ignored_args)))
+    if dims is not None and (found != "whitening" or dims < 1):
+        raise ConfigError(f"dims is a number from 1 for files of the kind whitening; got {dims} for one of {found}.")
+    name, part = KINDS[found](replace(contents, ignored_args=frozenset(ignored_args), dims=dims))
     try:
         save_parts(folder, {name: part})
     except OSError as error:
@@ -194,24 +202,24 @@ def _rename(name: str, head: str) -> str:
 
 
 def _convert_whitening(contents: Contents) -> tuple[str, Part]:
-    """The public PCA: the 512 largest eigenvalues, which it does not keep in order, and their eigenvectors."""
-    tensors, source = contents.tensors(), contents.source
+    """The public PCA: the largest eigenvalues, which it does not keep in order, and their eigenvectors."""
+    tensors, source, dims = contents.tensors(), contents.source, contents.dims or WHITENED_DIMS
     if sorted(tensors) != ["V", "d", "mean"]:
         raise WeightsError(f"{source} should hold 'mean', 'd' and 'V'; it holds {', '.join(tensors) or 'nothing'}.")
     mean, values, vectors = tensors["mean"].flatten(), tensors["d"].flatten(), tensors["V"]
     inputs = len(mean)
-    if inputs < WHITENED_DIMS or values.shape != (inputs,) or vectors.shape != (inputs, inputs):
+    if inputs < dims or values.shape != (inputs,) or vectors.shape != (inputs, inputs):
         raise WeightsError(
-            f"{source} should hold mean [D], d [D] and V [D, D] with D of at least {WHITENED_DIMS}; it holds "
+            f"{source} should hold mean [D], d [D] and V [D, D] with D of at least {dims}; it holds "
             f"{list(tensors['mean'].shape)}, {list(tensors['d'].shape)} and {list(vectors.shape)}."
         )
     _require_floats(tensors, source)
     _require_finite(tensors, source)
-    top = values.double().argsort(descending=True)[:WHITENED_DIMS]
+    top = values.double().argsort(descending=True)[:dims]
     scale = values.double()[top] + EIGENVALUE_FLOOR
     if scale.min() <= 0:
-        raise WeightsError(f"{source} has negative eigenvalues among its {WHITENED_DIMS} largest: it is no covariance.")
-    projection = vectors[:, top].double() / scale.sqrt()  # [D_in, 512]
+        raise WeightsError(f"{source} has negative eigenvalues among its {dims} largest: it is no covariance.")
+    projection = vectors[:, top].double() / scale.sqrt()  # [D_in, dims]
     return "whitening", Whitening(mean.float(), projection.float()).to_part()
 
 

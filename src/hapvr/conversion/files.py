@@ -38,6 +38,7 @@ class Contents:
     values: Mapping[str, Any]
     namespace: bool = False  # whether an argparse.Namespace had to be allowed
     ignored_args: frozenset[str] = frozenset()  # training arguments that do not count, if they are there
+    dims: int | None = None  # that a whitening is to give
 
     def tensors(self) -> dict[str, Tensor]:
         """The values, if all are tensors; see `require_tensors`."""
