@@ -33,7 +33,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_clip(film, folder / "film.mp4")
     write_clip(Clip((film.images * 0.7).astype("uint8"), film.fps), folder / "<dark> copy.mp4", crf=32)
     write_clip(Clip(film.images[5:15], film.fps), folder / "clip.mp4")
-    write_clip(draw_scene(9, seconds=6, fps=3, size=(112, 160)), folder / "other.mp4")
+    write_clip(draw_scene(4, seconds=6, fps=3, size=(112, 160)), folder / "other.mp4")
     shutil.copy(folder / "film.mp4", folder / "same.mp4")
     path = folder / "library"
     with Library.open(path, create=True, codec="float16") as opened:

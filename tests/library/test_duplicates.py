@@ -372,11 +372,12 @@ def test_still_videos_pictures_and_nothing_at_all(tmp_path: Path) -> None:
     library = make(tmp_path / "library")
     assert library.find_duplicates().links == ()
     still = drawn(1, 1).expand(12, -1, -1).contiguous()
+    film = noisy(still, 0.05)
     fill(
         library,
         {
-            "still": noisy(still, 0.05),
-            "again": noisy(still, 0.05, 1),
+            "still": film,
+            "again": noisy(film, 0.01, 1),
             "alike": noisy(still, 0.9, 2),  # the same scene, not the same picture
             "picture": drawn(1, 1),
             "film": torch.cat([drawn(7, 10), drawn(1, 1), drawn(8, 10)]),
