@@ -36,7 +36,6 @@ from hapvr.judge.second_look import SecondLook
 from hapvr.library.benchmark_videos import Groups, LikenessOrder, read_benchmark_videos, read_groups
 from hapvr.matching import VideoDescription, look_again, pair_frames
 from hapvr.model import Model, load
-from hapvr.similarity.network import Descriptors
 from hapvr.storage import StrPath
 from hapvr.synthetic.lookalikes import share_small
 from hapvr.workers.threads import map_threads
@@ -274,10 +273,7 @@ def _judge_other_parts(model: Model, pair: JudgedPair, videos: Mapping[str, Vide
 def _cut(video: VideoDescription, start_s: float, end_s: float) -> VideoDescription | None:
     """The part of a video from one time to another; None of a few frames."""
     inside = (video.times >= start_s) & (video.times < end_s)
-    if inside.sum() < _MIN_PART_FRAMES:
-        return None
-    descriptors = Descriptors.of(video.descriptors[torch.from_numpy(inside)])
-    return dataclasses.replace(video, features=video.features.take(inside), descriptors=descriptors)
+    return video.take(inside) if inside.sum() >= _MIN_PART_FRAMES else None
 
 
 def _share_footage(one: VideoDescription, other: VideoDescription) -> bool:

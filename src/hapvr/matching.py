@@ -70,6 +70,11 @@ class VideoDescription:
         assert self.features.miniatures is not None
         return make_pixel_views(self.features.miniatures)
 
+    def take(self, frames: NDArray[np.intp] | NDArray[np.bool_]) -> VideoDescription:
+        """Some of its frames, given by their positions or by a mask [T]."""
+        descriptors = Descriptors.of(self.descriptors[torch.from_numpy(frames)])
+        return dataclasses.replace(self, features=self.features.take(frames), descriptors=descriptors)
+
     def pictures(self, frames: Sequence[int]) -> list[NDArray[np.uint8]]:
         """The pictures [H, W, 3] of some of its frames, read from the file again; black pixels where it is not read."""
         if self.sampling is None or self.look is not None:

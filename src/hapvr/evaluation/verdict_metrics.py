@@ -209,7 +209,8 @@ def find_truth(
 ) -> Truth:
     """What a pair of a benchmark is, see above.
 
-    Queries of the kind "same-event" share no frame with their positives: they are parts of the same video.
+    Queries of the kind "same-event" share no frame with their positives: they are parts of the same video. With other
+    versions of that video they may.
 
     Args:
         benchmark: its positives, origins and shared cards.
@@ -225,9 +226,11 @@ def find_truth(
         return "shared footage"
     groups = groups or {}
     known = groups.get(target, frozenset())
-    if not scene and any(known & groups.get(positive, frozenset()) for positive in benchmark.labels.get(query, {})):
+    if relation == "match":
+        return "same video"
+    if any(known & groups.get(positive, frozenset()) for positive in benchmark.labels.get(query, {})):
         return "shared footage"
-    return "same video" if relation == "match" else relation
+    return relation
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------

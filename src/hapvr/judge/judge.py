@@ -85,7 +85,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Judge:
-    """What evidence means for a model's videos. Fitted by `hapvr.judge.fitting`."""
+    """What evidence means for a model's videos. Fitted by `hapvr.judge_fitting`."""
 
     stretch: AdditiveModel  # of a stretch, with pixels
     stretch_without_pixels: AdditiveModel

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from hapvr.judge.judge import Verdict
@@ -18,7 +17,6 @@ from hapvr.library.shared_footage import SharedFootage
 from hapvr.matching import Match, VideoDescription, match_videos
 from hapvr.model import Model
 from hapvr.similarity import Segment
-from hapvr.similarity.network import Descriptors
 from hapvr.similarity.segments import frame_edges
 
 Ints = NDArray[np.int64]
@@ -82,10 +80,7 @@ def _choose_frames(frames: Sequence[Ints]) -> list[NDArray[np.intp]] | None:
 
 
 def _take_frames(video: VideoDescription, frames: NDArray[np.intp]) -> VideoDescription:
-    if len(frames) == len(video.times):
-        return video
-    descriptors = Descriptors.of(video.descriptors[torch.from_numpy(frames)])
-    return replace(video, features=video.features.take(frames), descriptors=descriptors)
+    return video if len(frames) == len(video.times) else video.take(frames)
 
 
 def _is_in_clip(frames: Sequence[Ints], path: Sequence[tuple[int, int]]) -> bool:
