@@ -42,6 +42,9 @@ def write_all(folder: Path) -> dict[str, Any]:
         (folder / name).write_bytes(pickle.dumps(value))
     lines, _ = drawn.draw_svd(rng)
     (folder / "svd_test_groundtruth").write_text("".join(" ".join(line) + "\n" for line in lines))
+    segments = "query_id,ref_id,query_start,query_end,ref_start,ref_end\nQ1,R1,0,4.5,10,14.5\nQ1,R2,5,6,0,1\n"
+    (folder / "ground_truth.csv").write_text(segments)
+    (folder / "label_file_uuid_total.json").write_text('{"a-b": [[0, 10, 5, 15]], "a-a": [[0, 0, 9, 9]]}')
     return content
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hapvr.errors import DataError
-from hapvr.evaluation.segment_metrics import Box, measure_segments
+from hapvr.evaluation.pair_records import Box
+from hapvr.evaluation.segment_metrics import measure_segments
 
 TICKS = 12
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +15,7 @@ from hapvr.cli.terminal import progress_bars, show, warn
 from hapvr.cli.verdict_tables import print_verdicts
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from hapvr.evaluation import Benchmark, Evaluation
@@ -47,6 +48,20 @@ WorkFolder = Annotated[
 Shard = Annotated[str | None, typer.Option(help="Such as 0/4: score only the first of four parts, into --work-folder.")]
 ReaderProcesses = Annotated[int | None, typer.Option(help="Number of processes that read features; 0 uses threads.")]
 SaveScores = Annotated[Path | None, typer.Option(help="Save the scores into this .json or .npz file.")]
+Candidates = Annotated[Path | None, typer.Option(help="Predicted pairs to measure, .csv as of VSC2022; needs no model")]
+Matches = Annotated[
+    Path | None,
+    typer.Option(help="Predicted segments to measure, .csv as of VSC2022, .json as of VCSL; no model."),
+]
+Descriptors = Annotated[Path | None, typer.Option(help="VSC2022: .npz of the references' descriptors, to search.")]
+QueryDescriptors = Annotated[Path | None, typer.Option(help="VSC2022: .npz of the queries' descriptors.")]
+SaveCandidates = Annotated[Path | None, typer.Option(help="Predicted pairs to measure, .csv as of VSC2022; no model.")]
+SaveMatches = Annotated[
+    Path | None, typer.Option(help="Save where videos match: .csv as VSC2022 takes it, .json as VCSL does.")
+]
+QueryList = Annotated[Path | None, typer.Option(help="VSC2022: its query metadata, or ids, one a line.")]
+DatabaseList = Annotated[Path | None, typer.Option(help="VSC2022: its reference metadata, or ids, one a line.")]
+Split = Annotated[str | None, typer.Option(help="VCSL: train, val, test or all (the labelled pairs).")]
 EasyDuplicates = Annotated[Path | None, typer.Option(help="FIVR: its list of easy duplicates.")]
 Unlabelled = Annotated[Path | None, typer.Option(help="SVD: its list of unlabelled videos.")]
 Distractors = Annotated[bool | None, typer.Option(help="VCDB: whether the database holds the distractors.")]
@@ -78,12 +93,21 @@ def evaluate(
     reader_processes: ReaderProcesses = None,
     missing: Missing = "drop",
     save_scores: SaveScores = None,
+    candidates: Candidates = None,
+    matches: Matches = None,
+    descriptors: Descriptors = None,
+    query_descriptors: QueryDescriptors = None,
+    save_candidates: SaveCandidates = None,
+    save_matches: SaveMatches = None,
     output: Reports = None,
     as_json: AsJson = False,
     easy_duplicates: EasyDuplicates = None,
     unlabelled: Unlabelled = None,
     distractors: Distractors = None,
     positives: Positives = None,
+    query_list: QueryList = None,
+    database_list: DatabaseList = None,
+    split: Split = None,
     verdicts: Verdicts = False,
     neighbours: Neighbours = None,
     shared_groups: SharedGroups = None,
@@ -93,9 +117,19 @@ def evaluate(
     from hapvr.evaluation import open_benchmark
     from hapvr.model_evaluation import evaluate as run
 
-    special = {"easy_duplicates": easy_duplicates, "unlabelled": unlabelled, "distractors": distractors}
+    special = {"easy_duplicates": easy_duplicates, "unlabelled": unlabelled, "distractors": distractors,
+               "query_list": query_list, "database_list": database_list, "split": split}  # fmt: skip
     truth = open_benchmark(benchmark, annotations=annotations, positives=positives, **special)  # type: ignore[arg-type]
     _check_verdict_options(truth, verdicts, neighbours=neighbours, groups=shared_groups)
+    predictions = {"candidates": candidates, "matches": matches, "descriptors": descriptors,
+                   "query_descriptors": query_descriptors}  # fmt: skip
+    if any(path is not None for path in predictions.values()):
+        others = {"--features": features, "--query-features": query_features, "--videos": videos, "--scores": scores,
+                  "--model": model, "--work-folder": work_folder, "--shard": shard, "--verdicts": verdicts or None,
+                  "--save-scores": save_scores, "--save-matches": save_matches}  # fmt: skip
+        lists = {"query_list": query_list, "database_list": database_list}
+        _evaluate_predictions(truth, predictions, others, save_candidates, output or [], as_json, lists)
+        return
     found: VerdictReport | None = None
     with progress_bars(quiet=as_json) as progress:
         report = run(
@@ -113,6 +147,8 @@ def evaluate(
             shard=_parse_shard(shard),
             reader_processes=reader_processes,
             save_scores=save_scores,
+            save_candidates=save_candidates,
+            save_matches=save_matches,
             output=output or (),
             progress=progress,
         )
@@ -125,6 +161,28 @@ def evaluate(
     for id, warnings in report.warnings.items():
         warn(warnings, before=f"  {id}: ")
     show(as_json, report.to_json(), lambda: _print_report(report, found))
+
+
+def _evaluate_predictions(
+    truth: Benchmark,
+    predictions: Mapping[str, Path | None],
+    others: Mapping[str, object],
+    save_candidates: Path | None,
+    output: Sequence[Path],
+    as_json: bool,
+    lists: Mapping[str, Path | None],
+) -> None:
+    """Measure files of predictions; `others` are options that need a model or scores."""
+    from hapvr.errors import ConfigError
+    from hapvr.model_evaluation import evaluate_predictions
+
+    for name, value in others.items():
+        if value is not None:
+            raise ConfigError(f"{name} does not go with files of predictions, which need no model. Leave one out.")
+    report = evaluate_predictions(truth, **predictions, **lists, save_candidates=save_candidates, output=output)
+    for path, warnings in report.warnings.items():
+        warn(warnings, before=f"  {path}: ")
+    show(as_json, report.to_json(), lambda: _print_report(report))
 
 
 def _check_verdict_options(truth: Benchmark, verdicts: bool, *, neighbours: int | None, groups: Path | None) -> None:
@@ -174,6 +232,9 @@ def _print_report(report: EvaluationReport, verdicts: VerdictReport | None = Non
     from rich.console import Console
 
     evaluation, scoring, console = report.evaluation, report.scoring, Console(highlight=False, soft_wrap=True)
+    if evaluation is None and scoring is None:
+        _print_tracks(report, console)
+        return
     if evaluation is None:
         assert scoring is not None
         words = f"{scoring.finished} of {scoring.chunks} chunks are finished"
@@ -184,6 +245,7 @@ def _print_report(report: EvaluationReport, verdicts: VerdictReport | None = Non
         console.print(_group_table(evaluation), soft_wrap=False)
     if report.segments is not None:
         console.print(_segment_table(report), soft_wrap=False)
+    _print_tracks(report, console)
     console.print(f"{evaluation.coverage}; what has none is {_POLICIES[evaluation.missing]}.")
     for note in evaluation.notes:
         console.print(note)
@@ -196,6 +258,15 @@ def _print_report(report: EvaluationReport, verdicts: VerdictReport | None = Non
         console.print(f"{scoring.pairs:,} pairs in {report.wall_s:.1f} s ({rate:,.0f} a second).")
     if verdicts is not None:
         print_verdicts(verdicts, console)
+
+
+def _print_tracks(report: EvaluationReport, console: Console) -> None:
+    for track in report.tracks:
+        table = _table(track.name, "figure", title=f"{report.benchmark}, %")
+        for name, value in track.figures.items():
+            table.add_row(name, _percent(value))
+        console.print(table, soft_wrap=False)
+        console.print("; ".join(f"{count:,} {name}" for name, count in track.counts.items()) + ".")
 
 
 def _task_table(evaluation: Evaluation) -> Table:

@@ -131,11 +131,7 @@ class Evaluation:
 
     def to_csv(self) -> str:
         """`rows` as CSV with a header. An undefined figure is an empty field."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(replace_nan(row, "") for row in self.rows())
-        return text.getvalue()
+        return format_rows(self.rows())
 
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON holds it: an undefined figure is None."""
@@ -153,6 +149,15 @@ class Evaluation:
         notes = {"notes": list(self.notes)} if self.notes else {}
         record = {"benchmark": self.benchmark, "missing": self.missing, "coverage": coverage, "results": results}
         return record | notes
+
+
+def format_rows(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows of figures as CSV with a header; what is undefined or not given is an empty field."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n", restval="")
+    writer.writeheader()
+    writer.writerows(replace_nan(row, "") for row in rows)
+    return text.getvalue()
 
 
 def evaluate(benchmark: Benchmark, scores: Scores, *, missing: Missing = "drop") -> Evaluation:

@@ -24,13 +24,12 @@ import torch
 from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.metrics import replace_nan
+from hapvr.evaluation.pair_records import Box, Interval
 from hapvr.evaluation.scoring import match_names
 from hapvr.features import FeatureFile, Features
 from hapvr.similarity import SegmentConfig, VideoSimilarity, find_segments
 from hapvr.storage import StrPath
 
-Interval = tuple[float, float]
-Box = tuple[Interval, Interval]  # (query, target), seconds
 Pair = TypeVar("Pair", bound=Hashable)  # what names a pair of videos
 _SEED = 0
 
@@ -97,6 +96,21 @@ def measure_segments(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Se
     )
 
 
+def measure_pair(found: Sequence[Box], true: Sequence[Box]) -> tuple[float, float]:
+    """Precision and recall of one pair of videos; NaN where nothing was found, or is to be found.
+
+    >>> precision, recall = measure_pair([((2, 12), (102, 112))], [((0, 10), (100, 110))])
+    >>> round(precision, 3), round(recall, 3)
+    (0.64, 0.64)
+    """
+    right, said, hit, wanted = _Seconds(), _Seconds(), _Seconds(), _Seconds()
+    right.add(_intersect(box, true) for box in found)
+    said.add(([box[0]], [box[1]]) for box in found)
+    hit.add(_intersect(box, found) for box in true)
+    wanted.add(([box[0]], [box[1]]) for box in true)
+    return right.over(said), hit.over(wanted)
+
+
 @torch.no_grad()
 def measure_localisation(
     model: VideoSimilarity,
@@ -139,7 +153,7 @@ def measure_localisation(
             others = [target for target in targets if target not in benchmark.labels.get(query, {})]
             drawn = np.random.default_rng([_SEED, done]).permutation(len(others))[:negatives]
             for target in [*matching, *(others[place] for place in drawn)]:
-                found[query, target] = _find_boxes(model, own, file[names[target]], config)
+                found[query, target] = find_boxes(model, own, file[names[target]], config)
             if progress is not None:
                 progress(done + 1, len(queries))
     groups: dict[str, set[str]] = {"": set(queries)}
@@ -152,7 +166,8 @@ def measure_localisation(
     }
 
 
-def _find_boxes(model: VideoSimilarity, query: Features, target: Features, config: SegmentConfig | None) -> list[Box]:
+def find_boxes(model: VideoSimilarity, query: Features, target: Features, config: SegmentConfig | None) -> list[Box]:
+    """The matching stretches of two videos; flat and repeated frames are left out."""
     query, target = query.drop_flat(), target.drop_flat()
     if query.timestamps is None or target.timestamps is None:
         raise DataError(
@@ -179,7 +194,7 @@ class _Seconds:
             self.target += union_length(target)
 
     def over(self, whole: _Seconds) -> float:
-        return (self.query / whole.query) * (self.target / whole.target) if whole.query else math.nan
+        return (self.query / whole.query) * (self.target / whole.target) if whole.query and whole.target else math.nan
 
 
 def _intersect(box: Box, others: Sequence[Box]) -> tuple[list[Interval], list[Interval]]:

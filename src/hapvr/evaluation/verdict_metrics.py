@@ -31,7 +31,8 @@ from numpy.typing import ArrayLike
 
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.metrics import replace_nan
-from hapvr.evaluation.segment_metrics import Box, SegmentMetrics, measure_segments
+from hapvr.evaluation.pair_records import Box
+from hapvr.evaluation.segment_metrics import SegmentMetrics, measure_segments
 
 Truth: TypeAlias = Literal["copy", "shared footage", "same video", "same source", "unrelated"]
 STRANGERS: tuple[Truth, ...] = ("same video", "same source", "unrelated")

@@ -29,6 +29,7 @@ from hapvr.storage import StrPath, write_json
 
 FigureName: TypeAlias = Literal["mAP", "uAP", "EVVE mAP", "recall@1"]
 Relation: TypeAlias = Literal["match", "same video", "same source", "unrelated"]
+SegmentProtocol: TypeAlias = Literal["VSC2022", "VCSL"]
 FORMAT = "hapvr benchmark 1"
 
 
@@ -125,6 +126,8 @@ class Benchmark:
         origins: where queries and targets come from, for those of which it is known.
         shared: footage that many videos have and that makes no match (a title, an end card): per piece, when it is
             shown in each query and target that has it, (start_s, end_s).
+        segment_protocol: how its segments are measured, where its authors say how. None: by `measure_localisation`.
+        pair_sets: VCSL: named sets of (query, target), over which its figures are averaged too.
         notes: what a reader of its figures should know, such as which of two published files the labels are of.
         folder: where it lies, if it comes with files; not part of what is stored or compared.
         open_database: a scored target that the benchmark does not name, neither as target nor as query, joins the
@@ -144,6 +147,8 @@ class Benchmark:
     open_database: bool = False
     origins: Mapping[str, Origin] | None = None
     shared: Mapping[str, Mapping[str, tuple[float, float]]] | None = None
+    segment_protocol: SegmentProtocol | None = None
+    pair_sets: Mapping[str, tuple[tuple[str, str], ...]] | None = None
     notes: tuple[str, ...] = field(default=(), compare=False)
     folder: str | None = field(default=None, compare=False)
 
@@ -167,6 +172,8 @@ class Benchmark:
             put(self, "segments", {query: tuple(map(_parse_segment, parts)) for query, parts in self.segments.items()})
         if self.origins is not None:
             put(self, "origins", {id: _parse_origin(id, origin) for id, origin in self.origins.items()})
+        if self.pair_sets is not None:
+            put(self, "pair_sets", {name: _parse_pairs(name, pairs) for name, pairs in self.pair_sets.items()})
         if self.shared is not None:
             put(self, "shared", {name: _parse_spans(name, spans) for name, spans in self.shared.items()})
         self._check()
@@ -227,6 +234,11 @@ class Benchmark:
         for name, count in Counter(task.name for task in self.tasks).items():
             if count > 1:
                 raise ConfigError(f"benchmark '{self.name}' has {count} tasks of the name '{name}'.")
+        if self.segment_protocol is not None and self.segment_protocol not in get_args(SegmentProtocol):
+            known = suggest(str(self.segment_protocol), list(get_args(SegmentProtocol)))
+            raise ConfigError(
+                f"benchmark '{self.name}': there is no segment protocol '{self.segment_protocol}'; {known}"
+            )
         for task in self.tasks:
             for name in task.without:
                 if name not in self.left_out:
@@ -256,7 +268,8 @@ def write_benchmark(benchmark: Benchmark, path: StrPath) -> None:
     content["left_out"] = {name: asdict(left) for name, left in benchmark.left_out.items()}
     if benchmark.origins is not None:
         content["origins"] = {id: asdict(origin) for id, origin in benchmark.origins.items()}
-    for name in ("origins", "shared"):  # versions that do not know them still read what has none
+    # Versions that do not know these still read what has none.
+    for name in ("origins", "shared", "segment_protocol", "pair_sets"):
         if content[name] is None:
             del content[name]
     if benchmark.notes:
@@ -294,6 +307,16 @@ def _parse_origin(id: str, origin: Any) -> Origin:
         return from_mapping(Origin, origin)
     except (ConfigError, DataError) as error:
         raise DataError(f"the origin of '{id}': {error}") from error
+
+
+def _parse_pairs(name: str, pairs: Any) -> tuple[tuple[str, str], ...]:
+    try:
+        parsed = tuple((query, target) for query, target in pairs)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"the set '{name}' is no list of pairs [query, target].") from error
+    if not all(isinstance(id, str) for pair in parsed for id in pair):
+        raise DataError(f"the set '{name}' holds a pair whose ids are no strings.")
+    return parsed
 
 
 def _parse_spans(name: str, spans: Any) -> dict[str, tuple[float, float]]:

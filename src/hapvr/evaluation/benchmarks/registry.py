@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError
-from hapvr.evaluation.benchmarks import published
+from hapvr.evaluation.benchmarks import published, segment_benchmarks
 from hapvr.evaluation.benchmarks.annotation_file import read_json
 from hapvr.evaluation.benchmarks.benchmark import FORMAT, Benchmark, parse_benchmark
 from hapvr.evaluation.benchmarks.ground_truth import GROUND_TRUTH, parse_ground_truth, read_csv
@@ -21,10 +21,16 @@ BENCHMARKS = {
     "svd": "svd_test_groundtruth",
     "vcdb": "vcdb.pickle",
     "cc_web_video": "cc_web_video.pickle",
+    "vsc2022": "ground_truth.csv",
+    "vcsl": "label_file_uuid_total.json",
 }
 """The published benchmarks, each with the name of its annotation file."""
 # Taken where that is not there.
-_OTHER_FILES: Mapping[str, tuple[str, ...]] = dict.fromkeys(("fivr-5k", "fivr-200k"), ("fivr_audio.pickle",))
+_OTHER_FILES: Mapping[str, tuple[str, ...]] = {
+    "fivr-5k": ("fivr_audio.pickle",),
+    "fivr-200k": ("fivr_audio.pickle",),
+    "vsc2022": ("gt.csv",),
+}
 
 _READERS: dict[str, Callable[..., Benchmark]] = {
     "fivr-5k": partial(published.read_fivr, version="5k"),
@@ -33,6 +39,8 @@ _READERS: dict[str, Callable[..., Benchmark]] = {
     "svd": published.read_svd,
     "vcdb": published.read_vcdb,
     "cc_web_video": published.read_cc_web_video,
+    "vsc2022": segment_benchmarks.read_vsc2022,
+    "vcsl": segment_benchmarks.read_vcsl,
 }
 _OPTIONS = {
     "easy_duplicates": ("fivr-5k", "fivr-200k"),
@@ -40,6 +48,9 @@ _OPTIONS = {
     "distractors": ("vcdb",),
     "query_itself": ("cc_web_video",),
     "positives": ("a CSV file",),
+    "query_list": ("vsc2022",),
+    "database_list": ("vsc2022",),
+    "split": ("vcsl",),
 }
 
 
@@ -52,6 +63,9 @@ def open_benchmark(
     distractors: bool | None = None,
     query_itself: bool | None = None,
     positives: Sequence[str] | None = None,
+    query_list: StrPath | None = None,
+    database_list: StrPath | None = None,
+    split: str | None = None,
 ) -> Benchmark:
     """A published benchmark by its name, or one from a file or folder.
 
@@ -71,9 +85,15 @@ def open_benchmark(
         distractors: whether VCDB's database holds its distractors. Default: no.
         query_itself: whether CC_WEB_VIDEO's queries stay in their own rankings, as in published figures. Default: yes.
         positives: the labels of a CSV file that are positives. Default: all but "0".
+        query_list: VSC2022's query metadata, or a list of ids, one a line: its ground truth names only queries that
+            match something.
+        database_list: the same for its references.
+        split: VCSL: "train", "val" or "test", of which the folder holds the list of pairs; "all": the labelled pairs.
+            Default: "test" if its list is there, else "all".
     """
     given = {"easy_duplicates": easy_duplicates, "unlabelled": unlabelled, "distractors": distractors,
-             "query_itself": query_itself, "positives": positives}  # fmt: skip
+             "query_itself": query_itself, "positives": positives, "query_list": query_list,
+             "database_list": database_list, "split": split}  # fmt: skip
     given = {option: value for option, value in given.items() if value is not None}
     path = Path(name_or_path)
     lower = str(name_or_path).lower()
