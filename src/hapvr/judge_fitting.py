@@ -234,9 +234,7 @@ def _judge(
     truth: Sequence[TrueSegment],
 ) -> JudgedPair:
     a, b = videos[query], videos[target]
-    with torch.no_grad():
-        matrix = model.similarity.frame_matrix_unchecked(a.descriptors, b.descriptors).float().numpy()
-    pair = pair_frames(a, b, matrix, model)
+    pair = pair_frames(a, b, model)
     stretches = find_stretches(pair, model.segments)
     parts = [part for part in truth if part.target == target]
     right = [_is_right(one, parts) for one in stretches]

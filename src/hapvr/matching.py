@@ -223,51 +223,53 @@ def match_videos(
     A second look is taken if the verdict is undecided and both files are at hand.
     """
     require_prior(prior, model)
-    with torch.no_grad():
-        found = model.similarity(query.descriptors[None], target.descriptors[None])
-    matrix = found.frame_matrices[0, 0].float().cpu().numpy()
-    psi = None
-    if found.raw is not None and min(matrix.shape) >= DOWNSAMPLING:
-        # A short video was doubled for psi: the first half is shown.
-        height, width = (length // DOWNSAMPLING for length in matrix.shape)
-        psi = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
-    at_hand = second_look and query.sampling is not None and target.sampling is not None
-    look = partial(look_again, query.path, target.path, config=query.look or target.look) if at_hand else None
-    score = found.scores.item()
-    if model.judge is None:  # then only this matrix counts
-        pair = PairFrames(matrix, matrix.T, query.times, target.times)
-    else:
-        pair = pair_frames(query, target, matrix, model)
+    pair = compare_frames(query, target, model)
+    score, psi = score_frames(pair, model)
+    look = choose_look(query, target) if second_look else None
     decision = decide(pair, score, model=model, prior=prior, look=look)
-    return Match(query, target, score, decision.verdict, decision.segments, matrix, psi, model.segments.min_frames)
+    found = decision.verdict, decision.segments
+    return Match(query, target, score, *found, pair.forth, psi, model.segments.min_frames)
 
 
-def may_be_copies(
-    query: VideoDescription,
-    target: VideoDescription,
-    *,
-    model: Model,
-    min_probability: float,
-    prior: float | None = None,
-) -> bool:
-    """Whether `match_videos` could give this probability of a copy: a quick answer, without psi and the files."""
-    if model.judge is None:
-        return True
+def compare_frames(query: VideoDescription, target: VideoDescription, model: Model) -> PairFrames:
+    """The frames of two videos for `decide`; of a model without a judge only their matrix counts."""
+    if model.judge is not None:
+        return pair_frames(query, target, model)
     with torch.no_grad():
-        matrix = model.similarity.frame_matrix_unchecked(query.descriptors, target.descriptors).float().cpu().numpy()
-    pair = pair_frames(query, target, matrix, model)
-    return model.judge.may_be_copies(pair, model.segments, prior=prior, min_probability=min_probability)
+        forth = model.similarity.frame_matrix_unchecked(query.descriptors, target.descriptors).float().cpu()
+        back = forth.T
+        if model.similarity.config.symmetry == "average":
+            back = model.similarity.frame_matrix_unchecked(target.descriptors, query.descriptors).float().cpu()
+    return PairFrames(forth.numpy(), back.numpy(), query.times, target.times)
 
 
-def pair_frames(
-    query: VideoDescription, target: VideoDescription, matrix: NDArray[np.float32], model: Model
-) -> PairFrames:
-    """What a judge looks at, of two videos whose frame matrix [Tq, Tt] is known; also to fit the judge of a model."""
+def pair_frames(query: VideoDescription, target: VideoDescription, model: Model) -> PairFrames:
+    """What a judge looks at; also to fit the judge of a model."""
+    with torch.no_grad():
+        matrices = model.similarity.frame_matrices_both_ways(query.descriptors, target.descriptors)
+    forth, back = (matrix.float().cpu().numpy() for matrix in matrices)
     small = query.features.miniatures, target.features.miniatures
-    with torch.no_grad():
-        back = model.similarity.frame_matrix_unchecked(target.descriptors, query.descriptors).float().cpu().numpy()
     views = [partial(getattr, video, "pixel_views") for video in (query, target)]
-    return PairFrames(matrix, back, query.times, target.times, *small, query.vectors, target.vectors, *views)
+    return PairFrames(forth, back, query.times, target.times, *small, query.vectors, target.vectors, *views)
+
+
+def score_frames(pair: PairFrames, model: Model) -> tuple[float, NDArray[np.float32] | None]:
+    """The score of two videos, and psi's output [Tq / 4, Tt / 4] if the model has psi; in float32."""
+    with torch.no_grad():
+        found = model.similarity.compare_matrices(*(torch.from_numpy(matrix) for matrix in (pair.forth, pair.back)))
+    psi = None
+    if found.raw is not None and min(pair.forth.shape) >= DOWNSAMPLING:
+        # A short video was doubled for psi: the first half is shown.
+        height, width = (length // DOWNSAMPLING for length in pair.forth.shape)
+        psi = found.raw[0, 0, :height, :width].clamp(-1, 1).float().cpu().numpy()
+    return found.scores.item(), psi
+
+
+def choose_look(query: VideoDescription, target: VideoDescription) -> Look | None:
+    """What takes a second look at two videos; None if one of the files is not at hand."""
+    if query.sampling is None or target.sampling is None:
+        return None
+    return partial(look_again, query.path, target.path, config=query.look or target.look)
 
 
 def look_again(
@@ -313,6 +315,27 @@ def decide(
     false = max(calibration.false_per_million(score), calibration.min_false_per_million)
     kind = "copy" if not trouble and probability >= _EVEN else "no match"
     return Decision(Verdict(kind, probability, probability, prior, false, trouble or _SCORED), tuple(segments))
+
+
+def decide_through(
+    pair: PairFrames,
+    score: float,
+    frames: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    *,
+    model: Model,
+    prior: float | None = None,
+) -> Decision | None:
+    """What `decide` says without a second look, if a copy goes through these frames of the two; else None, sooner.
+
+    A model without a judge has no quicker answer: None if the videos do not match.
+    """
+    if model.judge is None:
+        decision = decide(pair, score, model=model, prior=prior)
+        return decision if decision.verdict.match else None
+    found = model.judge.decide_through(pair, model.segments, frames, prior=prior)
+    if found is not None and is_too_short(pair.forth, model.segments.min_frames):
+        return dataclasses.replace(found, segments=())
+    return found
 
 
 def describe_verdict(verdict: Verdict) -> str:

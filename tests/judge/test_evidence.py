@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hapvr.judge.alignment import make_pixel_views
 from hapvr.judge.evidence import Evidence, PairFrames, Stretch, find_stretches, fit_line, measure_vector_changes
 from hapvr.similarity import SegmentConfig
 
@@ -162,3 +163,37 @@ def test_a_line_is_fitted_by_least_squares() -> None:
     assert fit_line(np.array([0.0, 1.0, 2.0]), np.array([4.0, 3.0, 2.0])) == (-1.0, 4.0)
     assert fit_line(np.array([0.0, 10.0]), np.array([0.0, 10.2]))[0] == 1.0  # within 4%: the same speed
     assert fit_line(np.array([2.0]), np.array([5.0])) == (1.0, 3.0)
+
+
+def test_frames_that_are_taken_give_what_they_gave_alone() -> None:
+    rng = np.random.default_rng(4)
+    pair = make_pair(np.arange(16.0), np.arange(16.0) + 5)
+    small = rng.integers(0, 255, (40, 16, 16)).astype(np.uint8)
+    vectors = rng.normal(size=(40, 6)).astype(np.float32)
+    whole = dataclasses.replace(
+        pair,
+        a_small=small[5:21],
+        b_small=small,
+        a_vectors=vectors[5:21],
+        b_vectors=vectors,
+        a_views=lambda: make_pixel_views(small[5:21]),
+        b_views=lambda: make_pixel_views(small),
+    )
+    rows, columns = np.arange(3, 16), np.r_[0:10, 12:40]
+    alone = PairFrames(
+        pair.forth[3:][:, columns],
+        pair.back[columns][:, 3:],
+        np.arange(3.0, 16.0),
+        np.r_[0.0:10, 12.0:40],
+        small[8:21],
+        small[columns],
+        vectors[8:21],
+        vectors[columns],
+    )
+    taken = find_stretches(whole.take(rows, columns), CONFIG)
+    assert taken
+    for one, other in zip(taken, find_stretches(alone, CONFIG), strict=True):
+        assert (one.segment, one.instants) == (other.segment, other.instants)
+        assert dataclasses.astuple(one.evidence) == pytest.approx(dataclasses.astuple(other.evidence), abs=1e-6)
+    everything = find_stretches(whole.take(np.arange(16), np.arange(40)), CONFIG)
+    assert [one.segment for one in everything] == [one.segment for one in find_stretches(whole, CONFIG)]

@@ -90,6 +90,23 @@ def test_the_best_stretch_stands_for_the_pair_and_each_copy_is_a_segment() -> No
     )  # however long the rest is
 
 
+def test_a_decision_on_some_frames_is_that_on_all_if_a_copy_goes_through_them_and_none_else() -> None:
+    targets = np.concatenate([np.arange(2.0, 12), np.full(10, math.nan), np.arange(25.0, 35)])
+    pair = make_pair(np.arange(30.0), targets, noise=0.01)
+    whole = JUDGE.decide(pair, CONFIG)
+    assert len(whole.segments) == 2
+
+    def ask(a: set[int], b: set[int], prior: float | None = None) -> object:
+        frames = np.isin(np.arange(30), list(a)), np.isin(np.arange(40), list(b))
+        return JUDGE.decide_through(pair, CONFIG, frames, prior=prior)
+
+    for a, b in (({4}, set()), (set(), {30}), ({12, 22}, {0})):  # one of them lies on a copy
+        assert ask(a, b) == whole
+    for a, b in ((set(), set()), ({15}, set()), (set(), {18}), ({14, 16}, {20})):
+        assert ask(a, b) is None
+    assert ask({4}, set(), prior=1e-6) is None  # then it is no copy
+
+
 def test_a_second_look_is_taken_where_odds_are_undecided_and_decides() -> None:
     taken: list[Stretch] = []
 

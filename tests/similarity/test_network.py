@@ -166,6 +166,21 @@ def test_pairs_in_parts_give_the_same_gradients(monkeypatch: pytest.MonkeyPatch,
     assert all(gradient.any() for gradient in whole)
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+@torch.no_grad()
+def test_two_videos_compared_both_ways_at_once_score_as_one_by_one(name: str) -> None:
+    built = model(**VARIANTS[name])
+    query, target = (built.make_descriptors(video(frames, frames, dims=built.config.dims)) for frames in (13, 9))
+    forth, back = built.frame_matrices_both_ways(query, target)
+    torch.testing.assert_close(forth, built.frame_matrix(query, target))
+    torch.testing.assert_close(back, built.frame_matrix(target, query))
+    found, expected = built.compare_matrices(forth, back), built(query[None], target[None])
+    torch.testing.assert_close(found.scores, expected.scores)
+    assert (found.raw is None) is (expected.raw is None)
+    if found.raw is not None:
+        torch.testing.assert_close(found.raw, expected.raw)
+
+
 @given(st.integers(4, 12), st.integers(4, 12), st.integers(0, 99))
 @settings(max_examples=10)
 def test_the_symmetric_forms_are_symmetric(a: int, b: int, seed: int) -> None:

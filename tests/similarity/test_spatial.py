@@ -57,6 +57,27 @@ def test_pieces_that_fit_a_cache_change_no_value(kind: Aggregation, size: int, r
     torch.testing.assert_close(matrix, dense(query, target, kind, 0.0))
 
 
+@given(kinds, st.floats(0, 1), st.integers(1, 4000), st.integers(1, 40), st.integers(0, 99))
+def test_both_ways_are_one_way_and_the_other(kind: Aggregation, rate: float, size: int, rows: int, seed: int) -> None:
+    query, target = videos(seed, (7, 4, 5), (6, 3, 5))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spatial, "_CACHED_BYTES", size)
+        patch.setattr(spatial, "_CACHED_ROWS", rows)
+        forth, back = spatial.compute_both_ways(query, target, kind=kind, keep_rate=rate)
+    for found, (one, other) in ((forth, (query, target)), (back, (target, query))):
+        expected = reference.frame_matrix(one.tolist(), other.tolist(), kind, rate)
+        torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_both_ways_can_be_learnt_from() -> None:
+    query, target = videos(3, (4, 2, 3), (5, 2, 3))
+    query.requires_grad_()
+    forth, back = spatial.compute_both_ways(query, target, kind="chamfer")
+    (gradient,) = torch.autograd.grad(forth.sum() + back.sum(), query)
+    expected = dense(query, target, "chamfer", 0.0).sum() + dense(target, query, "chamfer", 0.0).sum()
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, query)[0])
+
+
 def test_gradcheck() -> None:
     query, target = (video.requires_grad_() for video in videos(3, (3, 3, 4), (2, 3, 4)))
     for kind, rate in (("chamfer", 0.0), ("topk", 0.6), ("max", 0.0), ("average", 0.0)):

@@ -56,6 +56,26 @@ class PairFrames:
         steps = [find_median(np.diff(times)) for times in (self.a_times, self.b_times) if len(times) > 1]
         return max(steps, default=1.0)
 
+    def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> PairFrames:
+        """Some frames of A and some of B, by their positions."""
+        return PairFrames(
+            self.forth[np.ix_(rows, columns)],
+            self.back[np.ix_(columns, rows)],
+            self.a_times[rows],
+            self.b_times[columns],
+            None if self.a_small is None else self.a_small[rows],
+            None if self.b_small is None else self.b_small[columns],
+            None if self.a_vectors is None else self.a_vectors[rows],
+            None if self.b_vectors is None else self.b_vectors[columns],
+            _take_views(self.a_views, rows),
+            _take_views(self.b_views, columns),
+        )
+
+
+def _take_views(views: Callable[[], Matrix] | None, frames: NDArray[np.intp]) -> Callable[[], Matrix] | None:
+    """What gives the views [V, T, S S] of some frames."""
+    return None if views is None else lambda: np.ascontiguousarray(views()[:, frames])
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -85,24 +105,55 @@ class Stretch:
     instants: tuple[tuple[float, float], ...] = ()  # seconds of A and of B, along it
 
 
+class Candidate:
+    """A line of two videos that may match; its evidence is measured when it is asked for."""
+
+    def __init__(self, context: _Context, speed: float, shift: float, cells: NDArray[np.int64]) -> None:
+        self._context, self._line, self._cells = context, (speed, shift), cells
+
+    @cached_property
+    def stretch(self) -> Stretch:
+        """With its evidence."""
+        evidence = _measure(self._context, *self._line, self._cells)
+        return _make_stretch(self._context, *self._line, self._cells, evidence)
+
+    def meets(self, a: NDArray[np.bool_], b: NDArray[np.bool_]) -> bool:
+        """Whether it goes through any of these frames, bool [Ta] and [Tb]."""
+        return bool(a[self._cells[:, 0]].any() or b[self._cells[:, 1]].any())
+
+
+@dataclass(frozen=True, eq=False)
+class _Context:
+    """What all lines of two videos have in common."""
+
+    pair: PairFrames
+    mean: Matrix  # [Ta, Tb] similarity, both ways
+    most: tuple[NDArray[np.int64], NDArray[np.int64]]  # the most similar frame of each, [Ta] and [Tb]
+    likeness: float
+
+
 def find_stretches(pair: PairFrames, config: SegmentConfig) -> list[Stretch]:
     """The stretches of two videos that may match, in no order.
 
     Of a picture, and of a video that is too short for a stretch, it is where its frames are most similar.
     """
-    most_a, most_b = find_most_similar(pair.forth), find_most_similar(pair.back)
+    return [candidate.stretch for candidate in find_candidates(pair, config)]
+
+
+def find_candidates(pair: PairFrames, config: SegmentConfig) -> list[Candidate]:
+    """The lines of `find_stretches`, before their evidence is measured: that is most of the work."""
     mean = np.asarray((pair.forth + pair.back.T) / 2, np.float32)
     likeness = float(max(pair.forth.max(1).mean(), pair.back.max(1).mean()))
+    context = _Context(pair, mean, (find_most_similar(pair.forth), find_most_similar(pair.back)), likeness)
     if min(mean.shape) < config.min_frames:
         cells = _find_instants(mean)
         shift = find_median(pair.b_times[cells[:, 1]] - pair.a_times[cells[:, 0]])
-        evidence = _measure(pair, mean, (most_a, most_b), likeness, 1.0, shift, cells)
-        return [_make_stretch(pair, mean, 1.0, shift, cells, evidence)]
+        return [Candidate(context, 1.0, shift, cells)]
     lines: list[tuple[float, float, NDArray[np.int64]]] = []  # speed, shift, cells [P, 2]
     for segment in find_segments(pair.forth, pair.a_times, pair.b_times, config=config):
         for part in _cut_at_gaps(np.array(segment.path), pair.forth, config.threshold):
             lines += _straighten(part, pair, config)
-    found = align(pair.forth, pair.back, pair.a_times, pair.b_times, most=(most_a, most_b)).line
+    found = align(pair.forth, pair.back, pair.a_times, pair.b_times, most=context.most).line
     if found is not None:
         lines.append((found.speed, found.shift, _walk(found.speed, found.shift, found.query, pair)))
     pixels = None
@@ -122,13 +173,11 @@ def find_stretches(pair: PairFrames, config: SegmentConfig) -> list[Stretch]:
             mean, pair.a_times, pair.b_times, (speed, shift), cells, min_frames=config.min_frames, pixels=pixels
         )
     ]
-    stretches = []
-    for speed, shift, cells in _drop_repeated(parts, mean):
-        if len(np.unique(cells[:, 0])) < config.min_frames or len(np.unique(cells[:, 1])) < config.min_frames:
-            continue
-        evidence = _measure(pair, mean, (most_a, most_b), likeness, speed, shift, cells)
-        stretches.append(_make_stretch(pair, mean, speed, shift, cells, evidence))
-    return stretches
+    return [
+        Candidate(context, speed, shift, cells)
+        for speed, shift, cells in _drop_repeated(parts, mean)
+        if min(len(np.unique(cells[:, 0])), len(np.unique(cells[:, 1]))) >= config.min_frames
+    ]
 
 
 def _find_instants(mean: Matrix) -> NDArray[np.int64]:
@@ -207,29 +256,23 @@ def _walk(speed: float, shift: float, part: tuple[float, float], pair: PairFrame
 
 
 def _make_stretch(
-    pair: PairFrames, mean: Matrix, speed: float, shift: float, cells: NDArray[np.int64], evidence: Evidence
+    context: _Context, speed: float, shift: float, cells: NDArray[np.int64], evidence: Evidence
 ) -> Stretch:
+    pair, mean = context.pair, context.mean
     query, target = find_borders(cells, (speed, shift), pair.a_times, pair.b_times)
     segment = Segment(
         query=query,
         target=target,
         score=min(1.0, float(mean[cells[:, 0], cells[:, 1]].mean())),
         backwards=speed < 0,
-        path=tuple((int(i), int(j)) for i, j in cells),
+        path=tuple(map(tuple, cells.tolist())),
     )
-    instants = tuple((float(pair.a_times[i]), float(pair.b_times[j])) for i, j in cells)
+    instants = tuple(zip(pair.a_times[cells[:, 0]].tolist(), pair.b_times[cells[:, 1]].tolist(), strict=True))
     return Stretch(segment, speed, shift, evidence, instants)
 
 
-def _measure(
-    pair: PairFrames,
-    mean: Matrix,
-    most: tuple[NDArray[np.int64], NDArray[np.int64]],
-    likeness: float,
-    speed: float,
-    shift: float,
-    cells: NDArray[np.int64],
-) -> Evidence:
+def _measure(context: _Context, speed: float, shift: float, cells: NDArray[np.int64]) -> Evidence:
+    pair, mean, most = context.pair, context.mean, context.most
     rows, columns = cells[:, 0], cells[:, 1]
     on = mean[rows, columns]
     step = pair.step
@@ -252,7 +295,7 @@ def _measure(
         in_step=(2 * max(shares) + min(shares)) / 3,
         frames=math.log1p(max(0, max(counts) - _BY_CHANCE)),
         coverage=max(covers),
-        likeness=likeness,
+        likeness=context.likeness,
         evenness=-abs(math.log(abs(speed))) - 0.5 * (speed < 0),
         vector_changes=0.0,
     )

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.judge.additive_model import AdditiveModel
-from hapvr.judge.evidence import Evidence, PairFrames, Stretch, find_stretches
+from hapvr.judge.evidence import Evidence, PairFrames, Stretch, find_candidates, find_stretches
 from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.judge.second_look import SecondLook
 from hapvr.similarity.segments import Segment, SegmentConfig
@@ -130,8 +130,36 @@ class Judge:
             look: takes a second look at the files; None if they are not at hand.
         """
         prior = self.prior if prior is None else prior
-        stretches = find_stretches(pair, config)
         short = min(pair.forth.shape) < config.min_frames
+        return self._decide(pair, find_stretches(pair, config), short, prior, look)
+
+    def decide_through(
+        self,
+        pair: PairFrames,
+        config: SegmentConfig,
+        frames: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+        *,
+        prior: float | None = None,
+    ) -> Decision | None:
+        """What `decide` says without a second look; None, and that sooner, if no copy goes through these frames.
+
+        Args:
+            pair: their frames.
+            config: how stretches are found.
+            frames: some of A [Ta] and some of B [Tb].
+            prior: probability of a copy before the comparison; the judge's own if None.
+        """
+        prior = self.prior if prior is None else prior
+        short = min(pair.forth.shape) < config.min_frames
+        candidates = find_candidates(pair, config)
+        odds = self.judge_stretches([one.stretch for one in candidates if one.meets(*frames)], short=short)
+        if not any(self.probability(own, prior) >= _EVEN for own in odds):
+            return None
+        return self._decide(pair, [one.stretch for one in candidates], short, prior, None)
+
+    def _decide(
+        self, pair: PairFrames, stretches: Sequence[Stretch], short: bool, prior: float, look: Look | None
+    ) -> Decision:
         odds = self.judge_stretches(stretches, short=short)
         order = sorted(range(len(stretches)), key=lambda place: -odds[place])
         looks: dict[int, SecondLook] = {}

@@ -16,7 +16,7 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,37 +67,46 @@ def find_window(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> WindowMatch:
     or a fade changes everything at once, and does so alike in two takes of one scene.
     """
     x, y = a.astype(np.float32), b.astype(np.float32)
-    if len(x) > 1:
-        noise = _CHANGE_NOISE
-        one, other = (np.clip(np.diff(pictures, axis=0), -_MAX_CHANGE, _MAX_CHANGE) for pictures in (x, y))
-    else:
-        noise, one, other = _PICTURE_NOISE, x, y
-    best, window, energy = -np.inf, Window(0, 0, SIDE, SIDE), 0.0
+    if len(x) == 1:
+        found = _search_windows(x, y, _PICTURE_NOISE)
+        return WindowMatch(0.0, found.correlation, 0.0, found.window, found.correlation)
+    one, other = (np.clip(np.diff(pictures, axis=0), -_MAX_CHANGE, _MAX_CHANGE) for pictures in (x, y))
+    found = _search_windows(one, other, _CHANGE_NOISE)
+    product, *sizes = _sum_products(one, other, found.window, _CHANGE_NOISE)
+    changes = find_median(product / np.sqrt(sizes[0] * sizes[1]))
+    moves = math.sqrt(found.energy / len(one))
+    return WindowMatch(changes, correlate_in(x, y, found.window), moves, found.window, found.correlation)
+
+
+class _Found(NamedTuple):
+    window: Window
+    correlation: float
+    energy: float  # sum of squares a pixel over all frames; of the picture with less
+
+
+def _search_windows(one: Pictures, other: Pictures, noise: float) -> _Found:
+    """The window in which two sequences of pictures [P, 16, 16] correlate best, over all frames together."""
     flat = [_centre(pictures).reshape(len(one), -1) for pictures in (one, other)]  # [P, S S]
-    squares = [np.square(pictures).sum(0) for pictures in flat]  # [S S]
-    products = [_pair_axes(multiply(pictures.T, pictures)) for pictures in flat]
     cross = multiply(flat[1].T, flat[0])  # [S S, S S]
     floor = noise * noise * len(one)
+    measured = [_measure_energies(pictures) for pictures in flat]
+    found = _Found(Window(0, 0, SIDE, SIDE), -np.inf, 0.0)
     for b_in_a in (False, True):
         small, large = (1, 0) if b_in_a else (0, 1)
-        energies = _measure_energies(products[small], products[large], squares[large])
-        both = _correlate(_pair_axes(cross.T if b_in_a else cross), energies, floor)
+        energies = measured[small].shrunk, measured[large].cut
+        both = _correlate(_pair_axes(cross.T if b_in_a else cross), *energies, floor)
         for mirrored, values in enumerate(both):
             place = int(values.argmax())
-            if values[place] > best:
-                best, energy = float(values[place]), float(energies[:, place].min())
+            if values[place] > found.correlation:
                 window = dataclasses.replace(_windows().windows[place], b_in_a=b_in_a, mirrored=bool(mirrored))
-    whole = [float(own.sum()) / SIDE**2 for own in squares]
+                found = _Found(window, float(values[place]), float(min(own[place] for own in energies)))
+    whole = [float(np.square(pictures).sum()) / SIDE**2 for pictures in flat]
     for turns in (1, 2, 3):
         value = float(cross[np.arange(SIDE**2), _turn_pixels(turns)].sum()) / SIDE**2
         value /= math.sqrt((whole[0] + floor) * (whole[1] + floor))
-        if value > best:
-            best, window, energy = value, Window(0, 0, SIDE, SIDE, turns=turns), min(whole)
-    if len(x) == 1:
-        return WindowMatch(0.0, best, 0.0, window, best)
-    product, *sizes = _sum_products(one, other, window, noise)
-    changes = find_median(product / np.sqrt(sizes[0] * sizes[1]))
-    return WindowMatch(changes, correlate_in(x, y, window), float(np.sqrt(energy / len(one))), window, best)
+        if value > found.correlation:
+            found = _Found(Window(0, 0, SIDE, SIDE, turns=turns), value, min(whole))
+    return found
 
 
 def correlate_in(a: Pictures, b: Pictures, window: Window, *, noise: float = _PICTURE_NOISE) -> float:
@@ -143,36 +152,37 @@ def _turn_pixels(turns: int) -> NDArray[np.int64]:
     return np.rot90(np.arange(SIDE**2).reshape(SIDE, SIDE), turns).reshape(-1)
 
 
-def _measure_energies(small: Pictures, large: Pictures, large_squares: Pictures) -> Pictures:
-    """The sums of squares over all frames, less means, a pixel: of the shrunk and of the large picture in each window.
+class _Energies(NamedTuple):
+    """Sums of squares over all frames, less means, a pixel, in each window [K]."""
 
-    Products of either picture with itself, as `_pair_axes` gives them, and squares [S S] of the large one -> [2, K].
-    """
+    shrunk: Pictures  # of the whole picture, shrunk to the window's size
+    cut: Pictures  # of the part of the picture that lies in the window
+
+
+def _measure_energies(pictures: Pictures) -> _Energies:
+    """Of pictures [P, S S] whose means are 0; so are those of a whole picture that was shrunk."""
     known = _windows()
-    whole, total = (
-        _contract(small, forms, forms)[known.sizes] for forms in (known.shrunk_squares, known.shrunk_totals)
-    )
-    inside = (known.inside @ large_squares.reshape(SIDE, SIDE) @ known.inside.T)[known.spans]
-    sums = _contract(large, known.cut_totals, known.cut_totals)[known.spans]
-    energies = np.stack([whole - total / known.counts, inside - sums / known.counts])
-    return np.asarray(np.maximum(energies, 0) / known.counts, np.float32)
+    own = _pair_axes(multiply(pictures.T, pictures))
+    shrunk = _contract(own, known.shrunk_squares, known.shrunk_squares)[known.sizes]
+    squares = multiply(np.square(pictures).sum(0, keepdims=True), known.inside)[0]  # [K]
+    sums = multiply(pictures, known.inside)  # [P, K]
+    cut = squares - np.einsum("pk,pk->k", sums, sums) / known.counts
+    return _Energies(shrunk / known.counts, np.maximum(cut, 0) / known.counts)
 
 
-def _correlate(cross: Pictures, energies: Pictures, floor: float) -> Pictures:
+def _correlate(cross: Pictures, shrunk: Pictures, cut: Pictures, floor: float) -> Pictures:
     """The correlation in each window, of the small picture as it is and of its mirror image [2, K].
 
     Args:
         cross: sums of products of the large and the small picture over all frames, as `_pair_axes` gives them.
-        energies: [2, K], see `_measure_energies`.
+        shrunk, cut: energies [K] of the small picture and of the large one, see `_Energies`.
         floor: is added to each energy.
     """
     known = _windows()
     rows, columns = known.spans
     sums = _contract(cross, known.products, known.products_both)  # [N, 2 N]
-    means = _contract(cross, known.totals, known.totals)[rows, columns] / known.counts  # the same for a mirror image
     both = np.stack([sums[rows, columns], sums[rows, columns + len(known.products)]])
-    products = (both - means) / known.counts
-    return np.asarray(products / np.sqrt((energies[0] + floor) * (energies[1] + floor)), np.float32)
+    return np.asarray(both / (known.counts * np.sqrt((shrunk + floor) * (cut + floor))), np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,13 +196,10 @@ class _Windows:
     counts: Pictures  # [K] pixels
     spans: tuple[NDArray[np.int64], NDArray[np.int64]]  # [K] each: of rows and of columns, of N
     sizes: tuple[NDArray[np.int64], NDArray[np.int64]]  # [K] each: the sizes of these, of M
-    inside: Pictures  # [N, S] 1 within
+    inside: Pictures  # [S S, K] 1 within
     products: Pictures  # [N, S S] of the large picture and the shrunk one
     products_both: Pictures  # [2 N, S S] the same, and with the mirror image of the shrunk one
-    totals: Pictures  # [N, S S] of the sum of the one and the sum of the other
-    cut_totals: Pictures  # [N, S S] of the sum of the large picture with itself
     shrunk_squares: Pictures  # [M, S S] of the shrunk picture with itself
-    shrunk_totals: Pictures  # [M, S S] of its sum with itself
 
 
 @lru_cache(maxsize=1)
@@ -210,21 +217,19 @@ def _windows() -> _Windows:
     size_of = np.array([sizes.index(size) for size, _ in spans])
     # [N, large, small] how much the pixels of the small picture give to a pixel of the large one; [N, large] 1 within
     shrunk = np.stack([np.pad(_shrink(size), ((start, SIDE - size - start), (0, 0))) for size, start in spans])
-    inside = np.stack([np.pad(np.ones(size), (start, SIDE - size - start)) for size, start in spans])
+    within = np.stack([np.pad(np.ones(size), (start, SIDE - size - start)) for size, start in spans])
+    inside = within[rows][:, :, None] * within[columns][:, None]  # [K, S, S]
     forms = [
         shrunk,
         np.concatenate([shrunk, shrunk[:, :, ::-1]]),
-        inside[:, :, None] * shrunk.sum(1)[:, None],
-        inside[:, :, None] * inside[:, None],
         np.stack([_shrink(size).T @ _shrink(size) for size in sizes]),
-        np.stack([np.outer(total, total) for total in (_shrink(size).sum(0) for size in sizes)]),
     ]
     return _Windows(
         windows,
         np.array([window.height * window.width for window in windows], np.float32),
         (rows, columns),
         (size_of[rows], size_of[columns]),
-        inside.astype(np.float32),
+        np.ascontiguousarray(inside.reshape(len(windows), -1).T, np.float32),
         *(np.ascontiguousarray(form.reshape(len(form), -1), np.float32) for form in forms),
     )
 

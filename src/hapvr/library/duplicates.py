@@ -42,11 +42,11 @@ from hapvr.library.duplicate_report import (
 from hapvr.library.results import VideoRecord
 from hapvr.library.shared_file import read_shared_footage
 from hapvr.library.shared_footage import SharedFootage
-from hapvr.library.shared_matching import drop_shared, match_beyond_shared
+from hapvr.library.shared_matching import match_beyond_shared, may_be_copies
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import describe_stored
 from hapvr.library.tables import Catalog, StoredContent
-from hapvr.matching import Match, VideoDescription, find_prior, may_be_copies
+from hapvr.matching import Match, VideoDescription, find_prior
 from hapvr.model import Model
 from hapvr.similarity.segments import frame_edges
 from hapvr.workers.threads import map_threads, torch_thread_pool
@@ -264,7 +264,7 @@ def _link_pairs(
     with torch_thread_pool(torch.get_num_threads()) as pool:
         for block in _split_pairs(pairs, frames):
             contents = store.read_contents(sorted({key for pair in block for key in pair}), batch=_IN_ONE_READ)
-            videos = {one.key: _describe(one, store, model, catalog) for one in contents}
+            videos = {one.key: _describe(one, store, model, catalog, options.footage) for one in contents}
 
             def link(pair: tuple[int, int], videos: Mapping[int, _Video] = videos) -> Link | None:
                 if not all(key in videos for key in pair):  # removed meanwhile
@@ -309,27 +309,33 @@ class _Options:
 class _Video:
     id: str
     description: VideoDescription
+    shared: NDArray[np.int64]  # which shared clip each of its frames belongs to
 
 
-def _describe(stored: StoredContent, store: Store, model: Model, catalog: Catalog) -> _Video:
+def _describe(stored: StoredContent, store: Store, model: Model, catalog: Catalog, footage: SharedFootage) -> _Video:
     records = catalog.records(catalog.with_key(stored.key))
-    return _Video(records[0].id, describe_stored(stored, store, model, records))
+    description = describe_stored(stored, store, model, records)
+    return _Video(records[0].id, description, footage.find_frames(description.features))
 
 
 def _link_videos(a: _Video, b: _Video, model: Model, options: _Options) -> Link | None:
     """The link of two videos, if they are copies: of the one with fewer frames in the other."""
     if (len(a.description.times), a.id) > (len(b.description.times), b.id):
         a, b = b, a
-    left = a.description, b.description
-    if options.ignore_shared:
-        left = drop_shared(*left, options.footage)
-    if not may_be_copies(*left, model=model, min_probability=options.min_probability):
+    videos, frames = (a.description, b.description), (a.shared, b.shared)
+    if not may_be_copies(
+        *videos,
+        model=model,
+        frames=frames,
+        ignore_shared=options.ignore_shared,
+        min_probability=options.min_probability,
+    ):
         return None
     match = match_beyond_shared(
-        a.description,
-        b.description,
+        *videos,
         model=model,
         footage=options.footage,
+        frames=frames,
         ignore_shared=options.ignore_shared,
         second_look=options.second_look,
     )

@@ -25,7 +25,7 @@ from hapvr.library.candidates import count_votes, find_runs
 from hapvr.library.results import display_path
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import describe_stored
-from hapvr.matching import VideoDescription, describe_features, look_again, pair_frames
+from hapvr.matching import VideoDescription, choose_look, describe_features, pair_frames
 from hapvr.model import Model
 from hapvr.workers.threads import map_threads
 
@@ -235,11 +235,8 @@ def _describe(store: Store, model: Model, keys: Sequence[int]) -> Iterator[Video
 def _judge(model: Model, query: VideoDescription, second_look: bool, target: VideoDescription) -> Decision:
     """The decision on two videos, without psi: no log odds depend on it."""
     assert model.judge is not None
-    with torch.no_grad():
-        matrix = model.similarity.frame_matrix_unchecked(query.descriptors, target.descriptors).float().cpu().numpy()
-    at_hand = second_look and query.sampling is not None and target.sampling is not None
-    look = partial(look_again, query.path, target.path, config=query.look or target.look) if at_hand else None
-    return model.judge.decide(pair_frames(query, target, matrix, model), model.segments, look=look)
+    look = choose_look(query, target) if second_look else None
+    return model.judge.decide(pair_frames(query, target, model), model.segments, look=look)
 
 
 def _is_right(stretch: Stretch, time: TimeMap | None) -> bool:

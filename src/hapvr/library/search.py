@@ -11,7 +11,7 @@ import math
 import os
 import time
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,9 +132,22 @@ def search_library(
     rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != asked.id]
     rows = sorted(rows, key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))[:k]
     best = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
-    shared = read_shared_footage(store)
-    match = partial(match_beyond_shared, model=model, footage=shared, ignore_shared=ignore_shared, prior=prior)
-    matches = match_contents(store, model, asked.describe(model), best, partial(match, second_look=second_look))
+    footage = read_shared_footage(store)
+    own_frames = footage.find_frames(asked.features)
+
+    def match(query: VideoDescription, target: VideoDescription) -> Match:
+        return match_beyond_shared(
+            query,
+            target,
+            model=model,
+            footage=footage,
+            frames=(own_frames, footage.find_frames(target.features)),
+            ignore_shared=ignore_shared,
+            prior=prior,
+            second_look=second_look,
+        )
+
+    matches = match_contents(store, model, asked.describe(model), best, match)
     hits = []
     for record, row in zip(catalog.records(rows), rows, strict=True):
         found = matches.get(int(catalog.keys[row]))  # None if it was removed meanwhile

@@ -12,9 +12,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.judge.judge import Verdict
 from hapvr.library.shared_footage import SharedFootage
-from hapvr.matching import Match, VideoDescription, match_videos
+from hapvr.matching import (
+    Match,
+    VideoDescription,
+    choose_look,
+    compare_frames,
+    decide,
+    decide_through,
+    pair_frames,
+    require_prior,
+    score_frames,
+)
 from hapvr.model import Model
 from hapvr.similarity import Segment
 from hapvr.similarity.segments import frame_edges
@@ -31,6 +40,7 @@ def match_beyond_shared(
     *,
     model: Model,
     footage: SharedFootage,
+    frames: Sequence[Ints] | None = None,
     ignore_shared: bool = True,
     prior: float | None = None,
     second_look: bool = True,
@@ -39,48 +49,65 @@ def match_beyond_shared(
 
     Stretches that lie in shared footage are marked, and listed after the others. If one of the two videos is shared
     footage for the most part, that is what is looked for: then all of it counts, as with `ignore_shared` of False.
+    `frames` is `footage.find_frames` of both, where that is known.
     """
-    frames = [footage.find_frames(one.features) for one in (query, target)]
+    require_prior(prior, model)
+    frames = frames or [footage.find_frames(one.features) for one in (query, target)]
     kept = _choose_frames(frames) if ignore_shared else None
+    pair = compare_frames(query, target, model)
+    score, psi = score_frames(pair, model)
+    look = choose_look(query, target) if second_look else None
     if kept is None:
-        match = match_videos(query, target, model=model, prior=prior, second_look=second_look)
-        marked = (replace(one, shared=_is_in_clip(frames, one.path)) for one in match.segments)
+        decision = decide(pair, score, model=model, prior=prior, look=look)
+    else:
+        rest = pair.take(*kept)
+        own_score = score if model.judge is not None else score_frames(rest, model)[0]  # a judge asks for no score
+        decision = decide(rest, own_score, model=model, prior=prior, look=look)
+    match = Match(query, target, score, decision.verdict, (), pair.forth, psi, model.segments.min_frames)
+    if kept is None:
+        marked = (replace(one, shared=_is_in_clip(frames, one.path)) for one in decision.segments)
         return replace(match, segments=tuple(marked))
-    whole = match_videos(query, target, model=model, prior=prior, second_look=False)
-    left = _take_frames(query, kept[0]), _take_frames(target, kept[1])
-    rest = match_videos(*left, model=model, prior=prior, second_look=second_look)
-    verdict: Verdict = rest.verdict
+    whole = decide_through(pair, score, (frames[0] >= 0, frames[1] >= 0), model=model, prior=prior)
     parts: list[Segment] = []
-    if whole.verdict.match:
+    if whole is not None:
         for one in whole.segments:
-            part = _cut_shared(whole, one, frames)
+            part = _cut_shared(match, one, frames)
             if part is not None and not any(_overlap(part, other) for other in parts):
                 parts.append(part)
-        if not verdict.match:
-            verdict = replace(verdict, reason=_explain(footage, whole, frames, parts))
+        if not match.verdict.match and (reason := _explain(footage, match, frames, parts)):
+            match = replace(match, verdict=replace(match.verdict, reason=reason))
     segments = [
-        _place_segment(whole, one, [(int(kept[0][row]), int(kept[1][column])) for row, column in one.path])
-        for one in rest.segments
+        _place_segment(match, one, [(int(kept[0][row]), int(kept[1][column])) for row, column in one.path])
+        for one in decision.segments
     ]
-    return replace(whole, verdict=verdict, segments=(*segments, *parts))
+    return replace(match, segments=(*segments, *parts))
 
 
-def drop_shared(
-    query: VideoDescription, target: VideoDescription, footage: SharedFootage
-) -> tuple[VideoDescription, VideoDescription]:
-    """What `match_beyond_shared` compares of two videos: what is not shared, or all if one of them is little else."""
-    kept = _choose_frames([footage.find_frames(one.features) for one in (query, target)])
-    return (query, target) if kept is None else (_take_frames(query, kept[0]), _take_frames(target, kept[1]))
+def may_be_copies(
+    query: VideoDescription,
+    target: VideoDescription,
+    *,
+    model: Model,
+    frames: Sequence[Ints],
+    ignore_shared: bool = True,
+    min_probability: float,
+) -> bool:
+    """Whether `match_beyond_shared` could give this probability of a copy: a quick answer, without psi and the files.
+
+    `frames` is `SharedFootage.find_frames` of both.
+    """
+    if model.judge is None:
+        return True
+    pair = pair_frames(query, target, model)
+    if ignore_shared and (kept := _choose_frames(frames)) is not None:
+        pair = pair.take(*kept)
+    return model.judge.may_be_copies(pair, model.segments, min_probability=min_probability)
 
 
 def _choose_frames(frames: Sequence[Ints]) -> list[NDArray[np.intp]] | None:
     """The frames of two videos that are not shared; None if all of both count."""
     shares = [float((one >= 0).mean()) for one in frames]
     return [np.flatnonzero(one < 0) for one in frames] if 0 < max(shares) < _MOSTLY else None
-
-
-def _take_frames(video: VideoDescription, frames: NDArray[np.intp]) -> VideoDescription:
-    return video if len(frames) == len(video.times) else video.take(frames)
 
 
 def _is_in_clip(frames: Sequence[Ints], path: Sequence[tuple[int, int]]) -> bool:
@@ -117,13 +144,13 @@ def _place_segment(match: Match, segment: Segment, path: Sequence[tuple[int, int
     return replace(segment, query=parts[0], target=parts[1], path=tuple(path))
 
 
-def _explain(footage: SharedFootage, match: Match, frames: Sequence[Ints], parts: Sequence[Segment]) -> str:
-    """That nothing but shared footage matches, and where that is in the query."""
+def _explain(footage: SharedFootage, match: Match, frames: Sequence[Ints], parts: Sequence[Segment]) -> str | None:
+    """That nothing but shared footage matches, and where that is in the query; None if the best frames are others."""
     paths = [one.path for one in parts] or [(match.best_pair,)]
     clips = {int(max(frames[0][row], frames[1][column])) for path in paths for row, column in path}
     videos = max((footage.clips[clip].videos for clip in clips if clip >= 0), default=0)
     if not videos:  # the instant of a picture that is not the shared one
-        return match.verdict.reason
+        return None
     where = ", ".join(f"{_format_time(one.query[0])}-{_format_time(one.query[1])}" for one in parts)
     return f"Only a part that occurs in {videos} videos of the library matches{f': {where}' if where else ''}."
 

@@ -20,7 +20,7 @@ from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.similarity import kernels
 from hapvr.similarity.chamfer import Aggregation, aggregate
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, compare_in_bands, pool_mask, slot
-from hapvr.similarity.spatial import compute_frame_similarities, widen
+from hapvr.similarity.spatial import compute_both_ways, compute_frame_similarities, widen
 from hapvr.similarity.weighting import Binarization, Projection, RegionAttention
 
 Weighting = Literal["attention", "binary", "none"]
@@ -193,6 +193,26 @@ class VideoSimilarity(nn.Module):
             other = compute_frame_similarities(target, query, kind=config.spatial, keep_rate=config.spatial_keep_rate)
             matrix = (matrix + other.T) / 2
         return matrix if config.bits is None else matrix / config.bits
+
+    def frame_matrices_both_ways(self, query: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """`frame_matrix_unchecked` of two videos, and of the same two the other way round: [H, W] and [W, H]."""
+        query, target = query.as_subclass(Tensor), target.as_subclass(Tensor)
+        config = self.config
+        forth, back = compute_both_ways(query, target, kind=config.spatial, keep_rate=config.spatial_keep_rate)
+        if config.symmetry == "levels":
+            forth = (forth + back.T) / 2
+            back = forth.T
+        return (forth, back) if config.bits is None else (forth / config.bits, back / config.bits)
+
+    def compare_matrices(self, forth: Tensor, back: Tensor) -> Comparison:
+        """What `forward` gives for a query and a target with these frame matrices, [Tq, Tt] and [Tt, Tq]."""
+        here = cast(Tensor, self._here)
+        forth, back = (matrix.to(here.device, widen(here.dtype)) for matrix in (forth, back))
+        comparison = self._compare(forth[None, None], None, None)
+        if self.config.symmetry != "average":
+            return comparison
+        other = self._compare(back[None, None], None, None)
+        return dataclasses.replace(comparison, scores=(comparison.scores + other.scores.T) / 2)
 
     def score(self, query: Tensor, target: Tensor) -> Tensor:
         """How much of `query` is found in `target`, a scalar in [-1, 1]; arguments as in `frame_matrix`."""

@@ -56,6 +56,31 @@ def compute_frame_similarities(query: Tensor, target: Tensor, *, kind: Aggregati
     return result
 
 
+def compute_both_ways(
+    query: Tensor, target: Tensor, *, kind: Aggregation, keep_rate: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """`compute_frame_similarities` of two videos, and of the same two the other way round: [H, W] and [W, H].
+
+    On a CPU, where K = 1 and no gradient is asked for, one product of all regions gives both.
+
+    >>> query = torch.tensor([[[1., 0.], [0., 1.]]])                # one frame of two regions
+    >>> target = torch.tensor([[[1., 0.], [.6, .8]]])
+    >>> forth, back = compute_both_ways(query, target, kind="chamfer")
+    >>> round(forth.item(), 4), round(back.item(), 4)               # (max(1, .6) + max(0, .8)) / 2 and (1 + .8) / 2
+    (0.9, 0.9)
+    """
+    learning = torch.is_grad_enabled() and (query.requires_grad or target.requires_grad)
+    one_each = all(compute_keep_count(video.shape[1], keep_rate) == 1 for video in (query, target))
+    if (
+        (kind == "chamfer" or (kind == "topk" and one_each))
+        and not (learning or query.is_cuda or target.is_cuda)
+        and not torch.is_autocast_enabled(query.device.type)
+    ):
+        return _compute_in_cache_both_ways(query, target)
+    forth = compute_frame_similarities(query, target, kind=kind, keep_rate=keep_rate)
+    return forth, compute_frame_similarities(target, query, kind=kind, keep_rate=keep_rate)
+
+
 class _FrameSimilarities(torch.autograd.Function):
     """The reduction and its gradient, both in blocks of query frames."""
 
@@ -142,6 +167,25 @@ def _compute_in_cache(query: Tensor, target: Tensor, best_region_only: bool) -> 
             cells = matrix[left : left + wide, top : top + tall]
             cells.copy_(best.amax(2) if best_region_only else best.mean(2, dtype=matrix.dtype))
     return matrix.T
+
+
+def _compute_in_cache_both_ways(query: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """`_compute_in_cache`, and the same of the target with the query: [H, W] and [W, H]."""
+    (frames, regions, dims), (width, others, _) = query.shape, target.shape
+    forth, back = (query.new_empty(width, frames, dtype=widen(query.dtype)) for _ in range(2))  # [W, H]
+    tall = max(1, min(frames, _CACHED_ROWS // regions))
+    wide = max(1, _CACHED_BYTES // (tall * regions * others * query.element_size()))
+    for top in range(0, frames, tall):
+        rows = query[top : top + tall].reshape(-1, dims).T  # [D, h R]
+        height = rows.shape[1] // regions
+        for left in range(0, width, wide):
+            columns = target[left : left + wide].reshape(-1, dims)  # [w R, D]
+            products = columns @ rows  # [w R, h R]
+            best = products.view(-1, others, rows.shape[1]).amax(1).view(-1, height, regions)
+            forth[left : left + wide, top : top + tall] = best.mean(2, dtype=forth.dtype)
+            best = products.view(-1, height, regions).amax(2).view(-1, others, height)
+            back[left : left + wide, top : top + tall] = best.mean(1, dtype=back.dtype)
+    return forth.T, back
 
 
 def _running_max(block: Tensor, by_region: Tensor, remember: bool) -> tuple[Tensor, Tensor | None]:
