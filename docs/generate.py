@@ -22,6 +22,7 @@ MODULES = [
     "hapvr.batch",
     "hapvr.model_evaluation",
     "hapvr.verdict_evaluation",
+    "hapvr.mteb_model",
     "hapvr.video.decode",
     "hapvr.synthetic.films",
     "hapvr.synthetic.edits",

@@ -33,6 +33,7 @@ LAYERS = [
     "model",
     "batch",
     "model_evaluation",
+    "mteb_model",
     "training",
     "matching",
     "library",
