@@ -1,4 +1,4 @@
-"""Write docs/api.md and docs/cli.md from what the code says of itself. `--check` only compares (a test does)."""
+"""Write docs/api.md, docs/cli.md and the cards of docs/methods.md. `--check` only compares (a test does)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from typer.main import get_command
 
 from hapvr.cli.app import PANELS, app
+from hapvr.methods import list_methods, read_card
 
 # The packages and modules that people import from, the everyday ones first.
 MODULES = [
@@ -33,6 +34,7 @@ MODULES = [
     "hapvr.similarity",
     "hapvr.losses",
     "hapvr.training",
+    "hapvr.methods",
     "hapvr.evaluation",
     "hapvr.paper",
     "hapvr.conversion",
@@ -40,6 +42,7 @@ MODULES = [
 ]
 OPENED = ["Library"]  # classes whose methods are listed too
 HERE = Path(__file__).parent
+CARDS = "## Cards"  # where the generated part of methods.md begins
 
 
 def first_paragraph(thing: object) -> str:
@@ -115,8 +118,22 @@ def cli() -> str:
     return "\n".join(lines)
 
 
+def methods() -> str:
+    """The page of methods: what is written by hand, up to the cards, and the card of each."""
+    written = (HERE / "methods.md").read_text().partition(CARDS)[0].rstrip()
+    lines = [written, "", CARDS, "", "Written by `make docs` from the modules of `hapvr.methods`.", ""]
+    cards: dict[str, list[str]] = {}
+    for name, cls in list_methods().items():
+        cards.setdefault(read_card(cls), []).append(f"`{name}`")
+    for card, names in cards.items():
+        title, _, text = card.partition("\n")
+        lines += [f"### {', '.join(names)}", "", title, text.rstrip(), ""]
+    return "\n".join(lines)
+
+
 def pages() -> dict[Path, str]:
-    return {HERE / "api.md": api().rstrip() + "\n", HERE / "cli.md": cli().rstrip() + "\n"}
+    texts = {"api.md": api(), "cli.md": cli(), "methods.md": methods()}
+    return {HERE / name: text.rstrip() + "\n" for name, text in texts.items()}
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ LAYERS = [
     "model_evaluation",
     "mteb_model",
     "training",
+    "methods",
     "matching",
     "library",
     "judge_fitting",
@@ -47,7 +48,7 @@ LAYERS = [
     "cli",
     "__main__",
 ]
-NUMERIC = ["backbones", "features", "similarity", "losses", "evaluation", "training", "conversion", "paper"]
+NUMERIC = ["backbones", "features", "similarity", "losses", "evaluation", "training", "methods", "conversion", "paper"]
 ALLOWED_THERE = {"torch", "numpy", "safetensors", "PIL", "triton"}
 ALLOWED_INSIDE = {
     "h5py",

@@ -42,6 +42,7 @@ from hapvr.evaluation.tracks import (
     measure_matches,
     select_candidates,
 )
+from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import ExtractionFailure
 from hapvr.model import DEFAULT, load, load_network, load_segments
 from hapvr.similarity import SegmentConfig
@@ -179,7 +180,7 @@ def evaluate(
         report = EvaluationReport(measure(truth, read, missing=missing), read, Path(scores))
         return _write(replace(report, tracks=tracks, benchmark=truth.name), output)
     start = time.perf_counter()
-    place, dtype = _device(device), _dtype(precision)
+    place, dtype = choose_device(device), _dtype(precision)
     report_progress = progress or (lambda *_: None)
     failed: tuple[ExtractionFailure, ...] = ()
     warnings: dict[str, list[str]] = {}
@@ -193,7 +194,7 @@ def evaluate(
         sharded = None if shard == (0, 1) else shard
         _refuse_together("videos", {"query_features": query_features, "shard": sharded}, extract_first)
         whole = load(model or DEFAULT, device=place)
-        source = _choose_file(truth, feature_cache, work_folder, f"{whole.name}-{whole.extractor.digest()[:8]}.h5")
+        source = choose_feature_file(truth, whole.name, whole.extractor, feature_cache, work_folder)
         found = extract_videos(
             whole.extractor, files, source, model=whole.name, progress=partial(report_progress, "extracting")
         )
@@ -373,8 +374,15 @@ def _files(truth: Benchmark, features: StrPath | None, videos: StrPath | None) -
     return {id: Path(path) for id, path in truth.files.items()}
 
 
-def _choose_file(truth: Benchmark, feature_cache: StrPath | None, work_folder: StrPath | None, name: str) -> Path:
+def choose_feature_file(
+    truth: Benchmark,
+    model: str,
+    extractor: RegionExtractor,
+    feature_cache: StrPath | None = None,
+    work_folder: StrPath | None = None,
+) -> Path:
     """The file that keeps extracted features. Where it was not named, it has the extractor's digest in its name."""
+    name = f"{model}-{extractor.digest()[:8]}.h5"
     if feature_cache is not None:
         return Path(feature_cache)
     if work_folder is not None:
@@ -386,7 +394,8 @@ def _choose_file(truth: Benchmark, feature_cache: StrPath | None, work_folder: S
     return Path(truth.folder) / KEPT / name
 
 
-def _device(name: str | None) -> torch.device:
+def choose_device(name: str | None) -> torch.device:
+    """A device by name; the GPU, if there is one, for None."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

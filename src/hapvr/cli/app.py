@@ -18,6 +18,7 @@ from hapvr.cli import (
     evaluate,
     folders,
     library,
+    method,
     model,
     plot,
     search,
@@ -54,6 +55,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     },
     "Models and research": {
         "model": model.app,
+        "method": method.app,
         "make-benchmark": folders.make_benchmark,
         "evaluate": evaluate.evaluate,
         "extract": folders.extract,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hapvr.evaluation import Benchmark, Evaluation
+    from hapvr.methods import MethodResult
     from hapvr.model_evaluation import EvaluationReport
     from hapvr.verdict_evaluation import VerdictReport
 
@@ -66,6 +67,10 @@ EasyDuplicates = Annotated[Path | None, typer.Option(help="FIVR: its list of eas
 Unlabelled = Annotated[Path | None, typer.Option(help="SVD: its list of unlabelled videos.")]
 Distractors = Annotated[bool | None, typer.Option(help="VCDB: whether the database holds the distractors.")]
 Positives = Annotated[list[str] | None, typer.Option(help="CSV: a label that counts as a match. Repeatable.")]
+MethodName = Annotated[
+    str | None,
+    typer.Option(help="A method of `hapvr method list` or the folder of a fitted one, instead of a network."),
+]
 Verdicts = Annotated[
     bool, typer.Option("--verdicts", help="Also measure the verdicts, of a folder of `make-benchmark`. Takes minutes.")
 ]
@@ -86,6 +91,7 @@ def evaluate(
     feature_cache: FeatureCache = None,
     scores: SavedScores = None,
     model: Model = None,
+    method: MethodName = None,
     device: Device = None,
     precision: Precision = None,
     work_folder: WorkFolder = None,
@@ -117,9 +123,21 @@ def evaluate(
     from hapvr.evaluation import open_benchmark
     from hapvr.model_evaluation import evaluate as run
 
+    if method is not None:
+        own = {"query_features": query_features, "scores": scores, "work_folder": work_folder, "shard": shard,
+               "precision": precision, "reader_processes": reader_processes, "verdicts": verdicts or None,
+               "candidates": candidates, "matches": matches, "descriptors": descriptors,
+               "save_candidates": save_candidates, "save_matches": save_matches}  # fmt: skip
+        _require_unused(own)
     special = {"easy_duplicates": easy_duplicates, "unlabelled": unlabelled, "distractors": distractors,
                "query_list": query_list, "database_list": database_list, "split": split}  # fmt: skip
     truth = open_benchmark(benchmark, annotations=annotations, positives=positives, **special)  # type: ignore[arg-type]
+    if method is not None:
+        with progress_bars(quiet=as_json) as progress:
+            sources = (model, features, videos, feature_cache)
+            measured = _evaluate_method(truth, method, *sources, device, missing, save_scores, output or (), progress)
+        show(as_json, measured.to_json(), lambda: _print_method(measured))
+        return
     _check_verdict_options(truth, verdicts, neighbours=neighbours, groups=shared_groups)
     predictions = {"candidates": candidates, "matches": matches, "descriptors": descriptors,
                    "query_descriptors": query_descriptors}  # fmt: skip
@@ -183,6 +201,67 @@ def _evaluate_predictions(
     for path, warnings in report.warnings.items():
         warn(warnings, before=f"  {path}: ")
     show(as_json, report.to_json(), lambda: _print_report(report))
+
+
+def _require_unused(options: Mapping[str, object]) -> None:
+    from hapvr.errors import ConfigError
+
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"--{name.replace('_', '-')} and --method do not go together. Leave one of them out.")
+
+
+def _evaluate_method(
+    truth: Benchmark,
+    method: str,
+    model: str | None,
+    features: Path | None,
+    videos: Path | None,
+    feature_cache: Path | None,
+    device: str | None,
+    missing: str,
+    save_scores: Path | None,
+    output: Sequence[Path],
+    progress: Callable[[str, int, int], None],
+) -> MethodResult:
+    from hapvr.evaluation.score_files import require_kind, write_scores
+    from hapvr.features import FeatureFile
+    from hapvr.methods import evaluate_method, open_method
+    from hapvr.methods.extraction import extract_for_method
+    from hapvr.model_evaluation import choose_device
+    from hapvr.storage import require_outputs
+
+    if save_scores is not None:
+        require_kind(save_scores)
+    place = choose_device(device)
+    require_outputs([*output, *([] if save_scores is None else [save_scores])], inputs=[features] if features else [])
+    if features is None:
+        features = extract_for_method(
+            method, truth, model=model, videos=videos, feature_cache=feature_cache, device=place, progress=progress
+        )
+    with FeatureFile.open(features) as file:
+        dims = file.dims or (1, 1)
+    opened, fit = open_method(method, dims, device=place)
+    result = evaluate_method(opened, truth, features, fit=fit, missing=missing, progress=progress)  # type: ignore[arg-type]
+    if save_scores is not None:
+        write_scores(result.scores, save_scores)
+    for path in output:
+        result.write(path)
+    return result
+
+
+def _print_method(result: MethodResult) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(_task_table(result.evaluation), soft_wrap=False)
+    if any(one.by_group for one in result.evaluation.results):
+        console.print(_group_table(result.evaluation), soft_wrap=False)
+    if result.segments is not None:
+        console.print(_segment_table(result), soft_wrap=False)
+    console.print(f"{result.evaluation.coverage}; what has none is {_POLICIES[result.evaluation.missing]}.")
+    speeds = ", ".join(f"{one.pairs_per_s:,.0f} pairs a second ({one.device})" for one in result.speeds)
+    console.print(f"{result.title}: {result.bytes_per_minute:,.0f} bytes a minute of video, {speeds}.")
 
 
 def _check_verdict_options(truth: Benchmark, verdicts: bool, *, neighbours: int | None, groups: Path | None) -> None:
@@ -288,7 +367,7 @@ def _group_table(evaluation: Evaluation) -> Table:
     return table
 
 
-def _segment_table(report: EvaluationReport) -> Table:
+def _segment_table(report: EvaluationReport | MethodResult) -> Table:
     columns = ("precision", "recall", "F1", "boundary error", "false pairs")
     table = _table("segments", *columns, title="where videos match, %")
     for group, found in (report.segments or {}).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +19,8 @@ def table(
         list[str] | None,
         typer.Option(
             metavar="[LABEL=]FILE",
-            help="A JSON file of `hapvr evaluate -o`; files with the same label become one line. Repeatable.",
+            help="A JSON file of `hapvr evaluate -o`; files with the same label become one line. Repeatable. "
+            "Or a folder of results of `evaluate --method -o`: methods are compared with each other, with their costs.",
         ),
     ] = None,
     format: Annotated[str, typer.Option(help="text, markdown or latex.")] = "text",
@@ -34,7 +36,10 @@ def table(
     from hapvr.errors import ConfigError
     from hapvr.paper import tables
 
-    if name is not None:
+    folders = [word for word in results or [] if Path(word).is_dir()]
+    if folders:
+        _print_methods(name, folders, results or [], format, as_json)
+    elif name is not None:
         chosen = tables.find_paper_table(name)
         read = [tables.read_result(file, label=label) for label, file in map(split_label, results or [])]
         ours = tables.join_results(read)
@@ -46,3 +51,15 @@ def table(
         listed = tables.read_paper_tables().values()
         lines = [f"{one.number:>2}  {one.name:<9} {one.caption}" for one in listed]
         show(as_json, [one.to_json() for one in listed], lines)
+
+
+def _print_methods(name: str | None, folders: list[str], results: list[str], format: str, as_json: bool) -> None:
+    from hapvr.errors import ConfigError
+    from hapvr.paper import method_tables, tables
+
+    if tables.find_paper_table(name or "").name != "methods" or len(folders) != len(results):
+        raise ConfigError("Folders of results go with the table 'methods' alone, and not with files.")
+    tables.require_format(format, method_tables.FORMATS)
+    lines = method_tables.read_method_results(folders)
+    text = "\n\n".join(method_tables.render(group, format=format) for group in method_tables.group_lines(lines))
+    show(as_json, [line.to_json() for line in lines], text)

@@ -111,7 +111,6 @@ def measure_pair(found: Sequence[Box], true: Sequence[Box]) -> tuple[float, floa
     return right.over(said), hit.over(wanted)
 
 
-@torch.no_grad()
 def measure_localisation(
     model: VideoSimilarity,
     benchmark: Benchmark,
@@ -135,6 +134,23 @@ def measure_localisation(
         negatives: targets of each query that do not match.
         progress: called with the queries finished so far, and of all.
     """
+
+    def find(query: Features, target: Features) -> list[Box]:
+        return find_boxes(model, query, target, config)
+
+    return measure_found_boxes(find, benchmark, features, negatives=negatives, progress=progress)
+
+
+@torch.no_grad()
+def measure_found_boxes(
+    find: Callable[[Features, Features], list[Box]],
+    benchmark: Benchmark,
+    features: StrPath,
+    *,
+    negatives: int = 2,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, SegmentMetrics]:
+    """`measure_localisation` of anything that finds boxes in the features of a query and of a target."""
     if benchmark.segments is None:
         raise DataError(f"{benchmark.name} does not say where its videos match.")
     found: dict[tuple[str, str], list[Box]] = {}
@@ -153,7 +169,7 @@ def measure_localisation(
             others = [target for target in targets if target not in benchmark.labels.get(query, {})]
             drawn = np.random.default_rng([_SEED, done]).permutation(len(others))[:negatives]
             for target in [*matching, *(others[place] for place in drawn)]:
-                found[query, target] = find_boxes(model, own, file[names[target]], config)
+                found[query, target] = find(own, file[names[target]])
             if progress is not None:
                 progress(done + 1, len(queries))
     groups: dict[str, set[str]] = {"": set(queries)}
