@@ -58,8 +58,8 @@ Range = tuple[float, float]  # lowest and highest
 class CheckedConfig:
     """The base of frozen dataclasses whose fields are checked against their types.
 
-    Checked are int, float, str, bool, `Literal` and ranges (pairs of int or of float), within the bounds that
-    `Annotated[TYPE, Within(...)]` gives. A list stands for a pair, as in JSON. Other types are left to the class.
+    Checked are int, float, str, bool, `Literal`, tuple[str, ...] and ranges (pairs of int or of float), within the
+    bounds that `Annotated[TYPE, Within(...)]` gives. A list stands for a tuple, as in JSON. Other types are left to the class.
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Clip(CheckedConfig):
@@ -101,6 +101,9 @@ def _find_fault(value: Any, kind: Any, within: Within) -> str | None:
         )
         fits = _is_number(value, kind) and low <= value <= high
         return None if fits else f"must be {number}{limits}, got {value!r}."
+    if kind == tuple[str, ...]:
+        fits = isinstance(value, tuple) and all(isinstance(name, str) for name in value)
+        return None if fits else f"must be a list of texts, got {value!r}."
     if get_origin(kind) is tuple and len(get_args(kind)) == 2:
         each = get_args(kind)[0]
         fits = isinstance(value, tuple) and len(value) == 2 and all(_is_number(end, each) for end in value)

@@ -190,7 +190,8 @@ def _take_untrained(parts: Mapping[str, weights.Part], folder: Path) -> dict[str
         raise WeightsError(f"'{folder}' holds no untrained form of its model. Take it without '{UNTRAINED}'.")
     before, backbone = parts[BEFORE], parts["backbone"]
     kept = {name: part for name, part in parts.items() if name not in (BEFORE, CALIBRATION, JUDGE, HARDENED)}
-    kept["backbone"] = weights.Part(backbone.config, {**backbone.tensors, **before.tensors})
+    own = backbone.tensors if _read_origin(parts) is None else {}  # else they are what training changed
+    kept["backbone"] = weights.Part(backbone.config, {**own, **before.tensors})
     return kept | {name: weights.Part(dict(before.config[name]), {}) for name in ("similarity", "segments")}
 
 
@@ -230,9 +231,11 @@ def make_trained_parts(
     if BEFORE not in parts and not own.tensors:
         parts[BEFORE] = _make_untrained_form(parts)
     if backbone is not None:
-        if _read_origin(parts) is not None:
-            raise WeightsError(f"'{name_or_folder}' does not carry its backbone: it cannot carry another.")
-        _exchange_backbone(parts, backbone)
+        origin = _read_origin(parts)
+        if origin is None:
+            _exchange_backbone(parts, backbone)
+        else:
+            parts["backbone"] = _list_changes(parts["backbone"].config, backbone, origin)
     earlier = _make_network(own, source).projection
     config, tensors = similarity.config, {key: value.detach().cpu() for key, value in similarity.state_dict().items()}
     if earlier is not None:
@@ -260,6 +263,16 @@ def _exchange_backbone(parts: dict[str, weights.Part], backbone: Backbone) -> No
     if BEFORE in parts:
         changed = {name: tensor for name, tensor in old.tensors.items() if not torch.equal(tensor, new[name])}
         parts[BEFORE] = weights.Part(parts[BEFORE].config, changed | dict(parts[BEFORE].tensors))
+
+
+def _list_changes(config: Mapping[str, Any], backbone: Backbone, origin: Origin) -> weights.Part:
+    """The part "backbone" of a model that takes its backbone from elsewhere: the tensors that are others there."""
+    fetched = read_cached(origin)
+    if fetched is None:
+        raise WeightsError(f"{origin.package} {origin.version}, which this backbone was trained from, is not here.")
+    new = halve(backbone.state_dict())
+    weights.load_strict(build_empty_backbone(str(config["name"])), new, source="the trained backbone")
+    return weights.Part(config, {name: tensor for name, tensor in new.items() if not torch.equal(tensor, fetched[name])})
 
 
 def save_calibration(folder: StrPath, calibration: Calibration) -> Path:
@@ -322,7 +335,10 @@ def _read_origin(parts: Mapping[str, weights.Part]) -> Origin | None:
 
 
 def _read_backbone_tensors(parts: Mapping[str, weights.Part], name: StrPath) -> tuple[Mapping[str, Tensor], str | None]:
-    """The backbone's tensors, and where they came from if not from the model's folder."""
+    """The backbone's tensors, and where they came from if not from the model's folder.
+
+    Of a backbone that was fetched, the folder holds the tensors that were trained since.
+    """
     origin = _read_origin(parts)
     if origin is None:
         return parts["backbone"].tensors, None
@@ -336,7 +352,7 @@ def _read_backbone_tensors(parts: Mapping[str, weights.Part], name: StrPath) -> 
             f"The model '{os.fspath(name)}' does not carry its backbone ({origin.package} {origin.version}) and it has "
             f"not been fetched yet: {remedy}."
         )
-    return tensors, f"'{origin.cached}'"
+    return {**tensors, **parts["backbone"].tensors}, f"'{origin.cached}'"
 
 
 def save_model(

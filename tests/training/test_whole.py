@@ -273,8 +273,9 @@ def learner(
     clips: ClipSet, *, views: ViewConfig = STILL, seed: int = 0, **settings: Any
 ) -> tuple[WholeSource, Backbone, Noted]:
     noted = Noted(clips)
-    own = {name: settings.pop(name) for name in ("targets", "same", "twin", "hosts", "host_share") if name in settings}
-    student = copy_for_training(backbone(), CPU)
+    names = ("targets", "same", "twin", "hosts", "host_share", "layers")
+    own = {name: settings.pop(name) for name in names if name in settings}
+    student = copy_for_training(backbone(), CPU, layers=own.get("layers", ()))
     source = WholeSource(
         noted,
         make_region_extractor(student, whitening(), torch.float32),
@@ -378,9 +379,8 @@ def run(
             raise KeyboardInterrupt
 
     own = config.backbone
-    source, student, _ = learner(
-        clips, batch=config.data.batch, seed=config.run.seed, targets=own.targets, same=own.same, twin=own.twin
-    )
+    backbone_words = {name: getattr(own, name) for name in ("targets", "same", "twin", "layers")}
+    source, student, _ = learner(clips, batch=config.data.batch, seed=config.run.seed, **backbone_words)
     torch.manual_seed(1)
     model = VideoSimilarity(config.similarity)
     with contextlib.suppress(KeyboardInterrupt):
@@ -463,6 +463,23 @@ def test_psi_can_be_left_as_it_is_and_what_comes_out_is_the_running_mean() -> No
     assert model.projection is not None
     assert lively.projection is not None
     assert not torch.equal(model.projection.change.weight, lively.projection.change.weight)
+
+
+def test_named_layers_and_batch_norms_learn_and_the_others_stay() -> None:
+    student = copy_for_training(backbone(), CPU, layers=["layers.1"])
+    learning = {name for name, parameter in student.named_parameters() if parameter.requires_grad}
+    norms = {f"norms.{number}.{name}" for number in range(4) for name in ("weight", "bias")}
+    assert learning == {"layers.1.weight", "layers.1.bias", *norms}
+    with pytest.raises(ConfigError, match="tiny has no layer 'layer1'; did you mean 'layers'"):
+        copy_for_training(backbone(), CPU, layers=["layer1"])
+    words = ["losses.instant_ap.weight=1", "backbone.rate=0.01"]
+    _, whole = run(settings(*words, steps=2), noise_clips(6))
+    _, part = run(settings(*words, 'backbone.layers=["layers.1"]', steps=2), noise_clips(6))
+    for name, value in backbone().named_parameters():
+        assert not torch.equal(whole.state_dict()[name], value), name
+        assert torch.equal(part.state_dict()[name], value) == (name not in learning), name
+    with pytest.raises(ConfigError, match=r"layers must be a list of texts, got \(1,\)"):
+        settings("backbone.layers=[1]")
 
 
 def test_a_running_mean_by_hand() -> None:

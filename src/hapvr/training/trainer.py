@@ -73,7 +73,8 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
         device = config.run.torch_device()
         base = load(config.model.base)
         model = build_network(config, base).to(device)  # what contradicts the base is refused before any work
-        backbone = copy_for_training(base.extractor.backbone, device) if config.backbone.rate else None
+        layers = config.backbone.layers
+        backbone = copy_for_training(base.extractor.backbone, device, layers=layers) if config.backbone.rate else None
         benchmark = load_validation_set(config.validation)
         folder = Path(config.run.folder)
         begun = rank() == 0 and (folder / "checkpoints").is_dir()
@@ -220,7 +221,8 @@ class Trainer:
         ]
         if backbone is not None:
             slow = config.backbone
-            groups.append({"params": [*backbone.parameters()], "rate": slow.rate, "weight_decay": slow.weight_decay})
+            learning = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
+            groups.append({"params": learning, "rate": slow.rate, "weight_decay": slow.weight_decay})
         self.optimiser: torch.optim.Optimizer = torch.optim.AdamW(groups, lr=own.rate, betas=(own.beta1, own.beta2))
         self.dtype = config.run.dtype(model.device)
         self.scaler = torch.amp.GradScaler(model.device.type, enabled=self.dtype == torch.float16)

@@ -8,7 +8,7 @@ out of the losses; weak views stay near the region vectors that it gave; and it 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hapvr.backbones import Backbone
-from hapvr.errors import DataError
+from hapvr.config import suggest
+from hapvr.errors import ConfigError, DataError
 from hapvr.features.regions import input_scale, regions_of_maps
 from hapvr.features.whitening import Whitening
 from hapvr.similarity import VideoSimilarity
@@ -55,9 +56,23 @@ def make_region_extractor(
     return extract
 
 
-def copy_for_training(backbone: Backbone, device: torch.device) -> Backbone:
-    """A copy of a backbone that can be trained: in evaluation mode, its parameters asking for gradients."""
-    student: Backbone = copy.deepcopy(backbone).eval().requires_grad_()
+def copy_for_training(backbone: Backbone, device: torch.device, *, layers: Sequence[str] = ()) -> Backbone:
+    """A copy of a backbone that can be trained: in evaluation mode, its parameters asking for gradients.
+
+    With `layers` only those do whose names begin so, and all batch norms: they are small, and adapt the other layers.
+    """
+    student: Backbone = copy.deepcopy(backbone).eval().requires_grad_(not layers)
+    parameters = dict(student.named_parameters())
+    for layer in layers:
+        named = [parameter for name, parameter in parameters.items() if name.startswith(layer)]
+        if not named:
+            known = sorted({name.partition(".")[0] for name in parameters})
+            raise ConfigError(f"backbone.layers: {backbone.name} has no layer '{layer}'; {suggest(layer, known)}")
+        for parameter in named:
+            parameter.requires_grad_()
+    for module in student.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.requires_grad_()
     return student.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
