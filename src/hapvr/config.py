@@ -58,8 +58,8 @@ Range = tuple[float, float]  # lowest and highest
 class CheckedConfig:
     """The base of frozen dataclasses whose fields are checked against their types.
 
-    Checked are int, float, str, bool, `Literal`, tuple[str, ...] and ranges (pairs of int or of float), within the
-    bounds that `Annotated[TYPE, Within(...)]` gives. A list stands for a tuple, as in JSON. Other types are left to the class.
+    Checked are int, float, str, bool, `Literal`, tuples of str and ranges (pairs of int or of float), within the bounds
+    that `Annotated[TYPE, Within(...)]` gives. A list stands for a tuple, as in JSON. Other types are left to the class.
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Clip(CheckedConfig):

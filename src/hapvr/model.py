@@ -272,7 +272,9 @@ def _list_changes(config: Mapping[str, Any], backbone: Backbone, origin: Origin)
         raise WeightsError(f"{origin.package} {origin.version}, which this backbone was trained from, is not here.")
     new = halve(backbone.state_dict())
     weights.load_strict(build_empty_backbone(str(config["name"])), new, source="the trained backbone")
-    return weights.Part(config, {name: tensor for name, tensor in new.items() if not torch.equal(tensor, fetched[name])})
+    return weights.Part(
+        config, {name: tensor for name, tensor in new.items() if not torch.equal(tensor, fetched[name])}
+    )
 
 
 def save_calibration(folder: StrPath, calibration: Calibration) -> Path:

@@ -178,7 +178,7 @@ def compare_pairs(
             pairs.append(
                 PairVerdict(
                     query, target, truths[target], verdict.kind, verdict.probability, verdict.false_per_million,
-                    verdict.second_look, segments if verdict.match else (), near, drawn,
+                    verdict.second_look, segments if verdict.match else (), near, drawn, match.score,
                 )
             )  # fmt: skip
         with lock:

@@ -20,6 +20,7 @@ from hapvr.evaluation.verdict_metrics import (
     find_truth,
     measure_false,
     measure_promises,
+    measure_ranking,
     measure_reliability,
     measure_stretches,
     measure_verdicts,
@@ -146,6 +147,39 @@ def test_promises_are_compared_with_counts() -> None:
 
 
 # --- stretches -------------------------------------------------------------------------------------------------------
+
+
+def test_ranking_by_hand_and_by_a_slow_loop() -> None:
+    rows: list[tuple[Truth, float, float]] = [
+        ("copy", 0.9, 0.2), ("same video", 0.9, 0.4), ("copy", 0.5, 0.9), ("unrelated", 0.1, 0.8),
+        ("shared footage", 0.99, 0.99),
+    ]  # fmt: skip
+    pairs = [pair("q", str(place), truth, probability=p, score=s) for place, (truth, p, s) in enumerate(rows)]
+    found = measure_ranking(pairs)
+    assert found is not None
+    # By score: .9(+) .8(-) .4(-) .2(+). By probability, equal ones by score: .9/.4(-) .9/.2(+) .5(+) .1(-).
+    assert found.by_score == pytest.approx((1 + 2 / 4) / 2)
+    assert found.by_probability == pytest.approx((1 / 2 + 2 / 3) / 2)
+    rng = np.random.default_rng(0)
+    drawn = [
+        pair(
+            "q", str(place), "copy" if rng.random() < 0.3 else "unrelated", probability=rng.random(), score=rng.random()
+        )
+        for place in range(60)
+    ]
+    order = sorted(drawn, key=lambda one: -(one.probability or 0.0))
+    hits, total = 0, 0.0
+    for place, one in enumerate(order, start=1):
+        if one.truth == "copy":
+            hits += 1
+            total += hits / place
+    found = measure_ranking(drawn)
+    assert found is not None
+    assert found.by_probability == pytest.approx(total / hits)
+    assert measure_ranking(drawn[::-1]) == found  # the order of pairs changes nothing, and neither does footage shared
+    assert measure_ranking([*drawn, pair("r", "s", "shared footage", probability=1.0, score=1.0)]) == found
+    assert measure_ranking([one for one in drawn if one.truth != "copy"]) is None
+    assert measure_ranking([pair("q", "a", "copy", score=0.5)]) is None  # a model without probabilities
 
 
 def test_stretches_are_measured_on_copies_and_counted_on_strangers() -> None:

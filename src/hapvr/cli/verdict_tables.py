@@ -39,6 +39,11 @@ def describe(report: VerdictReport) -> list[str]:
     if any(found.compared < found.rate.pairs for found in figures.false.values()):
         text += " Strangers that were not compared are less alike, and taken for no matches."
     lines = [text]
+    if figures.ranking is not None:
+        lines.append(
+            f"Ranked by probability, copies have a uAP of {_percent(figures.ranking.by_probability)} among the pairs "
+            f"compared; ranked by the network's score alone, {_percent(figures.ranking.by_score)}."
+        )
     if figures.reliability:
         lines.append(
             "Reliability is of copies and nearest strangers, weighed so that "

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
-from hapvr.evaluation.metrics import replace_nan
+from hapvr.evaluation.metrics import micro_average_precision, replace_nan
 from hapvr.evaluation.pair_records import Box
 from hapvr.evaluation.segment_metrics import SegmentMetrics, measure_segments
 
@@ -59,6 +59,7 @@ class PairVerdict:
     segments: tuple[Box, ...] = ()  # where they match, by the verdict
     near: bool = True  # a copy, or one of the nearest strangers of its query
     drawn: bool = False  # at random from all strangers of its query
+    score: float | None = None  # of the network
 
     @property
     def called_copy(self) -> bool:
@@ -154,6 +155,21 @@ class Promise:
 
 
 @dataclass(frozen=True)
+class Ranking:
+    """How well copies are separated from strangers: one average precision over all pairs that were compared (uAP).
+
+    Unlike precision and recall it does not depend on where the verdict draws its line.
+    """
+
+    by_score: float  # of the network
+    by_probability: float  # of the verdict, all evidence together; equal ones by score
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as a mapping."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
 class ReliabilityBin:
     """Pairs whose probability is at least `low` and below `high`; in the last bin also `high`."""
 
@@ -182,6 +198,7 @@ class VerdictFigures:
     verdicts: Mapping[str, Mapping[str, int]]  # by the truth of a pair, how many pairs have each verdict
     reliability: tuple[ReliabilityBin, ...]  # empty for a model without probabilities
     promises: tuple[Promise, ...]  # the same
+    ranking: Ranking | None  # None for a model without probabilities, or where nothing is a copy
     prior: float | None  # share of copies that probabilities and `reliability` are for
     compared: int
     second_looks: int
@@ -197,6 +214,7 @@ class VerdictFigures:
             "segments": {kind: figures.to_json() for kind, figures in self.segments.items()},
             "verdicts": {truth: dict(counts) for truth, counts in self.verdicts.items()},
             "prior": self.prior,
+            "ranking": None if self.ranking is None else self.ranking.to_json(),
             "reliability": [one.to_json() for one in self.reliability],
             "promises": [promise.to_json() for promise in self.promises],
         }
@@ -273,10 +291,33 @@ def measure_verdicts(
         verdicts={truth: dict(sorted(counts.items())) for truth, counts in sorted(verdicts.items())},
         reliability=reliability,
         promises=tuple(measure_promises(pairs, population)),
+        ranking=measure_ranking(pairs),
         prior=prior,
         compared=len(pairs),
         second_looks=sum(pair.second_look for pair in pairs),
     )
+
+
+def measure_ranking(pairs: Iterable[PairVerdict]) -> Ranking | None:
+    """How copies rank among all copies and strangers that were compared; None where there is nothing to rank by.
+
+    Example: the network prefers a stranger, the verdict does not.
+        >>> pairs = [PairVerdict("q", "a", "copy", "copy", 0.9, score=0.1),
+        ...          PairVerdict("q", "b", "unrelated", "no match", 0.2, score=0.5)]
+        >>> measure_ranking(pairs)
+        Ranking(by_score=0.5, by_probability=1.0)
+    """
+    known = [pair for pair in pairs if pair.truth == _COPY or pair.truth in STRANGERS]
+    scores = [pair.score for pair in known if pair.score is not None]
+    probabilities = [pair.probability for pair in known if pair.probability is not None]
+    copies = np.array([pair.truth == _COPY for pair in known])
+    if not copies.any() or len(scores) < len(known) or len(probabilities) < len(known):
+        return None
+    _, places = np.unique(np.array([probabilities, scores]), axis=1, return_inverse=True)  # by probability, then score
+    by_score, by_probability = (
+        micro_average_precision(values, copies, ties="group") for values in (np.array(scores), places.ravel())
+    )
+    return Ranking(by_score, by_probability)
 
 
 def count_copies(pairs: Iterable[PairVerdict]) -> CopyFigures:
