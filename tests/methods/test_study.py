@@ -19,7 +19,7 @@ from hapvr.methods import make_method, parse_settings
 from hapvr.methods.__main__ import main
 from hapvr.methods.trials import read_trials
 from hapvr.paper.method_tables import group_lines, read_method_results, render
-from tests.methods.toy import SIDE, write_benchmark_files
+from tests.methods.toy import write_benchmark_files
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "new_method.py"
 
@@ -148,4 +148,10 @@ def test_hashing_reads_the_videos_of_a_made_benchmark(tmp_path: Path) -> None:
     (path,) = (tmp_path / "made" / ".features").glob("pictures-*.h5")
     with FeatureFile.open(path) as file:
         assert file.dims == (64, 64)
-    assert SIDE <= 64
+    both = ["compare", *map(str, paths), "--method", "hash", "--json"]
+    same, other = (
+        json.loads(CliRunner().invoke(app, [both[0], str(paths[0]), str(path), *both[3:]]).output) for path in paths
+    )
+    assert same["score"] == pytest.approx(1.001)  # all frames match; and the thousandth that orders equal shares
+    assert other["score"] < same["score"]
+    assert isinstance(CliRunner().invoke(app, [*both, "--html", str(tmp_path / "x.html")]).exception, ConfigError)

@@ -13,12 +13,17 @@ from hapvr.cli.terminal import show, warn
 
 if TYPE_CHECKING:
     from hapvr.matching import Match
+    from hapvr.methods.comparison import MethodMatch
 
 
 def compare(
     query: Annotated[str, typer.Argument(metavar="A", help="A video, GIF or picture to look for.")],
     target: Annotated[str, typer.Argument(metavar="B", help="The video in which A is looked for.")],
     model: Model = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="Compare by this method of `hapvr method list`, or by the folder of a fitted one, instead."),
+    ] = None,
     library: Annotated[
         Path | None,
         typer.Option(help="Compare with the model and the stored vectors of this library; A and B may be ids of it."),
@@ -31,10 +36,18 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Tell whether and where two videos match: hapvr compare clip.mp4 film.mp4 --html match.html."""
+    from hapvr.errors import ConfigError
+    from hapvr.methods.comparison import compare_by_method
     from hapvr.plotting import require_pictures
     from hapvr.reports.match_page import save_html, save_plot
     from hapvr.storage import require_outputs
 
+    if method is not None:
+        if library is not None or plot is not None or page is not None:
+            raise ConfigError("--method gives a score and segments alone. Leave out --library, --plot and --html.")
+        found = compare_by_method(query, target, method, model=model)
+        show(as_json, found.to_json(), _format_method(found))
+        return
     if plot is not None:
         require_pictures([plot])
     outputs = [file for file in (plot, page) if file is not None]
@@ -96,3 +109,9 @@ def _format_match(match: Match) -> Iterator[str]:
         own = "" if len(match.matrix) == 1 else f"{match.best.query:.1f} s of A and "
         yield f"  most alike at {own}{match.best.target:.1f} s of B (similarity {match.best.similarity:.2f})"
     yield f"  {match.verdict.reason} Score {match.score:.3f}."
+
+
+def _format_method(match: MethodMatch) -> Iterator[str]:
+    yield f"Score by {match.method}: {match.score:.3f}."
+    for (a, b), (c, d) in match.segments or ():
+        yield f"  {a:.1f}-{b:.1f} s of A is {c:.1f}-{d:.1f} s of B"

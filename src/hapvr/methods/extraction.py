@@ -40,19 +40,10 @@ def extract_for_method(
         device: where frames are described.
         progress: called with "extracting", how many videos are done, and of how many.
     """
-    folder = Path(method)
-    name = str(method)
-    if (folder / weights.CONFIG).is_file():
-        name = str(weights.load_part(folder, PART).config["name"])
     if videos is None and benchmark.files is None:
         raise ConfigError(f"{benchmark.name} needs something to measure: give features or videos.")
     files = (benchmark.files or {}) if videos is None else find_video_files(benchmark, videos)
-    extractor: RegionExtractor
-    if find_method(name).reads == "pictures":
-        made_by, extractor = "pictures", PictureExtractor(sampling=load(model or DEFAULT).sampling, device=device)
-    else:
-        whole = load(model or DEFAULT, device=device)
-        made_by, extractor = whole.name, whole.extractor
+    made_by, extractor = load_extractor(method, model=model, device=device)
     out = choose_feature_file(benchmark, made_by, extractor, feature_cache)
 
     def advance(done: int, total: int) -> None:
@@ -61,3 +52,16 @@ def extract_for_method(
 
     extract_videos(extractor, files, out, model=made_by, progress=advance)
     return out
+
+
+def load_extractor(
+    method: StrPath, *, model: StrPath | None = None, device: str | torch.device = "cpu"
+) -> tuple[str, RegionExtractor]:
+    """What a method reads, by name ("pictures", or a model's), and what makes it of frames."""
+    folder, name = Path(method), str(method)
+    if (folder / weights.CONFIG).is_file():
+        name = str(weights.load_part(folder, PART).config["name"])
+    if find_method(name).reads == "pictures":
+        return "pictures", PictureExtractor(sampling=load(model or DEFAULT).sampling, device=device)
+    whole = load(model or DEFAULT, device=device)
+    return whole.name, whole.extractor
