@@ -43,27 +43,10 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     pairs, frames, size, videos = (4, 4, 112, 8) if arguments.small else (64, 28, 224, arguments.videos)
-    config = TrainConfig(
-        data=DataConfig(batch=pairs),
-        views=ViewConfig(frames=frames, size=size),
-        teacher=TeacherConfig(kind="vit_small16", weights="random"),
-        run=RunConfig(device=arguments.device),
-    )
+    compiled = device.type == "cuda" and not arguments.no_compile
+    config, encoder, trainer = build(device, pairs, frames, size, micro_batch=arguments.micro_batch, compiled=compiled)
     clips = random_clips(videos, 2 * frames, 128 if arguments.small else 256, device)
-    torch.manual_seed(0)
-    backbone, teacher = build_backbone("resnet50"), build_backbone("vit_small16")
-    channels = sum(backbone.stage_channels)
-    encoder = Encoder(
-        backbone,
-        Whitening(torch.zeros(channels), torch.randn(channels, 512) / channels**0.5),
-        teacher,
-        device=device,
-        dtype=config.run.dtype(device),
-        micro_batch=arguments.micro_batch,
-        compiled=device.type == "cuda" and not arguments.no_compile,
-    )
     source = ClipSource(clips, encoder, config.data, views=config.views, seed=0)
-    trainer = Trainer(build_network(config, None).to(device), config)
     print(f"{machine()}; {pairs} pairs of clips, {frames} frames, {size} x {size}; {videos} videos in memory")
 
     began = time.perf_counter()
@@ -90,6 +73,31 @@ def main() -> None:
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump({"machine": machine(), **figures}, file, indent=2)
+
+
+def build(
+    device: torch.device, pairs: int, frames: int, size: int, *, micro_batch: int, compiled: bool
+) -> tuple[TrainConfig, Encoder, Trainer]:
+    """Settings, the two frozen networks, and the network that learns."""
+    config = TrainConfig(
+        data=DataConfig(batch=pairs),
+        views=ViewConfig(frames=frames, size=size),
+        teacher=TeacherConfig(kind="vit_small16", weights="random"),
+        run=RunConfig(device=str(device)),
+    )
+    torch.manual_seed(0)
+    backbone, teacher = build_backbone("resnet50"), build_backbone("vit_small16")
+    channels = sum(backbone.stage_channels)
+    encoder = Encoder(
+        backbone,
+        Whitening(torch.zeros(channels), torch.randn(channels, 512) / channels**0.5),
+        teacher,
+        device=device,
+        dtype=config.run.dtype(device),
+        micro_batch=micro_batch,
+        compiled=compiled,
+    )
+    return config, encoder, Trainer(build_network(config, None).to(device), config)
 
 
 def split(trainer: Trainer, source: ClipSource, encoder: Encoder, repeats: int) -> dict[str, float]:

@@ -115,7 +115,7 @@ OFF = (
 )
 # Settings that decide nothing here: places of files, devices, and settings of what is switched off.
 FREE = {
-    "data": {"frames", "device", "size", "max_pictures", "group"},
+    "data": {"frames", "device", "size", "max_pictures", "group", "stream", "buffer", "workers"},
     "teacher": {"weights"},
     "backbone": {"weight_decay", "stay", "average", "targets", "same", "twin", "hosts", "host_share"},
     "views": {"perspective_part", "letterbox_part", "low_rate_step", "noise_strength", "jpeg_quality", "border_width",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -44,6 +44,25 @@ class Camera(CheckedConfig):
     size: Annotated[int, Within(1)] = 256  # pixels of a side of its frames
     zoom: Annotated[Range, Within(1e-6, 1)] = (0.5, 1.0)
     shake: Share = 0.01  # standard deviation, share of the window's side
+
+
+class ClipWindow(NamedTuple):
+    """Some consecutive frames of a clip."""
+
+    video: int  # its number in the set
+    start: int  # number of the first frame
+    length: int
+    move: int  # of a photograph: which way the camera goes
+
+
+@dataclass(frozen=True)
+class ClipRequest:
+    """The windows that a step asks for: see `ClipSet.draw_parts`."""
+
+    videos: tuple[int, ...]
+    length: int
+    seed: Seed
+    parts: int = 1
 
 
 class ClipSet:
@@ -135,18 +154,45 @@ class ClipSet:
         A video is cut into as many stretches of equal length, where it has a frame for each, and a window lies in each
         stretch. Of a photograph every window is of another move.
         """
-        rng = make_generator(seed)
-        rows = [(video, part) for video in videos for part in range(parts)]
+        windows = self.plan_windows(ClipRequest(tuple(videos), length, seed, parts))
+        return [(self.window(video, start, count, move=move), start) for video, start, count, move in windows]
+
+    def plan_windows(self, request: ClipRequest) -> list[ClipWindow]:
+        """Where the windows of a request lie; they depend on nothing else."""
+        rng, parts, length = make_generator(request.seed), request.parts, request.length
+        rows = [(video, part) for video in request.videos for part in range(parts)]
         places, moves = rng.random(len(rows)), rng.integers(2**31, size=len(rows))
-        drawn = []
-        for (video, part), place, move in zip(rows, places, moves, strict=True):
-            count = int(self.lengths[video])
-            first, end = 0, count
-            if self.cameras[video] is None and count >= parts:
-                first, end = part * count // parts, (part + 1) * count // parts
-            start = first + int(place * (max(0, end - first - length) + 1))
-            drawn.append((self.window(video, start, min(length, end - start), move=int(move)), start))
-        return drawn
+        return [
+            self._place_window(video, part, parts, length, float(place), int(move))
+            for (video, part), place, move in zip(rows, places, moves, strict=True)
+        ]
+
+    def _place_window(self, video: int, part: int, parts: int, length: int, place: float, move: int) -> ClipWindow:
+        count = int(self.lengths[video])
+        first, end = 0, count
+        if self.cameras[video] is None and count >= parts:
+            first, end = part * count // parts, (part + 1) * count // parts
+        start = first + int(place * (max(0, end - first - length) + 1))
+        return ClipWindow(video, start, min(length, end - start), move)
+
+    def fetch(
+        self, step: int, make_request: Callable[[int], ClipRequest]
+    ) -> tuple[tuple[int, ...], list[tuple[Tensor, int]]]:
+        """The videos of a step, and their windows as `draw_parts` gives them; `make_request` is asked what it needs.
+
+        Here everything is in memory. Where it is not, the requests of later steps are asked for too, and a video that
+        cannot be read is another one.
+        """
+        request = make_request(step)
+        windows = self.draw_parts(request.videos, length=request.length, seed=request.seed, parts=request.parts)
+        return request.videos, windows
+
+    def close(self) -> None:
+        """Give back what is held beside memory: here nothing."""
+
+    def shuffle(self, seed: int) -> Tensor:
+        """The numbers of all videos in an order drawn by a seed."""
+        return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
 
     @classmethod
     def from_packed(

@@ -45,7 +45,7 @@ NonNegative = Annotated[float, Within(0)]
 class DataConfig(CheckedConfig):
     """What clips are cut from, and how many of them a step compares."""
 
-    frames: str = ""  # a folder of packed frames, as `hapvr frames` writes it
+    frames: str = ""  # a folder of packed frames, as `hapvr frames` writes it, or of tar shards as webdataset has them
     pictures: str = ""  # a folder of photographs; a camera move over each is a clip
     max_pictures: Count = 0  # the first by name, so that they do not crowd out the videos; 0: all
     batch: Annotated[int, Within(2)] = 64  # videos a step and process; each gives a weak and a strong clip
@@ -56,6 +56,9 @@ class DataConfig(CheckedConfig):
     whole_frames: bool = False  # keep frames as they were packed instead, with what is left and right of the square
     fps: NonNegative = 0.0  # frames a second that all videos must have been packed at, short ones too; 0: any
     device: str = "auto"  # whose memory they are kept in: that of the run, or "cpu"
+    stream: NonNegative = 0.0  # GiB a process: read clips from shards as steps need them; 0: decode all at the start
+    buffer: Count = 0  # videos that a streamed epoch shuffles at a time, shard after shard; 0: all
+    workers: Count = 0  # processes that decode streamed clips; 0: as many as there are cores
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 RUN/config.toml       all settings, defaults included
 RUN/versions.json     packages, device and source revision of each start
 RUN/metrics.jsonl     one line every run.log_every steps, and one a validation
-RUN/skipped.json      what could not be read of the data, and why
+RUN/skipped.json      what could not be read of the data, and why; skipped-1.json etc. of further processes
 RUN/checkpoints/      step-00001000/ and best/, the one of the best validation: state.safetensors and state.json
 RUN/model/            the trained model, at the end
 RUN/tensorboard/      scalars, score and frame matrices, view sheets, where tensorboard is installed
@@ -34,6 +34,7 @@ from hapvr.config import parse_toml
 from hapvr.errors import ConfigError, StorageError
 from hapvr.storage import sha256_bytes, sync_folder, write_bytes, write_json, write_text
 from hapvr.training.config import TrainConfig, make_config, to_table, to_toml
+from hapvr.training.distributed import rank
 from hapvr.workers.processes import child_environment, find_program
 
 CONFIG, METRICS, SHEET = "config.toml", "metrics.jsonl", "views.png"
@@ -42,9 +43,15 @@ STATE, TENSORS = "state.json", "state.safetensors"  # of a checkpoint
 _FORMAT, _VERSION, _KEPT = "hapvr-checkpoint", 1, 2
 _KEPT_HINT = "The checkpoints before it are kept."
 _FREE = ("run", "validation", "bank")  # sections that do not change what is learnt
+_PLACES = {("data", "device"), ("data", "stream"), ("data", "workers")}  # where clips lie, not which they are
 _BOUND = (("run", "seed"), ("run", "precision"), ("bank", "weak"), ("bank", "strong"))
 
 Report = Callable[[str], None]
+
+
+def note_skipped(folder: Path, skipped: Sequence[tuple[str, str]]) -> None:
+    """Write down which data this process could not read; each of several has a file."""
+    write_json(folder / (SKIPPED if rank() == 0 else f"skipped-{rank()}.json"), skipped)
 
 
 class RunFolder:
@@ -108,7 +115,7 @@ class RunFolder:
 
     def note_skipped(self, skipped: Sequence[tuple[str, str]]) -> None:
         """Write down which data could not be read, as (id, reason)."""
-        write_json(self.folder / SKIPPED, skipped)
+        note_skipped(self.folder, skipped)
 
     def close(self) -> None:
         """Let everything reach the disk."""
@@ -136,7 +143,7 @@ class RunFolder:
             for section in now
             for key in sorted({*before[section], *now[section]})
             if (section not in _FREE or (section, key) in _BOUND)
-            and (section, key) != ("data", "device")
+            and (section, key) not in _PLACES
             and before[section].get(key) != now[section].get(key)
         ]
         if changed:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.training.augment import ViewConfig, make_views
-from hapvr.training.clips import ClipSet
+from hapvr.training.clips import ClipRequest, ClipSet
 from hapvr.training.config import DataConfig
 from hapvr.training.distributed import rank, world_size
 from hapvr.training.encoder import Encoder
@@ -86,12 +86,20 @@ def derive_seed(seed: int, *path: int) -> int:
     return int(np.random.SeedSequence([seed, *path]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def draw_videos(step: int, *, videos: int, batch: int, seed: int, alike: LookAlikes | None = None) -> Tensor:
+def draw_videos(
+    step: int,
+    *,
+    videos: int,
+    batch: int,
+    seed: int,
+    alike: LookAlikes | None = None,
+    shuffle: Callable[[int], Tensor] | None = None,
+) -> Tensor:
     """The numbers [batch] of the videos that this process looks at in a step.
 
-    Each epoch goes through all videos in another order; what does not fill a batch of all processes is left to other
-    epochs. `alike` rearranges that order, so that batches hold groups of look-alikes. `DataError` if there are fewer
-    videos than such a batch.
+    Each epoch goes through all videos in another order, `shuffle(seed)`, by default any; what does not fill a batch of
+    all processes is left to other epochs. `alike` rearranges that order, so that batches hold groups of look-alikes.
+    `DataError` if there are fewer videos than such a batch.
 
     >>> first, second = (draw_videos(step, videos=5, batch=2, seed=0) for step in (0, 1))
     >>> len({*first.tolist(), *second.tolist()})
@@ -104,10 +112,20 @@ def draw_videos(step: int, *, videos: int, batch: int, seed: int, alike: LookAli
             f"there are {videos} videos, fewer than a batch of {whole}{share}. Give more, or a smaller data.batch."
         )
     epoch, place = divmod(step, videos // whole)
-    order = torch.randperm(videos, generator=torch.Generator().manual_seed(derive_seed(seed, 0, epoch)))
+    epoch_seed = derive_seed(seed, 0, epoch)
+    if shuffle is None:
+        order = torch.randperm(videos, generator=torch.Generator().manual_seed(epoch_seed))
+    else:
+        order = shuffle(epoch_seed)
     if alike is not None:
         order = alike.arrange(order, whole)
     return order[place * whole :][rank() * batch : (rank() + 1) * batch]
+
+
+def draw_batch(clips: ClipSet, step: int, data: DataConfig, *, seed: int, alike: LookAlikes | None) -> tuple[int, ...]:
+    """The numbers of the videos of a set that this process looks at in a step."""
+    videos = draw_videos(step, videos=len(clips), batch=data.batch, seed=seed, alike=alike, shuffle=clips.shuffle)
+    return tuple(videos.tolist())
 
 
 class ClipSource:
@@ -124,9 +142,8 @@ class ClipSource:
     def batch(self, step: int, timed: Timed = lambda _: nullcontext()) -> Batch:
         """See `Source`."""
         with timed("load"):
-            videos = draw_videos(step, videos=len(self.clips), batch=self.data.batch, seed=self.seed, alike=self.alike)
-            seed = derive_seed(self.seed, 1, step, rank())
-            windows = self.clips.draw(videos.tolist(), length=2 * self.views.frames, seed=seed)
+            numbers, drawn = self.clips.fetch(step, self._make_request)
+            videos, windows = torch.tensor(numbers), [window for window, _ in drawn]
         with timed("augment"):
             seed = derive_seed(self.seed, 2, step, rank())
             views = make_views(windows, config=self.views, seed=seed, device=self.encoder.device)
@@ -134,6 +151,10 @@ class ClipSource:
             encoded = self.encoder(views.pictures)
         contents = list_contents(torch.from_numpy(views.plan.content), videos)  # from the CPU: no wait for the GPU
         return Batch(encoded.regions, contents.to(encoded.regions.device), encoded.frames)
+
+    def _make_request(self, step: int) -> ClipRequest:
+        videos = draw_batch(self.clips, step, self.data, seed=self.seed, alike=self.alike)
+        return ClipRequest(videos, 2 * self.views.frames, derive_seed(self.seed, 1, step, rank()))
 
     def _compute_vectors(self) -> Tensor:
         return compute_clip_vectors(

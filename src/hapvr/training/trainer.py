@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,29 @@ from hapvr.model import Model, load, make_trained_parts, read_base_parts
 from hapvr.similarity import VideoSimilarity
 from hapvr.training.augment import Views
 from hapvr.training.bank import Bank, BankSource, make_bank
-from hapvr.training.clips import Camera, ClipSet
+from hapvr.training.clips import Camera, ClipSet, Skipped
 from hapvr.training.config import TrainConfig, to_table, to_toml
 from hapvr.training.distributed import average, broadcast, join_processes, rank, world_size
 from hapvr.training.encoder import Encoder, build_teacher
 from hapvr.training.preview import save_preview
-from hapvr.training.run_folder import Checkpoint, Report, RunFolder, find_checkpoint, pack_state, unpack_state
+from hapvr.training.run_folder import (
+    SKIPPED,
+    Checkpoint,
+    Report,
+    RunFolder,
+    find_checkpoint,
+    note_skipped,
+    pack_state,
+    unpack_state,
+)
 from hapvr.training.sources import ClipSource, Clock, Source, derive_seed, draw_videos
 from hapvr.training.step import StepValues, compute_step_losses
+from hapvr.training.streaming import StreamConfig, StreamedClips
 from hapvr.training.validation import ValidationSet, load_validation_set
 from hapvr.training.whole import WholeSource, compute_stay_loss, copy_for_training, make_region_extractor, update_mean
 from hapvr.video.packed_frames import PackedFrames
 from hapvr.video.sampling import SamplingConfig
+from hapvr.video.shard_frames import is_packed, open_shards
 
 _REMEDY = (
     "The last checkpoint is as it was. Lower optimiser.rate, set optimiser.clip, or look at the data of that step."
@@ -81,25 +93,40 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
         run = RunFolder(config, report=report) if begun else None  # refuses other settings before the data is read
         last = find_checkpoint(run.checkpoints, report=_ignore) if run is not None else None
         source: Source | None = None
+        clips: ClipSet | None = None
         if not broadcast(last is not None and last.step >= config.schedule.steps):  # else no data is needed
             clips = load_clips(config, device)
             draw_videos(0, videos=len(clips), batch=config.data.batch, seed=config.run.seed)  # refuses too few
+            if isinstance(clips, StreamedClips):
+                clips.on_skip = partial(_note_skip, clips, folder, report)
             if run is None and rank() == 0:
                 run = RunFolder(config, report=report)  # a new run has no folder until its data is there
             if run is not None:
                 run.note_skipped(clips.skipped)
-                run.log_sheet(lambda path: _draw_sheet(clips, config, path, min(_SHOWN, config.data.batch)))
+                run.log_sheet(partial(_draw_sheet, clips, config, count=min(_SHOWN, config.data.batch)))
             report(f"{len(clips)} videos, {len(clips.skipped)} skipped; {device}, {world_size()} process(es)")
             if backbone is None:
                 source = _make_source(config, clips, build_encoder(config, base, device), report)
             else:
                 source = make_whole_source(config, clips, base, backbone, device)
-        metrics = fit(model, source, config, run=run, benchmark=benchmark, report=report, backbone=backbone)
+        try:
+            metrics = fit(model, source, config, run=run, benchmark=benchmark, report=report, backbone=backbone)
+        finally:
+            if clips is not None:
+                clips.close()
+        if isinstance(clips, StreamedClips) and clips.replaced:
+            report(f"{clips.replaced} clips could not be read; other videos took their places, see {SKIPPED}")
         if run is not None:
             save_trained(folder / "model", model, config, backbone=backbone)
             run.close()
             report(f"the model is in {folder / 'model'}")
         return Trained(model, folder, folder / "model", metrics)
+
+
+def _note_skip(clips: StreamedClips, folder: Path, report: Report, skipped: Skipped) -> None:
+    report(f"skipped '{skipped[0]}': {skipped[1]}")
+    if folder.is_dir():
+        note_skipped(folder, clips.skipped)
 
 
 def train_stages(stages: Mapping[str, TrainConfig], *, report: Report = print) -> Trained:
@@ -351,6 +378,13 @@ def build_network(config: TrainConfig, base: Model | None) -> VideoSimilarity:
 def load_clips(config: TrainConfig, device: torch.device) -> ClipSet:
     """The videos and photographs of the settings, as one set of clips."""
     data = config.data
+    if data.stream and (not data.frames or data.pictures):
+        raise ConfigError(
+            "data.stream reads the shards of data.frames: give that folder, and photographs in it as single pictures, "
+            "not by data.pictures."
+        )
+    if data.stream and config.bank.used:
+        raise ConfigError("a bank is made of videos in memory: set data.stream=0, or bank.weak=0 and bank.strong=0.")
     if not data.frames and not data.pictures:
         raise ConfigError(
             "there is nothing to train on: give data.frames, a folder of packed frames (`hapvr frames`), or "
@@ -360,21 +394,38 @@ def load_clips(config: TrainConfig, device: torch.device) -> ClipSet:
     camera = Camera(frames=2 * config.views.frames, size=data.size)
     sets = []
     if data.frames:
-        if data.fps:
-            _require_rate(data.frames, data.fps)
         size = None if data.whole_frames else data.size
         # At a rate that is the same for all, a single frame is a short video and no photograph.
         stills = None if data.fps else camera
-        sets.append(ClipSet.from_packed(data.frames, device=device, size=size, stills=stills))
+        if data.stream or not is_packed(data.frames):
+            clips = _open_stream(config, device, size=size, stills=stills)
+            sets.append(clips if data.stream else clips.load())
+        else:
+            if data.fps:
+                _require_rate(PackedFrames.open(data.frames).attributes, data.frames, data.fps)
+            sets.append(ClipSet.from_packed(data.frames, device=device, size=size, stills=stills))
     if data.pictures:
         limit = data.max_pictures or None
         sets.append(ClipSet.from_pictures(data.pictures, device=device, camera=camera, max_pictures=limit))
     return sets[0] if len(sets) == 1 else sets[0] + sets[1]
 
 
-def _require_rate(folder: str, fps: float) -> None:
+def _open_stream(
+    config: TrainConfig, device: torch.device, *, size: int | None, stills: Camera | None
+) -> StreamedClips:
+    data = config.data
+    shards = open_shards(data.frames)
+    if data.fps:
+        _require_rate(shards.attributes, data.frames, data.fps)
+    cores = (os.cpu_count() or 1) // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))  # torchrun's
+    settings = StreamConfig(
+        memory_bytes=int(data.stream * 2**30), workers=data.workers or max(1, cores), buffer=data.buffer
+    )
+    return StreamedClips(shards, size=size, stills=stills, device=device, config=settings)
+
+
+def _require_rate(attributes: Mapping[str, Any], folder: str, fps: float) -> None:
     """Raise `ConfigError` unless all videos of a folder were packed at this rate, whatever their length."""
-    attributes = PackedFrames.open(folder).attributes
     rate, least = attributes.get("fps"), attributes.get("min_frames", SamplingConfig().at_least)
     if (rate, least) != (fps, 0):
         faster = "" if least == 0 else f", and short videos faster, to at least {least} frames"
@@ -393,6 +444,7 @@ def preview_views(config: TrainConfig, path: str | os.PathLike[str], *, clips: i
     material = load_clips(config, torch.device("cpu"))
     count = min(clips, len(material))
     _draw_sheet(material, config, path, count)
+    material.close()
     return count
 
 

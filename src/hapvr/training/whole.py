@@ -26,10 +26,10 @@ from hapvr.similarity import VideoSimilarity
 from hapvr.training.augment import Plan, ViewConfig, make_views
 from hapvr.training.augment.plan import make_generator
 from hapvr.training.augment.views import cut
-from hapvr.training.clips import ClipSet
+from hapvr.training.clips import ClipRequest, ClipSet
 from hapvr.training.config import BackboneConfig, DataConfig
 from hapvr.training.encoder import Encoder
-from hapvr.training.sources import Timed, compute_clip_vectors, derive_seed, draw_videos, find_look_alikes
+from hapvr.training.sources import Timed, compute_clip_vectors, derive_seed, draw_batch, find_look_alikes
 from hapvr.training.step import NOTHING, Batch, find_shared_content, list_contents
 
 _FRAMES = 2**20  # more than any video has: the instants of two videos have different numbers
@@ -108,11 +108,9 @@ class WholeSource:
         """See `Source`."""
         device = self.frozen.device
         with timed("load"):
-            videos = draw_videos(step, videos=len(self.clips), batch=self.data.batch, seed=self.seed, alike=self.alike)
-            length, seed = 2 * self.views.frames, derive_seed(self.seed, 1, step)
-            drawn = self.clips.draw_parts(videos.tolist(), length=length, seed=seed, parts=self.data.parts)
+            numbers, drawn = self.clips.fetch(step, self._make_request)
             windows = [window for window, _ in drawn]
-            shown = videos.repeat_interleave(self.data.parts)
+            shown = torch.tensor(numbers).repeat_interleave(self.data.parts)
         with timed("augment"):
             views = make_views(windows, config=self.views, seed=derive_seed(self.seed, 2, step), device=device)
             B = len(windows)
@@ -151,6 +149,10 @@ class WholeSource:
             frozen_regions=references,
             targets=references if self.settings.targets == "master" else None,
         )
+
+    def _make_request(self, step: int) -> ClipRequest:
+        videos = draw_batch(self.clips, step, self.data, seed=self.seed, alike=self.alike)
+        return ClipRequest(videos, 2 * self.views.frames, derive_seed(self.seed, 1, step), self.data.parts)
 
     def _compute_vectors(self) -> Tensor:
         """The mean vectors [V, D] of the first frames of weak views of each video."""

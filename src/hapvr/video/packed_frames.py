@@ -44,7 +44,7 @@ COUNT = "frames.json"  # the file that says how many shards there are; folders o
 _INDEX = re.compile(r"frames-(\d{5,})\.json")
 _RUN = 16  # frames that a thread decodes at a time
 _AHEAD_BYTES = 256 * 2**20  # of decoded frames that wait for the caller
-_BROKEN = (
+BROKEN = (
     OSError, SyntaxError, ValueError, KeyError, TypeError, OverflowError, MemoryError, RecursionError, HapvrError,
     Image.DecompressionBombError,
 )  # fmt: skip
@@ -64,14 +64,14 @@ class Part:
     size: tuple[int, int]  # width and height
     first: int  # frame of the video that this part begins with
     timestamps: Times
-    offsets: list[int]  # of the JPEG data in the tar
-    sizes: list[int]
-    crc32: list[int]
+    offsets: NDArray[np.int64]  # of the JPEG data in the tar
+    sizes: NDArray[np.int64]
+    crc32: NDArray[np.int64]
     low_information: Flags | None  # None where it is not known
 
     def read(self, start: int, stop: int) -> Iterator[tuple[memoryview, int]]:
         """The bytes of some of its pictures, which may be cut off, and the checksum of each."""
-        begin, end = self.offsets[start], self.offsets[stop - 1] + self.sizes[stop - 1]
+        begin, end = int(self.offsets[start]), int(self.offsets[stop - 1] + self.sizes[stop - 1])
         data = memoryview(bytearray(end - begin))
         try:
             with open(self.path, "rb", buffering=0) as file:
@@ -80,8 +80,8 @@ class Part:
         except OSError as error:
             raise StorageError(f"'{self.path}' cannot be read: {error.strerror}.") from error
         for place in range(start, stop):
-            at = self.offsets[place] - begin
-            yield data[at : at + self.sizes[place]], self.crc32[place]
+            at = int(self.offsets[place]) - begin
+            yield data[at : at + int(self.sizes[place])], int(self.crc32[place])
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class PackedVideo:
                     if zlib.crc32(data) != checksum:
                         raise DataError("its bytes are not those that were written.")
                     picture = make_picture(data, self.size)
-                except _BROKEN as error:
+                except BROKEN as error:
                     raise StorageError(
                         f"'{part.path}': frame {frame} of '{self.id}' is damaged: {to_sentence(error)} {_COPY}"
                     ) from error
@@ -149,10 +149,36 @@ def read_shards(folder: Path) -> list[Shard]:
         if count > len(numbered):
             gone = folder / f"frames-{len(numbered):05d}.json"
             raise StorageError(f"'{gone}' is missing: the folder had {count} shards. {_COPY}")
-    return [
-        _read_index(path, ("bytes", "sha256", "settings", "videos"), partial(_read_shard, path.with_suffix(".tar")))
-        for _, path in numbered
-    ]
+    return [_open_shard(path) for _, path in numbered]
+
+
+def read_each_shard(folder: Path) -> tuple[list[tuple[int, Shard]], list[tuple[str, str]]]:
+    """Every index of a folder that can be read, with its number, and (name, reason) of those that cannot."""
+    shards: list[tuple[int, Shard]] = []
+    lost: list[tuple[str, str]] = []
+    last = -1
+    for path in sorted(folder.iterdir()):
+        if (match := _INDEX.fullmatch(path.name)) is None:
+            continue
+        lost += [(f"frames-{number:05d}.json", "it is missing") for number in range(last + 1, int(match[1]))]
+        last = int(match[1])
+        try:
+            shards.append((last, _open_shard(path)))
+        except StorageError as error:
+            lost.append((path.name, str(error)))
+    if (folder / COUNT).exists():
+        try:
+            count = _read_index(folder / COUNT, ("shards",), lambda index: int(index["shards"]))
+        except StorageError as error:
+            lost.append((COUNT, str(error)))
+        else:
+            lost += [(f"frames-{number:05d}.json", "it is missing") for number in range(last + 1, count)]
+    return shards, lost
+
+
+def _open_shard(path: Path) -> Shard:
+    known = ("bytes", "sha256", "settings", "videos")
+    return _read_index(path, known, partial(_read_shard, path.with_suffix(".tar")))
 
 
 def _read_index(path: Path, known: tuple[str, ...], make: Callable[[dict[str, Any]], Item]) -> Item:
@@ -164,7 +190,7 @@ def _read_index(path: Path, known: tuple[str, ...], make: Callable[[dict[str, An
         if index["version"] != VERSION:
             raise DataError(f"it is of version {index['version']}; this hapvr reads {VERSION}.")
         return make(index)
-    except _BROKEN as error:
+    except BROKEN as error:
         what = f"it lacks '{error.args[0]}'." if isinstance(error, KeyError) else to_sentence(error)
         raise StorageError(f"'{path}' is not a readable index of packed frames: {what} {_COPY}") from error
 
@@ -194,8 +220,7 @@ def _read_part(part: Mapping[str, Any], path: Path, shard_bytes: int) -> Part:
     if low is not None and (len(low) != len(times) or any(flag not in (0, 1) for flag in low)):
         raise DataError(f"the list low_information of '{id}' must hold 0 or 1 for each frame.")
     flags = None if low is None else np.array(low, np.bool_)
-    lists = offsets.tolist(), sizes.tolist(), checksums.tolist()
-    return Part(path, id, frames, (width, height), first, times, *lists, flags)
+    return Part(path, id, frames, (width, height), first, times, offsets, sizes, checksums, flags)
 
 
 def join_parts(shards: Sequence[Shard], folder: Path) -> tuple[dict[str, PackedVideo], list[str]]:
@@ -284,7 +309,7 @@ class PackedFrames(StoredVideos[PackedVideo]):
         length = len(self[id].timestamps)
         if not -length <= index < length:
             raise DataError(f"'{id}' has frames 0 to {length - 1}, got {index}.")
-        (image,) = self[id].decode(index % length, index % length + 1, _decode_whole)
+        (image,) = self[id].decode(index % length, index % length + 1, decode_whole)
         return image
 
     def load_all(
@@ -297,7 +322,7 @@ class PackedFrames(StoredVideos[PackedVideo]):
         """
         if size is not None and size < 1:
             raise ConfigError(f"size must be at least 1 pixel, got {size}.")
-        make_picture = _decode_whole if size is None else lambda data, packed: _decode_square(data, packed, size)
+        make_picture = decode_whole if size is None else lambda data, packed: decode_square(data, packed, size)
         waiting: deque[tuple[PackedVideo, Picture, list[Future[None]]]] = deque()
         ahead = 0
 
@@ -348,14 +373,20 @@ def count_threads(workers: int | None) -> int:
     return workers or os.cpu_count() or 1
 
 
-def _decode_whole(data: memoryview, packed_size: tuple[int, int]) -> Picture:
-    with open_jpeg(data, packed_size) as picture:
+OpenPicture = Callable[[memoryview, tuple[int, int]], Image.Image]
+
+
+def decode_whole(data: memoryview, packed_size: tuple[int, int], open_picture: OpenPicture = open_jpeg) -> Picture:
+    """A frame as it was packed."""
+    with open_picture(data, packed_size) as picture:
         return np.asarray(picture)
 
 
-def _decode_square(data: memoryview, packed_size: tuple[int, int], size: int) -> Picture:
+def decode_square(
+    data: memoryview, packed_size: tuple[int, int], size: int, open_picture: OpenPicture = open_jpeg
+) -> Picture:
     """The middle square, resized to `size`."""
-    with open_jpeg(data, packed_size) as picture:
+    with open_picture(data, packed_size) as picture:
         picture.draft("RGB", (size, size))  # decodes at a half, a quarter or an eighth where that is still large enough
         width, height = picture.size
         side = min(width, height)
