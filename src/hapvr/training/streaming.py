@@ -341,7 +341,6 @@ class _Loader:
         self._next = self._planned = first  # the step to be taken, and the first that is not planned
         self._steps: dict[int, _Step] = {}
         self._tasks = _Tasks()
-        self._careful_until = first  # steps before this take what arrives at once, whatever step it is of
         self._ahead = 1
         self._plan(first)
         step = self._steps[first]
@@ -400,10 +399,9 @@ class _Loader:
             if isinstance(event, Block) and self._pool is not None:
                 self._pool.release(event)
         elif isinstance(event, Block):
-            step.found[place] = self._use(event) if step is current or number < self._careful_until else event
+            # Tasks are begun in their order, so a process whose blocks all wait for later steps has none of this one.
+            step.found[place] = self._use(event) if step is current else event
         elif event.error is not None:
-            # If the process has died, what it had not begun may go to one whose blocks all wait for later steps.
-            self._careful_until = self._planned
             step.found[place] = self._decode_here(step.windows[place])
 
     def _use(self, block: Block) -> Tensor:
