@@ -56,10 +56,11 @@ def same(one: list[tuple[Tensor, int]], other: list[tuple[Tensor, int]]) -> bool
     return starts and all(torch.equal(a, b) for (a, _), (b, _) in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize(("size", "parts"), [(SIZE, 1), (None, 2)])
-def test_clips_are_those_of_the_set_in_memory(packed: Path, size: int | None, parts: int) -> None:
+@pytest.mark.parametrize(("size", "parts", "background"), [(SIZE, 1, False), (None, 2, True)])
+def test_clips_are_those_of_the_set_in_memory(packed: Path, size: int | None, parts: int, background: bool) -> None:
     memory = ClipSet.from_packed(packed, size=size, stills=CAMERA)
-    clips = StreamedClips.from_folder(packed, size=size, stills=CAMERA, config=SMALL)
+    config = replace(SMALL, background=background)
+    clips = StreamedClips.from_folder(packed, size=size, stills=CAMERA, config=config)
     assert (clips.ids, clips.lengths.tolist(), clips.cameras) == (memory.ids, memory.lengths.tolist(), memory.cameras)
     try:
         for step in range(8):  # more than two epochs
@@ -78,7 +79,7 @@ def test_a_run_continues_with_the_same_clips_at_any_step(packed: Path) -> None:
     whole = StreamedClips.from_folder(packed, size=SIZE, config=config)
     run = [whole.fetch(step, requests(whole)) for step in range(6)]
     whole.close()
-    again = StreamedClips.from_folder(packed, size=SIZE, config=replace(config, workers=1))
+    again = StreamedClips.from_folder(packed, size=SIZE, config=replace(config, workers=1, background=True))
     for step in (4, 5, 2):  # continued, and gone back
         found = again.fetch(step, requests(again))
         assert found[0] == run[step][0]
@@ -182,21 +183,42 @@ def test_shards_that_vanish_are_an_error_and_not_an_endless_search(packed: Path,
     clips.close()
 
 
-def test_a_killed_process_costs_no_clip(packed: Path) -> None:
+@pytest.mark.parametrize("background", [False, True])
+def test_a_killed_process_costs_no_clip(packed: Path, background: bool) -> None:
     memory = ClipSet.from_packed(packed, size=SIZE)
-    clips = StreamedClips.from_folder(packed, size=SIZE, config=SMALL)
+    clips = StreamedClips.from_folder(packed, size=SIZE, config=replace(SMALL, background=background))
     for step in range(9):
         found, expected = clips.fetch(step, requests(clips)), memory.fetch(step, requests(memory))
         assert found[0] == expected[0]
         assert same(found[1], expected[1])
         if step in (1, 4, 5):
-            assert clips._loader is not None
-            assert clips._loader._pool is not None
-            for worker in clips._loader._pool._workers[: 2 if step == 4 else 1]:
+            pool = clips._loader and clips._loader._pool
+            for worker in [*(pool._workers if pool else ())][: 2 if step == 4 else 1]:
                 os.kill(worker.process.pid, signal.SIGKILL)
     assert clips.skipped == []
     assert clips.replaced == 0
     clips.close()
+
+
+def test_an_error_of_the_thread_reaches_who_waits_and_close_ends_it(packed: Path) -> None:
+    clips = StreamedClips.from_folder(packed, size=SIZE, config=replace(SMALL, background=True))
+
+    def request(step: int) -> ClipRequest:
+        if step > 4:  # what step 2 wants to know of step 5
+            raise DataError("there is no such step.")
+        return requests(clips)(step)
+
+    clips.fetch(0, request)
+    clips.fetch(1, request)
+    with pytest.raises(DataError, match="no such step"):
+        clips.fetch(2, request)
+    clips.close()
+    again = StreamedClips.from_folder(packed, size=SIZE, config=replace(SMALL, background=True))
+    again.fetch(0, requests(again))
+    thread = again._loader and again._loader._thread
+    assert thread
+    again.close()
+    assert not thread.is_alive()
 
 
 def test_memory_is_bounded_and_too_little_is_refused(packed: Path) -> None:

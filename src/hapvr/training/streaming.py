@@ -13,7 +13,11 @@ A clip that cannot be read is one of another video instead, drawn by the seed, a
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +37,7 @@ from hapvr.workers.pool import Block, Task, TaskResult, WorkerPool
 
 _BLOCKS = 2  # of a process, at least: one to fill while the other is used
 _MAX_STEPS = 3  # that are decoded ahead: more would only take memory
+_CHECK_S = 0.2  # how often the thread looks whether it is still needed
 _TRIES = 100  # other videos, for a clip that cannot be read
 
 Drawn = tuple[tuple[int, ...], list[tuple[Tensor, int]]]
@@ -46,11 +51,14 @@ class StreamConfig:
         memory_bytes: of clips that wait, and of those of the step at hand while they are in memory, not on a GPU.
         workers: processes that decode; 0: one for each core but one.
         buffer: videos that are shuffled at a time; 0: all.
+        background: a thread brings the clips of the next step to the device while this step computes. It takes the
+            memory of two more steps there. None: on a GPU.
     """
 
     memory_bytes: int = 4 * 2**30
     workers: int = 0
     buffer: int = 0
+    background: bool | None = None
 
 
 class StreamedClips(ClipSet):
@@ -94,6 +102,8 @@ class StreamedClips(ClipSet):
         self.replaced = 0  # clips of other videos that a step was given
         self._known = {name for name, _ in self.skipped}
         self._device = torch.device(device)
+        if self._device.type == "cuda" and self._device.index is None:  # which one that is differs between threads
+            self._device = torch.device("cuda", torch.cuda.current_device())
         self._order: tuple[int, Tensor] | None = None
         self._loader: _Loader | None = None
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1)
@@ -114,6 +124,11 @@ class StreamedClips(ClipSet):
     def device(self) -> torch.device:
         """Where clips are brought to."""
         return self._device
+
+    @property
+    def background(self) -> bool:
+        """Whether a thread brings the clips of the next step."""
+        return self._device.type == "cuda" if self.config.background is None else self.config.background
 
     def load(self) -> ClipSet:
         """All of it in memory; what cannot be read is left out and named in `skipped`."""
@@ -178,7 +193,10 @@ class StreamedClips(ClipSet):
     # --- ahead -------------------------------------------------------------------------------------------------------
 
     def fetch(self, step: int, make_request: Callable[[int], ClipRequest]) -> Drawn:
-        """See `ClipSet.fetch`: what processes have decoded by now, or as soon as they have."""
+        """See `ClipSet.fetch`: what processes have decoded by now, or as soon as they have.
+
+        `make_request` must be the same function of the step in every call.
+        """
         if self._loader is None or not self._loader.expects(step):
             if self._loader is not None:
                 self._loader.close()
@@ -333,6 +351,13 @@ class _Step:
     found: list[Tensor | Block | str | None]
 
 
+_Taken = tuple[ClipRequest, list[ClipWindow], list[Tensor | str]]
+
+
+class _StoppedError(Exception):
+    """Nobody wants the clips any more."""
+
+
 class _Loader:
     """Processes that decode the windows of one step after the other, from a first step on."""
 
@@ -349,18 +374,56 @@ class _Loader:
         self._ahead = min(_MAX_STEPS, 1 + workers * blocks // len(step.windows))
         self._pool_size = workers, blocks
         self._pool: WorkerPool | None = None
+        self._stopped = threading.Event()
+        self._ready: queue.Queue[_Taken | BaseException] = queue.Queue(maxsize=1)
+        self._thread: threading.Thread | None = None
+        if clips.background:
+            self._thread = threading.Thread(target=self._work_ahead, args=(first,), daemon=True)
+            self._thread.start()
 
     def expects(self, step: int) -> bool:
         """Whether this is the step that comes next."""
         return step == self._next
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
+        """End the thread and the processes."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._end_pool()
 
-    def take(self, number: int) -> tuple[ClipRequest, list[ClipWindow], list[Tensor | str]]:
+    def take(self, number: int) -> _Taken:
         """The request of a step, its windows, and for each its frames, or why there are none."""
+        self._next = number + 1
+        if self._thread is None:
+            return self._collect(number)
+        taken = self._ready.get()
+        if isinstance(taken, BaseException):
+            raise taken
+        return taken
+
+    def _work_ahead(self, first: int) -> None:
+        """What the thread does: one step after the other, each held until it is taken."""
+        device = self._clips.device
+        try:
+            if device.type == "cuda":
+                torch.cuda.set_device(device)  # of this thread
+            for number in itertools.count(first):
+                if not self._hold(self._collect(number)):
+                    return
+        except _StoppedError:
+            return
+        except BaseException as error:  # whoever waits must hear of it
+            self._hold(error)
+
+    def _hold(self, taken: _Taken | BaseException) -> bool:
+        while not self._stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                self._ready.put(taken, timeout=_CHECK_S)
+                return True
+        return False
+
+    def _collect(self, number: int) -> _Taken:
         while self._planned <= number + self._ahead:
             self._plan(self._planned)
         if self._pool is None:
@@ -370,18 +433,24 @@ class _Loader:
                 read_window, self._tasks, workers=workers, block_bytes=self._block_bytes, blocks=blocks, pin=pin
             )
         step = self._steps.pop(number)
-        self._next = number + 1
         for place, found in enumerate(step.found):
             if isinstance(found, Block):
                 step.found[place] = self._use(found)
         while any(found is None for found in step.found):
-            for event in self._pool.wait():
+            if self._stopped.is_set():
+                raise _StoppedError
+            for event in self._pool.wait(_CHECK_S):
                 self._receive(event, number, step)
             if not self._pool.busy and any(found is None for found in step.found):  # no process is left
-                self.close()
+                self._end_pool()
                 self._decode_missing(step)
                 break
         return step.request, step.windows, [found for found in step.found if isinstance(found, (Tensor, str))]
+
+    def _end_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
     def _plan(self, number: int) -> None:
         request = self._make_request(number)
@@ -442,7 +511,8 @@ def _share_memory(clips: StreamedClips, windows: int, block_bytes: int) -> tuple
     """How many processes, and how many blocks of each, fit into the memory that clips may take."""
     workers = clips.config.workers or max(1, (os.cpu_count() or 1) - 1)
     workers = min(workers, windows)
-    at_hand = 0 if clips.device.type == "cuda" else windows * block_bytes
+    # The step that computes; with a thread, also the one that is ready and the one that is being brought.
+    at_hand = 0 if clips.device.type == "cuda" else (3 if clips.background else 1) * windows * block_bytes
     room = (clips.config.memory_bytes - at_hand) // block_bytes
     if room < _BLOCKS:
         need = at_hand + _BLOCKS * block_bytes
