@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError
 from hapvr.judge import second_look
+from hapvr.judge.frame_strips import Strip
+from hapvr.judge.instants import InstantLook, InstantPair, compare_changes, summarise
 from hapvr.judge.registration import (
     LocalFeatures,
     Matches,
@@ -35,13 +37,10 @@ from hapvr.judge.registration import (
     warp,
 )
 from hapvr.judge.second_look import (
-    InstantLook,
     QuerySecondLook,
     SecondLook,
     SecondLookConfig,
     choose_instants,
-    compare_changes,
-    summarise,
     take_second_look,
 )
 from hapvr.synthetic.clip import Clip
@@ -368,13 +367,13 @@ def test_the_correlation_agrees_with_a_loop() -> None:
     assert rms(a[mask]) == pytest.approx(math.sqrt(sum(float(a[place]) ** 2 for place in places) / len(places)))
 
 
-def _strip(values: list[float], times: list[float], time_s: float, seed: int = 3) -> second_look._Strip:
+def _strip(values: list[float], times: list[float], time_s: float, seed: int = 3) -> Strip:
     """Frames of one texture, to which each frame adds its value times a bump."""
     picture = _texture(seed, 64, 96)[..., 0].astype(np.float64) / 2
     bump = np.zeros((64, 96))
     bump[20:40, 30:60] = 1.0
     images = np.stack([np.repeat((picture + value * bump)[..., None], 3, 2) for value in values]).astype(np.uint8)
-    return second_look._Strip(images, np.array(times), time_s, 0.5, 100)
+    return Strip(images, np.array(times), time_s, 0.5, 100)
 
 
 def test_the_correlation_of_changes_by_hand() -> None:
@@ -384,7 +383,7 @@ def test_the_correlation_of_changes_by_hand() -> None:
 
     def look(values: list[float], speed: float = 1.0) -> InstantLook:
         target = _strip(values, times, 1.0)
-        found = second_look._Pair(query, target, speed, 0.4, SecondLookConfig(refine_s=0.0)).look(identity)
+        found = InstantPair(query, target, speed, 0.4, SecondLookConfig(refine_s=0.0)).look(identity)
         assert found is not None
         return found
 
