@@ -33,7 +33,7 @@ from train_step import build, random_clips
 
 STEP_S = 0.34  # of the paper's step on an H200, from memory
 DRAWN = 64  # different pictures
-LONGER = 2  # a video has so many times the frames of a window
+LONGER = 2  # frames of a video over those of a window
 
 
 def main() -> None:

@@ -142,7 +142,7 @@ def search_descriptors(
     """The challenge's search: which pairs of videos have the largest inner products of descriptors.
 
     Of all products of all queries with all references the `per_query` times number of queries largest are kept; a pair
-    of videos has the largest of its own; of the pairs the `candidates_per_query` times number of queries best are
+    of videos has its largest; of the pairs the `candidates_per_query` times number of queries best are
     returned, best first. Equal products are ordered by the rows of query and reference.
     """
     if queries.features.shape[1] != references.features.shape[1]:
