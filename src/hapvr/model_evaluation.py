@@ -42,6 +42,7 @@ from hapvr.evaluation.tracks import (
     measure_matches,
     select_candidates,
 )
+from hapvr.features import FeatureFile
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import ExtractionFailure
 from hapvr.model import DEFAULT, load, load_network, load_segments
@@ -200,6 +201,7 @@ def evaluate(
         )
         failed, warnings = tuple(found.failed), found.warnings
         network = whole.similarity
+    localise = _check_times(truth, source, query_features, save_matches)
     scoring = score_benchmark(
         network,
         truth,
@@ -225,7 +227,10 @@ def evaluate(
             network, truth, source, config=config, progress=partial(report_progress, "segments")
         )
     find = partial(find_matches, network, features=source, query_features=query_features, config=config,
-                   progress=partial(report_progress, "segments"))  # fmt: skip
+                   progress=partial(report_progress, "segments")) if localise else None  # fmt: skip
+    if truth.segment_protocol is not None and not localise:
+        words = "these features come without times, so segments are not measured: extract the videos by hapvr"
+        report = replace(report, warnings={**warnings, str(source): [words]})
     tracks = _measure_tracks(truth, scoring.scores, find, save_candidates, save_matches)
     evaluation = measure(truth, scoring.scores, missing=missing)
     report = replace(report, evaluation=evaluation, scores=scoring.scores, segments=segments)
@@ -310,23 +315,26 @@ def _write_candidates(scores: Scores, path: StrPath | None) -> list[Candidate]:
 def _measure_tracks(
     truth: Benchmark,
     scores: Scores,
-    find: Callable[[Sequence[Candidate]], Mapping[tuple[str, str], list[SegmentMatch]]],
+    find: Callable[[Sequence[Candidate]], Mapping[tuple[str, str], list[SegmentMatch]]] | None,
     save_candidates: StrPath | None,
     save_matches: StrPath | None,
 ) -> tuple[TrackResult, ...]:
-    """Predict pairs and segments where the benchmark measures them or a file was asked for; write and measure them."""
+    """Predict pairs and segments where the benchmark measures them or a file was asked for; write and measure them.
+
+    Without `find`, pairs alone.
+    """
     kind = "" if save_matches is None else Path(save_matches).suffix.lower()
     tracks = []
     if save_candidates is not None or truth.segment_protocol == "VSC2022" or kind == ".csv":
         candidates = _write_candidates(scores, save_candidates)
         tracks.append(measure_candidates(truth, candidates))
-        if truth.segment_protocol == "VSC2022" or kind == ".csv":
+        if find is not None and (truth.segment_protocol == "VSC2022" or kind == ".csv"):
             matches = [match for own in find(candidates).values() for match in own]
             if kind == ".csv" and save_matches is not None:
                 write_matches(matches, save_matches)
             if truth.segments is not None:
                 tracks.append(measure_matches(truth, matches))
-    if truth.segment_protocol == "VCSL" or kind == ".json":
+    if find is not None and (truth.segment_protocol == "VCSL" or kind == ".json"):
         labelled = [Candidate(query, target, 0.0) for query, row in truth.labels.items() for target in row]
         boxes = {pair: [match.box for match in own] for pair, own in find(labelled).items()}
         if kind == ".json" and save_matches is not None:
@@ -334,6 +342,25 @@ def _measure_tracks(
         if truth.segments is not None:
             tracks.append(measure_boxes(truth, {f"{query}-{target}": own for (query, target), own in boxes.items()}))
     return tuple(tracks)
+
+
+def _check_times(
+    truth: Benchmark, features: StrPath, query_features: StrPath | None, save_matches: StrPath | None
+) -> bool:
+    """Whether segments are wanted and can be found; `ConfigError`, before hours of work, if they cannot be saved."""
+    if truth.segment_protocol is None and save_matches is None:
+        return False
+    for path in (features, query_features):
+        if path is None:
+            continue
+        with FeatureFile.open(path) as file:
+            if file.ids and file[file.ids[0]].timestamps is None:
+                if save_matches is None:
+                    return False
+                raise ConfigError(
+                    f"save_matches needs times, and the features of '{path}' come without: extract the videos by hapvr."
+                )
+    return True
 
 
 def _require_predictions(save_candidates: StrPath | None, save_matches: StrPath | None) -> None:

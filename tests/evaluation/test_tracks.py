@@ -173,3 +173,20 @@ def test_contradictions_are_refused(folder: Path, tmp_path: Path) -> None:
         evaluate(truth, features=folder / "features.h5", save_matches=tmp_path / "m.txt")
     with pytest.raises(ConfigError, match=r"written as .csv"):
         evaluate(truth, features=folder / "features.h5", save_candidates=tmp_path / "m.json")
+
+
+def test_features_without_times_give_pairs_alone(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FeatureWriter(tmp_path / "f.h5") as writer:
+        for id, regions in {"Q000001": film(1)[8:20], "R000001": film(1)}.items():
+            writer.add(id, Features(regions))
+    words = ["vsc2022", "--annotations", folder, "--features", tmp_path / "f.h5", "--model", folder / "model"]
+    code, out, err = run(capsys, *words)
+    assert code == 0
+    assert "descriptor track" in out
+    assert "matching track" not in out
+    assert "come without times" in err
+    code, _, err = run(capsys, *words, "--save-matches", tmp_path / "m.csv")
+    assert code != 0
+    assert "save_matches needs times" in err

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -198,3 +200,9 @@ def test_folders_without_shards_are_refused(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {"readme.txt": json.dumps({}).encode()})
     with pytest.raises(StorageError, match=r"no video that can be used: a.tar: 1 members"):
         open_shards(tmp_path)
+
+
+def test_a_process_that_decodes_imports_neither_torch_nor_a_decoder() -> None:
+    program = "import sys, hapvr.video.shard_frames; print(sorted({'torch', 'av', 'h5py', 'typer'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.strip() == "[]"
