@@ -143,6 +143,17 @@ def test_lite_is_the_shipped_network() -> None:
         make_method("lite", DIMS)
 
 
+def test_pooled_clips_hold_the_means_of_regions() -> None:
+    clips = draw_clips(2)
+    pooled = clips.pool()
+    assert pooled.dims == (1, 16)
+    for place in (0, 3):
+        for frame, expected in zip(pooled.features(place).regions, clips.features(place).regions, strict=True):
+            mean = sum(expected) / 4
+            torch.testing.assert_close(frame[0], mean / mean.norm(), atol=1e-3, rtol=0)
+    assert pooled.ids == clips.ids
+
+
 def test_flat_frames_are_left_out_of_clips() -> None:
     from hapvr.methods import make_clips
 

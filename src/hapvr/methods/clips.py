@@ -8,10 +8,11 @@ no padding: of a longer video a stretch is taken, a shorter one is repeated.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from hapvr.storage import StrPath
 from hapvr.training.step import NOTHING, Batch
 
 _HALF = torch.float16
+_POOLED = 4096  # frames pooled at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +49,12 @@ class Clips:
 
     def to(self, device: torch.device | str) -> Clips:
         """The same with its frames on another device."""
-        return Clips(
-            self.ids, self.frames.to(device), self.starts, self.lengths, self.contents, self.times, self.segments
-        )
+        return replace(self, frames=self.frames.to(device))
+
+    def pool(self) -> Clips:
+        """The same with one vector a frame, the mean of its regions, of unit length: for methods that see no more."""
+        means = (part.float().mean(1, keepdim=True) for part in torch.split(self.frames, _POOLED))
+        return replace(self, frames=torch.cat([F.normalize(mean, dim=-1).to(_HALF) for mean in means]))
 
     def features(self, place: int) -> Features:
         """The features of one video."""

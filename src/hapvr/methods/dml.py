@@ -77,7 +77,7 @@ class DML(Method[DMLSettings]):
             return value
 
         return run_steps(
-            self.parameters(), clips, self.settings, compute_loss, seed=seed, report=report, name=self.name
+            self.parameters(), clips.pool(), self.settings, compute_loss, seed=seed, report=report, name=self.name
         )
 
     @torch.no_grad()

@@ -44,7 +44,7 @@ class FineStudent(NetworkMethod[StudentSettings]):
 
     settings_type: ClassVar[type[Settings]] = StudentSettings
     supervised_original = True
-    trials = ({}, {"rate": 3e-3}, {"rate": 3e-4}, {"residual": False})
+    trials = ({}, {"rate": 1e-3}, {"rate": 5e-5}, {"steps": 1500})
     learns: ClassVar[bool] = True
 
     def fit(self, clips: Clips, *, seed: int = 0, report: Report | None = None) -> list[float]:

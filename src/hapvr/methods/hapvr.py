@@ -26,7 +26,7 @@ class HAPVR(TrainedNetwork):
 
     name, title, paper_line = "hapvr", "HAP-VR", "HAP-VR"
     settings_type: ClassVar[type[Settings]] = NetworkSettings
-    trials = ({}, {"rate": 3e-3}, {"rate": 3e-4}, {"residual": False})
+    trials = ({}, {"rate": 1e-3}, {"rate": 5e-5}, {"steps": 1500})
 
     def network_config(self) -> SimilarityConfig:
         """See `NetworkMethod`."""

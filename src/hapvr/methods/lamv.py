@@ -80,4 +80,6 @@ class LAMV(KernelMethod[LAMVSettings]):
             value: Tensor = loss(scores / 2 + 0.5, relevance, ignore=itself)
             return value
 
-        return run_steps(self.parameters(), clips, settings, compute_loss, seed=seed, report=report, name=self.name)
+        return run_steps(
+            self.parameters(), clips.pool(), settings, compute_loss, seed=seed, report=report, name=self.name
+        )

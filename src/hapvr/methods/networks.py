@@ -31,7 +31,7 @@ _SAMPLE = 8192  # region vectors that ITQ sees
 class NetworkSettings(FitSettings):
     """How a network on region vectors is trained."""
 
-    rate: Annotated[float, Within(0)] = 1e-3
+    rate: Annotated[float, Within(0)] = 2e-4
     batch: Annotated[int, Within(2)] = 24
     residual: bool = True  # psi adds to what the frame matrix says, so that it starts as the untrained similarity
 

@@ -35,7 +35,7 @@ class S2VS(TrainedNetwork):
 
     name, title, paper_line = "s2vs", "S2VS", "S2VS"
     settings_type: ClassVar[type[Settings]] = S2VSSettings
-    trials = ({}, {"rate": 3e-3}, {"temperature": 0.07}, {"residual": False})
+    trials = ({}, {"rate": 1e-3}, {"rate": 5e-5}, {"temperature": 0.07})
 
     def network_config(self) -> SimilarityConfig:
         """See `NetworkMethod`."""

@@ -87,7 +87,9 @@ class TCA(VectorsMethod[TCASettings]):
             known = torch.cat([batch.contents, known])[: settings.bank]
             return value
 
-        return run_steps(self.parameters(), clips, settings, compute_loss, seed=seed, report=report, name=self.name)
+        return run_steps(
+            self.parameters(), clips.pool(), settings, compute_loss, seed=seed, report=report, name=self.name
+        )
 
     @torch.no_grad()
     def describe(self, features: Features) -> Description:
