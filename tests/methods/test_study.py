@@ -46,7 +46,7 @@ def results(made: tuple[Path, Path]) -> Path:
 def test_a_study_tries_fits_and_measures(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trials = read_trials(results / "trials-tca.jsonl")
     assert [trial.settings for trial in trials] == [
-        {"steps": 2}, {"steps": 2, "level": "video"}, {"steps": 2, "rate": 3e-4}, {"steps": 2, "temperature": 0.03}
+        {"steps": 2}, {"steps": 2, "level": "video"}, {"steps": 2, "rate": 3e-5}, {"steps": 2, "temperature": 0.03}
     ]  # fmt: skip
     best = max(trials, key=lambda trial: trial.quality)
     names = sorted(path.name for path in results.iterdir())

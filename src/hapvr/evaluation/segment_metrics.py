@@ -13,8 +13,9 @@ match weighs more than a short one, and a pair with nothing found needs no speci
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
@@ -134,44 +135,50 @@ def measure_localisation(
         negatives: targets of each query that do not match.
         progress: called with the queries finished so far, and of all.
     """
+    with FeatureFile.open(features) as file:
+        names = match_names([*benchmark.queries, *benchmark.database], file)
 
-    def find(query: Features, target: Features) -> list[Box]:
-        return find_boxes(model, query, target, config)
+        @functools.lru_cache(maxsize=1)  # a query is asked for several times in a row
+        def read(query: str) -> Features:
+            return file[names[query]]
 
-    return measure_found_boxes(find, benchmark, features, negatives=negatives, progress=progress)
+        def find(query: str, target: str) -> list[Box]:
+            return find_boxes(model, read(query), file[names[target]], config)
+
+        return measure_found_boxes(find, benchmark, names, negatives=negatives, progress=progress)
 
 
 @torch.no_grad()
 def measure_found_boxes(
-    find: Callable[[Features, Features], list[Box]],
+    find: Callable[[str, str], list[Box]],
     benchmark: Benchmark,
-    features: StrPath,
+    known: Container[str],
     *,
     negatives: int = 2,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, SegmentMetrics]:
-    """`measure_localisation` of anything that finds boxes in the features of a query and of a target."""
+    """`measure_localisation` of anything that finds the boxes of a query and a target, given by their ids.
+
+    `known` says which videos can be compared.
+    """
     if benchmark.segments is None:
         raise DataError(f"{benchmark.name} does not say where its videos match.")
     found: dict[tuple[str, str], list[Box]] = {}
     true: dict[tuple[str, str], list[Box]] = {}
-    with FeatureFile.open(features) as file:
-        names = match_names([*benchmark.queries, *benchmark.database], file)
-        queries = [query for query in benchmark.queries if query in names]
-        targets = [target for target in benchmark.database if target in names]
-        for done, query in enumerate(queries):
-            own = file[names[query]]
-            for segment in benchmark.segments.get(query, ()):
-                if segment.target in names:
-                    box = ((segment.start_s, segment.end_s), (segment.target_start_s, segment.target_end_s))
-                    true.setdefault((query, segment.target), []).append(box)
-            matching = [target for asked, target in true if asked == query]
-            others = [target for target in targets if target not in benchmark.labels.get(query, {})]
-            drawn = np.random.default_rng([_SEED, done]).permutation(len(others))[:negatives]
-            for target in [*matching, *(others[place] for place in drawn)]:
-                found[query, target] = find(own, file[names[target]])
-            if progress is not None:
-                progress(done + 1, len(queries))
+    queries = [query for query in benchmark.queries if query in known]
+    targets = [target for target in benchmark.database if target in known]
+    for done, query in enumerate(queries):
+        for segment in benchmark.segments.get(query, ()):
+            if segment.target in known:
+                box = ((segment.start_s, segment.end_s), (segment.target_start_s, segment.target_end_s))
+                true.setdefault((query, segment.target), []).append(box)
+        matching = [target for asked, target in true if asked == query]
+        others = [target for target in targets if target not in benchmark.labels.get(query, {})]
+        drawn = np.random.default_rng([_SEED, done]).permutation(len(others))[:negatives]
+        for target in [*matching, *(others[place] for place in drawn)]:
+            found[query, target] = find(query, target)
+        if progress is not None:
+            progress(done + 1, len(queries))
     groups: dict[str, set[str]] = {"": set(queries)}
     for query in queries:
         if benchmark.groups and query in benchmark.groups:

@@ -38,7 +38,8 @@ class DMLSettings(FitSettings):
 
     width: Annotated[int, Within(1)] = 1024  # of the hidden layers
     margin: Annotated[float, Within(0)] = 0.1
-    batch: Annotated[int, Within(2)] = 128
+    steps: Annotated[int, Within(1)] = 200  # more learn the videos of a small set by heart
+    batch: Annotated[int, Within(2)] = 64
     rate: Annotated[float, Within(0)] = 3e-4
 
 
@@ -48,7 +49,7 @@ class DML(Method[DMLSettings]):
 
     name, title, paper_line, supervised_original = "dml", "DML", "DML", True
     settings_type: ClassVar[type[Settings]] = DMLSettings
-    trials = ({}, {"rate": 1e-3}, {"margin": 0.2}, {"steps": 1500})
+    trials = ({}, {"rate": 1e-4}, {"margin": 0.2}, {"steps": 600})
     learns: ClassVar[bool] = True
 
     def __init__(self, dims: tuple[int, int], settings: DMLSettings | None = None) -> None:

@@ -66,7 +66,7 @@ class CoarseStudent(Method[CoarseSettings]):
 
     name, title, supervised_original = "dns-coarse", "DnS (coarse)", True
     settings_type: ClassVar[type[Settings]] = CoarseSettings
-    trials = ({}, {"rate": 1e-3}, {"clusters": 64}, {"steps": 1200})
+    trials = ({}, {"rate": 1e-4}, {"clusters": 64}, {"steps": 200})
     learns: ClassVar[bool] = True
 
     def __init__(self, dims: tuple[int, int], settings: CoarseSettings | None = None) -> None:

@@ -24,7 +24,7 @@ from hapvr.evaluation.protocol import evaluate as measure
 from hapvr.evaluation.score_files import Scores
 from hapvr.evaluation.scoring import match_names
 from hapvr.evaluation.segment_metrics import SegmentMetrics, measure_found_boxes
-from hapvr.features import FeatureFile, Features
+from hapvr.features import FeatureFile
 from hapvr.methods.base import Description, Method
 from hapvr.methods.fitting import FitRecord, describe_device
 from hapvr.similarity.segments import frame_edges
@@ -137,14 +137,13 @@ def evaluate_method(
     found: dict[str, SegmentMetrics] | None = None
     if segments and method.localises and truth.segments is not None and sides[0][0].times.size:
 
-        def find(query: Features, target: Features) -> list[Box]:
-            one, other = (method.describe(side.drop_flat()) for side in (query, target))
-            return method.locate(one, other)
+        def find(query: str, target: str) -> list[Box]:
+            return method.locate(described[names[query]], described[names[target]])
 
         def advance(done: int, total: int) -> None:
             say("segments", done, total)
 
-        found = measure_found_boxes(find, truth, features, progress=advance)
+        found = measure_found_boxes(find, truth, names, progress=advance)
     minutes = sum(_measure_duration(one) for one in sides[1]) / 60
     return MethodResult(
         name=method.name,

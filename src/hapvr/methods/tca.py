@@ -52,7 +52,7 @@ class TCA(VectorsMethod[TCASettings]):
 
     name, title, paper_line, supervised_original = "tca", "TCA", "TCA", True
     settings_type: ClassVar[type[Settings]] = TCASettings
-    trials = ({}, {"level": "video"}, {"rate": 3e-4}, {"temperature": 0.03})
+    trials = ({}, {"level": "video"}, {"rate": 3e-5}, {"temperature": 0.03})
     learns: ClassVar[bool] = True
 
     def __init__(self, dims: tuple[int, int], settings: TCASettings | None = None) -> None:

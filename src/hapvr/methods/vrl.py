@@ -50,7 +50,7 @@ class VRL(VectorsMethod[VRLSettings]):
 
     name, title, paper_line = "vrl", "VRL", "VRL"
     settings_type: ClassVar[type[Settings]] = VRLSettings
-    trials = ({}, {"stretch": 8}, {"rate": 3e-4}, {"temperature": 0.03})
+    trials = ({}, {"stretch": 8}, {"rate": 3e-5}, {"temperature": 0.03})
     learns: ClassVar[bool] = True
 
     def __init__(self, dims: tuple[int, int], settings: VRLSettings | None = None) -> None:
