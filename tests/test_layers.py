@@ -137,7 +137,9 @@ def test_the_numeric_layers_import_without_decoders_storage_and_command_line() -
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name.split('.')[0] in refused:\n"
         "            raise ImportError(name)\n"
-        "sys.meta_path.insert(0, Refuse())\n" + "\n".join(f"import hapvr.{layer}" for layer in NUMERIC)
+        "sys.meta_path.insert(0, Refuse())\n"
+        + "\n".join(f"import hapvr.{layer}" for layer in NUMERIC)
+        + "\nhapvr.methods.list_methods()"  # which imports every method
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
