@@ -2,6 +2,7 @@
 
     python benchmarks/extract.py                              # drawn clips and drawn 1080p30 films, on the CPU
     python benchmarks/extract.py --videos DIR                 # clips of your own
+    python benchmarks/extract.py --engines                    # OpenVINO against torch, alone and on files, and no more
     python benchmarks/extract.py --memory                     # and peak memory at two lengths and two folder sizes
     python benchmarks/extract.py --gpu packed --make 40000    # packed JPEG frames through a GPU; drawn first
 
@@ -11,6 +12,7 @@ On the CPU, measured in turns within each round, and the ratios taken round by r
 - `decode` and `backbone`: the same work apart, each on all cores: reading all videos and dropping the pictures (the
   start of the processes taken off), and describing as many pictures that lie in memory;
 - `overlap` is (decode + backbone) / whole: 1 means that the two share the cores without loss.
+- `torch`: `extract_files` with torch as the engine of the backbone, and batches of 16 in memory with either engine.
 `time error` is the largest distance of a frame from the instant it stands for, in sampling steps; half a step is the
 bound. r50 has random weights unless --r50 names a model: speed does not depend on them.
 
@@ -63,6 +65,7 @@ def main() -> None:
     parser.add_argument("--film-seconds", type=float, default=20.0, help="of each of two drawn 1080p films")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, help="decoding processes")
+    parser.add_argument("--engines", action="store_true", help="compare the engines, and nothing else")
     parser.add_argument("--memory", action="store_true", help="measure peak memory too")
     parser.add_argument("--gpu", metavar="PACKED", help="a folder of packed frames")
     parser.add_argument("--make", type=int, help="draw so many frames into it first")
@@ -121,8 +124,69 @@ def measure_files(scratch: Path, arguments: argparse.Namespace, report: Callable
         sets["1080p"] = draw_films(scratch / "films", arguments.film_seconds)
     for model in arguments.models:
         extractor = extractor_of(model, arguments.r50)
+        if arguments.engines:
+            measure_engines(model, extractor, sets, arguments, report)
+            continue
         for name, files in sets.items():
             measure_set(f"{model}, {name}", extractor, files, arguments, report)
+
+
+def measure_engines(
+    model: str,
+    extractor: RegionExtractor,
+    sets: dict[str, dict[str, Path]],
+    arguments: argparse.Namespace,
+    report: Callable[[str, float], None],
+) -> None:
+    """The engine of this machine against torch, in turns: batches in memory on one core and on all, then files."""
+    start = time.perf_counter()
+    extractor.regions(torch.zeros((1, 224, 224, 3), dtype=torch.uint8))
+    print(f" {model}, {extractor.engine}, {str(extractor.precision)[6:]}")
+    report(f"{model}: start of the engine, s", time.perf_counter() - start)
+    engines = {
+        "torch": RegionExtractor(extractor.backbone, extractor.whitening, sampling=extractor.sampling, engine="torch"),
+        extractor.engine: extractor,
+    }
+    pictures = np.random.default_rng(0).integers(0, 256, (32 * (os.cpu_count() or 1), 224, 224, 3), dtype=np.uint8)
+    workers = arguments.workers or min(4, os.cpu_count() or 1)
+    threads = torch.get_num_threads()
+    for count in sorted({1, threads}):
+        torch.set_num_threads(count)
+        compare_engines(
+            f"{model}, batches, {count} cores", engines, lambda one: one(pictures), len(pictures), report, arguments
+        )
+    for name, files in sets.items():
+        frames = extract_files(extractor, files, lambda *_: None, workers=workers).frames
+
+        def extract(one: RegionExtractor, files: dict[str, Path] = files) -> object:
+            return extract_files(one, files, lambda *_: None, workers=workers)
+
+        compare_engines(f"{model}, {name}", engines, extract, frames, report, arguments)
+
+
+def compare_engines(
+    title: str,
+    engines: dict[str, RegionExtractor],
+    work: Callable[[RegionExtractor], object],
+    frames: int,
+    report: Callable[[str, float], None],
+    arguments: argparse.Namespace,
+) -> None:
+    times: dict[str, list[float]] = {name: [] for name in engines}
+    used: dict[str, list[float]] = {name: [] for name in engines}  # processor seconds, which busy cores change less
+    for one in engines.values():
+        work(one)  # warms up
+    for _ in range(arguments.rounds):
+        for name, one in engines.items():
+            before = sum(os.times()[:4])
+            times[name].append(timed(lambda one=one: work(one)))  # type: ignore[misc]
+            used[name].append(sum(os.times()[:4]) - before)
+    for name, values in times.items():
+        report(f"{title}: {name}, frames/s", frames / statistics.median(values))
+    if len(engines) > 1:
+        other = list(engines)[-1]
+        report(f"{title}: times torch, by the clock", ratio(times["torch"], times[other]))
+        report(f"{title}: times torch, in processor seconds", ratio(used["torch"], used[other]))
 
 
 def measure_set(

@@ -125,8 +125,10 @@ def get_model(
     return None
 
 
-def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu") -> Model:
+def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu", engine: str | None = None) -> Model:
     """A model by name, or from a folder that `save_model` wrote; checksums verified, nothing unpickled.
+
+    `engine` says what runs its backbone; see `hapvr.features.extractor.RegionExtractor`.
 
     `load("lite-untrained")` is what "lite" was before it was trained. A projection that was learnt becomes part of the
     whitening here: it costs nothing, and what is stored are its outputs.
@@ -145,7 +147,11 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
         whitening = whitening.followed_by(similarity.projection.matrix().detach())
         similarity = similarity.without_projection()
     extractor = RegionExtractor(
-        backbone, whitening, sampling=from_mapping(SamplingConfig, parts["sampling"].config), device=device
+        backbone,
+        whitening,
+        sampling=from_mapping(SamplingConfig, parts["sampling"].config),
+        device=device,
+        engine=engine,
     )
     segments = from_mapping(SegmentConfig, parts["segments"].config)
     calibration = Calibration.from_part(parts[CALIBRATION]) if CALIBRATION in parts else None

@@ -156,7 +156,11 @@ def fit_judge(
 
 @app.command()
 def info(model: ModelName, as_json: AsJson = False) -> None:
-    """Check a model and show what it holds: hapvr model info lite."""
+    """Check a model and show what it holds: hapvr model info lite.
+
+    It also says what runs image networks on this machine's CPU: OpenVINO or torch. HAPVR_ENGINE=torch asks for torch.
+    """
+    from hapvr.features.engine import describe_engine
     from hapvr.model import find_model_folder
     from hapvr.weights import load_parts
 
@@ -173,4 +177,6 @@ def info(model: ModelName, as_json: AsJson = False) -> None:
         f"{name}: {part['tensors']} tensors, {part['values']:,} values; {json.dumps(part['config'])}"
         for name, part in parts.items()
     ]
-    show(as_json, {"folder": str(folder), "parts": parts}, lines)
+    engine = describe_engine()
+    lines.append(f"image networks are run on this CPU by {engine}")
+    show(as_json, {"folder": str(folder), "parts": parts, "engine": engine}, lines)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,15 +18,15 @@ from torch import Tensor
 from hapvr.backbones.base import Backbone
 from hapvr.checks import shape_of
 from hapvr.errors import ConfigError, ShapeError
+from hapvr.features.engine import Engine, EngineError, OpenVinoEngine, TorchEngine, choose_engine
 from hapvr.features.features import Features, join_features
-from hapvr.features.folding import fold_batch_norms
-from hapvr.features.regions import MIN_SIDE, input_scale, regions_of_maps
+from hapvr.features.regions import MIN_SIDE, regions_of_pooled
 from hapvr.features.whitening import Whitening
 from hapvr.records import Box, Frames
 from hapvr.storage import StrPath, sha256_bytes, sha256_tensors
 from hapvr.video.pictures import crop_centre, enlarged_size, make_miniatures
 from hapvr.video.sampling import SamplingConfig
-from hapvr.workers.threads import map_threads
+from hapvr.workers.threads import map_threads, torch_thread_pool
 
 
 def fast_dtype(device: torch.device) -> torch.dtype:
@@ -36,9 +38,10 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 class RegionExtractor:
     """A frozen backbone and its whitening as one function: pictures in, region vectors out.
 
-    On a GPU and on CPUs that multiply bfloat16 the backbone runs in bfloat16, elsewhere in float32; pooling and
+    On a GPU and on CPUs that multiply bfloat16 the backbone runs in bfloat16, elsewhere in float32; normalisation and
     whitening are float32 always. `precision` overrides that. Batch normalisation is folded into the convolutions of a
-    copy of the backbone, which is what runs; `backbone` stays as it was given.
+    copy of the backbone, which is what runs; `backbone` stays as it was given. What runs it is OpenVINO on a CPU, for
+    pictures of the size that `sampling` gives, and torch elsewhere (see `hapvr.features.engine`).
 
     On a CPU batches are described side by side, one a core: no core waits for another at every layer, which costs
     little on an idle machine and a great deal on a busy one.
@@ -51,6 +54,11 @@ class RegionExtractor:
         precision: torch.float32 or torch.bfloat16.
         batch: pictures at a time; 512 on a GPU and 16 on a CPU if None.
         compiled: run the backbone through torch.compile. The first batch then takes a minute.
+        engine: "openvino", "torch", or "auto": OpenVINO on a CPU where it is installed and can run the backbone. None
+            takes what the environment variable HAPVR_ENGINE says, and "auto" where there is none.
+
+    Attributes:
+        engine: what runs the backbone: "openvino" or "torch".
     """
 
     def __init__(
@@ -63,6 +71,7 @@ class RegionExtractor:
         precision: torch.dtype | None = None,
         batch: int | None = None,
         compiled: bool = False,
+        engine: str | None = None,
     ) -> None:
         self.device = torch.device(device)
         gpu = self.device.type == "cuda"
@@ -74,12 +83,13 @@ class RegionExtractor:
         self.sampling = sampling or SamplingConfig()
         self.batch = batch or (512 if gpu else 16)
         self.compiled = compiled
-        fast = fold_batch_norms(self.backbone)
-        fast = (copy.deepcopy(fast) if fast is self.backbone else fast).to(self.precision)
-        self._stages: Callable[[Tensor], Sequence[Tensor]] = (
-            torch.compile(fast.stages, dynamic=False) if compiled else fast.stages
-        )
-        self._prepare = input_scale(self.backbone, self.device)
+        if not self.backbone.stage_channels:
+            raise ConfigError(f"{backbone.name} has no stages to take regions from; take a convolutional backbone.")
+        self.engine = "torch" if compiled else choose_engine(engine, self.device)
+        self._required = engine == "openvino"
+        self._lock = threading.Lock()
+        self._openvino: OpenVinoEngine | None = None  # made for the first batch: a search by id needs none
+        self._torch = self._make_torch_engine() if self.engine == "torch" else None
 
     @torch.no_grad()
     def __call__(self, images: NDArray[np.uint8] | Tensor) -> Tensor:
@@ -101,8 +111,34 @@ class RegionExtractor:
         """Region vectors of one batch of squares, uint8 [N, S, S, 3] -> float32 [N, R, D] on the device."""
         if min(pictures.shape[1:3]) < MIN_SIDE:
             raise ShapeError(f"regions need pictures of at least {MIN_SIDE} pixels a side, got {shape_of(pictures)}.")
-        pictures = pictures.to(self.device, non_blocking=True).permute(0, 3, 1, 2)  # channels last, as they lie
-        return regions_of_maps(self._stages(self._prepare(pictures).to(self.precision)), self.whitening)
+        return regions_of_pooled(self._choose(pictures)(pictures), self.whitening)
+
+    def _choose(self, pictures: Tensor) -> Engine:
+        """The engine for these pictures, made if there is none yet. OpenVINO's takes one size."""
+        side = self.sampling.crop
+        with self._lock:
+            if self.engine == "openvino" and tuple(pictures.shape[1:3]) == (side, side) and self._openvino is None:
+                self._make_openvino_engine(side)
+            if self._openvino is not None and self._openvino.takes(pictures):
+                return self._openvino
+            if self._torch is None:
+                self._torch = self._make_torch_engine()
+            return self._torch
+
+    def _make_torch_engine(self) -> TorchEngine:
+        return TorchEngine(self.backbone, precision=self.precision, compiled=self.compiled)
+
+    def _make_openvino_engine(self, side: int) -> None:
+        try:
+            with torch_thread_pool(1) as pool:  # small work, for which torch's threads would wait for each other
+                make = partial(OpenVinoEngine, self.backbone, side=side, precision=self.precision)
+                self._openvino = pool.submit(make).result()
+        except EngineError as error:
+            problem = f"OpenVINO cannot run {self.backbone.name} here: {error}."
+            if self._required:
+                raise ConfigError(f"{problem} Take the engine 'auto' or 'torch'.") from error
+            warnings.warn(f"{problem} torch runs it instead.", RuntimeWarning, stacklevel=2)
+            self.engine = "torch"
 
     def digest(self) -> str:
         """The sha256 of all that region vectors depend on but the rate: backbone, whitening and sampling."""

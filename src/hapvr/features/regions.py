@@ -37,12 +37,23 @@ def pool_regions(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int = 
         >>> [round(value, 4) for value in pool_regions(maps, kernels=[1, 1], grid=1)[0, 0].tolist()]
         [0.4243, 0.5657, 0.7071]
     """
-    _check_maps(maps, kernels=kernels, grid=grid)
+    if grid < 1 or any(kernel < 1 for kernel in kernels):
+        raise ConfigError(f"grid and kernels must be at least 1, got grid {grid} and kernels {list(kernels)}.")
+    return join_pooled(pool_maps(maps, kernels=kernels), grid=grid, check=check)
+
+
+def pool_maps(maps: Sequence[Tensor], *, kernels: Sequence[int] = tuple(KERNELS.values())) -> list[Tensor]:
+    """The maps [N, C, H, W] of the stages, max-pooled each with its kernel: the first half of `pool_regions`."""
+    _check_maps(maps, kernels=kernels)
+    return [_max_pool(stage, kernel) for stage, kernel in zip(maps, kernels, strict=True)]  # [N, C, h, w] each
+
+
+def join_pooled(pooled: Sequence[Tensor], *, grid: int = 3, check: bool = True) -> Tensor:
+    """Region vectors [N, R, C_total] of what `pool_maps` gives: the second half of `pool_regions`."""
     stages = []
-    for stage, kernel in zip(maps, kernels, strict=True):
-        pooled = _max_pool(stage, kernel)  # [N, C, h, w]
-        pooled = F.normalize(pooled.to(torch.promote_types(pooled.dtype, torch.float32)), dim=1)
-        stages.append(F.normalize(F.adaptive_max_pool2d(pooled, grid), dim=1))  # [N, C, grid, grid]
+    for stage in pooled:
+        unit = F.normalize(stage.to(torch.promote_types(stage.dtype, torch.float32)), dim=1)
+        stages.append(F.normalize(F.adaptive_max_pool2d(unit, grid), dim=1))  # [N, C, grid, grid]
     regions = F.normalize(torch.cat(stages, dim=1), dim=1).flatten(2).mT  # [N, R, C_total]
     if check:
         require_finite(regions, POOLED)
@@ -83,10 +94,16 @@ def extract_regions(backbone: Backbone, images: Tensor, whitening: Whitening | N
 def regions_of_maps(maps: Sequence[Tensor], whitening: Whitening | None, *, check: bool = True) -> Tensor:
     """Region vectors [N, R = 9, D] of a backbone's feature maps, pooled with `KERNELS` and whitened, in float32.
 
-    Whoever has maps comes through here: extraction, training on frozen backbones, and training of the backbone itself.
+    Whoever has maps comes through here or through `regions_of_pooled`: extraction, training on frozen backbones, and
+    training of the backbone itself.
     `check` is that of `pool_regions`.
     """
-    regions = pool_regions(maps, kernels=list(KERNELS.values()), check=check)  # [N, R, C_total]
+    return regions_of_pooled(pool_maps(maps), whitening, check=check)
+
+
+def regions_of_pooled(pooled: Sequence[Tensor], whitening: Whitening | None, *, check: bool = True) -> Tensor:
+    """The same of maps that were pooled already, by `pool_maps` or by an engine (`hapvr.features.engine`)."""
+    regions = join_pooled(pooled, check=check)  # [N, R, C_total]
     return regions if whitening is None else whitening(regions)
 
 
@@ -121,9 +138,7 @@ def _max_pool(stage: Tensor, kernel: int) -> Tensor:
     return F.max_pool2d(F.max_pool2d(stage, kernel // 2), 2, stride=1)
 
 
-def _check_maps(maps: Sequence[Tensor], *, kernels: Sequence[int], grid: int) -> None:
-    if grid < 1 or any(kernel < 1 for kernel in kernels):
-        raise ConfigError(f"grid and kernels must be at least 1, got grid {grid} and kernels {list(kernels)}.")
+def _check_maps(maps: Sequence[Tensor], *, kernels: Sequence[int]) -> None:
     if not maps or len(maps) != len(kernels):
         raise ShapeError(f"maps and kernels must be equally many and at least one, got {len(maps)} and {len(kernels)}.")
     for number, (stage, kernel) in enumerate(zip(maps, kernels, strict=True)):
