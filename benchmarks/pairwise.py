@@ -1,22 +1,31 @@
 """Scoring many videos against many: pairs a second, distance from the float32 scores, and where the time goes.
 
     python benchmarks/pairwise.py            # on a GPU where there is one, else a smaller run on the CPU
+    python benchmarks/pairwise.py --stored   # on one core of the CPU, `lite`: one query with the videos of a library
 
 Baselines in the same run: `one pair at a time` is VideoSimilarity.score in a float32 loop, `plain torch` is the same
 packed work in half precision without the fused kernels, `bare product` the region products alone as one matrix
 product, nothing reduced.
+
+`--stored`: videos of equal length, vectors held or decoded from a library's bytes (int3), by precision. The precisions
+take turns and the least CPU time of each counts, so that a busy machine changes the figures little.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
+from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor
 
-from hapvr.similarity import SimilarityConfig, VideoSimilarity, kernels, pairwise
+from hapvr.library.codecs import DEFAULT, get_codec
+from hapvr.model import load
+from hapvr.similarity import Descriptors, SimilarityConfig, VideoSimilarity, kernels, pairwise
+from hapvr.similarity.int8 import Int8Descriptors
 from hapvr.similarity.pairwise import _Pack, _Scorer
 from measure import forget_peak, lengths, machine, peak_gib, seconds, video
 
@@ -27,8 +36,12 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100 if gpu else 8)
     parser.add_argument("--targets", type=int, default=4000 if gpu else 40)
     parser.add_argument("--checked", type=int, default=10_000 if gpu else 64, help="pairs compared with the loop")
+    parser.add_argument("--stored", action="store_true", help="one query with stored videos, on one core")
     parser.add_argument("--json", help="write the figures here too")
     arguments = parser.parse_args()
+    if arguments.stored:
+        score_stored()
+        return
     device = torch.device("cuda" if gpu else "cpu")
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
@@ -82,6 +95,44 @@ def main() -> None:
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump({"machine": machine(), **figures}, file, indent=2)
+
+
+@torch.no_grad()
+def score_stored() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model, codec = load().similarity, get_codec(DEFAULT)
+    for frames, count in ((28, 72), (105, 12)):
+        films = [video(frames, "cpu") for _ in range(count)]
+        plant(films[:1], films[1:2])
+        stored = [codec.encode(film) for film in films]
+        query: Tensor = Descriptors.of(films[0])
+        shape = (frames, *films[0].shape[1:])
+        made: dict[torch.dtype, list[Tensor | Int8Descriptors]] = {
+            dtype: [Descriptors.of(codec.decode(data, *shape, dtype=dtype)) for data in stored]
+            for dtype in (torch.float32, torch.bfloat16)
+        }
+        made[torch.int8] = [codec.decode_to_int8(data, *shape) for data in stored]
+
+        def decode(dtype: torch.dtype, stored: list[bytes] = stored, shape: Any = shape) -> None:
+            for data in stored:
+                codec.decode_to_int8(data, *shape) if dtype == torch.int8 else codec.decode(data, *shape, dtype=dtype)
+
+        scores = {dtype: pairwise(model, [query], videos, dtype=dtype)[0] for dtype, videos in made.items()}
+        least: dict[tuple[torch.dtype, bool], float] = {}
+        for _ in range(7):
+            for dtype, videos in made.items():
+                mark = time.thread_time()
+                pairwise(model, [query], videos, dtype=dtype)
+                held = time.thread_time() - mark
+                decode(dtype)
+                for decoded, spent in ((False, held), (True, time.thread_time() - mark)):
+                    least[dtype, decoded] = min(spent, least.get((dtype, decoded), spent))
+        print(f"{frames} frames, pairs a second of one core: vectors held, vectors decoded first; largest error")
+        for dtype in made:
+            rates = [count / least[dtype, decoded] for decoded in (False, True)]
+            error = (scores[dtype] - scores[torch.float32]).abs().max().item()
+            print(f"  {dtype!s:<16} {rates[0]:8,.0f} {rates[1]:8,.0f}   {error:.1e}")
 
 
 def responsive(device: torch.device) -> VideoSimilarity:

@@ -158,3 +158,39 @@ def test_refuses_what_it_cannot_keep() -> None:
         codec.decode(codec.encode(vectors()), 5, 3, 64, dtype=torch.float16)
     with pytest.raises(ConfigError, match="did you mean 'float16'"):
         get_codec("float15")
+
+
+# --- decoded to int8 -------------------------------------------------------------------------------------------------
+
+
+def test_three_bits_as_int8_by_hand() -> None:
+    """Levels .245094, .756005, 1.343909, 2.151946 in steps of one: their ratios are kept within half a step."""
+    codec = get_codec("int3")
+    quantized = codec.decode_to_int8(
+        np.float16(2.0).tobytes() + bytes([0 | 3 << 3 | (4 & 3) << 6, 4 >> 2 | 7 << 1]), 1, 1, 4
+    )
+    step = quantized.scales.item() / 2.0
+    first, second, third, fourth = quantized.codes.flatten().tolist()
+    assert (first, second, third) == (-fourth, -third, -second)
+    assert 64 <= fourth <= 127
+    assert fourth * step == pytest.approx(2.151946)
+    assert third * step == pytest.approx(0.245094, abs=step / 2)
+
+
+@pytest.mark.parametrize("dims", [64, 37])
+@pytest.mark.parametrize("name", CODECS)
+def test_int8_is_what_is_decoded(name: str, dims: int) -> None:
+    regions, codec = vectors(dims=dims), get_codec(name)
+    data = codec.encode(regions)
+    quantized = codec.decode_to_int8(data, *regions.shape)
+    assert quantized.codes.is_contiguous()
+    expected = codec.decode(data, *regions.shape)
+    largest = expected.abs().amax((1, 2), keepdim=True)
+    assert bool(((quantized.decode() - expected).abs() <= 0.0051 * largest).all())
+    if name in ("int8", "binary"):
+        torch.testing.assert_close(quantized.decode(), expected)
+
+
+def test_damaged_bytes_are_no_int8_either() -> None:
+    with pytest.raises(StorageError, match="damaged"):
+        get_codec("int3").decode_to_int8(bytes(7), 1, 1, 8)

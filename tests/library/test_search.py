@@ -359,6 +359,27 @@ def test_a_rough_score_is_that_of_every_third_frame_without_psi(library: Library
     assert set(rough) == set(keys)
 
 
+@pytest.mark.parametrize("settings", [{"weighting": "none"}, {"weighting": "attention"}], ids=str)
+def test_scores_in_int8_are_those_in_float32(
+    library: Library, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From bytes, from vectors that are held, and on a CPU that multiplies neither bytes nor bfloat16."""
+    model, query = toy_model(SimilarityConfig(dims=DIMS, **settings)), noisy(drawn(5)).drop_flat()
+    keys = sorted({int(key) for key in library.store.catalog().keys if key >= 0})
+    monkeypatch.setattr("hapvr.similarity.int8.multiplies_int8", lambda: False)
+    monkeypatch.setattr("hapvr.similarity.int8.fast_dtype", lambda _: torch.float32)
+    exact = score_contents(library.store, model, query, keys)
+    monkeypatch.setattr("hapvr.similarity.int8.multiplies_int8", lambda: True)
+    held = RegionCache(2**24)
+    for cache in (RegionCache(0), held, held):
+        fast = score_contents(library.store, model, query, keys, cache=cache)
+        assert fast != exact
+        assert fast == pytest.approx(exact, abs=5e-3)
+    frames = {key: len(library.store.features(key).drop_flat()) for key in keys}
+    stored = sum(len(one.data) for one in library.store.read_contents(keys))
+    assert held.bytes <= stored + sum(frames.values()) * REGIONS * (DIMS + 4)  # a byte a number and their scales
+
+
 def test_the_limit_holds_and_rough_scores_choose(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hapvr.library.candidates.MIN_CANDIDATES", 1)
     for number in range(1, VIDEOS - 1, 6):

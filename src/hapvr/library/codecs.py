@@ -24,6 +24,7 @@ from torch import Tensor
 from hapvr.checks import require_finite, require_tensor
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError, StorageError
+from hapvr.similarity.int8 import Int8Descriptors, quantize
 
 _LARGEST = 65_504.0  # of float16
 _BLOCK = 1 << 17  # numbers encoded or decoded at a time: they stay in a core's cache
@@ -115,6 +116,26 @@ class Codec:
             for rows in blocks:
                 torch.mul(self._read_codes(codes[rows], dims), factors[rows], out=result[rows])
         return result.view(frames, regions, dims)
+
+    def decode_to_int8(self, data: bytes | memoryview, frames: int, regions: int, dims: int) -> Int8Descriptors:
+        """What `decode` gives as int8 codes with a scale a vector, in a fraction of its time; float16: a scale a frame.
+
+        The levels of few bits are rounded to whole numbers, which moves them by half a percent of the largest at most.
+        """
+        if self.bits == 16:
+            return quantize(self.decode(data, frames, regions, dims))
+        self._check_size(data, frames, regions, dims)
+        count = frames * regions
+        factors = torch.from_numpy(np.frombuffer(data, "<f2", count).astype(np.float32)).view(frames, regions)
+        codes = np.frombuffer(data, np.uint8, offset=2 * count).reshape(count, -1)
+        if self.bits == 8:
+            return Int8Descriptors(torch.from_numpy(codes.view(np.int8).copy()).view(frames, regions, dims), factors)
+        words, _ = _split_words(codes, self.bits)
+        table, unit = _int8_table(self.bits)
+        values = table.take(words).view(np.int8).reshape(count, -1)[:, :dims]
+        return Int8Descriptors(
+            torch.from_numpy(np.ascontiguousarray(values)).view(frames, regions, dims), factors * unit
+        )
 
     def _check_size(self, data: bytes | memoryview, frames: int, regions: int, dims: int) -> None:
         if len(data) != (expected := self.size(frames, regions, dims)):
@@ -225,3 +246,17 @@ def _table(bits: int, width: int) -> NDArray[np.float32]:
     words = np.arange(1 << width)[:, None] >> np.arange(0, width, bits)
     table: NDArray[np.float32] = _all_levels(bits)[words & ((1 << bits) - 1)]
     return table
+
+
+@cache
+def _int8_table(bits: int) -> tuple[NDArray[Any], float]:
+    """The numbers in every word as int8, those of a word as the bytes of one integer; and what a step of one means.
+
+    The largest level gets the number up to 127 at which all levels come closest to whole ones.
+    """
+    levels = _all_levels(bits)
+    units = levels.max() / np.arange(64, 128)
+    errors = [np.abs(np.rint(levels / unit) * unit - levels).max() for unit in units]
+    unit = float(units[int(np.argmin(errors))])
+    steps = np.rint(_table(bits, 12 if bits == 3 else 8) / unit).astype(np.int8)  # [words, numbers]
+    return steps.view(f"<u{steps.shape[1]}")[:, 0], unit

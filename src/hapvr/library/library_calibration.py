@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError, HapvrError, StorageError
 from hapvr.features import Features
-from hapvr.features.extractor import fast_dtype
 from hapvr.judge.judge import Judge
 from hapvr.library.duplicates import find_duplicates
 from hapvr.library.judge_calibration import (
@@ -40,6 +39,7 @@ from hapvr.library.store import Store
 from hapvr.model import Model
 from hapvr.similarity import pairwise
 from hapvr.similarity.calibration import Calibration, fit_calibration
+from hapvr.similarity.int8 import fast_score_dtype
 
 if TYPE_CHECKING:
     from hapvr.synthetic.time_map import TimeMap
@@ -378,12 +378,12 @@ def _score_pairs(
     progress: Progress,
 ) -> NDArray[np.float64]:
     """The scores, both ways, of pairs of different videos: all pairs of as many drawn ones as give enough."""
-    dtype = fast_dtype(model.extractor.device)
     enough = min(len(keys), math.ceil((1 + math.sqrt(1 + 4 * count)) / 2))  # n (n - 1) >= count
     drawn = [keys[place] for place in np.random.default_rng([seed, 1]).permutation(len(keys))[:enough].tolist()]
     videos = {one.key: one.features(store.codec).drop_flat().regions for one in store.read_contents(drawn)}
     scores = []
     for number, (key, regions) in enumerate(videos.items(), 1):
+        dtype = fast_score_dtype(model.similarity, regions.shape[1])
         row = pairwise(model.similarity, [regions], list(videos.values()), dtype=dtype)[0].clamp(-1, 1).tolist()
         scores += [
             score

@@ -1,6 +1,6 @@
 """From region vectors to a score: `VideoSimilarity` scores a pair or a batch, `pairwise` many by many.
 
-Reading order: chamfer, spatial, weighting, comparator, network (the score), pairwise, segments, calibration.
+Reading order: chamfer, spatial, weighting, comparator, network (the score), int8, pairwise, segments, calibration.
 
 One alphabet for shapes throughout the package: N (and M) videos, T frames (Tq of the query, Tt of the target),
 R regions of a frame, D dims of a region vector. A packed matrix lays several videos end to end: [H, W] cells.

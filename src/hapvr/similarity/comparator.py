@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import torch
@@ -114,7 +115,12 @@ def _zero_outside(x: Tensor, row_mask: Tensor | None, column_mask: Tensor | None
 
 
 def compare_in_bands(
-    comparator: Comparator, matrix: Tensor, row_mask: Tensor | None, column_mask: Tensor | None, *, cells: int
+    comparator: Callable[[Tensor, Tensor | None, Tensor | None], Tensor],
+    matrix: Tensor,
+    row_mask: Tensor | None,
+    column_mask: Tensor | None,
+    *,
+    cells: int,
 ) -> Tensor:
     """What `comparator` gives, in bounded memory: a matrix of more than `cells` cells is compared band by band.
 
@@ -124,7 +130,7 @@ def compare_in_bands(
     axis = 1 if height > width else 2
     bands = _plan_bands(max(height, width), cells // (batch * min(height, width)))
     if len(bands) == 1:
-        return cast(Tensor, comparator(matrix, row_mask, column_mask))
+        return comparator(matrix, row_mask, column_mask)
     parts = []
     for start, stop, first, count in bands:
         masks = [row_mask, column_mask]

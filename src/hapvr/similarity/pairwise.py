@@ -6,7 +6,8 @@ no convolution sees a neighbour. psi then runs over the packed matrix as over on
 columns are read off at the end. Targets are sorted by length, which keeps that last step free of padding too.
 
 A single query on a CPU is compared without packing, which takes as long as the products where videos are short: the
-targets of a group are one matrix [Tq, W], and psi sees its parts of similar lengths as a batch.
+targets of a group are one matrix [Tq, W], and psi sees its parts of similar lengths as a batch. In int8 every query is
+compared so (`hapvr.similarity.int8`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from hapvr.checks import require_finite, shape_of
 from hapvr.errors import ConfigError, ShapeError
 from hapvr.similarity import kernels
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, compare_in_bands, pool_mask, slot
+from hapvr.similarity.int8 import Int8Descriptors, Int8Scorer, can_use_int8, group_similar_lengths, join
 from hapvr.similarity.network import Descriptors, VideoSimilarity, check_regions, double_length
 from hapvr.similarity.spatial import widen
 from hapvr.workers.threads import torch_thread_pool
@@ -42,8 +44,8 @@ _FLOAT16_SAFE = 30_000.0  # psi's activations are kept in float16 where they can
 @torch.no_grad()
 def pairwise(
     model: VideoSimilarity,
-    queries: Sequence[Tensor],
-    targets: Iterable[Tensor],
+    queries: Sequence[Tensor | Int8Descriptors],
+    targets: Iterable[Tensor | Int8Descriptors],
     *,
     dtype: torch.dtype | None = None,
     max_cells: int | None = None,
@@ -52,13 +54,15 @@ def pairwise(
     """Score every query against every target, in memory that does not grow with the number of targets.
 
     Computes on the model's device; videos may lie elsewhere. Targets may be an iterator: they are read once, in
-    windows. In float32 the scores equal `model.score` of each pair within 1e-4, in half precision within 5e-3.
+    windows. In float32 the scores equal `model.score` of each pair within 1e-4, in half precision within 5e-3, in int8
+    (on a CPU, unit vectors, the shipped networks) within 2e-3; `fast_score_dtype` says which is fastest.
 
     Args:
         model: the similarity network.
-        queries: videos [Tq, R, D] of any lengths, region vectors or `Descriptors`.
+        queries: videos [Tq, R, D] of any lengths, region vectors or `Descriptors`; for int8 also `Int8Descriptors`.
         targets: videos [Tt, R, D], the same.
-        dtype: of the region products: float32, bfloat16 or float16; by default bfloat16 on a GPU, float32 on a CPU.
+        dtype: of the region products: float32, bfloat16, float16 or, on a CPU, int8; by default bfloat16 on a GPU,
+            float32 on a CPU.
         max_cells: frame-to-frame cells worked on at a time; the default suits the device.
         progress: called with the number of targets just finished.
 
@@ -70,8 +74,47 @@ def pairwise(
     >>> pairwise(model, [video, video[:1]], [video, video[1:]]).tolist()
     [[1.0, 0.5], [1.0, 0.0]]
     """
+    if max_cells is not None and max_cells < 1:
+        raise ConfigError(f"max_cells must be at least 1, got {max_cells}.")
     with torch.autocast(model.device.type, enabled=False):  # `dtype` alone decides
-        return _pairwise(_Scorer(model, dtype, max_cells), list(queries), targets, progress)
+        if dtype == torch.int8:
+            return _pairwise_in_int8(Int8Scorer(model, max_cells=max_cells), list(queries), targets, progress)
+        videos, others = cast("list[Tensor]", list(queries)), cast("Iterable[Tensor]", targets)
+        return _pairwise(_Scorer(model, dtype, max_cells), videos, others, progress)
+
+
+def _pairwise_in_int8(
+    scorer: Int8Scorer,
+    queries: list[Tensor | Int8Descriptors],
+    targets: Iterable[Tensor | Int8Descriptors],
+    progress: Callable[[int], None] | None,
+) -> Tensor:
+    _check_videos(queries, "queries", scorer.model, codes=True)
+    asked = [scorer.prepare(query, f"queries[{index}]") for index, query in enumerate(queries)]
+    blocks = []
+    for window in _windows(targets):
+        _check_videos(window, "targets", scorer.model, codes=True)
+        if window and not can_use_int8(scorer.model, _tensor_of(window[0]).shape[1]):
+            raise ConfigError(
+                "int8 scores are for networks on a CPU with one best region (spatial 'chamfer', or 'topk' with K = 1) "
+                "and without symmetry or bits. Use torch.float32 or torch.bfloat16."
+            )
+        block = torch.empty(len(queries), len(window))
+
+        def fill(group: list[int], window: list[Tensor | Int8Descriptors] = window, block: Tensor = block) -> int:
+            with torch.no_grad(), torch.autocast("cpu", enabled=False):  # which a thread does not inherit
+                videos = [scorer.prepare(window[index], f"targets[{index}]") for index in group]
+                joined, lengths = join(videos), [len(video) for video in videos]
+                for row, query in enumerate(asked):
+                    block[row, group] = scorer.score(query, joined, lengths)
+            return len(group)
+
+        groups = list(_group_by_length([len(video) for video in window], _CPU_FRAMES))
+        for count in _work_through(fill, groups, threads=None):
+            if progress is not None:
+                progress(count)
+        blocks.append(block)
+    return torch.cat(blocks, 1) if blocks else torch.empty(len(queries), 0)
 
 
 def _pairwise(
@@ -138,9 +181,7 @@ class _Scorer:
         gpu = self.device.type == "cuda"
         self.dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
         if self.dtype not in (torch.float32, *kernels.HALF):
-            raise ConfigError(f"dtype must be torch.float32, torch.bfloat16 or torch.float16, got {dtype}.")
-        if max_cells is not None and max_cells < 1:
-            raise ConfigError(f"max_cells must be at least 1, got {max_cells}.")
+            raise ConfigError(f"dtype must be torch.float32, torch.bfloat16, torch.float16 or torch.int8, got {dtype}.")
         self.model = model
         self.cells = max_cells or (_GPU_CELLS if gpu else _CPU_CELLS)
         self.step = 1 if model.comparator is None else DOWNSAMPLING
@@ -153,26 +194,8 @@ class _Scorer:
 
     def groups(self, videos: Sequence[Tensor], name: str, max_frames: int) -> Iterator[list[int]]:
         """Groups of up to `max_frames` frames, or of one video, by ascending length, none over twice the shortest."""
-        for index, video in enumerate(videos):
-            if not isinstance(video, Tensor) or video.ndim != 3:
-                raise ShapeError(f"{name}[{index}] must be one video [T, R, D], got {shape_of(video)}.")
-            check_regions(video, f"{name}[{index}]", self.model.config)
-            if video.shape[1] != videos[0].shape[1]:
-                raise ShapeError(
-                    f"{name}[{index}] has {video.shape[1]} regions a frame, {name}[0] has {videos[0].shape[1]}."
-                )
-        order = sorted(range(len(videos)), key=lambda index: len(videos[index]))
-        group: list[int] = []
-        frames = 0
-        for index in order:
-            size = self._slot(len(videos[index]))
-            if group and (frames + size > max_frames or len(videos[index]) > 2 * len(videos[group[0]])):
-                yield group
-                group, frames = [], 0
-            group.append(index)
-            frames += size
-        if group:
-            yield group
+        _check_videos(videos, name, self.model)
+        yield from _group_by_length([len(video) for video in videos], max_frames, size=self._slot)
 
     def _slot(self, length: int) -> int:
         length = double_length(length, self.model.config.min_frames)
@@ -246,7 +269,7 @@ class _Scorer:
         if model.comparator is None:
             return torch.stack([model.aggregate_time(part) for part in parts])
         scores = matrix.new_empty(len(parts))
-        for group in _similar_lengths(lengths, self.cells // len(matrix)):
+        for group in group_similar_lengths(lengths, self.cells // len(matrix)):
             longest = lengths[group[-1]]
             padded = [F.pad(parts[place], (0, longest - lengths[place])) for place in group]  # [Tq, longest] each
             real = torch.arange(longest) < torch.tensor([lengths[place] for place in group])[:, None]  # [n, longest]
@@ -276,24 +299,54 @@ class _Scorer:
         return compare_in_bands(comparator, matrix, row_mask[None], column_mask[None], cells=self.cells)[0].float()
 
 
-def _similar_lengths(lengths: Sequence[int], max_frames: int) -> Iterator[list[int]]:
-    """Places by ascending length: in a group none is over a half longer than the first, nor are all, padded, too many.
+def _check_videos(
+    videos: Sequence[Tensor | Int8Descriptors], name: str, model: VideoSimilarity, *, codes: bool = False
+) -> None:
+    """Raise unless these are videos that the network takes, all of as many regions; with `codes`, in int8 too."""
+    for index, video in enumerate(videos):
+        if isinstance(video, Int8Descriptors) and not codes:
+            raise ShapeError(f"{name}[{index}] must be a tensor: int8 codes are scored with dtype=torch.int8.")
+        regions = _tensor_of(video)
+        if not isinstance(regions, Tensor) or regions.ndim != 3:
+            raise ShapeError(f"{name}[{index}] must be one video [T, R, D], got {shape_of(video)}.")
+        if isinstance(video, Int8Descriptors):
+            video.check(f"{name}[{index}]", model.config.dims)
+        else:
+            check_regions(video, f"{name}[{index}]", model.config)
+        if regions.shape[1] != (first := _tensor_of(videos[0]).shape[1]):
+            raise ShapeError(f"{name}[{index}] has {regions.shape[1]} regions a frame, {name}[0] has {first}.")
 
-    >>> list(_similar_lengths([9, 4, 12, 4, 10], 24))
-    [[1, 3], [0, 4], [2]]
+
+def _tensor_of(video: Tensor | Int8Descriptors) -> Tensor:
+    return video.codes if isinstance(video, Int8Descriptors) else video
+
+
+def _group_by_length(
+    lengths: Sequence[int], max_frames: int, *, size: Callable[[int], int] = int
+) -> Iterator[list[int]]:
+    """Groups of up to `max_frames` frames, or of one video, by ascending length, none over twice the shortest.
+
+    `size` says how many frames a video of a length takes.
+
+    >>> list(_group_by_length([5, 3, 9, 4], 12))
+    [[1, 3, 0], [2]]
     """
     group: list[int] = []
-    for place in sorted(range(len(lengths)), key=lambda place: lengths[place]):
-        length = lengths[place]
-        if group and (2 * length > 3 * lengths[group[0]] or (len(group) + 1) * length > max_frames):
+    frames = 0
+    for index in sorted(range(len(lengths)), key=lambda index: lengths[index]):
+        if group and (frames + size(lengths[index]) > max_frames or lengths[index] > 2 * lengths[group[0]]):
             yield group
-            group = []
-        group.append(place)
+            group, frames = [], 0
+        group.append(index)
+        frames += size(lengths[index])
     if group:
         yield group
 
 
-def _windows(videos: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+_Video = TypeVar("_Video")
+
+
+def _windows(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
     if isinstance(videos, Sequence):
         yield list(videos)
         return
