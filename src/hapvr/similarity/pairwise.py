@@ -37,6 +37,7 @@ from hapvr.workers.threads import torch_thread_pool
 # cell), on a GPU a block is long enough to hide the launches (30 bytes a cell in the fused kernels).
 _CPU_CELLS, _GPU_CELLS = 1 << 18, 1 << 25
 _CPU_FRAMES = 512  # frames of a pack on a CPU: some 10 MB, which the allocator hands on from one pack to the next
+_INT8_FRAMES = 1024  # of a group in int8: 5 MB
 _WINDOW = 4096  # targets taken from an iterator at a time, to be sorted and packed
 _FLOAT16_SAFE = 30_000.0  # psi's activations are kept in float16 where they cannot come near its end, 65,504
 
@@ -104,12 +105,14 @@ def _pairwise_in_int8(
         def fill(group: list[int], window: list[Tensor | Int8Descriptors] = window, block: Tensor = block) -> int:
             with torch.no_grad(), torch.autocast("cpu", enabled=False):  # which a thread does not inherit
                 videos = [scorer.prepare(window[index], f"targets[{index}]") for index in group]
-                joined, lengths = join(videos), [len(video) for video in videos]
+                joined, sizes = join(videos), [len(video) for video in videos]
                 for row, query in enumerate(asked):
-                    block[row, group] = scorer.score(query, joined, lengths)
+                    block[row, group] = scorer.score(query, joined, sizes)
             return len(group)
 
-        groups = list(_group_by_length([len(video) for video in window], _CPU_FRAMES))
+        lengths = [len(video) for video in window]
+        # Of few videos, a group for each thread.
+        groups = list(_group_by_length(lengths, min(_INT8_FRAMES, -(-sum(lengths) // torch.get_num_threads()))))
         for count in _work_through(fill, groups, threads=None):
             if progress is not None:
                 progress(count)
