@@ -1,8 +1,8 @@
 """Clips streamed from a set that is ten times larger than the memory they may take, against the need of training.
 
-    python benchmarks/streaming.py /tmp/shards                     # how many clips a second; drawn first
-    python benchmarks/streaming.py /tmp/shards --train             # on a GPU: whole training steps too
-    python benchmarks/streaming.py /tmp/shards --small             # that it runs at all
+    python benchmarks/streaming.py SHARDS                     # how many clips a second; drawn first
+    python benchmarks/streaming.py SHARDS --train             # on a GPU: whole training steps too
+    python benchmarks/streaming.py SHARDS --small             # that it runs at all
 
 The paper's step takes 64 clips of 56 frames and, on an H200, 0.34 s from memory: 188 clips a second. Pictures are drawn
 once and stored again and again, which changes nothing for whoever decodes them. Memory is what this process and its
@@ -26,7 +26,8 @@ from hapvr.training import ClipSource
 from hapvr.training.clips import ClipRequest
 from hapvr.training.config import DataConfig
 from hapvr.training.sources import derive_seed, draw_batch
-from hapvr.training.streaming import StreamConfig, StreamedClips
+from hapvr.training.stream_loader import StreamConfig
+from hapvr.training.streaming import StreamedClips
 from hapvr.video.packed_writer import PackedWriter
 from measure import machine, seconds
 from train_step import build, random_clips

@@ -24,7 +24,8 @@ from hapvr.training import Camera, ClipSet, load_clips, load_config, train
 from hapvr.training.clips import ClipRequest
 from hapvr.training.config import DataConfig
 from hapvr.training.sources import draw_batch
-from hapvr.training.streaming import StreamConfig, StreamedClips, shuffle_shards
+from hapvr.training.stream_loader import StreamConfig
+from hapvr.training.streaming import StreamedClips, shuffle_shards
 from hapvr.video.shard_frames import open_shards
 from tests.training import toy
 

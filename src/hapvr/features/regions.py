@@ -94,9 +94,8 @@ def extract_regions(backbone: Backbone, images: Tensor, whitening: Whitening | N
 def regions_of_maps(maps: Sequence[Tensor], whitening: Whitening | None, *, check: bool = True) -> Tensor:
     """Region vectors [N, R = 9, D] of a backbone's feature maps, pooled with `KERNELS` and whitened, in float32.
 
-    Whoever has maps comes through here or through `regions_of_pooled`: extraction, training on frozen backbones, and
-    training of the backbone itself.
-    `check` is that of `pool_regions`.
+    Extraction and training call this or `regions_of_pooled`, and nothing else makes region vectors. `check` is that of
+    `pool_regions`.
     """
     return regions_of_pooled(pool_maps(maps), whitening, check=check)
 

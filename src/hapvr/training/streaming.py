@@ -13,15 +13,9 @@ A clip that cannot be read is one of another video instead, drawn by the seed, a
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
-import queue
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,33 +26,12 @@ from torch import Tensor
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.training.augment.plan import make_generator
 from hapvr.training.clips import Camera, ClipRequest, ClipSet, ClipWindow, Skipped, draw_camera_boxes, film, make_planar
-from hapvr.video.shard_frames import ShardSet, WindowTask, cut_window, decode_window, open_shards, read_window
-from hapvr.workers.pool import Block, Task, TaskResult, WorkerPool
+from hapvr.training.stream_loader import StreamConfig, StreamLoader
+from hapvr.video.shard_frames import ShardSet, WindowTask, cut_window, decode_window, open_shards
 
-_BLOCKS = 2  # of a process, at least: one to fill while the other is used
-_MAX_STEPS = 3  # that are decoded ahead: more would only take memory
-_CHECK_S = 0.2  # how often the thread looks whether it is still needed
 _TRIES = 100  # other videos, for a clip that cannot be read
 
 Drawn = tuple[tuple[int, ...], list[tuple[Tensor, int]]]
-
-
-@dataclass(frozen=True)
-class StreamConfig:
-    """How clips are streamed.
-
-    Attributes:
-        memory_bytes: of clips that wait, and of those of the step at hand while they are in memory, not on a GPU.
-        workers: processes that decode; 0: one for each core but one.
-        buffer: videos that are shuffled at a time; 0: all.
-        background: a thread brings the clips of the next step to the device while this step computes. It takes the
-            memory of two more steps there. None: on a GPU.
-    """
-
-    memory_bytes: int = 4 * 2**30
-    workers: int = 0
-    buffer: int = 0
-    background: bool | None = None
 
 
 class StreamedClips(ClipSet):
@@ -105,7 +78,7 @@ class StreamedClips(ClipSet):
         if self._device.type == "cuda" and self._device.index is None:  # which one that is differs between threads
             self._device = torch.device("cuda", torch.cuda.current_device())
         self._order: tuple[int, Tensor] | None = None
-        self._loader: _Loader | None = None
+        self._loader: StreamLoader | None = None
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1)
         self._uploader = _Uploader(self._device)
 
@@ -200,7 +173,7 @@ class StreamedClips(ClipSet):
         if self._loader is None or not self._loader.expects(step):
             if self._loader is not None:
                 self._loader.close()
-            self._loader = _Loader(self, make_request, step)
+            self._loader = StreamLoader(self, make_request, step)
         request, windows, images = self._loader.take(step)
         videos, made = list(request.videos), []
         for slot, video in enumerate(request.videos):
@@ -322,205 +295,3 @@ class _Uploader:
         self._stream.synchronize()
         planar.record_stream(torch.cuda.current_stream(self._device))  # which works on it from now on
         return planar
-
-
-class _Tasks:
-    """Tasks in the order in which they were added; more may follow after it has run out."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Task] = deque()
-
-    def add(self, task: Task) -> None:
-        self._waiting.append(task)
-
-    def __iter__(self) -> Iterator[Task]:
-        return self
-
-    def __next__(self) -> Task:
-        if not self._waiting:
-            raise StopIteration
-        return self._waiting.popleft()
-
-
-@dataclass(eq=False)
-class _Step:
-    """What a step asked for, and what of it is there: a tensor, a block that waits, or why there is none."""
-
-    request: ClipRequest
-    windows: list[ClipWindow]
-    found: list[Tensor | Block | str | None]
-
-
-_Taken = tuple[ClipRequest, list[ClipWindow], list[Tensor | str]]
-
-
-class _StoppedError(Exception):
-    """Nobody wants the clips any more."""
-
-
-class _Loader:
-    """Processes that decode the windows of one step after the other, from a first step on."""
-
-    def __init__(self, clips: StreamedClips, make_request: Callable[[int], ClipRequest], first: int) -> None:
-        self._clips, self._make_request = clips, make_request
-        self._next = self._planned = first  # the step to be taken, and the first that is not planned
-        self._steps: dict[int, _Step] = {}
-        self._tasks = _Tasks()
-        self._ahead = 1
-        self._plan(first)
-        step = self._steps[first]
-        self._block_bytes = _find_block_bytes(clips, step.request.length)
-        workers, blocks = _share_memory(clips, len(step.windows), self._block_bytes)
-        self._ahead = min(_MAX_STEPS, 1 + workers * blocks // len(step.windows))
-        self._pool_size = workers, blocks
-        self._pool: WorkerPool | None = None
-        self._stopped = threading.Event()
-        self._ready: queue.Queue[_Taken | BaseException] = queue.Queue(maxsize=1)
-        self._thread: threading.Thread | None = None
-        if clips.background:
-            self._thread = threading.Thread(target=self._work_ahead, args=(first,), daemon=True)
-            self._thread.start()
-
-    def expects(self, step: int) -> bool:
-        """Whether this is the step that comes next."""
-        return step == self._next
-
-    def close(self) -> None:
-        """End the thread and the processes."""
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._end_pool()
-
-    def take(self, number: int) -> _Taken:
-        """The request of a step, its windows, and for each its frames, or why there are none."""
-        self._next = number + 1
-        if self._thread is None:
-            return self._collect(number)
-        taken = self._ready.get()
-        if isinstance(taken, BaseException):
-            raise taken
-        return taken
-
-    def _work_ahead(self, first: int) -> None:
-        """What the thread does: one step after the other, each held until it is taken."""
-        device = self._clips.device
-        try:
-            if device.type == "cuda":
-                torch.cuda.set_device(device)  # of this thread
-            for number in itertools.count(first):
-                if not self._hold(self._collect(number)):
-                    return
-        except _StoppedError:
-            return
-        except BaseException as error:  # whoever waits must hear of it
-            self._hold(error)
-
-    def _hold(self, taken: _Taken | BaseException) -> bool:
-        while not self._stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                self._ready.put(taken, timeout=_CHECK_S)
-                return True
-        return False
-
-    def _collect(self, number: int) -> _Taken:
-        while self._planned <= number + self._ahead:
-            self._plan(self._planned)
-        if self._pool is None:
-            workers, blocks = self._pool_size
-            pin = self._clips.device.type == "cuda"
-            self._pool = WorkerPool(
-                read_window, self._tasks, workers=workers, block_bytes=self._block_bytes, blocks=blocks, pin=pin
-            )
-        step = self._steps.pop(number)
-        for place, found in enumerate(step.found):
-            if isinstance(found, Block):
-                step.found[place] = self._use(found)
-        while any(found is None for found in step.found):
-            if self._stopped.is_set():
-                raise _StoppedError
-            for event in self._pool.wait(_CHECK_S):
-                self._receive(event, number, step)
-            if not self._pool.busy and any(found is None for found in step.found):  # no process is left
-                self._end_pool()
-                self._decode_missing(step)
-                break
-        return step.request, step.windows, [found for found in step.found if isinstance(found, (Tensor, str))]
-
-    def _end_pool(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
-
-    def _plan(self, number: int) -> None:
-        request = self._make_request(number)
-        windows = self._clips.plan_windows(request)
-        self._steps[number] = _Step(request, windows, [None] * len(windows))
-        for place, window in enumerate(windows):
-            self._tasks.add(((number, place), self._clips.make_task(window)))
-        self._planned = number + 1
-
-    def _receive(self, event: Block | TaskResult, number: int, current: _Step) -> None:
-        assert isinstance(event.key, tuple)
-        owner, place = event.key
-        step = current if owner == number else self._steps.get(owner)
-        if step is None:
-            if isinstance(event, Block) and self._pool is not None:
-                self._pool.release(event)
-        elif isinstance(event, Block):
-            # Tasks are begun in their order, so a process whose blocks all wait for later steps has none of this one.
-            step.found[place] = self._use(event) if step is current else event
-        elif event.error is not None:
-            step.found[place] = self._decode_here(step.windows[place])
-
-    def _use(self, block: Block) -> Tensor:
-        assert self._pool is not None
-        images = self._clips.upload(block.data[: int(np.prod(block.note))].reshape(block.note))
-        self._pool.release(block)
-        return images
-
-    def _decode_here(self, window: ClipWindow) -> Tensor | str:
-        """In this process, which tells a damaged video from a process that was killed."""
-        try:
-            return self._clips.decode(self._clips.make_task(window))
-        except StorageError as error:
-            return str(error)
-
-    def _decode_missing(self, step: _Step) -> None:
-        """Without processes: the step at hand here, later ones by new processes."""
-        for other in (step, *self._steps.values()):
-            other.found = [None if isinstance(found, Block) else found for found in other.found]
-        self._tasks = _Tasks()
-        for number, later in sorted(self._steps.items()):
-            for place, found in enumerate(later.found):
-                if found is None:
-                    self._tasks.add(((number, place), self._clips.make_task(later.windows[place])))
-        for place, found in enumerate(step.found):
-            if found is None:
-                step.found[place] = self._decode_here(step.windows[place])
-
-
-def _find_block_bytes(clips: StreamedClips, length: int) -> int:
-    """Bytes of the largest window."""
-    if clips.size is not None:
-        return max(min(length, len(video)) for video in clips.videos) * clips.size * clips.size * 3
-    return max(min(length, len(video)) * video.size[0] * video.size[1] * 3 for video in clips.videos)
-
-
-def _share_memory(clips: StreamedClips, windows: int, block_bytes: int) -> tuple[int, int]:
-    """How many processes, and how many blocks of each, fit into the memory that clips may take."""
-    workers = clips.config.workers or max(1, (os.cpu_count() or 1) - 1)
-    workers = min(workers, windows)
-    # The step that computes; with a thread, also the one that is ready and the one that is being brought.
-    at_hand = 0 if clips.device.type == "cuda" else (3 if clips.background else 1) * windows * block_bytes
-    room = (clips.config.memory_bytes - at_hand) // block_bytes
-    if room < _BLOCKS:
-        need = at_hand + _BLOCKS * block_bytes
-        raise ConfigError(
-            f"streamed clips may take {clips.config.memory_bytes / 2**30:.2f} GiB (data.stream), but a step of "
-            f"{windows} clips of {block_bytes / 2**20:.1f} MiB takes {need / 2**30:.2f} GiB at least. Give more, a "
-            "smaller data.batch, or a smaller data.size."
-        )
-    workers = max(1, min(workers, room // _BLOCKS))
-    most = -(-_MAX_STEPS * windows // workers)
-    return workers, max(_BLOCKS, min(room // workers, most))

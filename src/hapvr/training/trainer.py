@@ -46,7 +46,8 @@ from hapvr.training.run_folder import (
 )
 from hapvr.training.sources import ClipSource, Clock, Source, derive_seed, draw_videos
 from hapvr.training.step import StepValues, compute_step_losses
-from hapvr.training.streaming import StreamConfig, StreamedClips
+from hapvr.training.stream_loader import StreamConfig
+from hapvr.training.streaming import StreamedClips
 from hapvr.training.validation import ValidationSet, load_validation_set
 from hapvr.training.whole import WholeSource, compute_stay_loss, copy_for_training, make_region_extractor, update_mean
 from hapvr.video.packed_frames import PackedFrames

@@ -54,6 +54,20 @@ BROKEN = (
 # --- where frames lie ----------------------------------------------------------------------------------------------
 
 
+def read_slices(path: StrPath, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> Iterator[memoryview]:
+    """The bytes of consecutive pictures of a file, read at once; they are cut off where the file ends too early."""
+    begin, end = int(offsets[0]), int(offsets[-1] + sizes[-1])
+    data = memoryview(bytearray(end - begin))
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(begin)
+            data = data[: file.readinto(data)]
+    except OSError as error:
+        raise StorageError(f"'{path}' cannot be read: {error.strerror}.") from error
+    for offset, size in zip((offsets - begin).tolist(), sizes.tolist(), strict=True):
+        yield data[offset : offset + size]
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """The frames of a video that lie in one shard, in order and without a gap."""
@@ -71,17 +85,8 @@ class Part:
 
     def read(self, start: int, stop: int) -> Iterator[tuple[memoryview, int]]:
         """The bytes of some of its pictures, which may be cut off, and the checksum of each."""
-        begin, end = int(self.offsets[start]), int(self.offsets[stop - 1] + self.sizes[stop - 1])
-        data = memoryview(bytearray(end - begin))
-        try:
-            with open(self.path, "rb", buffering=0) as file:
-                file.seek(begin)
-                data = data[: file.readinto(data)]
-        except OSError as error:
-            raise StorageError(f"'{self.path}' cannot be read: {error.strerror}.") from error
-        for place in range(start, stop):
-            at = int(self.offsets[place]) - begin
-            yield data[at : at + int(self.sizes[place])], int(self.crc32[place])
+        pictures = read_slices(self.path, self.offsets[start:stop], self.sizes[start:stop])
+        yield from zip(pictures, self.crc32[start:stop].tolist(), strict=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ from PIL import Image
 
 from hapvr.errors import DataError, StorageError, to_sentence
 from hapvr.storage import StrPath
-from hapvr.video.packed_frames import BROKEN, Part, decode_square, decode_whole, read_each_shard
+from hapvr.video.packed_frames import BROKEN, Part, decode_square, decode_whole, read_each_shard, read_slices
 from hapvr.video.pictures import Picture, open_jpeg
 from hapvr.workers.pool import TaskContext
 
@@ -66,17 +66,8 @@ class FrameRun:
 
     def read(self) -> Iterator[tuple[memoryview, int | None]]:
         """The bytes of each frame, which may be cut off, and its checksum."""
-        begin, end = int(self.offsets[0]), int(self.offsets[-1] + self.sizes[-1])
-        data = memoryview(bytearray(end - begin))
-        try:
-            with open(self.path, "rb", buffering=0) as file:
-                file.seek(begin)
-                data = data[: file.readinto(data)]
-        except OSError as error:
-            raise StorageError(f"'{self.path}' cannot be read: {error.strerror}.") from error
-        for place, (offset, size) in enumerate(zip(self.offsets.tolist(), self.sizes.tolist(), strict=True)):
-            at = offset - begin
-            yield data[at : at + size], None if self.crc32 is None else int(self.crc32[place])
+        checksums = [None] * len(self) if self.crc32 is None else self.crc32.tolist()
+        yield from zip(read_slices(self.path, self.offsets, self.sizes), checksums, strict=True)
 
 
 @dataclass(frozen=True, eq=False)
