@@ -2,6 +2,10 @@
 
     python benchmarks/pairwise.py            # on a GPU where there is one, else a smaller run on the CPU
     python benchmarks/pairwise.py --stored   # on one core of the CPU, `lite`: one query with the videos of a library
+    python benchmarks/pairwise.py --tiles    # on a GPU: Chamfer alone with other tiles, TFLOP/s by precision
+
+On a GPU bfloat16, int8 and float8_e4m3fn take turns, so that their ratios are of one run; `plain kernels` are those for
+GPUs before Hopper, forced here (HAPVR_KERNELS=plain does the same).
 
 Baselines in the same run: `one pair at a time` is VideoSimilarity.score in a float32 loop, `plain torch` is the same
 packed work in half precision without the fused kernels, `bare product` the region products alone as one matrix
@@ -15,7 +19,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -36,6 +43,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100 if gpu else 8)
     parser.add_argument("--targets", type=int, default=4000 if gpu else 40)
     parser.add_argument("--checked", type=int, default=10_000 if gpu else 64, help="pairs compared with the loop")
+    parser.add_argument("--tiles", action="store_true", help="Chamfer alone with other tiles, on a GPU")
     parser.add_argument("--stored", action="store_true", help="one query with stored videos, on one core")
     parser.add_argument("--json", help="write the figures here too")
     arguments = parser.parse_args()
@@ -63,12 +71,21 @@ def main() -> None:
         )
 
     half = torch.bfloat16
+    if gpu and arguments.tiles:
+        compare_tiles(model, queries, targets, report)
+        return
     if gpu:
-        for dtype in (half, torch.float16):
+        for number in range(2):
+            for dtype in (half, *kernels.CODES):
+                report(f"pairwise {dtype}, pairs/s ({number + 1})", rate(dtype, targets, repeats=3))
+        for dtype in (half, torch.float16, *kernels.CODES):
             forget_peak()
             videos = torch.cuda.memory_allocated() / 2**30
-            report(f"pairwise {dtype}, pairs/s", rate(dtype, targets, repeats=3))
+            report(f"pairwise {dtype}, pairs/s", rate(dtype, targets, repeats=1))
             report(f"pairwise {dtype}, peak GiB", peak_gib() - videos)
+        with mock.patch.object(kernels, "use_tma", return_value=False):
+            for dtype in (half, *kernels.CODES):
+                report(f"plain kernels {dtype}, pairs/s", rate(dtype, targets, repeats=1))
         with mock.patch.object(kernels, "usable", return_value=False):
             report("plain torch bfloat16, pairs/s", rate(half, targets[:400], repeats=1))
     few = targets[: arguments.checked // len(queries)]
@@ -86,12 +103,17 @@ def main() -> None:
     report("one pair at a time float32, pairs/s", exact.numel() / seconds(loop, repeats=1, warm_up=0))
     report("largest exact score", exact.max().item())
     report("spread of exact scores", exact.std().item())
-    for dtype in (torch.float32, half, torch.float16):
+    for dtype in (torch.float32, half, torch.float16, torch.int8, *((torch.float8_e4m3fn,) if gpu else ())):
         error = (pairwise(model, queries, few, dtype=dtype) - exact).abs().max().item()
         report(f"largest error {dtype}", error)
     if gpu:
-        for name, value in split(model, queries, targets, half).items():
-            report(name, value)
+        with mock.patch.object(kernels, "use_tma", return_value=False):
+            for dtype in (half, *kernels.CODES):
+                error = (pairwise(model, queries, few, dtype=dtype) - exact).abs().max().item()
+                report(f"largest error, plain kernels {dtype}", error)
+        for dtype in (half, *kernels.CODES):
+            for name, value in split(model, queries, targets, dtype).items():
+                report(f"{dtype}: {name}", value)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump({"machine": machine(), **figures}, file, indent=2)
@@ -157,25 +179,73 @@ def plant(queries: list[Tensor], targets: list[Tensor]) -> None:
         target[:frames] = torch.nn.functional.normalize(noisy, dim=-1)
 
 
+def make_packs(scorer: _Scorer, videos: list[Tensor], max_frames: int) -> list[_Pack]:
+    return [scorer.pack(videos, group) for group in scorer.groups(videos, "videos", max_frames)]
+
+
+def make_block(scorer: _Scorer, queries: list[Tensor], targets: list[Tensor]) -> tuple[_Pack, _Pack]:
+    """The packs of one full block."""
+    query = max(make_packs(scorer, queries, 5792), key=lambda pack: len(pack.order) * pack.mask.numel())
+    some = make_packs(scorer, targets, scorer.cells // query.mask.numel())
+    return query, some[len(some) // 2]
+
+
+@torch.no_grad()
+def compare_tiles(
+    model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], report: Callable[[str, float], None]
+) -> None:
+    """TFLOP/s of Chamfer on one full block with other tiles, TMA and pointers; 0 where a tile does not fit."""
+    from hapvr.similarity.kernels import chamfer
+
+    tiles = {
+        True: [
+            chamfer.Tile(128, 128, 128, warps=8, stages=stages) for stages in (3, 4, 5, 6)
+        ] + [
+            chamfer.Tile(128, 64, 128, warps=8, stages=4),
+            chamfer.Tile(64, 128, 128, warps=4, stages=3),
+            chamfer.Tile(128, 128, 64, warps=8, stages=6),
+        ],
+        False: [
+            chamfer.Tile(128, 64, 128, warps=8, stages=3),
+            chamfer.Tile(128, 128, 64, warps=8, stages=4),
+            chamfer.Tile(128, 128, 128, warps=8, stages=3),
+        ],
+    }  # fmt: skip
+    for dtype in (torch.bfloat16, *kernels.CODES):
+        scorer = _Scorer(model, dtype, None)
+        query, target = make_block(scorer, queries, targets)
+        operations = query.mask.numel() * target.mask.numel() * 81 * 512 * 2
+        for tma, some in tiles.items():
+            for tile in some:
+                name = f"{dtype}, {'TMA' if tma else 'pointers'} {tuple(tile)}"
+                with (
+                    mock.patch.object(kernels, "use_tma", return_value=tma),
+                    mock.patch.object(chamfer, "TMA_TILE", tile),
+                    mock.patch.object(chamfer, "PLAIN_TILE", tile),
+                ):
+                    try:
+                        taken = seconds(partial(scorer._frame_matrix, query, target))
+                    except Exception as error:  # Triton has several kinds for a tile that does not fit
+                        print(f"  {name}: {type(error).__name__}: {str(error)[:100]}")
+                        taken = math.inf
+                report(f"{name}, TFLOP/s", operations / taken / 1e12)
+
+
 def split(model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], dtype: torch.dtype) -> dict[str, float]:
     """Microseconds a pair for each stage, on the packs of one full block, and the bare matrix product beside them."""
     scorer = _Scorer(model, dtype, None)
-
-    def packs(videos: list[Tensor], max_frames: int) -> list[_Pack]:
-        return [scorer.pack(videos, group) for group in scorer.groups(videos, "videos", max_frames)]
-
     with torch.no_grad():
-        query = max(packs(queries, 5792), key=lambda pack: len(pack.order) * pack.mask.numel())
-        some = packs(targets, scorer.cells // query.mask.numel())
-        target = some[len(some) // 2]
+        query, target = make_block(scorer, queries, targets)
         pairs = len(query.order) * len(target.order)
         cells = query.mask.numel() * target.mask.numel()
-        matrix = model.frame_matrix_unchecked(query.frames, target.frames)
+        matrix = scorer._frame_matrix(query, target)
         comparator = model.comparator
         assert comparator is not None
         # Sizes a library's product likes best, so that it is a ceiling: multiples of 256.
         q, t = (pack.frames.flatten(0, 1)[: pack.frames.shape[0] * 9 // 1024 * 1024] for pack in (query, target))
-        out = torch.empty(len(q) // 4, len(t), device=q.device, dtype=dtype)
+        if dtype in kernels.CODES:  # the bare product is that of bfloat16 for all
+            q, t = q.to(torch.bfloat16), t.to(torch.bfloat16)
+        out = torch.empty(len(q) // 4, len(t), device=q.device, dtype=q.dtype)
 
         def bare() -> None:
             for part in q.chunk(4):
@@ -183,7 +253,7 @@ def split(model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], 
 
         stages = {
             "bare product": bare,
-            "chamfer": lambda: model.frame_matrix_unchecked(query.frames, target.frames),
+            "chamfer": lambda: scorer._frame_matrix(query, target),
             "psi": lambda: scorer._psi(comparator, matrix, query.mask, target.mask),
             "whole block": lambda: scorer.score(query, target),
         }
@@ -191,7 +261,9 @@ def split(model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], 
         figures: dict[str, float] = {f"{name}, us a pair": time / pairs * 1e6 for name, time in times.items()}
         figures["bare product, TFLOP/s"] = len(q) * len(t) * 512 * 2 / times["bare product"] / 1e12
         figures["chamfer, TFLOP/s"] = cells * 81 * 512 * 2 / times["chamfer"] / 1e12
-        figures["pack and describe, us a target"] = 1e6 * seconds(lambda: packs(targets, 5792)) / len(targets)
+        figures["pack and describe, us a target"] = (
+            1e6 * seconds(lambda: make_packs(scorer, targets, 5792)) / len(targets)
+        )
     return figures
 
 

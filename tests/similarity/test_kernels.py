@@ -9,31 +9,96 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from unittest import mock
 
 import pytest
 import torch
 
+from hapvr.similarity import VideoSimilarity, pairwise
+
 
 def chamfer_agrees() -> None:
+    """On tiles read through TMA and by pointers."""
+    from hapvr.similarity import kernels as choice
     from hapvr.similarity import spatial
     from hapvr.similarity.kernels import chamfer as kernels
 
     device, dtype = _where()
+    one, other = torch.zeros(2, 1, 2, 16, dtype=dtype, device=device)  # by hand: (max(1, .5) + max(0, .75)) / 2
+    one[0, 0, 0], one[0, 1, 1], other[0, 0, 0], other[0, 1, :2] = 1, 1, 1, torch.tensor([0.5, 0.75])
     for height, width, regions, dims in ((37, 150, 9, 32), (130, 5, 4, 64), (1, 1, 1, 16)):
         query = torch.randn(height, regions, dims, device=device).to(dtype)
         target = torch.randn(width, regions, dims, device=device).to(dtype)
-        matrix, winners = kernels.chamfer(query, target, remember=True)
         expected, chosen, _ = spatial._forward(query.float(), target.float(), 1, False, True)
-        torch.testing.assert_close(matrix, expected, atol=1e-4, rtol=1e-4)
+        for tma in (True, False):
+            with mock.patch.object(choice, "use_tma", return_value=tma):
+                assert kernels.chamfer(one, other, remember=False)[0].item() == 0.875
+                matrix, winners = kernels.chamfer(query, target, remember=True)
+                again, nothing = kernels.chamfer(query, target, remember=False)
+                alone, _ = kernels.chamfer(query[-1:], target[-1:], remember=False)
+            torch.testing.assert_close(matrix, expected, atol=1e-4, rtol=1e-4)
+            assert chosen is not None
+            assert winners is not None
+            assert (winners != chosen).float().mean() < 1e-3  # sums in another order may break a tie another way
+            assert torch.equal(again, matrix)
+            assert nothing is None
+            assert torch.equal(alone, matrix[-1:, -1:])  # whatever else is compared
         assert winners is not None
-        assert chosen is not None
-        assert (winners != chosen).float().mean() < 1e-3  # sums in another order may break a tie another way
-        again, nothing = kernels.chamfer(query, target, remember=False)
-        assert torch.equal(again, matrix)
-        assert nothing is None
         gradient = torch.randn(height, width, device=device)
         marks = kernels.mark_winners(gradient, winners[0], torch.float32)
         torch.testing.assert_close(marks, spatial._mark_winners(gradient, winners, None, regions, torch.float32))
+
+
+def codes_agree() -> None:
+    """Codes of one byte: what they stand for, and their frame matrix, with either way of reading."""
+    from hapvr.similarity import int8, spatial
+    from hapvr.similarity import kernels as choice
+    from hapvr.similarity.kernels import chamfer as kernels
+
+    device, _ = _where()
+    for dtype in (torch.int8, torch.float8_e4m3fn):
+        by_hand = torch.zeros(3, 2, 32, device=device)
+        by_hand[0, 0, :2] = torch.tensor([1.27, -0.64])  # 127, -64 in int8; 448, -224 (nearest to -225.8) in float8
+        by_hand[1] = 0.5
+        codes, scales = kernels.quantize_frames(by_hand, dtype)
+        assert codes.float()[0, 0, :2].tolist() == ([127, -64] if dtype == torch.int8 else [448, -224])
+        assert scales.tolist() == pytest.approx([1.27 / codes[0].float().max().item(), 0.5 / codes[1, 0, 0].item(), 0])
+        assert not codes[2].float().any()
+        for tma in (True, False):
+            with mock.patch.object(choice, "use_tma", return_value=tma):
+                matrix = kernels.chamfer_of_codes(codes, scales, codes, scales)
+            # Region 0 with itself, 1.27^2 + .64^2 or .635^2; region 1, of zeros, gives 0; the mean of both. Frame 1:
+            # 32 / 4. Both: .5 (1.27 - .64).
+            self_product = 1.27**2 + (0.64 if dtype == torch.int8 else 0.635) ** 2
+            across = 0.5 * (1.27 - (0.64 if dtype == torch.int8 else 0.635)) / 2
+            expected = torch.tensor([[self_product / 2, across, 0], [2 * across, 8, 0], [0, 0, 0]])
+            torch.testing.assert_close(matrix.cpu(), expected, atol=1e-5, rtol=1e-5)
+        for height, width, regions, dims in ((37, 140, 9, 32), (130, 5, 4, 64), (2, 1, 1, 256)):
+            values = [torch.randn(count, regions, dims, device=device) for count in (height, width)]
+            (query, query_scales), (target, target_scales) = (kernels.quantize_frames(each, dtype) for each in values)
+            decoded = [
+                codes.float() * scales[:, None, None]
+                for codes, scales in ((query, query_scales), (target, target_scales))
+            ]
+            if dtype == torch.int8:  # the same codes as on a CPU, but for steps that end in a half
+                quantized = int8.quantize(values[0])
+                torch.testing.assert_close(query_scales, quantized.scales[:, 0], rtol=1e-6, atol=0)
+                assert (query != quantized.codes).float().mean() < 1e-3
+            else:
+                theirs = (values[0] / query_scales[:, None, None]).clamp(-448, 448).to(dtype).float()
+                other = query.float() != theirs
+                if device == "cpu":  # the interpreter makes 64 of 124, which rounds up to 128
+                    other &= query.float() != theirs / 2
+                assert other.float().mean() < 1e-3
+            expected, _, _ = spatial._forward(decoded[0], decoded[1], 1, False, False)
+            for tma in (True, False):
+                with mock.patch.object(choice, "use_tma", return_value=tma):
+                    matrix = kernels.chamfer_of_codes(query, query_scales, target, target_scales)
+                    longer = kernels.chamfer_of_codes(query, 3 * query_scales, target[:1], target_scales[:1])
+                # The tensor cores of Hopper add up float8 products with some 14 bits.
+                near = 1e-4 if dtype == torch.int8 or device == "cpu" else 2e-2
+                torch.testing.assert_close(matrix, expected, atol=near, rtol=near)
+                torch.testing.assert_close(longer, 3 * matrix[:, :1])
 
 
 def psi_agrees_with_its_gradients() -> None:
@@ -67,9 +132,7 @@ def psi_agrees_with_its_gradients() -> None:
 
 def the_network_agrees() -> None:
     """Training by the kernels and without them, scores and gradients; then pairwise against one pair at a time."""
-    from unittest import mock
-
-    from hapvr.similarity import kernels, pairwise
+    from hapvr.similarity import kernels
     from tests.similarity.models import model, video
 
     device, dtype = _where()
@@ -83,6 +146,9 @@ def the_network_agrees() -> None:
             scores = built(clips, clips, query_mask=mask, target_mask=mask).scores
             return [scores, *torch.autograd.grad(scores.square().sum(), list(built.parameters()))]
 
+    with mock.patch.object(kernels, "use_tma", return_value=False):
+        by_pointers = learn(True)
+    _alike(by_pointers, learn(False), 0.1 if dtype == torch.float16 else 0.3)
     _alike(learn(True), learn(False), 0.1 if dtype == torch.float16 else 0.3)  # two roundings to 7 bits
     videos = [video(length, length, regions=3, dims=32).to(device) for length in (3, 4, 9, 30, 41)]
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -90,6 +156,28 @@ def the_network_agrees() -> None:
     with mock.patch.object(kernels, "usable", return_value=True):
         assert (pairwise(built, videos, videos, dtype=dtype) - exact).abs().max() < 5e-3
     assert (pairwise(built, videos, videos, dtype=torch.float32) - exact).abs().max() < 1e-4
+    built = model(dims=32, symmetry="levels").to(device)  # both ways
+    videos = videos[1:4]
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        exact = torch.stack([torch.stack([built.score(q, t) for t in videos]) for q in videos]).cpu()
+    # Vectors of 32 numbers, rounded to few bits, stray further than those of 512.
+    for codes, tolerance in ((torch.int8, 5e-3), (torch.float8_e4m3fn, 2e-2)):
+        with mock.patch.object(kernels, "usable", return_value=True):
+            scores = _by_codes(built, videos, videos, codes)
+            alone = _by_codes(built, videos[:1], videos[2:], codes)
+        print(codes, (scores - exact).abs().max().item())
+        assert (scores - exact).abs().max() < tolerance, codes
+        torch.testing.assert_close(alone[0, 0], scores[0, 2])  # whatever is packed with it
+
+
+def _by_codes(
+    built: VideoSimilarity, queries: list[torch.Tensor], targets: list[torch.Tensor], dtype: torch.dtype
+) -> torch.Tensor:
+    """`pairwise` as a GPU computes it, here on the CPU too."""
+    module = sys.modules[pairwise.__module__]
+    with torch.no_grad():
+        scores: torch.Tensor = module._pairwise(module._Scorer(built, dtype, None), queries, targets, None)
+    return scores
 
 
 def _alike(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], tolerance: float) -> None:
@@ -103,7 +191,9 @@ def _where() -> tuple[str, torch.dtype]:
     return ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float16)
 
 
-CHECKS = {check.__name__: check for check in (chamfer_agrees, psi_agrees_with_its_gradients, the_network_agrees)}
+CHECKS = {
+    check.__name__: check for check in (chamfer_agrees, codes_agree, psi_agrees_with_its_gradients, the_network_agrees)
+}
 
 
 @pytest.mark.parametrize("name", CHECKS)

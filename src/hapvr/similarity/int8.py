@@ -101,10 +101,16 @@ def join(videos: Sequence[Int8Descriptors]) -> Int8Descriptors:
 def can_use_int8(model: VideoSimilarity, regions: int) -> bool:
     """Whether a network's scores can be computed here: on a CPU, one best region each, one direction."""
     config = model.config
-    one_best = config.spatial == "chamfer" or (
+    alone = config.symmetry == "none" and config.bits is None
+    return model.device.type == "cpu" and has_one_best_region(model, regions) and alone
+
+
+def has_one_best_region(model: VideoSimilarity, regions: int) -> bool:
+    """Whether a query region is compared with its best region of a target frame alone: TopK-Chamfer with K = 1."""
+    config = model.config
+    return config.spatial == "chamfer" or (
         config.spatial == "topk" and compute_keep_count(regions, config.spatial_keep_rate) == 1
     )
-    return model.device.type == "cpu" and one_best and config.symmetry == "none" and config.bits is None
 
 
 def multiplies_int8() -> bool:

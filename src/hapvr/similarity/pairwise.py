@@ -28,7 +28,14 @@ from hapvr.checks import require_finite, shape_of
 from hapvr.errors import ConfigError, ShapeError
 from hapvr.similarity import kernels
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, compare_in_bands, pool_mask, slot
-from hapvr.similarity.int8 import Int8Descriptors, Int8Scorer, can_use_int8, group_similar_lengths, join
+from hapvr.similarity.int8 import (
+    Int8Descriptors,
+    Int8Scorer,
+    can_use_int8,
+    group_similar_lengths,
+    has_one_best_region,
+    join,
+)
 from hapvr.similarity.network import Descriptors, VideoSimilarity, check_regions, double_length
 from hapvr.similarity.spatial import widen
 from hapvr.workers.threads import torch_thread_pool
@@ -56,14 +63,16 @@ def pairwise(
 
     Computes on the model's device; videos may lie elsewhere. Targets may be an iterator: they are read once, in
     windows. In float32 the scores equal `model.score` of each pair within 1e-4, in half precision within 5e-3, in int8
-    (on a CPU, unit vectors, the shipped networks) within 2e-3; `fast_score_dtype` says which is fastest.
+    (on a CPU, unit vectors, the shipped networks) within 2e-3; `fast_score_dtype` says which of them suits a device.
+    On a GPU int8 and float8_e4m3fn are experimental: only tests in Triton's interpreter have been run.
 
     Args:
         model: the similarity network.
-        queries: videos [Tq, R, D] of any lengths, region vectors or `Descriptors`; for int8 also `Int8Descriptors`.
+        queries: videos [Tq, R, D] of any lengths, region vectors or `Descriptors`; for int8 on a CPU also
+            `Int8Descriptors`.
         targets: videos [Tt, R, D], the same.
-        dtype: of the region products: float32, bfloat16, float16 or, on a CPU, int8; by default bfloat16 on a GPU,
-            float32 on a CPU.
+        dtype: of the region products: float32, bfloat16, float16, int8 or, on a GPU alone, float8_e4m3fn; by default
+            bfloat16 on a GPU, float32 on a CPU. int8 and float8_e4m3fn are for networks with one best region.
         max_cells: frame-to-frame cells worked on at a time; the default suits the device.
         progress: called with the number of targets just finished.
 
@@ -78,7 +87,7 @@ def pairwise(
     if max_cells is not None and max_cells < 1:
         raise ConfigError(f"max_cells must be at least 1, got {max_cells}.")
     with torch.autocast(model.device.type, enabled=False):  # `dtype` alone decides
-        if dtype == torch.int8:
+        if dtype == torch.int8 and model.device.type == "cpu":
             return _pairwise_in_int8(Int8Scorer(model, max_cells=max_cells), list(queries), targets, progress)
         videos, others = cast("list[Tensor]", list(queries)), cast("Iterable[Tensor]", targets)
         return _pairwise(_Scorer(model, dtype, max_cells), videos, others, progress)
@@ -172,6 +181,7 @@ class _Pack:
 
     order: Tensor  # [N] which videos, as positions in the list they came from
     frames: Tensor  # [H, R, D] described, zero in the gaps
+    scales: Tensor | None  # [H] of codes, see `quantize_frames`; None where frames are no codes
     mask: Tensor  # bool [H], False in the gaps
     spans: tuple[Tensor, Tensor]  # [N, T'] rows of each video behind psi; and bool [N, T'], which are real
 
@@ -183,8 +193,17 @@ class _Scorer:
         self.device = model.device
         gpu = self.device.type == "cuda"
         self.dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
-        if self.dtype not in (torch.float32, *kernels.HALF):
-            raise ConfigError(f"dtype must be torch.float32, torch.bfloat16, torch.float16 or torch.int8, got {dtype}.")
+        if self.dtype not in (torch.float32, *kernels.HALF, *kernels.CODES):
+            raise ConfigError(
+                "dtype must be torch.float32, torch.bfloat16, torch.float16, torch.int8 or torch.float8_e4m3fn, got "
+                f"{dtype}."
+            )
+        if self.dtype in kernels.CODES and not kernels.usable(torch.empty(0, device=self.device), self.dtype):
+            oldest = kernels.oldest_capability(self.dtype)
+            raise ConfigError(
+                f"Products in {dtype} need a GPU of compute capability {oldest} or newer and Triton; the model is on "
+                f"{self.device}. Use torch.bfloat16 or torch.float32."
+            )
         self.model = model
         self.cells = max_cells or (_GPU_CELLS if gpu else _CPU_CELLS)
         self.step = 1 if model.comparator is None else DOWNSAMPLING
@@ -217,12 +236,19 @@ class _Scorer:
             lengths.append(length // self.step)
             first, row = first + len(video), row + size
         frames, real = self.make_all_descriptors(chosen), self._upload(np.concatenate(mask))
+        scales = None
+        if self.dtype in kernels.CODES:
+            frames, scales = self._quantize(frames)
         if row != first:  # videos that are doubled or followed by a gap
-            frames = frames[self._upload(np.concatenate(source))].masked_fill_(~real[:, None, None], 0.0)
+            places = self._upload(np.concatenate(source))
+            scales = None if scales is None else scales[places]
+            # torch moves float8 as bytes alone; zero is the byte 0.
+            moved = frames.view(torch.uint8) if self.dtype in kernels.CODES else frames
+            frames = moved[places].masked_fill_(~real[:, None, None], 0).view(frames.dtype)
         place = np.arange(max(lengths))
         inside = place < np.array(lengths)[:, None]  # [N, T']
         rows = np.where(inside, np.array(starts)[:, None] + place, 0)
-        return _Pack(self._upload(np.array(group)), frames, real, (self._upload(rows), self._upload(inside)))
+        return _Pack(self._upload(np.array(group)), frames, scales, real, (self._upload(rows), self._upload(inside)))
 
     def make_all_descriptors(self, videos: list[Tensor]) -> Tensor:
         """The descriptors of videos laid end to end: [sum of T, R, D]."""
@@ -234,7 +260,19 @@ class _Scorer:
         self.finite.append(torch.isfinite(frames.as_subclass(Tensor).sum(dtype=widen(frames.dtype))))
         if described == {False}:
             frames = self.model.make_descriptors_unchecked(frames)
-        return frames.as_subclass(Tensor).to(self.dtype)
+        frames = frames.as_subclass(Tensor)
+        return frames if self.dtype in kernels.CODES else frames.to(self.dtype)
+
+    def _quantize(self, frames: Tensor) -> tuple[Tensor, Tensor]:
+        from hapvr.similarity.kernels.chamfer import quantize_frames
+
+        _, regions, dims = frames.shape
+        if not has_one_best_region(self.model, regions) or self.model.config.bits is not None or dims % 32:
+            raise ConfigError(
+                f"Products in {self.dtype} are for networks with one best region (spatial 'chamfer', or 'topk' with "
+                "K = 1), without bits, and dims that are a multiple of 32. Use torch.bfloat16 or torch.float32."
+            )
+        return quantize_frames(frames, self.dtype)
 
     def check_finite(self, queries: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         """Raise `DataError` if a video packed since the last call holds a NaN; only then look for it."""
@@ -281,7 +319,7 @@ class _Scorer:
         return scores
 
     def _one_way(self, query: _Pack, target: _Pack) -> Tensor:
-        matrix = self.model.frame_matrix_unchecked(query.frames, target.frames)  # [H, W]
+        matrix = self._frame_matrix(query, target)  # [H, W]
         if self.model.comparator is not None:
             matrix = self.model.bound(self._psi(self.model.comparator, matrix, query.mask, target.mask))
         (rows, real_rows), (columns, real_columns) = query.spans, target.spans
@@ -291,6 +329,16 @@ class _Scorer:
             query_mask=real_rows[:, None].expand(values.shape[:3]),
             target_mask=real_columns[None].expand(*values.shape[:2], -1),
         )
+
+    def _frame_matrix(self, query: _Pack, target: _Pack) -> Tensor:
+        if query.scales is None or target.scales is None:
+            return self.model.frame_matrix_unchecked(query.frames, target.frames)
+        from hapvr.similarity.kernels.chamfer import chamfer_of_codes
+
+        matrix = chamfer_of_codes(query.frames, query.scales, target.frames, target.scales)
+        if self.model.config.symmetry == "levels":
+            matrix = (matrix + chamfer_of_codes(target.frames, target.scales, query.frames, query.scales).T) / 2
+        return matrix
 
     def _psi(self, comparator: Comparator, matrix: Tensor, row_mask: Tensor, column_mask: Tensor) -> Tensor:
         """psi over a packed matrix: [H, W] -> [H / 4, W / 4]."""

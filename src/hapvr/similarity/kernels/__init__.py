@@ -3,25 +3,55 @@
 Each has a plain torch twin that computes the same (`spatial.compute_frame_similarities`, `comparator.Comparator`); the
 tests hold them equal, on a GPU or in Triton's interpreter. Triton is imported by these modules alone: ask `usable`
 first.
+
+On Hopper and newer, `chamfer` reads its tiles through the tensor memory accelerator (TMA), on Ampere and Ada by plain
+pointers; HAPVR_KERNELS=plain in the environment asks for the latter everywhere. The rest of the two is one code.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 from functools import cache
 
 import torch
 from torch import Tensor
 
 HALF = (torch.bfloat16, torch.float16)
+CODES = (torch.int8, torch.float8_e4m3fn)
+"""One byte a number, with a scale a frame; for scores alone, without gradients."""
+_OLDEST = (8, 0)  # compute capability: Ampere, the first with bfloat16 and copies that run beside the arithmetic
+_OLDEST_FLOAT8 = (8, 9)
+_OLDEST_TMA = (9, 0)
 
 
 @cache
-def _is_available() -> bool:
-    # Hopper and newer: the kernels read their tiles through the tensor memory accelerator.
-    return importlib.util.find_spec("triton") is not None and torch.cuda.get_device_capability() >= (9, 0)
+def _capability() -> tuple[int, int]:
+    """Of the GPU, as far as Triton can be used on it; else (0, 0)."""
+    return torch.cuda.get_device_capability() if importlib.util.find_spec("triton") is not None else (0, 0)
 
 
 def usable(tensor: Tensor, dtype: torch.dtype | None = None) -> bool:
-    """Whether the fused kernels can do this work: half precision (`dtype`, or the tensor's), on a GPU they run on."""
-    return tensor.is_cuda and (dtype or tensor.dtype) in HALF and _is_available()
+    """Whether the fused kernels can do this work: half precision or codes (`dtype`, or the tensor's), on such a GPU."""
+    dtype = dtype or tensor.dtype
+    return tensor.is_cuda and dtype in (*HALF, *CODES) and _capability() >= _oldest(dtype)
+
+
+def oldest_capability(dtype: torch.dtype) -> str:
+    """The oldest compute capability whose GPUs multiply this, as a message names it.
+
+    >>> oldest_capability(torch.float8_e4m3fn)
+    '8.9'
+    """
+    return ".".join(map(str, _oldest(dtype)))
+
+
+def _oldest(dtype: torch.dtype) -> tuple[int, int]:
+    return _OLDEST_FLOAT8 if dtype == torch.float8_e4m3fn else _OLDEST
+
+
+@cache
+def use_tma() -> bool:
+    """Whether tiles are read through the tensor memory accelerator. Triton's interpreter, without a GPU, knows it."""
+    plain = os.environ.get("HAPVR_KERNELS") == "plain"
+    return not plain and (not torch.cuda.is_available() or _capability() >= _OLDEST_TMA)

@@ -1,6 +1,11 @@
-"""Chamfer over regions in one kernel: the region similarities never leave the chip."""
+"""Chamfer over regions in one kernel: the region similarities never leave the chip.
+
+Vectors are in half precision, or codes of one byte with a scale a frame, which the tensor cores multiply twice as fast.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -8,14 +13,50 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from hapvr.similarity import kernels
+
+
+class Tile(NamedTuple):
+    """How the frame matrix is cut: `rows` x `columns` a program, `depth` bytes of a vector at a time."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+
+
+# With TMA the fastest of those measured on an H200. Without it, the largest of those compiled for compute capability
+# 8.0, 8.6 and 9.0 that keeps its sums in registers with and without winners, in 57 KiB of shared memory; not measured.
+TMA_TILE = Tile(rows=128, columns=128, depth=128, warps=8, stages=4)
+PLAIN_TILE = Tile(rows=128, columns=64, depth=128, warps=8, stages=3)
+
+
+@triton.jit
+def _load(source, rows, row, column, TMA: tl.constexpr, WIDTH: tl.constexpr, BLOCK_K: tl.constexpr):
+    """A tile of a [frames, WIDTH] matrix from `row` and `column` on: through TMA, or by a pointer.
+
+    `rows` are those of the tile, none past the end.
+    """
+    if TMA:
+        tile = source.load([row, column])
+    else:
+        tile = tl.load(source + rows[:, None] * WIDTH + column + tl.arange(0, BLOCK_K)[None, :])
+    return tile
+
 
 @triton.jit
 def _chamfer(
-    query, target, matrix, winners, height, width,
+    query, target, matrix, winners, query_scales, target_scales, height, width,
     D: tl.constexpr, R: tl.constexpr, REMEMBER: tl.constexpr,
+    TMA: tl.constexpr, SCALED: tl.constexpr, WHOLE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """One tile of the frame matrix. The R x R products run in one loop, so that loads stay ahead of the arithmetic."""
+    """One tile of the frame matrix. The R x R products run in one loop, so that loads stay ahead of the arithmetic.
+
+    WHOLE: codes are whole numbers, multiplied and compared as int32. SCALED: frames have scales, applied at the end:
+    as all regions of a frame share one, no maximum depends on them.
+    """
     # Tiles are visited in groups of rows, so that neighbours find their frames in the L2 cache.
     tiles_m = tl.cdiv(height, BLOCK_M)
     tiles_n = tl.cdiv(width, BLOCK_N)
@@ -28,30 +69,37 @@ def _chamfer(
     rows = (row + tl.arange(0, BLOCK_M)).to(tl.int64)
     columns = column + tl.arange(0, BLOCK_N)
     inside = (rows[:, None] < height) & (columns[None, :] < width)
+    # Where tiles are read by pointers, those past the end read the last frame; nothing of it is stored.
+    query_rows = tl.minimum(rows, height - 1)
+    target_rows = tl.minimum(columns, width - 1).to(tl.int64)
     STEPS: tl.constexpr = D // BLOCK_K
+    SUM: tl.constexpr = tl.int32 if WHOLE else tl.float32
+    LOWEST: tl.constexpr = -2147483648 if WHOLE else -float("inf")
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    best = tl.full((BLOCK_M, BLOCK_N), -float("inf"), tl.float32)
+    best = tl.full((BLOCK_M, BLOCK_N), LOWEST, SUM)
     which = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
-    product = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    product = tl.zeros((BLOCK_M, BLOCK_N), SUM)
     for step in range(R * R * STEPS):
         k = step % STEPS
         j = (step // STEPS) % R
         i = step // (STEPS * R)
-        a = query.load([row, i * D + k * BLOCK_K])
-        b = target.load([column, j * D + k * BLOCK_K])
-        product = tl.dot(a, b.T, product)
+        a = _load(query, query_rows, row, i * D + k * BLOCK_K, TMA, R * D, BLOCK_K)
+        b = _load(target, target_rows, column, j * D + k * BLOCK_K, TMA, R * D, BLOCK_K)
+        product = tl.dot(a, b.T, product, out_dtype=SUM)
         if k == STEPS - 1:
             if REMEMBER:
                 which = tl.where(product > best, j, which)
             best = tl.maximum(best, product)
-            product = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            product = tl.zeros((BLOCK_M, BLOCK_N), SUM)
             if j == R - 1:
-                total += best
-                best = tl.full((BLOCK_M, BLOCK_N), -float("inf"), tl.float32)
+                total += best.to(tl.float32)
+                best = tl.full((BLOCK_M, BLOCK_N), LOWEST, SUM)
                 if REMEMBER:
                     at = winners + (rows * R + i)[:, None] * width + columns[None, :]
                     tl.store(at, which.to(tl.uint8), mask=inside)
                     which = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
+    if SCALED:
+        total *= tl.load(query_scales + query_rows)[:, None] * tl.load(target_scales + target_rows)[None, :]
     tl.store(matrix + rows[:, None] * width + columns[None, :], total / R, mask=inside)
 
 
@@ -61,21 +109,72 @@ def chamfer(query: Tensor, target: Tensor, *, remember: bool) -> tuple[Tensor, T
     The winner of a query region and a target frame is the target region most like it (uint8), for the gradient.
     D must be a multiple of 16.
     """
+    height, regions, _ = query.shape
+    winners = query.new_empty(1, height, regions, len(target), dtype=torch.uint8) if remember else None
+    return _launch(query, target, winners, None), winners
+
+
+def chamfer_of_codes(query: Tensor, query_scales: Tensor, target: Tensor, target_scales: Tensor) -> Tensor:
+    """`chamfer` of codes [H, R, D] x [W, R, D] with scales [H] and [W], as `quantize_frames` makes them: [H, W]."""
+    return _launch(query, target, None, (query_scales, target_scales))
+
+
+def _launch(query: Tensor, target: Tensor, winners: Tensor | None, scales: tuple[Tensor, Tensor] | None) -> Tensor:
     query, target = query.contiguous(), target.contiguous()
-    height, regions, dims = query.shape
-    width = target.shape[0]
+    (height, regions, dims), width = query.shape, len(target)
     matrix = query.new_empty(height, width, dtype=torch.float32)
-    winners = query.new_empty(1, height, regions, width, dtype=torch.uint8) if remember else None
-    block = 128  # with BLOCK_K = 64, 8 warps and 4 stages the fastest of those measured on an H200
-    block_k = next(size for size in (64, 32, 16) if dims % size == 0)
-    _chamfer[(triton.cdiv(height, block) * triton.cdiv(width, block),)](
-        TensorDescriptor.from_tensor(query.view(height, regions * dims), [block, block_k]),
-        TensorDescriptor.from_tensor(target.view(width, regions * dims), [block, block_k]),
-        matrix, matrix if winners is None else winners, height, width,
-        D=dims, R=regions, REMEMBER=remember,
-        BLOCK_M=block, BLOCK_N=block, BLOCK_K=block_k, GROUP=8, num_warps=8, num_stages=4,
+    tma = kernels.use_tma()
+    tile = TMA_TILE if tma else PLAIN_TILE
+    # A product takes 16 numbers of two bytes, or 32 of one.
+    depths = [tile.depth // parts // query.element_size() for parts in (1, 2, 4)]
+    block_k = next(depth for depth in depths if dims % depth == 0)
+    flat = [query.view(height, regions * dims), target.view(width, regions * dims)]
+    sources = flat
+    if tma:
+        blocks = ([tile.rows, block_k], [tile.columns, block_k])
+        sources = [TensorDescriptor.from_tensor(*pair) for pair in zip(flat, blocks, strict=True)]
+    _chamfer[(triton.cdiv(height, tile.rows) * triton.cdiv(width, tile.columns),)](
+        *sources, matrix, matrix if winners is None else winners, *(scales or (matrix, matrix)), height, width,
+        D=dims, R=regions, REMEMBER=winners is not None, TMA=tma, SCALED=scales is not None,
+        WHOLE=query.dtype == torch.int8, BLOCK_M=tile.rows, BLOCK_N=tile.columns, BLOCK_K=block_k, GROUP=8,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    return matrix, winners
+    return matrix
+
+
+@triton.jit
+def _quantize(
+    values, codes, scales, SIZE: tl.constexpr, LARGEST: tl.constexpr, WHOLE: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """One frame: [R D] numbers -> codes and their scale."""
+    frame = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    inside = at < SIZE
+    value = tl.load(values + frame * SIZE + at, mask=inside, other=0.0).to(tl.float32)
+    largest = tl.max(tl.abs(value))
+    tl.store(scales + frame, largest / LARGEST)
+    steps = value * tl.where(largest > 0.0, LARGEST / largest, 0.0)
+    steps = tl.minimum(tl.maximum(steps, -LARGEST), LARGEST)
+    if WHOLE:
+        steps = (steps + 12582912.0) - 12582912.0  # 1.5 * 2^23: float32 holds no fractions there, so this rounds
+    tl.store(codes + frame * SIZE + at, steps.to(codes.dtype.element_ty), mask=inside)
+
+
+def quantize_frames(values: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The nearest codes of frames [H, R, D] and the scale of each frame [H]: code times scale is the number.
+
+    The largest magnitude of a frame becomes the largest code: 127 in int8, 448 in float8_e4m3fn.
+    """
+    values = values.contiguous()
+    codes = torch.empty_like(values, dtype=dtype)
+    scales = values.new_empty(len(values), dtype=torch.float32)
+    size = values[0].numel()
+    largest = 127.0 if dtype == torch.int8 else torch.finfo(dtype).max
+    _quantize[(len(values),)](
+        values, codes, scales, SIZE=size, LARGEST=largest, WHOLE=dtype == torch.int8,
+        BLOCK=triton.next_power_of_2(size), num_warps=8,
+    )  # fmt: skip
+    return codes, scales
 
 
 @triton.jit
