@@ -32,6 +32,8 @@ def extract(
     *,
     model: StrPath | None = None,
     half: bool = False,
+    fps: float | None = None,
+    keyframes: bool | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> ExtractionReport:
@@ -42,6 +44,8 @@ def extract(
         output: the HDF5 file to write, or to go on with.
         model: a model's name or folder; the shipped one if None.
         half: store float16 instead of float32.
+        fps: frames a second; the model's if None.
+        keyframes: take key frames alone, where a video has enough of them; see `decode`.
         workers: decoding processes; by default as many as cores, four at most.
         progress: called with how many are done, and how many there are.
     """
@@ -49,10 +53,20 @@ def extract(
     files = find_videos(videos, others=others)
     require_outputs([output], inputs=files.values())
     chosen = load(model or DEFAULT)
-    settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps}
+    if fps is not None:
+        chosen.extractor.sampling = replace(chosen.sampling, fps=fps)
+    settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps, "keyframes": bool(keyframes)}
     with FeatureWriter(output, dtype="float16" if half else "float32", attributes=settings) as writer:
         done = writer.done_ids()
-        report = extract_files(chosen.extractor, files, writer.add, done=done, workers=workers, progress=progress)
+        report = extract_files(
+            chosen.extractor,
+            files,
+            writer.add,
+            done=done,
+            keyframes=bool(keyframes),
+            workers=workers,
+            progress=progress,
+        )
     report.other_files += others
     return report
 

@@ -90,7 +90,7 @@ def test_what_was_asked_for_must_be_what_is_there(library: Library) -> None:
         Library.open(library.path, model="other")
     with pytest.raises(StorageError, match=r"made with the codec 'float16', not 'int8'"):
         Library.open(library.path, codec="int8")
-    with pytest.raises(StorageError, match=r"made with the fps '1', not '3'"):
+    with pytest.raises(StorageError, match=r"made with the rate '1', not '3'"):
         Library.open(library.path, fps=3.0)
     with pytest.raises(ConfigError, match="no codec 'int9'"):
         Library.open(library.path, codec="int9")

@@ -14,7 +14,7 @@ import pytest
 
 from hapvr.errors import ConfigError, DecodeTimeoutError, NoVideoError
 from hapvr.records import Frames
-from hapvr.video import decode as decoding
+from hapvr.video import reading
 from hapvr.video.decode import decode, decode_at, decode_chunks
 from hapvr.video.ffmpeg import FFmpegSource
 from hapvr.video.limits import DecodeLimits
@@ -125,13 +125,13 @@ def test_frames_are_skipped_only_while_that_costs_no_precision(tmp_path: Path, m
     path = tmp_path / "a.ts"
     path.write_bytes(first.read_bytes() + second.read_bytes())
     strayed: list[bool] = []
-    honest = decoding._Reading.has_strayed
+    honest = reading.Reading.has_strayed
 
     def noted(*given: Any) -> bool:
         strayed.append(honest(*given))
         return strayed[-1]
 
-    monkeypatch.setattr(decoding._Reading, "has_strayed", noted)
+    monkeypatch.setattr(reading.Reading, "has_strayed", noted)
     parts = list(decode_chunks(path, chunk=8, fps=2.0, min_frames=0, short_side=48))
     times = joined(parts, "timestamps")
     assert (np.diff(times) > 0).all()

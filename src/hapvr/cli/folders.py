@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, Model, VideoPaths, Workers
+from hapvr.cli.options import AsJson, Model, Rate, VideoPaths, Workers, parse_rate
 from hapvr.cli.terminal import progress_bar, show, warn
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def extract(
     output: Annotated[Path, typer.Option("--output", "-o", help="The HDF5 file to write, or to continue.")],
     model: Model = None,
     half: Annotated[bool, typer.Option(help="Store float16 instead of float32.")] = False,
+    rate: Rate = None,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
@@ -26,7 +27,7 @@ def extract(
     from hapvr.batch import extract as run
 
     with progress_bar(quiet=as_json) as progress:
-        report = run(videos, output, model=model, half=half, workers=workers, progress=progress)
+        report = run(videos, output, model=model, half=half, workers=workers, progress=progress, **parse_rate(rate))
     _print(report, as_json)
 
 

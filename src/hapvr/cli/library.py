@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, LibraryFolder, VideoPaths, Wait, Workers
+from hapvr.cli.options import AsJson, LibraryFolder, Rate, VideoPaths, Wait, Workers, parse_rate
 from hapvr.cli.terminal import catch_signals, escape, progress_bar, raise_on_sigterm, show, warn
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ Codec = Annotated[
         "for a new library."
     ),
 ]
-Fps = Annotated[
-    float | None,
-    typer.Option(help="Frames per second to index; the library's own if not given, the model's for a new library."),
-]
 _PLACES = 3  # occurrences of shared footage that are listed
 Prune = Annotated[bool, typer.Option("--prune", help="Remove videos whose files are gone; else they stay, as missing.")]
 
@@ -41,9 +37,9 @@ def add(
     ] = None,
     model: Model = None,
     codec: Codec = None,
-    fps: Fps = None,
+    rate: Rate = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Index all videos again with another model, codec or fps.")
+        bool, typer.Option("--rebuild", help="Index all videos again with another model, codec or rate.")
     ] = False,
     prune: Prune = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try again the videos that failed before.")] = False,
@@ -71,7 +67,7 @@ def add(
                 report = opened.rebuild(
                     model=model,
                     codec=codec,
-                    fps=fps,
+                    **parse_rate(rate),
                     prune=prune,
                     workers=workers,
                     progress=lambda now: update(now.done, now.total),
@@ -79,7 +75,7 @@ def add(
         else:
             _require_files(library, videos or [])
             with (
-                Library.open(library, create=True, model=model, codec=codec, fps=fps, wait_s=wait) as opened,
+                Library.open(library, create=True, model=model, codec=codec, wait_s=wait, **parse_rate(rate)) as opened,
                 progress_bar(quiet=as_json) as update,
             ):
                 report = opened.add(
@@ -98,7 +94,7 @@ def watch(
     videos: VideoPaths,
     model: Model = None,
     codec: Codec = None,
-    fps: Fps = None,
+    rate: Rate = None,
     interval: Annotated[float, typer.Option(help="Seconds between two scans of the folders.")] = 5.0,
     prune: Prune = False,
     workers: Workers = None,
@@ -113,7 +109,7 @@ def watch(
 
     _require_files(library, videos)
     with catch_signals() as stop:
-        with Library.open(library, create=True, model=model, codec=codec, fps=fps) as opened:
+        with Library.open(library, create=True, model=model, codec=codec, **parse_rate(rate)) as opened:
             if not as_json:
                 typer.echo("watching; Ctrl-C ends it", err=True)
             opened.watch(
@@ -208,7 +204,8 @@ def _format_info(info: LibraryInfo) -> Iterator[str]:
     hours = info.duration / 3600
     yield f"{info.videos:,} videos ({info.contents:,} different), {hours:.2f} hours, {info.frames:,} frames"
     yield f"{info.missing:,} missing, {info.failed:,} failed, {info.warned:,} added with warnings"
-    yield f"model {escape(info.model)}, codec {info.codec}, {info.fps:g} frames a second"
+    rate = "key frames" if info.keyframes else f"{info.fps:g} frames a second"
+    yield f"model {escape(info.model)}, codec {info.codec}, {rate}"
     yield f"{info.bytes / 1e6:.1f} MB on disk, {info.bytes_per_minute / 1e6:.3f} MB a minute of video"
     index = f"{info.indexed:,} of them indexed" if info.indexed else "searched one by one"
     yield f"{info.vectors:,} frame vectors, {index}"
@@ -264,7 +261,7 @@ def import_features(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An HDF5 file of `hapvr export` or `hapvr extract`.")],
     model: Model = None,
     codec: Codec = None,
-    fps: Fps = None,
+    rate: Rate = None,
     wait: Wait = 10.0,
     as_json: AsJson = False,
 ) -> None:
@@ -275,10 +272,10 @@ def import_features(
     from hapvr.library.versions import is_library
 
     if not is_library(library):  # a file that is refused leaves no empty library behind
-        require_importable(library, choose_settings(model=model, codec=codec, fps=fps)[0], file)
+        require_importable(library, choose_settings(model=model, codec=codec, **parse_rate(rate))[0], file)
     with (
         raise_on_sigterm(),
-        Library.open(library, create=True, model=model, codec=codec, fps=fps, wait_s=wait) as opened,
+        Library.open(library, create=True, model=model, codec=codec, wait_s=wait, **parse_rate(rate)) as opened,
         progress_bar(quiet=as_json) as update,
     ):
         report = opened.import_features(file, progress=update)

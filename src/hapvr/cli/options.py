@@ -5,17 +5,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
 from hapvr.errors import ConfigError
+
+
+class RateOptions(TypedDict):
+    """How often frames are taken of a video."""
+
+    fps: float | None
+    keyframes: bool | None
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Model = Annotated[str | None, typer.Option(help="A model's name or folder; the default model if not given.")]
 LibraryFolder = Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder of the library.")]
 VideoPaths = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")]
 Workers = Annotated[int | None, typer.Option(help="Number of processes; one per core, four at most, if not given.")]
+Rate = Annotated[
+    str | None,
+    typer.Option(
+        "--rate",
+        "--fps",
+        metavar="FPS|keyframes",
+        help="Frames per second, or `keyframes`: the key frames of each video, many times as fast for long videos, and "
+        "coarse in time. If not given, the rate that the output was begun with, else the model's.",
+    ),
+]
 Wait = Annotated[float, typer.Option(help="Seconds to wait while another process writes into the library.")]
 Prior = Annotated[
     float | None,
@@ -51,6 +69,28 @@ Annotations = Annotated[
 Missing = Annotated[
     str, typer.Option(help="Videos without a score: drop (leave them out), miss (count as not found) or error (stop).")
 ]
+
+
+def parse_rate(rate: str | None) -> RateOptions:
+    """What `--rate` means, as options of the functions behind the commands.
+
+    >>> parse_rate("keyframes"), parse_rate("2"), parse_rate(None)
+    ({'fps': None, 'keyframes': True}, {'fps': 2.0, 'keyframes': False}, {'fps': None, 'keyframes': None})
+    """
+    from hapvr.video.sampling import KEYFRAMES, MAX_FPS
+
+    if rate is None or rate == KEYFRAMES:
+        return {"fps": None, "keyframes": None if rate is None else True}
+    try:
+        fps = float(rate)
+    except ValueError:
+        fps = 0.0
+    if not 0 < fps <= MAX_FPS:
+        raise ConfigError(
+            f"--rate must be a number of frames per second, above 0 and at most {MAX_FPS:,}, or `{KEYFRAMES}`; got "
+            f"{rate!r}."
+        )
+    return {"fps": fps, "keyframes": False}
 
 
 def split_label(word: str) -> tuple[str | None, str]:

@@ -117,6 +117,7 @@ def extract_files(
     store: Store,
     *,
     done: Iterable[str] = (),
+    keyframes: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
     warn: Warn | None = None,
@@ -132,12 +133,14 @@ def extract_files(
         files: id -> path.
         store: called once for each video that was done, such as `FeatureWriter.add`.
         done: ids to leave out, such as `FeatureWriter.done_ids()`.
+        keyframes: take key frames alone, where a video has enough of them; see `decode`.
         workers: decoding processes; by default as many as cores, four at most.
         progress: called with how many files are finished, and how many there are.
         warn: called with the id and the warnings of a video that was stored, damaged as it is.
     """
     workers, run = default_workers(workers), _Reporter(files, done, progress, warn)
-    tasks = make_tasks(run.todo, extractor.sampling, workers=workers, crop=extractor.sampling.crop)
+    sampling = extractor.sampling
+    tasks = make_tasks(run.todo, sampling, workers=workers, crop=sampling.crop, keyframes=keyframes)
     return _extract(extractor, tasks, store, run, workers=workers, work=read_video)
 
 

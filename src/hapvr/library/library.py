@@ -56,6 +56,7 @@ class Library(OpenLibrary):
             model_digest=settings.model_digest,
             codec=settings.codec,
             fps=settings.fps,
+            keyframes=settings.keyframes,
             videos=int(catalog.described.sum()),
             failed=int((catalog.states == "failed").sum()),
             missing=int((catalog.states == "missing").sum()),

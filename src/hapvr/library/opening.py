@@ -44,6 +44,7 @@ from hapvr.model import DEFAULT as DEFAULT_MODEL
 from hapvr.model import Model, find_model_folder, is_shipped, load
 from hapvr.similarity.calibration import Calibration
 from hapvr.storage import StrPath, read_document, remove_unfinished_documents, write_document
+from hapvr.video.sampling import KEYFRAMES, MAX_FPS
 from hapvr.weights import Part
 
 Opened = TypeVar("Opened", bound="OpenLibrary")
@@ -76,6 +77,7 @@ class OpenLibrary:
         model: str | Path | None = None,
         codec: str | None = None,
         fps: float | None = None,
+        keyframes: bool | None = None,
         wait_s: float = _WAIT_S,
     ) -> Opened:
         """Open a library, or make one.
@@ -83,10 +85,12 @@ class OpenLibrary:
         Args:
             path: its folder.
             create: make it if it is not there.
-            model: a model's name or folder. What is given here and in the next two must agree with what the library
-                was made with; a new one gets the default model and codec, and the model's fps.
+            model: a model's name or folder. What is given here and in the next three must agree with what the
+                library was made with; a new one gets the default model and codec, and the model's fps.
             codec: how region vectors are stored, see `hapvr.library.codecs`.
             fps: frames a second.
+            keyframes: read key frames alone, `fps` of them a second at most, where a video has enough: many times as
+                fast, and coarse in time. Queries are read as ever.
             wait_s: how long to wait for another writer, when writing.
 
         Raises:
@@ -94,15 +98,15 @@ class OpenLibrary:
         """
         folder = Path(os.path.abspath(path))
         if is_library(folder):
-            loaded = _require_agreement(folder, model=model, codec=codec, fps=fps)
+            loaded = _require_agreement(folder, model=model, codec=codec, fps=fps, keyframes=keyframes)
         else:
             if not create:
                 current_version(folder)  # says what is wrong
             require_creatable(folder)
-            wanted, loaded = choose_settings(model=model, codec=codec, fps=fps)
+            wanted, loaded = choose_settings(model=model, codec=codec, fps=fps, keyframes=keyframes)
             _create(folder, wanted, wait_s=wait_s)
             if read_settings(version_folder(folder, current_version(folder))) != wanted:  # somebody else was quicker
-                _require_agreement(folder, model=model, codec=codec, fps=fps)
+                _require_agreement(folder, model=model, codec=codec, fps=fps, keyframes=keyframes)
         library = cls(folder, wait_s=wait_s)
         library._model = loaded
         return library
@@ -118,7 +122,7 @@ class OpenLibrary:
 
     @property
     def settings(self) -> Settings:
-        """What all its videos share: model, codec, fps."""
+        """What all its videos share: model, codec, fps, whether key frames alone are read."""
         return self.store.settings
 
     @property
@@ -218,14 +222,16 @@ def _create(path: Path, settings: Settings, *, wait_s: float) -> None:
         raise
 
 
-def choose_settings(*, model: str | Path | None, codec: str | None, fps: float | None) -> tuple[Settings, Model]:
+def choose_settings(
+    *, model: str | Path | None, codec: str | None, fps: float | None, keyframes: bool | None = None
+) -> tuple[Settings, Model]:
     """The settings of a new version, and its model."""
     chosen = get_codec(codec or DEFAULT_CODEC).name
-    if fps is not None and not 0 < fps <= 1000:
-        raise ConfigError(f"fps must be above 0 and at most 1,000 frames a second, got {fps}.")
+    if fps is not None and not 0 < fps <= MAX_FPS:
+        raise ConfigError(f"fps must be above 0 and at most {MAX_FPS:,} frames a second, got {fps}.")
     name = model_name(DEFAULT_MODEL if model is None else model)
     loaded = load_at_fps(name, fps)
-    return Settings(name, model_digest(loaded), chosen, loaded.sampling.fps), loaded
+    return Settings(name, model_digest(loaded), chosen, loaded.sampling.fps, bool(keyframes)), loaded
 
 
 def model_name(model: str | Path) -> str:
@@ -247,7 +253,9 @@ def load_at_fps(name: str, fps: float | None) -> Model:
     return model
 
 
-def _require_agreement(path: Path, *, model: str | Path | None, codec: str | None, fps: float | None) -> Model | None:
+def _require_agreement(
+    path: Path, *, model: str | Path | None, codec: str | None, fps: float | None, keyframes: bool | None
+) -> Model | None:
     """Raise `StorageError` unless what was asked for is what the library was made with; the model if it was loaded."""
     settings, loaded = read_settings(version_folder(path, current_version(path))), None
     if model is not None and (name := model_name(model)) != settings.model:
@@ -256,8 +264,9 @@ def _require_agreement(path: Path, *, model: str | Path | None, codec: str | Non
             raise StorageError(_explain_disagreement(path, "model", settings.model, str(model)))
     if codec is not None and get_codec(codec).name != settings.codec:
         raise StorageError(_explain_disagreement(path, "codec", settings.codec, codec))
-    if fps is not None and fps != settings.fps:
-        raise StorageError(_explain_disagreement(path, "fps", f"{settings.fps:g}", f"{fps:g}"))
+    if fps not in (None, settings.fps) or keyframes not in (None, settings.keyframes):
+        asked = KEYFRAMES if keyframes else f"{fps or settings.fps:g}"
+        raise StorageError(_explain_disagreement(path, "rate", settings.rate, asked))
     return loaded
 
 

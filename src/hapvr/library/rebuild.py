@@ -1,4 +1,4 @@
-"""Rebuilding a library with another model, codec or fps: beside the old version, which answers until it is done."""
+"""Rebuilding a library with another model, codec or rate: beside the old version, which answers until it is done."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ def rebuild_library(
     model: str | Path | None = None,
     codec: str | None = None,
     fps: float | None = None,
+    keyframes: bool | None = None,
     prune: bool = False,
     workers: int | None = None,
     progress: Callable[[AddProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> AddReport:
-    """Rebuild the library with another model, codec or fps, beside the old version, then switch to it.
+    """Rebuild the library with another model, codec or rate, beside the old version, then switch to it.
 
     Until that is done the old version answers. Interrupted, it goes on where it was when called again with the same
     settings. Videos that cannot be read again are not lost: it then stops before the change, unless `prune`.
@@ -50,6 +51,7 @@ def rebuild_library(
         model: a model's name or folder; the present one if None.
         codec: the present one if None.
         fps: frames a second; the present one if None, or the model's own if that is another.
+        keyframes: whether key frames alone are read; as at present if None.
         prune: remove videos whose files are gone or cannot be read.
         workers: as in `add`, like the next two.
         progress: ...
@@ -57,12 +59,14 @@ def rebuild_library(
     """
     options = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
     with library.write_access("hapvr add --rebuild") as old:
-        wanted, loaded = _choose_settings(library.path, old.settings, model=model, codec=codec, fps=fps)
+        wanted, loaded = _choose_settings(
+            library.path, old.settings, model=model, codec=codec, fps=fps, keyframes=keyframes
+        )
         version = _begin_version(library.path, wanted)
         new = Store(version_folder(library.path, version))
         new.begin(recover=True)
         now = old.settings
-        same_features = (now.model_digest, now.fps) == (wanted.model_digest, wanted.fps)
+        same_features = (now.model_digest, now.rate) == (wanted.model_digest, wanted.rate)
         if same_features and now.codec in (_EXACT, wanted.codec):
             _encode_again(old, new)
         report = _read_again(library.path, old, new, loaded, options)
@@ -73,17 +77,24 @@ def rebuild_library(
 
 
 def _choose_settings(
-    path: Path, now: Settings, *, model: str | Path | None, codec: str | None, fps: float | None
+    path: Path,
+    now: Settings,
+    *,
+    model: str | Path | None,
+    codec: str | None,
+    fps: float | None,
+    keyframes: bool | None,
 ) -> tuple[Settings, Model]:
     same_model = model is None or model_name(model) == now.model
     wanted, loaded = choose_settings(
         model=now.model if model is None else model,
         codec=codec or now.codec,
         fps=now.fps if fps is None and same_model else fps,
+        keyframes=now.keyframes if keyframes is None else keyframes,
     )
     if wanted == now:
         raise ConfigError(
-            f"'{display_path(path)}' is made with just this model, codec and fps: there is nothing to rebuild. "
+            f"'{display_path(path)}' is made with just this model, codec and rate: there is nothing to rebuild. "
             "To read single videos again, remove them and add them again."
         )
     return wanted, loaded

@@ -165,6 +165,7 @@ class LibraryInfo:
     model_digest: str
     codec: str
     fps: float
+    keyframes: bool  # whether key frames alone are read
     videos: int  # ready and missing: what a search looks through
     failed: int
     missing: int

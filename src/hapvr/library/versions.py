@@ -28,6 +28,7 @@ from hapvr.library.checksums import CHECKSUMS, Listing, write_listing
 from hapvr.library.results import display_path
 from hapvr.library.writer_lock import LOCK
 from hapvr.storage import lacks_checksum, read_document, write_document
+from hapvr.video.sampling import KEYFRAMES
 
 MANIFEST = "hapvr-library.json"
 SETTINGS = "settings.json"
@@ -46,8 +47,14 @@ class Settings:
     model_digest: str  # of what its features depend on: backbone, whitening, sampling
     codec: str
     fps: float  # at which videos are sampled
+    keyframes: bool = False  # whether key frames alone are read, where a video has enough of them
     candidates: int = 1  # the way frame vectors are made of regions
     checksums: bool = field(default=False, compare=False)  # there must be a list of files; older releases wrote none
+
+    @property
+    def rate(self) -> str:
+        """How often frames are taken, as `hapvr add --rate` says it."""
+        return KEYFRAMES if self.keyframes else f"{self.fps:g}"
 
 
 def is_library(path: Path) -> bool:
@@ -161,6 +168,8 @@ def write_settings(folder: Path, settings: Settings) -> None:
         if not (folder / CHECKSUMS).exists():
             write_listing(folder, Listing())
         content = dataclasses.asdict(settings) | {"checksums": True}
+        if not settings.keyframes:  # older releases read every library but those of key frames
+            del content["keyframes"]
         write_document(folder / SETTINGS, {_STORED_NAMES.get(name, name): value for name, value in content.items()})
 
 

@@ -39,6 +39,7 @@ class FFmpegSource:
         self.warnings: list[str] = []
         self._packets: array[float] = array("d")
         self._scaler = VideoReformatter()  # one for all frames: setting it up costs more than scaling a small frame
+        self._keyframes = False  # whether other packets are dropped
         self._turn: tuple[bool, bool, bool] | None = None
         self._zero_s: float | None = None  # the time in the file that is called 0
         self._most_pixels = {"max_pixels": str(file.deadline.limits.max_pixels)}
@@ -97,6 +98,17 @@ class FFmpegSource:
         """See `Source.skip_unneeded`."""
         self._stream.codec_context.skip_frame = "NONREF"
 
+    def skip_smoothing(self) -> None:
+        """See `Source.skip_smoothing`; before the first frame is decoded."""
+        # Frames that others are predicted from keep it, all but those between two: what is left out adds up nowhere.
+        self._stream.codec_context.options = {**self._most_pixels, "skip_loop_filter": "bidir"}
+
+    def keep_keyframes(self) -> None:
+        """See `Source.keep_keyframes`."""
+        self._stream.codec_context.skip_frame = "NONKEY"
+        # `Stream.discard` would spare reading the rest, but then FFmpeg gives key frames of MP4 files wrong times.
+        self._keyframes = True
+
     def frames(self, start_s: float) -> Iterator[tuple[float, float, av.VideoFrame]]:
         """See `Source.frames`."""
         clock = Clock(self._interval_s, self.info.duration_s)
@@ -106,6 +118,8 @@ class FFmpegSource:
             torn += packet.is_corrupt
             if packet.pts is not None:
                 self._packets.append(_to_seconds(packet.pts, self._unit))
+            if self._keyframes and packet.size and not packet.is_keyframe:
+                continue
             try:
                 decoded = packet.decode()
             except LIBRARY_ERRORS as error:

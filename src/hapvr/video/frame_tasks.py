@@ -29,6 +29,7 @@ class VideoTask:
     jpeg: tuple[int, int | None] | None = None  # quality and largest short side: blocks hold JPEG
     threads: int = 1  # of the decoder
     miniatures: bool = False  # whether parts hold them too
+    keyframes: bool = False  # whether key frames alone are read
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ def read_video(context: TaskContext, task: VideoTask) -> VideoEnd:
     from hapvr.video.decode import decode_sampled
 
     end = VideoEnd(None, ())
-    for frames in decode_sampled(task.path, task.sampling, threads=task.threads):
+    for frames in decode_sampled(task.path, task.sampling, keyframes=task.keyframes, threads=task.threads):
         end = VideoEnd(frames.duration_s, frames.warnings, frames.source_size)  # the last chunk knows all
         images = frames.images if task.crop is None else crop_centre(frames.images, task.crop)
         small = make_miniatures(frames.images) if task.miniatures else None

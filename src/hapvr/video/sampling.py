@@ -17,6 +17,10 @@ Times = NDArray[np.float64]
 
 MIN_DISTINCT = 8
 """Different frames that a short video gives at the very least, where it has them (SPEC: `min_frames`)."""
+KEYFRAMES = "keyframes"
+"""The name of the rate at which key frames alone are taken."""
+MAX_FPS = 1000
+"""Frames a second that may be asked for."""
 _EPSILON = 1e-9
 _IN_A_ROW = 8  # frames with impossible times after which they are taken to be possible
 _LEAP_S = 60.0

@@ -44,6 +44,12 @@ class Source(Protocol):
     def skip_unneeded(self) -> None:
         """Decode no frames that no other frame needs: about half of the time, and of the frames, of many videos."""
 
+    def skip_smoothing(self) -> None:
+        """Do not smooth the borders of blocks in frames between others: nothing that a reduced picture shows."""
+
+    def keep_keyframes(self) -> None:
+        """Decode key frames alone: of many videos one in a hundred frames."""
+
     def coded_times(self) -> Times:
         """Times in seconds of all coded frames met so far, decoded or not, sorted; empty if the file holds no times."""
 

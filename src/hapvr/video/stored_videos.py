@@ -56,9 +56,12 @@ def check_attributes(attributes: Mapping[str, Setting]) -> None:
 
 
 def require_same(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raise `StorageError` unless the attributes found at `path` have the values that are wanted."""
+    """Raise `StorageError` unless the attributes found at `path` have the values that are wanted.
+
+    An attribute that is missing counts as 0: older files do not name what could not be chosen then.
+    """
     for name, value in wanted.items():
-        if name not in found or found[name] != value:
+        if found.get(name, 0) != value:
             has = f"{name} {found[name]!r}" if name in found else f"no {name}"
             raise StorageError(
                 f"'{path}' was made with {has}, not with {name} {value!r}: these do not mix. Use another place, or the "

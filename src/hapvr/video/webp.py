@@ -55,6 +55,12 @@ class WebPSource:
     def skip_unneeded(self) -> None:
         """See `Source.skip_unneeded`; each frame is needed here."""
 
+    def skip_smoothing(self) -> None:
+        """See `Source.skip_smoothing`; there is none."""
+
+    def keep_keyframes(self) -> None:
+        """See `Source.keep_keyframes`; there are none."""
+
     def frames(self, start_s: float) -> Iterator[tuple[float, float, Image.Image]]:  # noqa: ARG002 - it cannot seek
         """See `Source.frames`."""
         time_s = 0.0
