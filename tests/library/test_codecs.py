@@ -194,3 +194,34 @@ def test_int8_is_what_is_decoded(name: str, dims: int) -> None:
 def test_damaged_bytes_are_no_int8_either() -> None:
     with pytest.raises(StorageError, match="damaged"):
         get_codec("int3").decode_to_int8(bytes(7), 1, 1, 8)
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("dims", [8, 30])
+def test_videos_decoded_together_are_those_decoded_alone(name: str, dims: int) -> None:
+    codec, every_third, last = get_codec(name), np.arange(0, 5, 3), np.array([4])
+    encoded = [codec.encode(vectors(5, 2, dims, seed=seed)) for seed in range(3)]
+    chosen = [None, every_third, last]
+    joined = codec.decode_all_to_int8([(data, 5, some) for data, some in zip(encoded, chosen, strict=True)], 2, dims)
+    alone = [
+        codec.decode_to_int8(data, 5, 2, dims)
+        if some is None
+        else codec.decode_to_int8(codec.take(data, 5, 2, dims, some), len(some), 2, dims)
+        for data, some in zip(encoded, chosen, strict=True)
+    ]
+    assert torch.equal(joined.codes, torch.cat([one.codes for one in alone]))
+    assert torch.equal(joined.scales, torch.cat([one.scales for one in alone]))
+
+
+def test_many_vectors_are_looked_up_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    codec, regions = get_codec("int3"), vectors(7, 3, 30)
+    data = codec.encode(regions)
+    whole = codec.decode_to_int8(data, *regions.shape)
+    monkeypatch.setattr("hapvr.library.codecs._IN_ONE_LOOK", 4)  # 21 vectors: five blocks, and one that is not full
+    assert torch.equal(codec.decode_to_int8(data, *regions.shape).codes, whole.codes)
+
+
+def test_one_damaged_video_among_several_is_an_error() -> None:
+    codec = get_codec("int3")
+    with pytest.raises(StorageError, match="damaged"):
+        codec.decode_all_to_int8([(codec.encode(vectors(2, 1, 8)), 2, None), (bytes(7), 1, None)], 1, 8)

@@ -64,33 +64,39 @@ def test_other_tables_start_empty_and_nothing_is_held_where_there_is_no_room() -
 
 def test_vectors_are_made_once_and_parts_are_taken_of_the_whole() -> None:
     cache, tables = RegionCache(10_000), SimpleNamespace(folder=Path("0001"))
-    made: list[int] = []
+    made: list[tuple[int, int]] = []
 
-    def vectors(every: int) -> Tensor:
-        def make() -> Tensor:
-            made.append(every)
-            return torch.arange(20.0)[::every].clone()
+    def vectors(keys: list[int], every: int) -> list[list[float]]:
+        def make(places: list[int]) -> list[Tensor]:
+            made.extend((keys[place], every) for place in places)
+            return [torch.arange(20.0)[::every] + keys[place] for place in places]
 
-        return cache.vectors(tables, 7, every, make)  # type: ignore[arg-type]
+        found: list[Tensor] = cache.vectors(tables, keys, every, make)  # type: ignore[arg-type]
+        return [one.tolist() for one in found]
 
     for every in (3, 3, 1, 1, 3):
-        assert vectors(every).tolist() == list(range(0, 20, every))
-    assert made == [3, 1]
-    assert cache.bytes == 20 * 4  # every third of them is not cache beside all
+        assert vectors([7], every) == [list(range(7, 27, every))]
+    assert made == [(7, 3), (7, 1)]
+    assert cache.bytes == 20 * 4  # every third of them is not cached beside all
+    made.clear()
+    assert vectors([8, 7, 9], 3) == [list(range(key, key + 20, 3)) for key in (8, 7, 9)]
+    assert made == [(8, 3), (9, 3)]  # what is there is not made again, and each is in its place
 
 
 def test_vectors_are_not_held_where_only_what_is_stored_is() -> None:
     cache, tables = RegionCache(10_000, only_stored=True), Tables()
+    assert not cache.keeps_vectors
     for number in range(2):
-        made = cache.vectors(tables, 7, 1, lambda number=number: torch.full((2,), number))  # type: ignore[arg-type,misc]
+        (made,) = cache.vectors(tables, [7], 1, lambda _, number=number: [torch.full((2,), number)])  # type: ignore[arg-type,misc]
         assert made.tolist() == [number, number]
         assert keys_of(cache, tables, [1]) == [1]
     assert tables.asked == [[1], []]
+    assert cache.bytes == 10
 
 
 @pytest.mark.parametrize("size", [24, 26])
 def test_what_would_take_most_of_the_room_is_not_held(size: int) -> None:
     cache = RegionCache(100)
     tables = SimpleNamespace(folder=Path("0001"))
-    cache.vectors(tables, 1, 1, lambda: torch.zeros(size, dtype=torch.uint8))  # type: ignore[arg-type]
+    cache.vectors(tables, [1], 1, lambda _: [torch.zeros(size, dtype=torch.uint8)])  # type: ignore[arg-type]
     assert cache.bytes == (24 if size == 24 else 0)

@@ -12,9 +12,10 @@ codes [T, R, D], least significant bits first.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -24,10 +25,14 @@ from torch import Tensor
 from hapvr.checks import require_finite, require_tensor
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError, StorageError
-from hapvr.similarity.int8 import Int8Descriptors, quantize
+from hapvr.similarity.int8 import Int8Descriptors, join, quantize
 
 _LARGEST = 65_504.0  # of float16
 _BLOCK = 1 << 17  # numbers encoded or decoded at a time: they stay in a core's cache
+_IN_ONE_LOOK = 4096  # vectors looked up in a table at a time
+Chosen: TypeAlias = "tuple[bytes | memoryview, int, NDArray[np.intp] | None]"
+"""An encoded video: its bytes, its frames, and which of them are meant; None for all."""
+Number = TypeVar("Number", np.float32, np.int8)
 
 # The upper half of the levels that lose least of a normal variable of variance 1, by bits a number.
 _LEVELS: dict[int, tuple[float, ...]] = {
@@ -122,20 +127,34 @@ class Codec:
 
         The levels of few bits are rounded to whole numbers, which moves them by half a percent of the largest at most.
         """
+        return self.decode_all_to_int8([(data, frames, None)], regions, dims)
+
+    def decode_all_to_int8(self, videos: Sequence[Chosen], regions: int, dims: int) -> Int8Descriptors:
+        """`decode_to_int8` of some frames of several videos, laid end to end: what `take`, it and `join` would give."""
+        for data, frames, _ in videos:
+            self._check_size(data, frames, regions, dims)
         if self.bits == 16:
-            return quantize(self.decode(data, frames, regions, dims))
-        self._check_size(data, frames, regions, dims)
-        count = frames * regions
-        factors = torch.from_numpy(np.frombuffer(data, "<f2", count).astype(np.float32)).view(frames, regions)
-        codes = np.frombuffer(data, np.uint8, offset=2 * count).reshape(count, -1)
-        if self.bits == 8:
-            return Int8Descriptors(torch.from_numpy(codes.view(np.int8).copy()).view(frames, regions, dims), factors)
-        words, _ = _split_words(codes, self.bits)
-        table, unit = _int8_table(self.bits)
-        values = table.take(words).view(np.int8).reshape(count, -1)[:, :dims]
-        return Int8Descriptors(
-            torch.from_numpy(np.ascontiguousarray(values)).view(frames, regions, dims), factors * unit
+            return join([self._quantize_float16(*video, regions, dims) for video in videos])
+        factors = np.concatenate(
+            [_choose(np.frombuffer(data, "<f2", n * regions), n, chosen) for data, n, chosen in videos]
         )
+        codes = np.concatenate(
+            [_choose(np.frombuffer(data, np.uint8, offset=2 * n * regions), n, chosen) for data, n, chosen in videos]
+        )
+        scales = torch.from_numpy(factors.astype(np.float32))  # [T, R]
+        codes = codes.reshape(len(factors) * regions, -1)
+        if self.bits == 8:
+            return Int8Descriptors(torch.from_numpy(codes.view(np.int8)).view(-1, regions, dims), scales)
+        table, unit = _int8_table(self.bits)
+        values = _look_up(codes, self.bits, table)[:, :dims]
+        return Int8Descriptors(torch.from_numpy(np.ascontiguousarray(values)).view(-1, regions, dims), scales * unit)
+
+    def _quantize_float16(
+        self, data: bytes | memoryview, frames: int, chosen: NDArray[np.intp] | None, regions: int, dims: int
+    ) -> Int8Descriptors:
+        if chosen is not None:
+            data, frames = self.take(data, frames, regions, dims, chosen), len(chosen)
+        return quantize(self.decode(data, frames, regions, dims))
 
     def _check_size(self, data: bytes | memoryview, frames: int, regions: int, dims: int) -> None:
         if len(data) != (expected := self.size(frames, regions, dims)):
@@ -148,8 +167,7 @@ class Codec:
         """What packed codes [N, bytes] stand for, before the factor: float32 [N, D]."""
         if self.bits == 8:
             return torch.from_numpy(codes.view(np.int8).astype(np.float32))
-        words, table = _split_words(codes, self.bits)
-        return torch.from_numpy(table[words].reshape(len(codes), -1)[:, :dims])
+        return torch.from_numpy(_look_up(codes, self.bits, _table(self.bits))[:, :dims])
 
 
 def get_codec(name: str) -> Codec:
@@ -228,29 +246,57 @@ def _pack(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     return np.packbits(spread.reshape(count, -1), axis=1, bitorder="little")
 
 
-def _split_words(codes: NDArray[np.uint8], bits: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Packed codes as words that hold several, and what each word stands for: [N, words], [words, numbers]."""
+def _choose(values: NDArray[Any], frames: int, chosen: NDArray[np.intp] | None) -> NDArray[Any]:
+    """The rows of some frames of a video: [T, numbers a frame]."""
+    rows = values.reshape(frames, -1)
+    return rows if chosen is None else rows[chosen]
+
+
+def _look_up(codes: NDArray[np.uint8], bits: int, table: NDArray[Number]) -> NDArray[Number]:
+    """The entries of a table [words, numbers] for all packed codes [N, bytes]: [N, numbers], rounded up to words."""
+    count = len(codes)
+    width = -(-codes.shape[1] // 3) * 2 if bits == 3 else codes.shape[1]  # words a vector
+    result = np.empty((count, width, table.shape[1]), table.dtype)
+    for first in range(0, count, _IN_ONE_LOOK):
+        rows = slice(first, first + _IN_ONE_LOOK)
+        # Every word is within the table; "wrap" spares the copy that "raise" makes to be able to give up.
+        np.take(table, _split_words(codes[rows], bits), axis=0, out=result[rows], mode="wrap")
+    return result.reshape(count, -1)
+
+
+def _split_words(codes: NDArray[np.uint8], bits: int) -> NDArray[np.intp]:
+    """Packed codes [N, bytes] as words that hold several, [N, words]: bytes, of three bits 12 bits each.
+
+    >>> [hex(word) for word in _split_words(np.array([[0x21, 0x43, 0x65]], np.uint8), 3)[0]]
+    ['0x321', '0x654']
+    """
     if bits != 3:
-        return codes, _table(bits, 8)
+        return codes.astype(np.intp)
     whole = -(-codes.shape[1] // 3) * 3
     if whole != codes.shape[1]:
         codes = np.pad(codes, ((0, 0), (0, whole - codes.shape[1])))
-    low, middle, high = (codes[:, place::3].astype(np.uint16) for place in range(3))
-    words = np.stack([low | (middle & 15) << 8, middle >> 4 | high << 4], axis=-1)  # four codes of three bits each
-    return words.reshape(len(codes), -1), _table(bits, 12)
+    shape, strides = (len(codes), whole // 3), (whole, 3)
+    words = np.empty((*shape, 2), np.intp)
+    if codes.size:
+        codes = np.ascontiguousarray(codes)
+        low, high = (np.ndarray(shape, "<u2", codes, offset, strides) for offset in (0, 1))  # bytes 0 and 1, 1 and 2
+        np.bitwise_and(low, 0xFFF, out=words[..., 0])
+        np.right_shift(high, 4, out=words[..., 1])
+    return words.reshape(len(codes), -1)
 
 
 @cache
-def _table(bits: int, width: int) -> NDArray[np.float32]:
-    """The numbers in every word of `width` bits: [2^width, width / bits]."""
+def _table(bits: int) -> NDArray[np.float32]:
+    """The numbers in every word: [2^width, width / bits]; a word has 8 bits, or 12 if codes have three."""
+    width = 12 if bits == 3 else 8
     words = np.arange(1 << width)[:, None] >> np.arange(0, width, bits)
     table: NDArray[np.float32] = _all_levels(bits)[words & ((1 << bits) - 1)]
     return table
 
 
 @cache
-def _int8_table(bits: int) -> tuple[NDArray[Any], float]:
-    """The numbers in every word as int8, those of a word as the bytes of one integer; and what a step of one means.
+def _int8_table(bits: int) -> tuple[NDArray[np.int8], float]:
+    """The numbers in every word as int8, [words, numbers]; and what a step of one means.
 
     The largest level gets the number up to 127 at which all levels come closest to whole ones.
     """
@@ -258,5 +304,4 @@ def _int8_table(bits: int) -> tuple[NDArray[Any], float]:
     units = levels.max() / np.arange(64, 128)
     errors = [np.abs(np.rint(levels / unit) * unit - levels).max() for unit in units]
     unit = float(units[int(np.argmin(errors))])
-    steps = np.rint(_table(bits, 12 if bits == 3 else 8) / unit).astype(np.int8)  # [words, numbers]
-    return steps.view(f"<u{steps.shape[1]}")[:, 0], unit
+    return np.rint(_table(bits) / unit).astype(np.int8), unit

@@ -9,23 +9,25 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import chain, islice
 from typing import TypeAlias, TypeVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.errors import ShapeError
 from hapvr.features import Features, select_frames
+from hapvr.library.codecs import Chosen
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import Store
 from hapvr.library.tables import StoredContent
 from hapvr.matching import Match, VideoDescription, describe_features
 from hapvr.model import Model
 from hapvr.similarity import pairwise
-from hapvr.similarity.int8 import Int8Descriptors, fast_score_dtype, quantize
-from hapvr.similarity.network import Descriptors
+from hapvr.similarity.int8 import Int8Descriptors, Int8Scorer, fast_score_dtype, join, quantize
+from hapvr.similarity.network import Descriptors, VideoSimilarity
 from hapvr.storage import file_signature
 from hapvr.workers.threads import map_threads
 
@@ -66,20 +68,33 @@ class RegionCache:
                 found[one.key] = one
             yield from (found[key] for key in wanted if key in found)
 
-    def vectors(self, store: Store, key: int, every: int, make: Callable[[], Made]) -> Made:
-        """Every `every`-th of the frames of a content that are compared, [T, ...]: from the cache, or made.
+    def vectors(
+        self, store: Store, keys: Sequence[int], every: int, make: Callable[[list[int]], list[Made]]
+    ) -> list[Made]:
+        """Every `every`-th of the frames of contents that are compared, [T, ...] each: from the cache, or made.
 
-        What `make` gives must depend on nothing else than the store, the key and `every`.
+        `make` gets the places of those among `keys` that are not cached. What it gives must depend on nothing else than
+        the store, the key and `every`.
         """
-        if not self.max_bytes or self._only_stored:
-            return make()
+        found = {place: one for place, key in enumerate(keys) if (one := self._find(store, key, every)) is not None}
+        lacking = [place for place in range(len(keys)) if place not in found]
+        for place, made in zip(lacking, make(lacking) if lacking else [], strict=True):
+            self._set(store, (keys[place], every), made, made.nbytes)
+            found[place] = made
+        return [cast(Made, found[place]) for place in range(len(keys))]
+
+    @property
+    def keeps_vectors(self) -> bool:
+        """Whether vectors are cached, and not only what lies in the tables."""
+        return self.max_bytes > 0 and not self._only_stored
+
+    def _find(self, store: Store, key: int, every: int) -> Vectors | None:
+        if not self.keeps_vectors:
+            return None
         if isinstance(whole := self._get(store, (key, 1)), (Tensor, Int8Descriptors)):
-            return cast(Made, whole[::every])
-        if every > 1 and isinstance(some := self._get(store, (key, every)), (Tensor, Int8Descriptors)):
-            return cast(Made, some)
-        made = make()
-        self._set(store, (key, every), made, made.nbytes)
-        return made
+            return whole[::every]
+        some = self._get(store, (key, every)) if every > 1 else None
+        return some if isinstance(some, (Tensor, Int8Descriptors)) else None
 
     def _get(self, store: Store, place: tuple[int, int]) -> StoredContent | Vectors | None:
         with self._lock:
@@ -89,11 +104,13 @@ class RegionCache:
             return self._values.get(place)
 
     def _set(self, store: Store, place: tuple[int, int], value: StoredContent | Vectors, size: int) -> None:
+        key, every = place
+        if every != _BYTES and not self.keeps_vectors:
+            return
         with self._lock:
             self._clear_if_other(store)
             if place in self._values or size > self.max_bytes // _SHARE:
                 return
-            key, every = place
             if every > 1:
                 self._parts.add(every)
             elif every == 1:  # then its parts are not needed any more
@@ -136,35 +153,75 @@ def score_contents(
     require_dims(query, store)
     similarity = model.similarity if every == 1 else model.similarity.without_comparator()
     device, dtype = model.extractor.device, fast_score_dtype(similarity, query.regions.shape[1])
-    # On a CPU vectors are described before they are cached; on a GPU `pairwise` does it there.
-    describes = device.type == "cpu" and similarity.changes_regions
     with torch.no_grad():
         described = similarity.make_descriptors_unchecked(query.regions[::every].to(device))
-
-    @torch.no_grad()
-    def prepare(stored: StoredContent) -> Vectors:
-        if dtype == torch.int8 and not describes:
-            return store.codec.decode_to_int8(*_take_compared(stored, store, every))
-        in_float = torch.float32 if dtype == torch.int8 else dtype
-        regions = store.codec.decode(*_take_compared(stored, store, every), dtype=in_float)
-        if not describes:
-            return regions
-        made = similarity.make_descriptors_unchecked(regions).as_subclass(Tensor)
-        return quantize(made) if dtype == torch.int8 else made.to(dtype)
-
-    def score(group: list[StoredContent]) -> list[tuple[int, float]]:
-        targets = [cache.vectors(store, stored.key, every, partial(prepare, stored)) for stored in group]
-        if describes or not similarity.changes_regions:
-            targets = [Descriptors.of(target) if isinstance(target, Tensor) else target for target in targets]
-        values = pairwise(similarity, [described], targets, dtype=dtype)[0]
-        return [(stored.key, value) for stored, value in zip(group, values.tolist(), strict=True)]
-
+    score = (
+        _score_in_int8(store, similarity, described, every, cache)
+        if dtype == torch.int8
+        else _score_in_float(store, similarity, described, every, cache, dtype)
+    )
     groups = _group(cache.read_contents(store, keys, batch=_IN_ONE_READ), _threads(device))
     scores: dict[int, float] = {}
     while some := list(islice(groups, _GROUPS)):
-        for found in map_threads(score, some, _threads(device)):
-            scores |= dict(found)
+        for group, found in zip(some, map_threads(score, some, _threads(device)), strict=True):
+            scores |= zip((stored.key for stored in group), found.tolist(), strict=True)
     return scores
+
+
+def _score_in_int8(
+    store: Store, similarity: VideoSimilarity, query: Descriptors, every: int, cache: RegionCache
+) -> Callable[[list[StoredContent]], Tensor]:
+    """What scores a group of contents on a CPU that multiplies bytes. They are decoded together, in one piece."""
+    scorer = Int8Scorer(similarity)
+    asked = scorer.prepare(query, "query")
+
+    def prepare(group: list[StoredContent]) -> tuple[Int8Descriptors, list[int]]:
+        """The codes of contents laid end to end, and how many frames each has."""
+        _, regions, dims = query.shape
+        videos: list[Chosen] = [(stored.data, stored.frames, _choose_frames(stored, every)) for stored in group]
+        lengths = [frames if chosen is None else len(chosen) for _, frames, chosen in videos]
+        if not similarity.changes_regions:
+            return store.codec.decode_all_to_int8(videos, regions, dims), lengths
+        vectors = torch.cat([store.codec.decode(*_take_compared(stored, store, every)) for stored in group])
+        return quantize(similarity.make_descriptors_unchecked(vectors)), lengths
+
+    def make(group: list[StoredContent]) -> list[Int8Descriptors]:
+        """The same one by one, each in memory that is its own: it may be cached for longer than the others."""
+        joined, lengths = prepare(group)
+        parts = zip(torch.split(joined.codes, lengths), torch.split(joined.scales, lengths), strict=True)
+        return [Int8Descriptors(codes.clone(), scales.clone()) for codes, scales in parts]
+
+    def score(group: list[StoredContent]) -> Tensor:
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):  # which a thread does not inherit
+            if not cache.keeps_vectors:
+                return scorer.score(asked, *prepare(group))
+            keys = [stored.key for stored in group]
+            videos = cache.vectors(store, keys, every, lambda places: make([group[place] for place in places]))
+            return scorer.score(asked, join(videos), [len(video) for video in videos])
+
+    return score
+
+
+def _score_in_float(
+    store: Store, similarity: VideoSimilarity, query: Descriptors, every: int, cache: RegionCache, dtype: torch.dtype
+) -> Callable[[list[StoredContent]], Tensor]:
+    """What scores a group of contents by `pairwise`."""
+    # On a CPU vectors are described before they are cached; on a GPU `pairwise` does it there.
+    describes = similarity.device.type == "cpu" and similarity.changes_regions
+
+    @torch.no_grad()
+    def prepare(stored: StoredContent) -> Tensor:
+        regions = store.codec.decode(*_take_compared(stored, store, every), dtype=dtype)
+        return similarity.make_descriptors_unchecked(regions).as_subclass(Tensor).to(dtype) if describes else regions
+
+    def score(group: list[StoredContent]) -> Tensor:
+        keys = [stored.key for stored in group]
+        targets = cache.vectors(store, keys, every, lambda places: [prepare(group[place]) for place in places])
+        if describes or not similarity.changes_regions:
+            targets = [Descriptors.of(target) for target in targets]
+        return pairwise(similarity, [query], targets, dtype=dtype)[0]
+
+    return score
 
 
 def match_contents(
@@ -227,11 +284,17 @@ def _group(contents: Iterator[StoredContent], threads: int) -> Iterator[list[Sto
 
 def _take_compared(stored: StoredContent, store: Store, every: int) -> tuple[bytes | memoryview, int, int, int]:
     """Every `every`-th of the frames of a content that are compared, as a codec decodes them: bytes and [T, R, D]."""
-    data, frames = stored.data, stored.frames
-    chosen = select_frames(stored.low_information, frames)[::every]
-    if len(chosen) < frames:
-        data = store.codec.take(data, frames, stored.regions, stored.dims, chosen)
-    return data, len(chosen), stored.regions, stored.dims
+    data, frames, chosen = stored.data, stored.frames, _choose_frames(stored, every)
+    if chosen is not None:
+        data, frames = store.codec.take(data, frames, stored.regions, stored.dims, chosen), len(chosen)
+    return data, frames, stored.regions, stored.dims
+
+
+def _choose_frames(stored: StoredContent, every: int) -> NDArray[np.intp] | None:
+    """Every `every`-th of the frames of a content that are compared; None for all frames."""
+    if stored.low_information is not None and stored.low_information.any():
+        return select_frames(stored.low_information, stored.frames)[::every]
+    return None if every == 1 else np.arange(0, stored.frames, every)
 
 
 def require_dims(query: Features, store: Store) -> None:

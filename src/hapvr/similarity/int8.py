@@ -239,9 +239,11 @@ class Int8Scorer:
         scores = torch.empty(len(parts))
         for group in group_similar_lengths(widths, self.cells // height):
             widest = widths[group[-1]]
-            values = torch.stack([F.pad(parts[place], (0, widest - widths[place])) for place in group])
             real = None
-            if widths[group[0]] != widest:
+            if widths[group[0]] == widest:
+                values = torch.stack([parts[place] for place in group])
+            else:
+                values = torch.stack([F.pad(parts[place], (0, widest - widths[place])) for place in group])
                 real = torch.arange(widest) < torch.tensor([widths[place] for place in group])[:, None]  # [n, W]
             if self._psi is not None:
                 values = model.bound(compare_in_bands(self._psi, values, None, real, cells=self.cells))
