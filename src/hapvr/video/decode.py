@@ -62,7 +62,7 @@ def decode(
         crop_bars: whether to cut off black bars, the same box in every frame; see `hapvr.video.quality.BarFinder`. Or
             the box to cut out, as `Frames.crop` gives it: for the later parts of a video that is read in parts.
         start_s, end_s: take the instants in [start_s, end_s) only; seconds since the first frame.
-        keyframes: take key frames alone, where the video has at least 8 and one in 15 s: many times as fast, and coarse
+        keyframes: take key frames alone, where the video has at least 8 and one in 30 s: many times as fast, and coarse
             in time.
         threads: of the decoder; 0 means one a core. In worker processes, 1 costs least.
         limits: what it may cost.

@@ -33,8 +33,8 @@ _MAX_RATIO = 8
 _SKIP_FROM, _SKIP_ERROR = 8, 1 / 4
 _UNSMOOTHED_FROM = 4  # times the wanted short side: frames that are reduced this much are smooth without a filter
 # Key frames say too little of a video if there are fewer of them, or if the next one comes later than this. (Encoders
-# make one in 250 frames by default, and at a cut.)
-_MIN_KEYFRAMES, _MAX_KEYFRAME_S = MIN_DISTINCT, 15.0
+# make one at every cut and in 250 frames by default: in 25 s of ten frames a second.)
+_MIN_KEYFRAMES, _MAX_KEYFRAME_S = MIN_DISTINCT, 30.0
 _MISSING_S = 0.25  # less than this missing at the end of a video is a matter of rounding
 _MISSING_BESIDE_SOUND_S = 1.0  # and this, where the declared duration may be that of the sound
 
