@@ -401,3 +401,30 @@ def test_limits_are_positive(name: str) -> None:
 def test_an_error_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(DecodeError, match=r"absent\.mp4' cannot be opened: No such file"):
         decode(tmp_path / "absent.mp4")
+
+
+# --- hardware decoders ----------------------------------------------------------------------------------------------
+
+
+def test_what_a_hardware_decoder_cannot_do_is_decoded_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = media.write(tmp_path / "a.mp4", codes(30))
+    usual = decode(path)
+    monkeypatch.setenv("HAPVR_HWACCEL", "mediacodec")  # of telephones alone
+    found = decode(path)
+    assert (found.images == usual.images).all()
+    monkeypatch.setenv("HAPVR_HWACCEL", "cudda")
+    with pytest.raises(ConfigError, match="HAPVR_HWACCEL cannot be 'cudda'; did you mean 'cuda'"):
+        decode(path)
+
+
+def test_a_device_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = media.write(tmp_path / "a.mp4", codes(30))
+
+    def refuse(*_: Any, **given: Any) -> None:
+        assert given["hwaccel"] is not None
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setenv("HAPVR_HWACCEL", "cuda")
+    monkeypatch.setattr("hapvr.video.ffmpeg.av.open", refuse)
+    with pytest.raises(DecodeError, match="HAPVR_HWACCEL names a device that cannot be used here"):
+        decode(path)

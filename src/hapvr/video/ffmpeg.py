@@ -6,6 +6,7 @@ A playlist cannot make FFmpeg open other files: it may read nothing but the desc
 from __future__ import annotations
 
 import errno
+import os
 from array import array
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,15 +15,18 @@ from typing import Any
 
 import av
 import numpy as np
+from av.codec.hwaccel import HWAccel, HWDeviceType
 from av.stream import Disposition
 from av.video.reformatter import VideoReformatter
 
-from hapvr.errors import DecodeError, DecodeLimitError, NoVideoError
+from hapvr.config import suggest
+from hapvr.errors import ConfigError, DecodeError, DecodeLimitError, NoVideoError
 from hapvr.records import Size, VideoInfo
 from hapvr.video.limits import require_memory
 from hapvr.video.sampling import Clock, Times
 from hapvr.video.sources import LIBRARY_ERRORS, OpenFile, Picture
 
+HARDWARE = "HAPVR_HWACCEL"  # the environment variable that names a kind of hardware decoder, such as vaapi
 _DEFAULT_INTERVAL_S = 0.04  # FFmpeg's own guess for streams that say nothing about time: 25 frames a second
 _END_MARKS = {"gif": b"\x3b", "jpeg_pipe": b"\xff\xd9"}  # files that do not declare how long they are
 _SEEK_FROM_S = 2.0  # what begins earlier is read from the start
@@ -44,15 +48,19 @@ class FFmpegSource:
         self._zero_s: float | None = None  # the time in the file that is called 0
         self._most_pixels = {"max_pixels": str(file.deadline.limits.max_pixels)}
         options = {"fd": str(file.descriptor), "protocol_whitelist": "fd", **self._most_pixels}
+        decoder = _choose_hardware()
         try:
-            self._container = av.open("fd:", options=options, metadata_errors="ignore", timeout=self._deadline.left())
+            self._container = av.open(
+                "fd:", options=options, metadata_errors="ignore", timeout=self._deadline.left(), hwaccel=decoder
+            )
         except LIBRARY_ERRORS as error:
             self._deadline.check()
             require_memory(error, file.path)
             reason = getattr(error, "strerror", None) or str(error)
-            raise DecodeError(
-                f"'{file.path}' cannot be decoded: {reason}. It is damaged, cut off before its index, or no video."
-            ) from error
+            cause = "It is damaged, cut off before its index, or no video."
+            if decoder is not None:
+                cause += f" Or {HARDWARE} names a device that cannot be used here: try without it."
+            raise DecodeError(f"'{file.path}' cannot be decoded: {reason}. {cause}") from error
         try:
             self._setup(threads)
         except BaseException:
@@ -235,6 +243,16 @@ class FFmpegSource:
     def close(self) -> None:
         """See `Source.close`."""
         self._container.close()
+
+
+def _choose_hardware() -> HWAccel | None:
+    """The hardware decoder that the environment asks for; what it cannot decode, FFmpeg decodes."""
+    name = os.environ.get(HARDWARE, "")
+    if name in ("", "none"):
+        return None
+    if name not in (names := [kind.name for kind in HWDeviceType]):
+        raise ConfigError(f"{HARDWARE} cannot be {name!r}; {suggest(name, names)}")
+    return HWAccel(name, allow_software_fallback=True)
 
 
 def _to_seconds(ticks: int, unit: Fraction) -> float:
