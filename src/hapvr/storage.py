@@ -8,7 +8,9 @@ holds the old content or the new one, never a part. (HDF5 feature files grow in 
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
+import io
 import json
 import os
 import secrets
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import threading
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -174,6 +176,26 @@ def remove_unfinished_documents(folder: StrPath) -> None:
     for path in Path(folder).glob(".*.json.*.part"):
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+
+def format_csv_rows(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Rows as CSV below a line of names. No text of it is taken for a formula by a spreadsheet.
+
+    >>> format_csv_rows(["name", "score"], [{"name": "=a.mp4", "score": -1}])
+    "name,score\\n'=a.mp4,-1\\n"
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _quote_formula(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _quote_formula(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 # --- digests -----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from hapvr import __version__
 from hapvr.cli import (
     ablate,
+    actions,
     compare,
     demo,
     duplicates,
@@ -31,7 +32,7 @@ from hapvr.errors import HapvrError
 from hapvr.workers.processes import leave_current_folder_out
 
 # Commands that continue where they stopped when they are run again.
-_RESUMED = {"ablate", "add", "evaluate", "extract", "frames", "make-benchmark", "train"}
+_RESUMED = {"ablate", "add", "apply", "evaluate", "extract", "frames", "make-benchmark", "train", "undo"}
 
 
 PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
@@ -41,6 +42,8 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "add": library.add,
         "search": search.search,
         "duplicates": duplicates.duplicates,
+        "apply": actions.apply,
+        "undo": actions.undo,
         "serve": serve.serve,
         "watch": library.watch,
         "status": library.status,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapvr.cli.filters import After, Before, Folders, MaxLength, MaxSize, MinLength, MinSize, make_filter
 from hapvr.cli.options import AsJson, HtmlPage, IgnoreShared, LibraryFolder, Reports, SecondLook, Wait
 from hapvr.cli.terminal import escape, progress_bar, show, warn
+from hapvr.errors import ConfigError
 
 if TYPE_CHECKING:
+    from hapvr.actions import Plan
+    from hapvr.library import Library
     from hapvr.library.duplicate_report import DuplicateReport
     from hapvr.library.judge_calibration import JudgeCalibrationReport
     from hapvr.library.library_calibration import CalibrationReport
@@ -34,6 +39,30 @@ def duplicates(
     as_json: AsJson = False,
     output: Reports = None,
     page: HtmlPage = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Write a plan: a row for each file, with what to do with it. Review it; `hapvr apply` does it.",
+        ),
+    ] = None,
+    action: Annotated[
+        str, typer.Option(help="The action of a plan for copies that are not kept: move, trash, hardlink or symlink.")
+    ] = "move",
+    kinds: Annotated[
+        str | None,
+        typer.Option(
+            help="Only these kinds, such as identical,copy,edited,unsure,clip,shared; of a plan, the kinds that get an "
+            "action. If not given, all are listed, and identical files and plain copies get an action."
+        ),
+    ] = None,
+    folders: Folders = None,
+    min_size: MinSize = None,
+    max_size: MaxSize = None,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+    after: After = None,
+    before: Before = None,
     distinct: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="Mark two videos, by id, as no duplicates; nothing else is done."),
@@ -41,18 +70,55 @@ def duplicates(
     undo_distinct: Annotated[
         tuple[str, str] | None, typer.Option(metavar="A B", help="Remove the mark that --distinct made.")
     ] = None,
+    distinct_plan: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Mark the rows of a plan whose action is 'distinct' as no duplicates of the others of their groups; "
+            "nothing else is done.",
+        ),
+    ] = None,
+    undo_distinct_plan: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Remove the marks that --distinct-plan made.")
+    ] = None,
+    distinct_groups: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--group", metavar="NUMBER", help="With --distinct-plan: all files of this group of the plan. Repeatable."
+        ),
+    ] = None,
     wait: Wait = 10.0,
 ) -> None:
     """Find copies, and clips that are part of longer videos, in a library: hapvr duplicates library --html d.html.
 
-    Nothing is deleted.
+    Nothing is deleted: `--plan` writes what could be done, and `hapvr apply` does it. With limits on folder, size,
+    length or time, groups with such a file are listed, and only such files get an action.
     """
     from hapvr.library import Library
+    from hapvr.library.duplicate_plan import PlanOptions, filter_report, make_plan
     from hapvr.library.duplicate_report import require_report_files, write_report
+    from hapvr.library.filters import VideoFilter
     from hapvr.storage import require_outputs
 
     require_report_files(output or ())
+    chosen = make_filter(
+        folders=folders,
+        min_size=min_size,
+        max_size=max_size,
+        min_length=min_length,
+        max_length=max_length,
+        after=after,
+        before=before,
+    )
+    options = PlanOptions(action, _split_kinds(kinds), chosen)  # type: ignore[arg-type]
+    if distinct_groups and distinct_plan is None and undo_distinct_plan is None:
+        raise ConfigError("--group names groups of a plan: give --distinct-plan FILE.csv as well.")
     with Library.open(library, wait_s=wait) as opened:
+        for file, is_distinct in ((distinct_plan, True), (undo_distinct_plan, False)):
+            if file is not None:
+                _mark_plan(opened, file, distinct_groups or (), is_distinct, as_json)
+        if distinct_plan is not None or undo_distinct_plan is not None:
+            return
         for pair, change, done, otherwise in (
             (distinct, opened.mark_distinct, "are marked as distinct", "were marked already"),
             (undo_distinct, opened.unmark_distinct, "are no longer marked", "were not marked"),
@@ -62,7 +128,7 @@ def duplicates(
                 show(as_json, {"changed": changed}, f"they {done if changed else otherwise}")
         if distinct is not None or undo_distinct is not None:
             return
-        files = [*(output or ()), *([] if page is None else [page])]
+        files = [*(output or ()), *(file for file in (page, plan) if file is not None)]
         require_outputs(files, inputs=[path for file in files for path in opened.find_files_named(file)])
         with progress_bar("comparing", quiet=as_json) as update:
             report = opened.find_duplicates(
@@ -72,6 +138,9 @@ def duplicates(
                 since=since,
                 progress=lambda now: update(now.done, now.total),
             )
+    made = None if plan is None else make_plan(report, options)
+    if options.kinds is not None or chosen != VideoFilter():
+        report = filter_report(report, chosen, options.kinds)
     # The answer comes first, so that a file that cannot be written does not lose it.
     show(as_json, report.to_json(), _format_duplicates(report))
     if not as_json:
@@ -82,6 +151,46 @@ def duplicates(
         from hapvr.reports.duplicates_page import save_page
 
         save_page(report, page, library)
+    if made is not None and plan is not None:
+        from hapvr.actions import write_plan
+
+        write_plan(made, plan)
+        if not as_json:
+            warn(_describe_plan(made, plan))
+
+
+def _split_kinds(kinds: str | None) -> tuple[str, ...] | None:
+    return None if kinds is None else tuple(kind.strip() for kind in kinds.split(",") if kind.strip())
+
+
+def _mark_plan(library: Library, file: Path, groups: Sequence[str], distinct: bool, as_json: bool) -> None:
+    from hapvr.actions import read_plan
+    from hapvr.actions.plan import make_pairs
+
+    plan = read_plan(file)
+    if unknown := set(groups) - set(plan.groups):
+        raise ConfigError(f"'{file}' has no group {', '.join(sorted(unknown))}: give numbers of its column group.")
+    pairs = len(make_pairs(plan.rows, groups))
+    if not pairs:
+        raise ConfigError(f"'{file}' calls nothing distinct: write 'distinct' into the column action, or give --group.")
+    changed = library.mark_plan(plan, groups=groups, distinct=distinct)
+    done = "marked as distinct" if distinct else "no longer marked"
+    rest = f", {pairs - changed:,} were so before" if pairs > changed else ""
+    show(as_json, {"changed": changed, "pairs": pairs}, f"{changed:,} pairs are {done}{rest}")
+
+
+def _describe_plan(plan: Plan, path: Path) -> Iterator[str]:
+    from hapvr.cli.actions import format_size
+
+    count = len(plan.acting)
+    yield (
+        f"{path}: {len(plan.groups):,} groups, {count:,} {'file' if count == 1 else 'files'} with an action, "
+        f"{format_size(plan.saves)} to save"
+    )
+    if others := sum(row.action == "none" for row in plan.rows):
+        yield f"{others:,} are listed without an action: edits, clips and doubtful ones; the column why says more"
+    if count:
+        yield f"review it, then: hapvr apply {path} --trash --dry-run (or --to FOLDER, --hardlink, --symlink)"
 
 
 def calibrate(

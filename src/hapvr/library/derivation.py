@@ -27,6 +27,9 @@ _MIN_LIKE = 0.5  # correlation of registered pictures below which nothing is sai
 _MIN_CROP_LIKENESS = 0.8  # correlation of registered pictures from which on one can be a crop
 _MIN_REGISTERED = 0.5  # common detail of pictures that are registered beyond doubt
 _MIN_EXACT = 0.6  # common detail of pictures that lie exactly on each other
+_SOFTER = "softer: less detail"
+_ENLARGED = "enlarged: less detail, in more pixels"
+_NO_FINER = "enlarged: it has more pixels but no finer detail"
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,11 @@ class Derivation:
     def unsure(self) -> bool:
         """Whether they differ, and nothing says which is the edit."""
         return self.derived is None and bool(self.reasons)
+
+    @property
+    def is_quality_only(self) -> bool:
+        """Whether they differ in nothing but quality: how they were encoded, the number of pixels, detail."""
+        return not set(self.reasons) - {_SOFTER, _ENLARGED, _NO_FINER}
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -182,11 +190,11 @@ def _find_softer(traces: Traces, limits: DerivationLimits) -> list[tuple[Side, s
     elif b_in_a <= limits.max_soft and a_in_b >= 1:
         softer = "b"
     if softer is not None:
-        return [(softer, "enlarged: less detail, in more pixels" if softer == larger else "softer: less detail")]
+        return [(softer, _ENLARGED if softer == larger else _SOFTER)]
     # The finest detail is compared only of pictures that lie exactly on each other.
     exact = max(traces.beyond) < limits.min_beyond and min(traces.detail) >= _MIN_EXACT
     if larger is not None and exact and 0 < traces.finer < limits.min_finer:
-        return [(larger, "enlarged: it has more pixels but no finer detail")]
+        return [(larger, _NO_FINER)]
     return []
 
 

@@ -16,12 +16,12 @@ from typing import Any, Literal
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.judge.judge import Verdict
 from hapvr.library.derivation import Derivation
-from hapvr.library.results import VideoRecord, display_path, format_csv_rows
+from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
 from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
 from hapvr.matching import format_percent
 from hapvr.similarity import Segment
-from hapvr.storage import StrPath, read_document, write_document, write_json, write_text
+from hapvr.storage import StrPath, format_csv_rows, read_document, write_document, write_json, write_text
 
 Kind = Literal["identical", "duplicate", "contained", "shared"]
 Stage = Literal["candidates", "pairs"]
@@ -404,20 +404,30 @@ def set_mark(store: Store, a: str, b: str, *, distinct: bool) -> bool:
 
     With the lock held. `DataError` if there is no such video, if both are one, or if their files are identical.
     """
-    folder, catalog = store.library, store.catalog()
+    catalog = store.catalog()
     one, other = (catalog.record(catalog.row(id)) for id in (a, b))
     if one.id == other.id:
         raise DataError(f"'{one.id}' is one video: give two.")
     if one.content_hash == other.content_hash:
         raise DataError(f"'{one.id}' and '{other.id}' are the same file byte for byte: they cannot be marked distinct.")
-    pair, known = make_pair(one.content_hash, other.content_hash), read_marks(folder)
-    if (pair in known) == distinct:
-        return False
-    pairs = known | {pair} if distinct else known - {pair}
+    return set_marks(store, [make_pair(one.content_hash, other.content_hash)], distinct=distinct) > 0
+
+
+def set_marks(store: Store, pairs: Iterable[Pair], *, distinct: bool) -> int:
+    """Mark pairs of contents as no duplicates, or remove their marks; how many were not so before.
+
+    With the lock held. Marks may be about contents that the library does not know.
+    """
+    folder = store.library
+    wanted, known = frozenset(pairs), read_marks(folder)
+    changed = wanted - known if distinct else wanted & known
+    if not changed:
+        return 0
+    marked = known | changed if distinct else known - changed
     with translate_write_errors(folder):
-        write_document(folder / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in pairs)})
+        write_document(folder / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in marked)})
     require_from_now_on(folder, MARKS)
-    return True
+    return len(changed)
 
 
 def _is_pair(value: object) -> bool:

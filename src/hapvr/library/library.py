@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from hapvr.actions.plan import Plan, make_pairs
 from hapvr.features import Features
 from hapvr.library.adding import add_videos
-from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport, set_mark
+from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport, set_mark, set_marks
 from hapvr.library.duplicates import MIN_PROBABILITY, find_duplicates
 from hapvr.library.library_calibration import calibrate_library
 from hapvr.library.opening import OpenLibrary
@@ -142,6 +143,15 @@ class Library(OpenLibrary):
         """Remove the mark of `mark_distinct`; False if there was none."""
         with self.write_access("hapvr duplicates") as store:
             return set_mark(store, a, b, distinct=False)
+
+    def mark_plan(self, plan: Plan, *, groups: Sequence[str] = (), distinct: bool = True) -> int:
+        """Mark what a reviewed plan calls distinct as no duplicates, or remove these marks; how many pairs changed.
+
+        These are the rows with the action "distinct", each against the others of its group, and all rows of the
+        `groups` named; see `hapvr.actions.plan.make_pairs`. Marks are about contents, whatever their paths are.
+        """
+        with self.write_access("hapvr duplicates") as store:
+            return set_marks(store, make_pairs(plan.rows, groups), distinct=distinct)
 
     def remove(self, ids: Sequence[str]) -> int:
         """Remove videos from the library; their files stay. Returns their number; `DataError` if an id is unknown."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal
@@ -198,23 +196,6 @@ def display_path(path: str | os.PathLike[str]) -> str:
     'caf\\xe9.mp4'
     """
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def format_csv_rows(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows as CSV below a line of names. No text of it is taken for a formula by a spreadsheet.
-
-    >>> format_csv_rows(["name", "score"], [{"name": "=a.mp4", "score": -1}])
-    "name,score\\n'=a.mp4,-1\\n"
-    """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _quote_formula(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def _quote_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def escape_text(text: str) -> str:

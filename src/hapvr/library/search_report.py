@@ -11,9 +11,9 @@ from typing import Any
 
 from hapvr.errors import ConfigError, DataError, DecodeError
 from hapvr.library.opening import OpenLibrary
-from hapvr.library.results import Hit, SearchResult, display_path, escape_text, format_csv_rows
+from hapvr.library.results import Hit, SearchResult, display_path, escape_text
 from hapvr.library.search import search_library
-from hapvr.storage import StrPath, write_text
+from hapvr.storage import StrPath, format_csv_rows, write_text
 from hapvr.video.video_files import walk_videos
 
 NEAREST = 3

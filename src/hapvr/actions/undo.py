@@ -1,0 +1,61 @@
+"""Take back what a journal says was done: files return to where they were, links become files again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from hapvr.actions.apply import ApplyReport, Left, Progress, settle_entry, settle_steps
+from hapvr.actions.files import ActionError, describe_error
+from hapvr.actions.journal import Entry, Journal
+from hapvr.actions.steps import from_record, make_temporary_name
+from hapvr.storage import StrPath
+
+
+def undo_journal(path: StrPath, *, progress: Progress | None = None) -> ApplyReport:
+    """Take back every step of a journal, the last first; called again, it goes on.
+
+    A file that has changed since, or whose old place is taken, stays where it is and is reported. Nothing is
+    overwritten.
+
+    Raises:
+        StorageError: the journal is not there, or cannot be read or written.
+    """
+    with Journal(path, create=False) as journal:
+        report = ApplyReport(str(journal.path))
+        settle_steps(journal, report)
+        report.done_before = sum(entry.state == "undone" for entry in journal.entries.values())
+        entries = [entry for entry in reversed(journal.entries.values()) if entry.state == "done"]
+        total, done = sum(entry.step["size"] for entry in entries), 0
+        for entry in entries:
+            try:
+                _take_back(journal, entry)
+            except ActionError as problem:
+                report.left.append(Left(from_record(entry.step).place(), problem.kind, problem.reason))
+            else:
+                report.files["undone"] += 1
+                report.bytes += entry.step["size"]
+                report.paths.append(entry.step["source"])
+            done += entry.step["size"]
+            if progress is not None:
+                progress(done, total)
+        for folder in reversed(journal.folders):
+            with contextlib.suppress(OSError):  # something else is in it, or it is gone
+                os.rmdir(folder)
+    return report
+
+
+def _take_back(journal: Journal, entry: Entry) -> None:
+    step = from_record(entry.step)
+    temporary = make_temporary_name(os.path.dirname(step.source))
+    journal.append("undo", step=entry.number, temporary=temporary)
+    try:
+        step.take_back(temporary)
+    except (OSError, ActionError) as error:
+        problem = error if isinstance(error, ActionError) else ActionError("failed", describe_error(error))
+        journal.append("kept", step=entry.number, reason=problem.reason)
+        raise problem from error
+    except BaseException:
+        settle_entry(journal, entry)
+        raise
+    journal.append("undone", step=entry.number)

@@ -1,0 +1,94 @@
+"""Which videos of a library are meant: by folder, size, length and date."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from hapvr.errors import ConfigError
+
+_UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+class FiledVideo(Protocol):
+    """What a filter looks at; a `VideoRecord` has it."""
+
+    @property
+    def path(self) -> str:
+        """Absolute."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+
+    @property
+    def mtime_ns(self) -> int:
+        """When it was last changed, in nanoseconds."""
+
+
+@dataclass(frozen=True)
+class VideoFilter:
+    """Limits that a video must keep; None, and no folders, allow everything."""
+
+    folders: tuple[str, ...] = ()  # at or below one of them
+    min_size: int | None = None  # bytes
+    max_size: int | None = None
+    min_seconds: float | None = None
+    max_seconds: float | None = None
+    after: datetime | None = None  # last changed at this time or later; a time without a zone is local
+    before: datetime | None = None  # last changed before this time
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("size", self.min_size, self.max_size),
+            ("length", self.min_seconds, self.max_seconds),
+        ):
+            if any(limit is not None and limit < 0 for limit in (low, high)):
+                raise ConfigError(f"A {name} cannot be below 0.")
+            if low is not None and high is not None and low > high:
+                raise ConfigError(f"The smallest {name} allowed, {low:g}, is above the largest, {high:g}.")
+        if self.after is not None and self.before is not None and self.after.timestamp() >= self.before.timestamp():
+            raise ConfigError(f"No time is after {self.after} and before {self.before}.")
+
+    def allows(self, video: FiledVideo) -> bool:
+        """Whether a video keeps all limits.
+
+        >>> from types import SimpleNamespace
+        >>> video = SimpleNamespace(path="/films/a/b.mp4", size=2_000, duration=60.0, mtime_ns=0)
+        >>> VideoFilter(folders=("/films/a",), min_size=2_000).allows(video), VideoFilter(("/films/a/b",)).allows(video)
+        (True, False)
+        """
+        if self.folders and not any(_is_below(video.path, os.path.abspath(folder)) for folder in self.folders):
+            return False
+        changed = video.mtime_ns / 1e9
+        limits = (
+            (self.min_size, video.size, self.max_size),
+            (self.min_seconds, video.duration, self.max_seconds),
+        )
+        if not all((low is None or low <= value) and (high is None or value <= high) for low, value, high in limits):
+            return False
+        after, before = (None if one is None else one.timestamp() for one in (self.after, self.before))
+        return (after is None or after <= changed) and (before is None or changed < before)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def parse_size(text: str) -> int:
+    """Bytes, from a number with or without a unit.
+
+    >>> parse_size("700"), parse_size("1.5GB"), parse_size("2 MiB")
+    (700, 1500000000, 2097152)
+    """
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?i?)b?", text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        raise ConfigError(f"A size is a number of bytes, or one with a unit such as 500MB or 2GiB; got '{text}'.")
+    return int(float(found[1]) * _UNITS[found[2]])
