@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from hapvr.actions import ApplyOptions, ApplyReport, Plan, apply_plan, preview_plan, undo_journal
-from hapvr.actions import steps as steps_module
 from hapvr.actions.apply import read_steps
 from hapvr.actions.journal import Journal
 from hapvr.actions.plan import Way
 from hapvr.errors import ConfigError, StorageError
+from hapvr.storage import sync_folder
 from tests.actions.files import make_plan, read_contents, read_tree, row, write
 
 WAYS: list[Way] = ["move", "trash", "hardlink", "symlink"]
@@ -245,7 +245,8 @@ def test_a_kept_file_by_another_name_is_not_touched(place: Place) -> None:
 def test_files_that_a_plan_keeps_and_moves_are_left_alone(place: Place) -> None:
     plan = make_plan(place.videos, groups=2, copies=1)
     first, second = plan.groups["1"], plan.groups["2"]
-    crossed = Plan((*first, dataclasses.replace(second[0], path=first[1].path, content_hash=first[1].content_hash), second[1]))  # fmt: skip
+    other = dataclasses.replace(second[0], path=first[1].path, content_hash=first[1].content_hash)
+    crossed = Plan((*first, other, second[1]))
     report = place.apply(crossed)
     assert not report.files
     assert [one.kind for one in report.left] == ["refused", "refused"]
@@ -282,7 +283,7 @@ def test_the_folder_must_be_one_that_can_hold_the_files(place: Place, monkeypatc
     from hapvr.actions import apply
 
     monkeypatch.setattr(apply, "find_device", lambda path: 1 if "copies" in path else 2)
-    monkeypatch.setattr(apply.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100}))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100}))
     refuse(place.target, "100 bytes free")
 
 
@@ -431,7 +432,7 @@ def test_ctrl_c_leaves_every_file_where_the_journal_says(
     plan = make_plan(place.videos)
     before = read_tree(place.videos)
     count = 0
-    real = steps_module.sync_folder
+    real = sync_folder
 
     def interrupt(folder: Any) -> None:
         nonlocal count

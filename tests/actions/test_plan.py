@@ -13,9 +13,10 @@ from hapvr.actions.plan import make_pairs
 from hapvr.errors import DataError
 
 HASH = "ab" * 20
+MOMENT_NS = 1731792306123456789
 ROWS = (
     PlanRow("1", "keep", "/films/a.mp4", 12, HASH, why="the longest", seconds=3.25, width=64, height=48, mtime_ns=1),
-    PlanRow("1", "trash", "/films/b, \"c\"; d.mp4", 10, "cd" * 20, "copy", 0.987654, "=1+1", mtime_ns=1731792306123456789),
+    PlanRow("1", "trash", '/films/b, "c"; d.mp4', 10, "cd" * 20, "copy", 0.987654, "=1+1", mtime_ns=MOMENT_NS),
     PlanRow("2", "none", "/films/caf\udce9\n \u202e.mp4", 10**14, HASH, "clip", None, "-x\ny"),
 )  # fmt: skip
 

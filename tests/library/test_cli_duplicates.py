@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hapvr.actions import read_plan
 from hapvr.judge.judge import Judge
 from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.library import CalibrationReport, JudgeCalibrationReport, Library
@@ -107,9 +108,55 @@ def test_what_is_marked_is_left_out(library: Path, run: Run) -> None:
     assert run("duplicates", library, "--distinct", ids["film"], "nobody")[0] == 2
 
 
+def test_a_plan_is_written_reviewed_and_remembers_what_is_distinct(library: Path, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "plan.csv"
+    code, out, err = run("duplicates", library, "--plan", file, "--action", "trash")
+    assert code == 0
+    assert "group 1: 3 copies" in out
+    plan = read_plan(file)
+    found = {(row.group, Path(row.path).stem): (row.action, row.kind) for row in plan.rows}
+    assert found["1", "film"] == ("keep", "")
+    assert found["1", "same"] == ("trash", "identical")
+    assert found["1", "<dark> copy"] == ("none", "unsure")  # its colours differ, and either may be the edit
+    clips = [place for place in found if place[1] == "clip"]
+    assert all(found[place] == ("none", "clip") for place in clips)
+    assert clips
+    size = next(row.size for row in plan.rows if "same" in row.path)
+    assert f"{len(plan.groups)} groups, 1 file with an action, {size / 1000:.1f} kB to save" in err
+    assert f"hapvr apply {file} --trash --dry-run" in err
+    code, out, _ = run("apply", file, "--hardlink", "--dry-run", "--json")
+    assert code == 0
+    (chosen,) = json.loads(out)["files"]
+    assert Path(chosen["path"]).name == "same.mp4"
+    code, out, _ = run("duplicates", library, "--kinds", "clip", "--plan", file, "--folder", library.parent)
+    assert code == 0
+    assert "0 groups of copies" in out
+    assert {row.action for row in read_plan(file).rows} == {"keep", "move"}
+    group = read_plan(file).rows[0].group
+    assert "hapvr duplicates" not in run("duplicates", library, "--max-size", "1kB", "--plan", file)[2]
+    assert not read_plan(file).rows
+    run("duplicates", library, "--kinds", "clip", "--plan", file)
+    assert run("duplicates", library, "--distinct-plan", file)[0] == 2  # nothing in it is called distinct
+    marked = run("duplicates", library, "--distinct-plan", file, "--group", group, "--json")
+    try:
+        pairs = json.loads(marked[1])["pairs"]
+        assert json.loads(marked[1]) == {"changed": pairs, "pairs": pairs}
+        assert f"{pairs} left out that were marked as distinct" in run("duplicates", library)[1]
+    finally:
+        code, out, _ = run("duplicates", library, "--undo-distinct-plan", file, "--group", group)
+    assert out == f"{pairs} pairs are no longer marked\n"
+    assert "no group 77" in run("duplicates", library, "--distinct-plan", file, "--group", "77")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--kinds", "all"], "Kinds of copies are identical"),
+        (["--action", "delete"], "must be one of move, trash"),
+        (["--min-size", "big"], "500MB"),
+        (["--min-length", "5", "--max-length", "4"], "is above the largest"),
+        (["--group", "1"], "give --distinct-plan"),
+        (["--plan", "nowhere/plan.csv"], "Make it first"),
         (["--min-probability", "7"], "min_probability must be"),
         (["-o", "links.txt"], "written as .json, or its links as .csv"),
         (["-o", "a.json", "--html", "a.json"], "which is written as well"),

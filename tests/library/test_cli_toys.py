@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hapvr.actions import Plan, PlanRow, write_plan
+from hapvr.actions.plan import Action
 from hapvr.cli.terminal import escape
 from hapvr.library import Library, opening
 from tests.library import toy
@@ -173,3 +175,38 @@ def test_adding_keeps_what_is_done_when_it_is_stopped(
     assert library.info().writer is None
     assert library.add([folder]).added == 6
     toy.check(library)
+
+
+# --- actions on duplicates -------------------------------------------------------------------------------------------
+
+
+def test_a_library_follows_what_is_done_with_its_files(run: Run, folder: Path, tmp_path: Path) -> None:
+    names = ("film.mp4", "same.mp4", "other.mp4")
+    for name, seed in zip(names, (1, 1, 2), strict=True):
+        toy.write(folder, name, seed)
+    library = toy.make(tmp_path / "library")
+    library.add([folder])
+    records = {Path(record.path).name: record for record in library.videos()}
+    actions: tuple[Action, ...] = ("keep", "move", "move")
+    rows = [
+        PlanRow("1", action, records[name].path, records[name].size, records[name].content_hash)
+        for name, action in zip(names, actions, strict=True)
+    ]
+    write_plan(Plan(tuple(rows)), tmp_path / "plan.csv")
+
+    def listed() -> list[str]:
+        return [Path(record.path).name for record in Library.open(library.path).videos(state="ready")]
+
+    to = ("--to", tmp_path / "moved", "--yes")
+    code, out, _ = run("apply", tmp_path / "plan.csv", *to, "--library", library.path)
+    assert code == 0
+    assert "LIBRARY" not in out
+    assert listed() == ["film.mp4"]
+    code, out, _ = run("undo", tmp_path / "plan.csv.journal", "--library", library.path)
+    assert code == 0
+    assert "LIBRARY" not in out
+    assert sorted(listed()) == sorted(names)
+    toy.check(Library.open(library.path), [folder / name for name in names])
+    # Links are files to a library: it knows them without being told.
+    assert run("apply", tmp_path / "plan.csv", "--symlink", "--yes", "--library", library.path)[0] == 0
+    assert sorted(listed()) == sorted(names)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hapvr.actions.plan import Action, Plan, PlanRow
 from hapvr.errors import BusyError, DataError, StorageError
 from hapvr.library import Library
 from hapvr.library.duplicate_report import MARKS, make_pair, read_marks
@@ -94,3 +95,20 @@ def test_the_file_is_plain(library: Library) -> None:
     library.mark_distinct(named["0"], named["1"])
     pairs = json.loads((library.path / MARKS).read_text())["distinct"]
     assert pairs == [sorted(library.get(named[name]).content_hash for name in "01")]
+
+
+def test_a_reviewed_plan_marks_many_at_once(library: Library) -> None:
+    records = {Path(record.path).stem: record for record in library.videos()}
+
+    def row(name: str, action: Action) -> PlanRow:
+        return PlanRow("1", action, records[name].path, records[name].size, records[name].content_hash)
+
+    plan = Plan((row("0", "keep"), row("copy", "none"), row("1", "distinct"), row("2", "move")))
+    hashes = {name: records[name].content_hash for name in "012"}
+    assert library.mark_plan(plan) == 2
+    assert read_marks(library.path) == {make_pair(hashes["1"], hashes[other]) for other in "02"}
+    assert library.mark_plan(plan, groups=["1"]) == 1  # 0 and 2; copies of the same bytes cannot be distinct
+    assert len(read_marks(library.path)) == 3
+    assert library.mark_plan(plan, groups=["1"]) == 0
+    assert library.mark_plan(plan, distinct=False) == 2
+    assert read_marks(library.path) == {make_pair(hashes["0"], hashes["2"])}

@@ -122,30 +122,29 @@ def _choose_action(video: VideoRecord, kind: CopyKind, options: PlanOptions) -> 
 def _plan_clips(
     report: DuplicateReport, options: PlanOptions, acting: Collection[str], keeping: Collection[str]
 ) -> Iterator[list[PlanRow]]:
-    """A group for each video that others are parts of. A file gets an action once, and none that a group keeps."""
+    """A group for each video that others are parts of. Each clip is listed once; none gets an action that is kept."""
     if options.kinds is not None and "clip" not in options.kinds:
         return
-    parts: dict[str, list[Link]] = {}
+    records = report.records
+    best: dict[str, Link] = {}  # of each clip the whole that is kept, or else the most certain one
     for link in report.beside:
-        if link.kind == "contained" and options.filter.allows(report.records[link.a]):
-            parts.setdefault(link.b, []).append(link)
-    done = {*acting, *keeping}
-    wholes = {report.records[id].path for id in parts}
-    for id, links in parts.items():
-        whole = report.records[id]
-        rows = []
-        for link in links:
-            clip = report.records[link.a]
-            action, why = _choose_action(clip, "clip", options), _describe_clip(link)
-            if action != "none" and (clip.path in done or clip.path in wholes):
-                action, why = "none", f"{why}; another group keeps it or acts on it"
-            if action != "none" and (whole.path in acting or whole.state != "ready" or os.path.islink(whole.path)):
-                action, why = "none", f"{why}; the whole is missing, a link, or itself to be acted on"
-            if action != "none":
-                done.add(clip.path)
-            rows.append(_make_row(clip, action, "clip", why, link.probability))
+        if link.kind == "contained" and options.filter.allows(records[link.a]):
+            known = best.setdefault(link.a, link)
+            if records[link.b].path in keeping and records[known.b].path not in keeping:
+                best[link.a] = link
+    wholes = {records[link.b].path for link in best.values()}
+    groups: dict[str, list[PlanRow]] = {}
+    for link in best.values():
+        clip, whole = records[link.a], records[link.b]
+        action, why = _choose_action(clip, "clip", options), _describe_clip(link)
+        if action != "none" and (clip.path in acting or clip.path in keeping or clip.path in wholes):
+            action, why = "none", f"{why}; another group keeps it or acts on it"
+        if action != "none" and (whole.path in acting or whole.state != "ready" or os.path.islink(whole.path)):
+            action, why = "none", f"{why}; the whole is missing, a link, or itself to be acted on"
+        groups.setdefault(whole.id, []).append(_make_row(clip, action, "clip", why, link.probability))
+    for id, rows in groups.items():
         rows.sort(key=lambda row: (-row.saves, -row.size, row.path))
-        yield [_make_row(whole, "keep", "", "the whole of which the others are parts", None), *rows]
+        yield [_make_row(records[id], "keep", "", "the whole of which the others are parts", None), *rows]
 
 
 def _describe_clip(link: Link) -> str:
