@@ -198,10 +198,12 @@ def test_a_library_follows_what_is_done_with_its_files(run: Run, folder: Path, t
         return [Path(record.path).name for record in Library.open(library.path).videos(state="ready")]
 
     to = ("--to", tmp_path / "moved", "--yes")
+    assert run("apply", tmp_path / "plan.csv", *to)[0] == 0  # which was killed before it came to the library
     code, out, _ = run("apply", tmp_path / "plan.csv", *to, "--library", library.path)
     assert code == 0
     assert "LIBRARY" not in out
     assert listed() == ["film.mp4"]
+    assert run("undo", tmp_path / "plan.csv.journal")[0] == 0
     code, out, _ = run("undo", tmp_path / "plan.csv.journal", "--library", library.path)
     assert code == 0
     assert "LIBRARY" not in out

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hapvr.actions import ApplyOptions, ApplyReport, Left, Plan, Preview
 
 _LISTED = 20  # files that are left alone and named
+_SHOWN = 10  # files of a preview that are named, of each action
 _DONE = {
     "move": "moved to {folder}",
     "trash": "moved to the trash",
@@ -74,7 +75,7 @@ def apply(
     require_journal_place(place, plan)
     preview = preview_plan(read, options, place)
     if not as_json:
-        _print_preview(preview, options, read)
+        _print_preview(preview, options, read, with_left=dry_run or not yes)
     if dry_run:
         show(
             as_json,
@@ -86,11 +87,11 @@ def apply(
         _ask(as_json)
     with raise_on_sigterm(), progress_bar("bytes", quiet=as_json) as update:
         report = apply_plan(read, options, place, progress=update)
-    show(as_json, report.to_json(), _format_report(report, options))
+    show(as_json, report.to_json(), _format_report(report, options, place))
     if not as_json:
-        _print_left(report.left)
+        _print_left([one for one in report.left if yes or one not in preview.left])
     if library is not None:
-        _remove_from_library(library, report, wait=wait)
+        _remove_from_library(library, place, wait=wait)
     elif report.files["move"] + report.files["trash"] and not as_json:
         typer.echo("the library still lists them: hapvr add LIBRARY VIDEOS... --prune, or --library next time")
     raise typer.Exit(1 if report.problems else 0)
@@ -115,11 +116,8 @@ def undo(
     show(as_json, report.to_json(), text)
     if not as_json:
         _print_left(report.left)
-    if library is not None and report.paths:
-        from hapvr.library import Library
-
-        with raise_on_sigterm(), Library.open(library, wait_s=wait) as opened:
-            opened.add(report.paths)
+    if library is not None:
+        _add_to_library(library, journal, wait=wait)
     elif report.paths and not as_json:
         typer.echo("if the library no longer lists them: hapvr add LIBRARY VIDEOS...")
     raise typer.Exit(1 if report.problems else 0)
@@ -135,15 +133,27 @@ def _ask(as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _remove_from_library(library: Path, report: ApplyReport, *, wait: float) -> None:
-    """Remove what is no longer where the library knows it."""
+def _remove_from_library(library: Path, journal: Path, *, wait: float) -> None:
+    """Remove what the journal has moved, in this run or before, and is no longer where the library knows it."""
+    from hapvr.actions.apply import read_steps
     from hapvr.library import Library
 
-    gone = {path for path in report.paths if not os.path.lexists(path)}
+    gone = {step.source for step, state in read_steps(journal) if state == "done" and not os.path.lexists(step.source)}
     with Library.open(library, wait_s=wait) as opened:
         ids = [record.id for record in opened.videos() if record.path in gone]
         if ids:
             opened.remove(ids)
+
+
+def _add_to_library(library: Path, journal: Path, *, wait: float) -> None:
+    """Add what was taken back, in this run or before."""
+    from hapvr.actions.apply import read_steps
+    from hapvr.library import Library
+
+    back = [step.source for step, state in read_steps(journal) if state == "undone" and os.path.isfile(step.source)]
+    if back:
+        with raise_on_sigterm(), Library.open(library, wait_s=wait) as opened:
+            opened.add(list(dict.fromkeys(back)))
 
 
 # --- printing --------------------------------------------------------------------------------------------------------
@@ -168,10 +178,15 @@ def format_size(size: float) -> str:
     return f"{size / 1000:,.1f} TB"
 
 
-def _print_preview(preview: Preview, options: ApplyOptions, plan: Plan) -> None:
+def _print_preview(preview: Preview, options: ApplyOptions, plan: Plan, *, with_left: bool) -> None:
     folder = escape(options.folder or "")
     for way, (files, size) in preview.count().items():
         typer.echo(f"to be {_DONE[way].format(folder=folder)}: {_count(files, size)}")
+        rows = [one.row for one in preview.chosen if one.way == way]
+        for row in rows[:_SHOWN]:
+            typer.echo(f"  {format_size(row.size):>10}  {escape(row.path)}")
+        if len(rows) > _SHOWN:
+            typer.echo(f"  and {len(rows) - _SHOWN:,} more, which the plan lists")
     kept = {row.path for one in preview.chosen for row in one.kept}
     if preview.chosen:
         typer.echo(f"{len(kept):,} {'copy' if len(kept) == 1 else 'copies'} of them will be kept")
@@ -184,7 +199,7 @@ def _print_preview(preview: Preview, options: ApplyOptions, plan: Plan) -> None:
         typer.echo(f"{distinct:,} are called distinct: hapvr duplicates LIBRARY --distinct-plan PLAN remembers that")
     if options.folder is not None:
         _warn_of_folder(options.folder, plan)
-    if preview.chosen:  # the report repeats them otherwise
+    if with_left:
         _print_left(preview.left)
 
 
@@ -199,12 +214,12 @@ def _warn_of_folder(folder: str, plan: Plan) -> None:
         )
 
 
-def _format_report(report: ApplyReport, options: ApplyOptions) -> Iterator[str]:
+def _format_report(report: ApplyReport, options: ApplyOptions, journal: Path) -> Iterator[str]:
     for way, files in report.files.items():
         yield f"{files:,} {'file' if files == 1 else 'files'} {_DONE[way].format(folder=escape(options.folder or ''))}"
-    yield f"{format_size(report.bytes)} in all"
     if report.files:
-        yield f"to take it back: hapvr undo {escape(report.journal)}"
+        yield f"{format_size(report.bytes)} in all"
+        yield f"to take it back: hapvr undo {escape(journal)}"
 
 
 def _find_problems(left: Iterable[Left]) -> list[Left]:
