@@ -2,6 +2,7 @@
 
     python benchmarks/evaluate.py                    # the shape of FIVR-5K on a GPU, and FIVR-200K by extrapolation
     python benchmarks/evaluate.py --full             # FIVR-200K itself too, by links
+    python benchmarks/evaluate.py --compact int8     # the same features in a compact form, see `hapvr convert-features`
     python benchmarks/evaluate.py --videos 50 --cpu  # a dry run
 
 Features are drawn and written as they are published: HDF5, one gzip dataset a video in h5py's own chunks, float32
@@ -11,7 +12,11 @@ whitened features, whose digits are noise (the ratio is printed). Some 9 GiB for
 A larger database is made by giving every video several names (HDF5 links): each is read, unpacked and scored, but from
 the system's cache; a disk must deliver the bytes that the figure `GiB/s from disk` says. The extrapolation to FIVR-200K
 compares two such runs, the second of them with --links videos: what a further video takes, and what a run takes besides
-(starting the readers, opening the file). `--full` runs all 225,960.
+(starting the readers, opening the file). `--full` runs all 225,960, of the last form of features that is measured.
+
+`--compact` converts the published file into float16 or int8 without gzip and measures it in the same way, with the
+largest difference of a score from that of published features; `--no-published` leaves out the other runs on the
+published file. `--precision` is that of the region products, see `pairwise`.
 
 Baselines in the same run, over the same files: `one video at a time` reads a video with h5py, then scores it against
 all queries, then reads the next; `one pair at a time` calls VideoSimilarity.score for each pair. GiB count vectors in
@@ -41,6 +46,7 @@ import torch.nn.functional as F
 from hapvr.evaluation.benchmarks.benchmark import Benchmark, Task
 from hapvr.evaluation.scoring import Scoring, score_benchmark
 from hapvr.features import FeatureFile
+from hapvr.features.feature_writer import convert_features
 from hapvr.similarity import VideoSimilarity, pairwise
 from measure import forget_peak, lengths, machine, peak_gib, video
 from pairwise import responsive
@@ -57,6 +63,11 @@ def main() -> None:
     parser.add_argument("--float16", type=int, help="videos of a second file, in float16; 1,000 on a GPU")
     parser.add_argument("--links", type=int, help="videos of the larger database; six times --videos")
     parser.add_argument("--full", action="store_true", help="also FIVR-200K, by links to the same videos")
+    parser.add_argument(
+        "--compact", nargs="*", default=[], choices=["float16", "int8"], help="compact forms to measure"
+    )
+    parser.add_argument("--no-published", action="store_true", help="leave out runs on the published file")
+    parser.add_argument("--precision", choices=["bfloat16", "int8", "float8_e4m3fn", "float32"])
     parser.add_argument("--no-baselines", action="store_true", help="leave out the slow ways")
     parser.add_argument("--reader-processes", type=int, help="reading processes; by default one a core, but one")
     parser.add_argument("--folder", help="where the files are written, and deleted again")
@@ -88,6 +99,7 @@ def main() -> None:
 def measure(
     folder: Path, arguments: argparse.Namespace, model: VideoSimilarity, report: Callable[[str, float], None]
 ) -> None:
+    dtype = None if arguments.precision is None else getattr(torch, arguments.precision)
     frames = lengths(arguments.videos, torch.Generator().manual_seed(0))
     ids = [name_of(number) for number in range(len(frames))]
     path = folder / "published.h5"
@@ -98,15 +110,15 @@ def measure(
     with FeatureFile.open(path) as file:
         some = [file[id].regions for id in ids[:8]]
     start = time.perf_counter()
-    pairwise(model, some[:2], some)
+    pairwise(model, some[:2], some, dtype=dtype)
     report("first call (kernels are compiled): s", time.perf_counter() - start)
 
     queries, few = ids[: arguments.queries], ids[: min(len(ids), 1000)]
+    readers = arguments.reader_processes
     forget_peak()
-    whole = run(
-        f"{len(queries)} x {len(ids):,}", model, queries, ids, path, arguments.reader_processes, report, memory=True
-    )
-    run(f"{len(queries)} x {len(few):,}, read by threads", model, queries, few, path, 0, report)
+    whole = run(f"{len(queries)} x {len(ids):,}", model, queries, ids, path, readers, report, dtype=dtype, memory=True)
+    if not arguments.no_published:
+        run(f"{len(queries)} x {len(few):,}, read by threads", model, queries, few, path, 0, report, dtype=dtype)
     if arguments.float16:
         half = folder / "half.h5"
         write(half, frames[: arguments.float16], queries=arguments.queries, dtype="float16")
@@ -117,23 +129,50 @@ def measure(
             queries,
             known,
             half,
-            arguments.reader_processes,
+            readers,
             report,
+            dtype=dtype,
         )
     if not arguments.no_baselines:
         one_video_at_a_time(model, queries, few[: max(2, len(few) // 5)], path, report)
         exact = one_pair_at_a_time(model, queries, ids[: len(queries) + 4 : max(1, len(queries) // 4)], path, report)
         report("largest distance from one pair at a time", distance(whole, exact))
-    sizes = [2 * len(ids), arguments.links or 6 * len(ids)]
-    walls = [linked(model, ids, path, size, arguments.reader_processes, report) for size in sizes]
-    further = (walls[1] - walls[0]) / (sizes[1] - sizes[0])
-    report("a further video: ms", 1000 * further)
-    report("a run besides: s", walls[0] - sizes[0] * further)
-    minutes = (walls[0] + (FIVR_200K - sizes[0]) * further) / 60
-    report("FIVR-200K, extrapolated from the two: minutes", minutes)
+    last = path
+    if not arguments.no_published:
+        extrapolate("published", model, ids, path, arguments, report)
+    for form in arguments.compact:
+        last = folder / f"{form}.h5"
+        start = time.perf_counter()
+        convert_features(path, last, dtype=form)
+        report(f"{form}: converting, s", time.perf_counter() - start)
+        report(f"{form}: size, of float32 uncompressed", last.stat().st_size / (sum(frames) * 9 * 512 * 4))
+        scoring = run(f"{form}: {len(queries)} x {len(ids):,}", model, queries, ids, last, readers, report, dtype=dtype)
+        assert scoring.scores is not None
+        assert whole.scores is not None
+        report(f"{form}: largest difference of a score", abs(scoring.scores.values - whole.scores.values).max())
+        extrapolate(form, model, ids, last, arguments, report)
     report("FIVR-200K at the authors' 800 pairs/s: minutes", FIVR_QUERIES * FIVR_200K / AUTHORS_PAIRS_A_SECOND / 60)
     if arguments.full:
-        report("FIVR-200K: minutes", linked(model, ids, path, FIVR_200K, arguments.reader_processes, report) / 60)
+        wall = linked(f"{last.stem}, full", model, ids, last, FIVR_200K, arguments, report)
+        report(f"{last.stem}: FIVR-200K: minutes", wall / 60)
+
+
+def extrapolate(
+    form: str,
+    model: VideoSimilarity,
+    ids: list[str],
+    path: Path,
+    arguments: argparse.Namespace,
+    report: Callable[[str, float], None],
+) -> None:
+    """FIVR-200K from two runs of unequal size."""
+    sizes = [2 * len(ids), arguments.links or 6 * len(ids)]
+    walls = [linked(form, model, ids, path, size, arguments, report) for size in sizes]
+    further = (walls[1] - walls[0]) / (sizes[1] - sizes[0])
+    report(f"{form}: a further video: ms", 1000 * further)
+    report(f"{form}: a run besides: s", walls[0] - sizes[0] * further)
+    minutes = (walls[0] + (FIVR_200K - sizes[0]) * further) / 60
+    report(f"{form}: FIVR-200K, extrapolated from the two: minutes", minutes)
 
 
 def run(
@@ -145,6 +184,7 @@ def run(
     readers: int,
     report: Callable[[str, float], None],
     *,
+    dtype: torch.dtype | None,
     memory: bool = False,
 ) -> Scoring:
     """One evaluation, from opening the file to the joined scores."""
@@ -153,7 +193,12 @@ def run(
     before = os.times()
     start = time.perf_counter()
     scoring = score_benchmark(
-        model, benchmark, path, reader_processes=readers, progress=lambda *_: begun.append(time.perf_counter())
+        model,
+        benchmark,
+        path,
+        dtype=dtype,
+        reader_processes=readers,
+        progress=lambda *_: begun.append(time.perf_counter()),
     )
     wall = time.perf_counter() - start
     after = os.times()
@@ -179,7 +224,13 @@ def run(
 
 
 def linked(
-    model: VideoSimilarity, ids: list[str], path: Path, size: int, readers: int, report: Callable[[str, float], None]
+    form: str,
+    model: VideoSimilarity,
+    ids: list[str],
+    path: Path,
+    size: int,
+    arguments: argparse.Namespace,
+    report: Callable[[str, float], None],
 ) -> float:
     """FIVR's queries against `size` videos, most of them links to others; seconds."""
     database = list(ids[:size])
@@ -191,10 +242,12 @@ def linked(
                 if id not in group:
                     group.id.links.create_hard(id.encode(), h5.id, id.encode())
             database += [f"{copy}/{id}" for id in names]
-    title = f"{min(FIVR_QUERIES, len(ids))} x {len(database):,}"
+    title = f"{form}: {min(FIVR_QUERIES, len(ids))} x {len(database):,}"
+    dtype = None if arguments.precision is None else getattr(torch, arguments.precision)
     forget_peak()
     start = time.perf_counter()
-    run(title, model, ids[:FIVR_QUERIES], database, path, readers, report, memory=True)
+    readers = arguments.reader_processes
+    run(title, model, ids[:FIVR_QUERIES], database, path, readers, report, dtype=dtype, memory=True)
     wall = time.perf_counter() - start
     report(f"{title}: GiB/s from disk", path.stat().st_size / GIB * len(database) / len(ids) / wall)
     return wall

@@ -1,7 +1,7 @@
-"""Work on whole folders of videos: extract features, pack frames, make a benchmark.
+"""Work on whole folders of videos: extract features, convert them, pack frames, make a benchmark.
 
-Each function is what the command of that name does (`hapvr extract`, `frames`, `make-benchmark`): it finds the videos,
-goes on with what an earlier call has done, and reports what became of every file.
+Each function is what the command of that name does (`hapvr extract`, `convert-features`, `frames`, `make-benchmark`):
+it finds the videos, goes on with what an earlier call has done, and reports what became of every file.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
 from hapvr.features import FeatureWriter, PackedWriter
+from hapvr.features.feature_writer import convert_features as write_converted
 from hapvr.features.video_extraction import ExtractionReport, Progress, default_workers, extract_files, pack_files
 from hapvr.model import DEFAULT, load
 from hapvr.storage import StrPath, require_outputs
@@ -69,6 +71,27 @@ def extract(
         )
     report.other_files += others
     return report
+
+
+def convert_features(
+    source: StrPath,
+    output: StrPath,
+    *,
+    dtype: Literal["int8", "float16", "float32"] = "int8",
+    gzip: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """Copy features into another HDF5 file in another precision; how many videos it then has.
+
+    Args:
+        source: an HDF5 file of features: extracted, exported or published.
+        output: the HDF5 file to write, or to go on with.
+        dtype: int8 (a scale a vector), float16 or float32.
+        gzip: compress; without it a video is one direct read, which is faster.
+        progress: called with how many are done, and how many there are.
+    """
+    require_outputs([output], inputs=[source])
+    return write_converted(source, output, dtype=dtype, compression="gzip" if gzip else None, progress=progress)
 
 
 def pack_frames(

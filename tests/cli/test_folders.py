@@ -70,6 +70,16 @@ def test_extract_goes_on_where_it_stopped_and_reports_failures(
         assert file["0.mp4"].regions.shape[1:] == (9, 512)
         assert file["0.mp4"].low_information is not None
         assert file.attributes["model"] == "quick"
+    compact = tmp_path / "compact.h5"
+    assert run(capsys, "convert-features", out, "-o", compact)[:2] == (0, f"2 videos in {compact}\n")
+    code, text, _ = run(capsys, "convert-features", out, "-o", compact, "--json")
+    assert (code, json.loads(text)) == (0, {"videos": 2, "output": str(compact)})
+    code, _, error = run(capsys, "convert-features", out, "-o", tmp_path / "x.h5", "--dtype", "int4")
+    assert code == 2
+    assert "dtype must be 'float32', 'float16' or 'int8', got 'int4'" in error
+    assert run(capsys, "convert-features", out, "-o", out)[0] == 2
+    with FeatureFile.open(compact) as file:
+        assert {file.entry(id).dtype.name for id in file} == {"int8"}
 
 
 def test_a_folder_of_bad_files_is_gone_through_to_the_end(

@@ -21,6 +21,7 @@ from hapvr.evaluation.protocol import evaluate
 from hapvr.evaluation.score_files import Scores
 from hapvr.evaluation.scoring import Scoring, WorkFolder, score_benchmark
 from hapvr.features import FeatureFile, Features, FeatureWriter
+from hapvr.features.feature_writer import convert_features
 from hapvr.similarity import VideoSimilarity
 from tests.similarity import models
 
@@ -173,6 +174,38 @@ def test_an_interrupted_run_goes_on_and_gives_the_same_bits(
     assert seen[0][0] > 0
     assert seen[-1] == (len(DATABASE), len(DATABASE))
     assert not list(tmp_path.glob(".*.part"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "mixed"])
+def test_processes_hand_over_what_is_stored_and_it_means_the_same(tmp_path: Path, dtype: str) -> None:
+    kinds = ["float32", "float16"] if dtype == "mixed" else [dtype]
+    for number, (id, regions) in enumerate(videos().items()):
+        part = tmp_path / f"{kinds[number % len(kinds)]}.h5"
+        with FeatureWriter(part, dtype=part.stem, compression=None, sync=False) as writer:  # type: ignore[arg-type]
+            writer.add(id, Features(regions, None, np.arange(len(regions)) % 5 == 2))
+    compact = tmp_path / f"{kinds[0]}.h5"
+    if dtype == "mixed":
+        with h5py.File(compact, "r+") as file, h5py.File(tmp_path / "float16.h5") as half:
+            for id in videos():
+                if id in half:
+                    half.copy(id, file, name=id)
+    with FeatureFile.open(compact) as file:
+        chunks = plan_chunks(file.lengths, frames=30)
+        found: dict[str, Tensor] = {}
+        for chunk, tensors in read_chunks(file, chunks, device=torch.device("cpu"), reader_processes=2):
+            found |= dict(zip(chunk.ids, tensors, strict=True))
+        assert set(found) == set(LENGTHS)
+        assert all(torch.equal(found[id], file[id].drop_flat().regions) for id in LENGTHS)
+
+
+def test_compact_features_score_nearly_the_same(
+    model: VideoSimilarity, path: Path, whole: Scores, tmp_path: Path
+) -> None:
+    for dtype, largest in (("float16", 1e-3), ("int8", 1e-2)):
+        convert_features(path, tmp_path / f"{dtype}.h5", dtype=dtype)  # type: ignore[arg-type]
+        scores = scores_of(score_benchmark(model, BENCHMARK, tmp_path / f"{dtype}.h5", chunk_bytes=CHUNK))
+        assert scores.targets == whole.targets
+        assert 0 < np.abs(scores.values - whole.values).max() < largest
 
 
 @pytest.mark.parametrize("reader_processes", [2, 5])  # with 5 the longest videos take more than one block

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.features import FeatureFile, Features, FeatureWriter, join_features, journal
+from hapvr.features.feature_writer import convert_features
 
 
 def drawn(frames: int = 20, regions: int = 3, dims: int = 8, *, seed: int = 0, timed: bool = True) -> Features:
@@ -83,6 +84,79 @@ def test_float16_comes_back_rounded(tmp_path: Path, compression: Any) -> None:
             assert torch.equal(file[id].regions, features.regions.half().float())
             assert stored[id].regions.dtype == torch.float16
         assert all(torch.equal(found.regions, file[id].regions) for id, found in file.stream())
+
+
+@pytest.mark.parametrize("compression", ["gzip", None])
+def test_int8_comes_back_within_half_a_step(tmp_path: Path, compression: Any) -> None:
+    path = write(tmp_path / "x.h5", VIDEOS, dtype="int8", compression=compression)
+    with FeatureFile.open(path) as file, FeatureFile.open(path, dtype=None) as stored:
+        assert file.lengths == {id: len(features) for id, features in VIDEOS.items()}
+        for id, features in VIDEOS.items():
+            found = file[id]
+            assert found.regions.dtype == stored[id].regions.dtype == torch.float32
+            for vector, exact in zip(*(one.regions.view(-1, 8).tolist() for one in (found, features)), strict=True):
+                step = max(abs(value) for value in exact) / 127
+                assert all(abs(a - b) <= 0.5001 * step for a, b in zip(vector, exact, strict=True))
+                assert all(abs(a / step - round(a / step)) < 1e-4 for a in vector)
+            assert (found.timestamps is None) == (features.timestamps is None)
+        assert all(torch.equal(found.regions, file[id].regions) for id, found in file.stream(workers=2))
+        file.verify()
+
+
+def test_codes_by_hand_and_vectors_of_zeros(tmp_path: Path) -> None:
+    values = torch.tensor([[[2.54, -1.0, 0.031], [0.0, 0.0, 0.0]]])
+    path = write(tmp_path / "x.h5", {"x": Features(values)}, dtype="int8", compression=None)
+    with h5py.File(path) as h5:
+        assert h5["x"][:].tolist() == [[[127, -50, 2], [0, 0, 0]]]
+        assert h5["x"].attrs["scales"].tolist() == [[pytest.approx(0.02), 0.0]]
+        assert h5["x"].chunks is None  # one direct read
+        assert h5.attrs["hapvr_version"] == 2
+    with FeatureFile.open(path) as file:
+        assert file["x"].regions.flatten().tolist() == pytest.approx([2.54, -1.0, 0.04, 0, 0, 0])
+
+
+@pytest.mark.parametrize("scales", [
+    np.ones((2, 1), np.float32), np.ones((1, 2)), np.array([[1, np.nan]], np.float32), np.array([[1, -1]], np.float32),
+    np.array([[1, 2]], np.float32),
+])  # fmt: skip
+def test_scales_that_cannot_be_are_refused(tmp_path: Path, scales: Any) -> None:
+    path = write(tmp_path / "x.h5", {"x": Features(torch.ones(1, 2, 3))}, dtype="int8")
+    with h5py.File(path, "r+") as h5:
+        h5["x"].attrs["scales"] = scales
+    with FeatureFile.open(path) as file, pytest.raises(StorageError, match=r"'x' cannot be used: .*(scales|written)"):
+        file["x"]
+
+
+def test_features_are_converted_with_all_they_have(tmp_path: Path) -> None:
+    flags = np.arange(20) % 3 == 0
+    videos = {**VIDEOS, "flagged": Features(drawn(seed=9).regions, None, flags)}
+    source = write(tmp_path / "x.h5", videos, attributes={"model": "lite", "fps": 1.0})
+    output, done = tmp_path / "c.h5", []
+    assert convert_features(source, output, progress=lambda *counts: done.append(counts)) == 5
+    assert done == [(number, 5) for number in range(1, 6)]
+    with FeatureFile.open(source) as before, FeatureFile.open(output) as after:
+        assert after.attributes == {"model": "lite", "fps": 1.0}
+        assert after.ids == before.ids
+        for id in before:
+            torch.testing.assert_close(after[id].regions, before[id].regions, rtol=0, atol=3.2 / 127)
+            stamps = before[id].timestamps
+            assert stamps is None or np.array_equal(stamps, after[id].timestamps)  # type: ignore[arg-type]
+        assert np.array_equal(after["flagged"].low_information, flags)  # type: ignore[arg-type]
+    size = output.stat().st_size
+    assert convert_features(source, output) == 5  # nothing is left to do
+    assert output.stat().st_size == size
+    convert_features(source, tmp_path / "h.h5", dtype="float16")
+    with FeatureFile.open(tmp_path / "h.h5", dtype=None) as half:
+        assert torch.equal(half["one"].regions, VIDEOS["one"].regions.half())
+
+
+def test_a_conversion_goes_on_and_refuses_the_file_of_another(tmp_path: Path) -> None:
+    source = write(tmp_path / "x.h5", VIDEOS)
+    write(tmp_path / "c.h5", {"one": VIDEOS["one"]}, dtype="int8", compression=None)
+    assert convert_features(source, tmp_path / "c.h5") == 4
+    write(tmp_path / "other.h5", {"elsewhere": VIDEOS["one"]}, dtype="int8")
+    with pytest.raises(StorageError, match=r"other\.h5' has 'elsewhere', which .*x\.h5' lacks"):
+        convert_features(source, tmp_path / "other.h5")
 
 
 def test_halves_and_doubles_are_taken(tmp_path: Path) -> None:
@@ -320,6 +394,8 @@ def test_missing_ids_and_closed_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("value", "message"), [
     (np.zeros((2, 9, 8)), "float64, not float32"),
     (np.zeros((2, 9, 8), np.int32), "int32, not float32"),
+    (np.zeros((2, 9, 8), np.uint8), "uint8, not float32"),
+    (np.zeros((2, 9, 8), np.int8), "int8 without the attribute 'scales'"),
     (np.float32(1), r"shape is \[\]"),
     (np.zeros(5, np.float32), r"shape is \[5\]"),
     (np.zeros((1, 1, 1, 1), np.float32), r"shape is \[1, 1, 1, 1\]"),
@@ -385,8 +461,9 @@ def test_values_in_another_file_are_not_fetched(tmp_path: Path) -> None:
 def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.h5", VIDEOS)
     with h5py.File(path, "r+") as h5:
-        h5.attrs["hapvr_version"] = 2
-    with pytest.raises(StorageError, match="version 2 of this layout; this hapvr reads 1"):
+        assert h5.attrs["hapvr_version"] == 1  # without codes, earlier versions of hapvr read it
+        h5.attrs["hapvr_version"] = 3
+    with pytest.raises(StorageError, match="version 3 of this layout; this hapvr reads 2"):
         FeatureFile.open(path)
 
 
@@ -470,7 +547,7 @@ print(outcomes)
 """
 
 
-@pytest.mark.parametrize("written_by", ["us, gzip", "us, uncompressed", "others"])
+@pytest.mark.parametrize("written_by", ["us, gzip", "us, uncompressed", "us, int8", "others"])
 def test_damage_anywhere_is_a_typed_error_or_does_no_harm(tmp_path: Path, written_by: str) -> None:
     path = tmp_path / "x.h5"
     if written_by == "others":
@@ -479,7 +556,8 @@ def test_damage_anywhere_is_a_typed_error_or_does_no_harm(tmp_path: Path, writte
                 h5.create_dataset(id, data=features.regions[:20].numpy(), compression="gzip", chunks=(1, 3, 8))
     else:
         small = {id: Features(features.regions[:20]) for id, features in VIDEOS.items()}
-        write(path, small, compression="gzip" if "gzip" in written_by else None, attributes={"model": "x"})
+        dtype, packing = "int8" if "int8" in written_by else "float32", "gzip" if "gzip" in written_by else None
+        write(path, small, dtype=dtype, compression=packing, attributes={"model": "x"})
     outcomes = program(DAMAGE, str(path), str(max(1, path.stat().st_size // 300)))
     counts: dict[tuple[str, str], int] = ast.literal_eval(outcomes.splitlines()[-1])
     if written_by == "others":  # without checksums HDF5 may be told another piece, or that it is not packed

@@ -32,7 +32,9 @@ from hapvr.errors import HapvrError
 from hapvr.workers.processes import leave_current_folder_out
 
 # Commands that continue where they stopped when they are run again.
-_RESUMED = {"ablate", "add", "apply", "evaluate", "extract", "frames", "make-benchmark", "train", "undo"}
+_RESUMED = {
+    "ablate", "add", "apply", "convert-features", "evaluate", "extract", "frames", "make-benchmark", "train", "undo",
+}  # fmt: skip
 
 
 PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
@@ -62,6 +64,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "make-benchmark": folders.make_benchmark,
         "evaluate": evaluate.evaluate,
         "extract": folders.extract,
+        "convert-features": folders.convert_features,
         "frames": folders.frames,
         "train": train.app,
         "ablate": ablate.ablate,

@@ -1,9 +1,9 @@
-"""`hapvr extract`, `hapvr frames`, `hapvr make-benchmark`: work on folders of videos, with progress and a report."""
+"""Commands on folders of videos, and on features: extract, convert-features, frames, make-benchmark."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -29,6 +29,21 @@ def extract(
     with progress_bar(quiet=as_json) as progress:
         report = run(videos, output, model=model, half=half, workers=workers, progress=progress, **parse_rate(rate))
     _print(report, as_json)
+
+
+def convert_features(
+    features: Annotated[Path, typer.Argument(metavar="FEATURES", help="An HDF5 file of features.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HDF5 file to write, or to continue.")],
+    dtype: Annotated[str, typer.Option(help="int8 (a scale a vector), float16 or float32.")] = "int8",
+    gzip: Annotated[bool, typer.Option(help="Compress: smaller, and slower to read.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write features in a compact form, which evaluation reads faster: hapvr convert-features f.h5 -o compact.h5."""
+    from hapvr.batch import convert_features as run
+
+    with progress_bar(quiet=as_json) as progress:
+        count = run(features, output, dtype=cast("Any", dtype), gzip=gzip, progress=progress)
+    show(as_json, {"videos": count, "output": str(output)}, f"{count} videos in {output}")
 
 
 def frames(

@@ -1,8 +1,8 @@
 """The database from disk, chunk by chunk: each video is read once, and chunks ahead are read while one is scored.
 
 Unpacking gzip takes longer than scoring does on a GPU, and HDF5 works for one thread at a time: large files are read
-by processes (`WorkerPool`). Small ones are read by threads, which start at once. Frames that the file flags as flat or
-repeated are left out here (`Features.drop_flat`).
+by processes (`WorkerPool`), which hand vectors over in the precision of the file. Small ones are read by threads, which
+start at once. Frames that the file flags as flat or repeated are left out here (`Features.drop_flat`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, HapvrError, StorageError
 from hapvr.features import FeatureFile
-from hapvr.features.feature_files import Entry, open_h5
+from hapvr.features.feature_files import Entry, StoredFrames, open_h5
 from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
 
 _WORTH_PROCESSES = 4 << 30  # bytes; starting processes takes as long as a few threads need for this much
@@ -118,18 +118,18 @@ def _read_by_processes(
     file: FeatureFile, chunks: Sequence[Chunk], device: torch.device, reader_processes: int
 ) -> Generator[tuple[Chunk, list[Tensor]], None, None]:
     """Each process reads groups of a chunk's videos. It may fill two blocks ahead, so all of them two chunks."""
-    regions, dims = file.dims or (0, 0)
+    stored = _choose_precision(file, chunks)
     block_frames = max(1, max(chunk.frames for chunk in chunks) // reader_processes)
     groups = {
         chunk.number: plan_chunks(dict(zip(chunk.ids, chunk.lengths, strict=True)), frames=block_frames)
         for chunk in chunks
     }
     tasks = (
-        ((chunk.number, group.number), (os.fspath(file.path), [(id, file.entry(id)) for id in group.ids]))
+        ((chunk.number, group.number), (os.fspath(file.path), stored, [(id, file.entry(id)) for id in group.ids]))
         for chunk in chunks
         for group in groups[chunk.number]
     )
-    size = block_frames * regions * dims * _FLOAT32
+    size = block_frames * stored.row_bytes
     blocks: defaultdict[Hashable, deque[Block]] = defaultdict(deque)  # of chunks whose turn has not come
     ended: dict[Hashable, TaskResult] = {}
     with WorkerPool(_read_videos, tasks, workers=reader_processes, block_bytes=size, pin=device.type == "cuda") as pool:
@@ -141,8 +141,8 @@ def _read_by_processes(
                 while blocks[key] or key not in ended:
                     while blocks[key]:
                         block = blocks[key].popleft()
-                        values = torch.from_numpy(block.data[: block.note].view(np.float32)).view(-1, regions, dims)
-                        frames.append(values.to(device, copy=True))
+                        rows = torch.from_numpy(block.data[: block.note]).view(-1, stored.row_bytes)
+                        frames.append(stored.unpack(rows.to(device, copy=True)))
                         pool.release(block)
                     for event in pool.wait() if key not in ended else ():
                         if isinstance(event, Block):
@@ -152,6 +152,12 @@ def _read_by_processes(
                 lengths = _require_read(ended.pop(key), file.path)
                 videos += torch.split(torch.cat(frames), lengths)
             yield chunk, videos
+
+
+def _choose_precision(file: FeatureFile, chunks: Sequence[Chunk]) -> StoredFrames:
+    """That of the videos of these chunks, if they share one; else float32."""
+    found = {file.entry(id).dtype for chunk in chunks for id in chunk.ids}
+    return StoredFrames(found.pop() if len(found) == 1 else np.dtype(np.float32), file.dims or (0, 0))
 
 
 def _require_read(result: TaskResult, path: Path) -> list[int]:
@@ -167,22 +173,22 @@ def _require_read(result: TaskResult, path: Path) -> list[int]:
     return lengths
 
 
-def _read_videos(context: TaskContext, task: tuple[str, list[tuple[str, Entry]]]) -> list[int] | str:
+def _read_videos(context: TaskContext, task: tuple[str, StoredFrames, list[tuple[str, Entry]]]) -> list[int] | str:
     """Send the vectors of some videos, end to end; returns their lengths, or what was wrong."""
     torch.set_num_threads(1)
-    path, videos = task
+    path, stored, videos = task
     try:
         file = FeatureFile(Path(path), _open_once(path), dict(videos), torch.float32)
-        read = [file[id].drop_flat().regions for id, _ in videos]
-        data = torch.cat(read).numpy().reshape(-1).view(np.uint8)
+        read = [file.read_rows(id, stored) for id, _ in videos]
+        data = np.concatenate(read).reshape(-1)
     except (HapvrError, OSError, MemoryError, ValueError) as error:
         return str(error) or type(error).__name__
-    step = len(context.block())
+    step = len(context.block()) // stored.row_bytes * stored.row_bytes
     for start in range(0, len(data), step):
         part = data[start : start + step]
         context.block()[: len(part)] = part
         context.send(len(part))
-    return [len(regions) for regions in read]
+    return [len(rows) for rows in read]
 
 
 @functools.lru_cache(maxsize=1)

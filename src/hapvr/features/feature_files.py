@@ -6,6 +6,9 @@ dataset: frame times as `timestamps` (float64 [T], seconds), flat and repeated f
 0 or 1), the checksum of the values as `crc32`; settings that features must share to be compared (model, fps) are
 attributes of the file.
 
+Compact files, for scoring again and again, hold float16 or int8 without gzip: a video is then one direct read. Codes of
+int8 have their scales in the attribute `scales` (float32 [T, R]); such files are of version 2 of this layout.
+
 Whatever is damaged, cut short, of another shape or not finite is a `StorageError` that names the file and the video.
 """
 
@@ -29,13 +32,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, HapvrError, ShapeError, StorageError, to_sentence
-from hapvr.features.features import Features
+from hapvr.features.features import Features, select_frames
+from hapvr.features.int8_codes import decode_regions
 from hapvr.features.journal import JournaledFile, recover
 from hapvr.storage import StrPath
 from hapvr.video.stored_videos import VERSION_KEY, StoredVideos
 
-VERSION = 1
-TIMESTAMPS, CHECKSUM, LOW_INFORMATION = "timestamps", "crc32", "low_information"
+VERSION = 2  # the newest that is read
+FLOAT_VERSION = 1  # of files without codes, which older versions of hapvr read too
+TIMESTAMPS, CHECKSUM, LOW_INFORMATION, SCALES = "timestamps", "crc32", "low_information", "scales"
 BROKEN = (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError, OverflowError, zlib.error)
 """What h5py and zlib raise on a damaged file or a full disk."""
 # Tables with checksums, attributes beyond 64 KiB, groups that grow without being rewritten; read by every HDF5 since
@@ -44,6 +49,8 @@ LIBRARY = ("v108", "v108")
 _COPY = "Copy it again from where it came, or extract its videos again into another file."
 _MAX_EXPANSION = 1100  # gzip makes at most 1,032 bytes of one; a header that promises more is damaged
 _SHUFFLE, _DEFLATE = 2, 1  # HDF5's numbers of these filters
+_SCALE_BYTES = 4
+_ReadValues = Callable[[Any, np.dtype[Any]], NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,37 @@ class Entry:
     def dims(self) -> tuple[int, int]:
         """R and D; a video of pooled frame vectors [T, D] has one region a frame."""
         return (1, self.shape[1]) if len(self.shape) == 2 else (self.shape[1], self.shape[2])
+
+
+class StoredFrames:
+    """Frames as bytes, in the precision in which a file holds them: what is handed from a reading process to a GPU.
+
+    A row holds the numbers of a frame; those of int8, followed by the scales of its regions.
+
+    Args:
+        dtype: float32, float16 or int8.
+        dims: R and D.
+    """
+
+    def __init__(self, dtype: np.dtype[Any], dims: tuple[int, int]) -> None:
+        self.dtype, (self.regions, self.dims) = dtype, dims
+        self._numbers = self.regions * self.dims * dtype.itemsize  # bytes
+        self.row_bytes = self._numbers + (self.regions * _SCALE_BYTES if dtype == np.int8 else 0)
+
+    def pack(self, values: NDArray[Any], scales: NDArray[np.float32] | None) -> NDArray[np.uint8]:
+        """Numbers or codes [T, R, D], and the scales [T, R] of codes, as rows: uint8 [T, row_bytes]."""
+        rows = np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8)
+        if scales is None:
+            return rows
+        return np.concatenate([rows, np.ascontiguousarray(scales).view(np.uint8)], axis=1)
+
+    def unpack(self, rows: Tensor) -> Tensor:
+        """The vectors of rows, on the device where they lie: float32 [T, R, D]."""
+        shape = (len(rows), self.regions, self.dims)
+        if self.dtype == np.int8:
+            scales = rows[:, self._numbers :].contiguous().view(torch.float32)
+            return decode_regions(rows[:, : self._numbers].view(torch.int8).reshape(shape), scales)
+        return rows.view(torch.float16 if self.dtype == np.float16 else torch.float32).view(shape).float()
 
 
 class FeatureFile(StoredVideos[Entry], AbstractContextManager["FeatureFile"]):
@@ -84,8 +122,9 @@ class FeatureFile(StoredVideos[Entry], AbstractContextManager["FeatureFile"]):
     def open(cls, path: StrPath, *, dtype: torch.dtype | None = torch.float32) -> FeatureFile:
         """Open a file and check the header of every video in it; values are checked when they are read.
 
-        Tensors come in `dtype`; None leaves them as they are stored. What an interrupted `FeatureWriter` had begun is
-        finished. `StorageError` if the file is missing, in use by a writer, damaged, or not of this layout.
+        Tensors come in `dtype`; None leaves them as they are stored, but int8 becomes float32. What an interrupted
+        `FeatureWriter` had begun is finished. `StorageError` if the file is missing, in use by a writer, damaged, or
+        not of this layout.
         """
         path = Path(path)
         if not path.is_file():
@@ -116,7 +155,7 @@ class FeatureFile(StoredVideos[Entry], AbstractContextManager["FeatureFile"]):
         return read_attributes(self._h5, self.path)
 
     def __getitem__(self, id: str) -> Features:
-        return self._read(id, _read_whole)
+        return self._read(id, _read_whole, self.dtype)
 
     def low_information(self, id: str) -> NDArray[np.bool_] | None:
         """Which frames of a video are flat or repeated, [T], without reading its vectors; None where not known."""
@@ -141,13 +180,26 @@ class FeatureFile(StoredVideos[Entry], AbstractContextManager["FeatureFile"]):
         try:
             while True:
                 for id in itertools.islice(order, prefetch - len(waiting)):
-                    waiting.append((id, pool.submit(self._read, id, _read_chunks)))
+                    waiting.append((id, pool.submit(self._read, id, _read_chunks, self.dtype)))
                 if not waiting:
                     return
                 id, future = waiting.popleft()
                 yield id, future.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def read_rows(self, id: str, stored: StoredFrames) -> NDArray[np.uint8]:
+        """The frames of a video that count in a comparison, as rows of bytes: uint8 [T', row_bytes].
+
+        `stored` is of the dtype of this video, or of float32, which takes any. Values are checked as ever.
+        """
+        if stored.dtype == np.int8:
+            codes, scales, _, flags = self._read_stored(id, _read_whole)
+            kept = select_frames(flags, len(codes))
+            return stored.pack(codes[kept], None if scales is None else scales[kept])
+        wanted = torch.float16 if stored.dtype == np.float16 else torch.float32
+        regions = self._read(id, _read_whole, wanted).drop_flat().regions
+        return stored.pack(regions.numpy(), None)
 
     def verify(self) -> None:
         """Read everything; raise one `StorageError` that names every video that cannot be used."""
@@ -172,16 +224,30 @@ class FeatureFile(StoredVideos[Entry], AbstractContextManager["FeatureFile"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read(self, id: str, read_values: Callable[[Any, np.dtype[Any]], NDArray[Any]]) -> Features:
+    def _read(self, id: str, read_values: _ReadValues, dtype: torch.dtype | None) -> Features:
+        values, scales, times, flags = self._read_stored(id, read_values)
+        try:
+            regions = torch.from_numpy(values)
+            regions = regions if scales is None else decode_regions(regions, torch.from_numpy(scales))
+            return Features(_convert(regions, dtype), times, flags)
+        except (*BROKEN, HapvrError) as error:
+            raise self._unusable(id, error) from error
+
+    def _read_stored(
+        self, id: str, read_values: _ReadValues
+    ) -> tuple[NDArray[Any], NDArray[np.float32] | None, NDArray[np.float64] | None, NDArray[np.bool_] | None]:
+        """The numbers or codes [T, R, D], the scales [T, R] of codes, times and flags, as far as the file has them."""
         dataset, entry = self._dataset(id), self._videos[id]
         try:
             _require_stored(dataset)
             values = read_values(dataset, entry.dtype)
             checksum, times = (dataset.attrs.get(name) for name in (CHECKSUM, TIMESTAMPS))
-            if checksum is not None and zlib.crc32(values.data) != checksum:  # files of others have none
+            shape = (entry.shape[0], *entry.dims)
+            scales = _read_scales(dataset, shape[:2]) if entry.dtype == np.int8 else None
+            if checksum is not None and compute_checksum(values, scales) != checksum:  # files of others have none
                 raise DataError("its values are not those that were written.")
-            regions = _convert(torch.from_numpy(values).reshape(entry.shape[0], *entry.dims), self.dtype)
-            return Features(regions, None if times is None else np.asarray(times), _read_flags(dataset))
+            stamps = None if times is None else np.asarray(times)
+            return values.reshape(shape), scales, stamps, _read_flags(dataset)
         except (*BROKEN, HapvrError) as error:
             raise self._unusable(id, error) from error
 
@@ -263,13 +329,16 @@ def _read_header(h5py: Any, thing: Any, file_size: int) -> Entry:
     if not isinstance(thing, h5py.h5d.DatasetID):
         raise ShapeError(f"it is a {type(thing).__name__}, neither a dataset nor a group.")
     shape, kind = thing.shape, thing.get_type()
-    if kind.get_class() != h5py.h5t.FLOAT or kind.get_size() not in (2, 4):
-        raise ShapeError(f"its values are {thing.dtype}, not float32 or float16.")
+    code = kind.get_class() == h5py.h5t.INTEGER and thing.dtype == np.int8
+    if not code and (kind.get_class() != h5py.h5t.FLOAT or kind.get_size() not in (2, 4)):
+        raise ShapeError(f"its values are {thing.dtype}, not float32, float16 or int8.")
+    if code and not h5py.h5a.exists(thing, SCALES.encode()):
+        raise ShapeError(f"its values are int8 without the attribute '{SCALES}', which says what they stand for.")
     if len(shape) not in (2, 3) or 0 in shape:
         raise ShapeError(f"its shape is {list(shape)}, not [T, R, D] or [T, D] with a frame at least.")
     if math.prod(shape) * kind.get_size() > file_size * _MAX_EXPANSION:
         raise ShapeError(f"its shape is {list(shape)}, more than the file can hold.")
-    return Entry(shape, np.dtype(f"f{kind.get_size()}"))
+    return Entry(shape, np.dtype(np.int8) if code else np.dtype(f"f{kind.get_size()}"))
 
 
 def read_attributes(h5: Any, path: Path) -> dict[str, Any]:
@@ -290,6 +359,19 @@ def format_dims(dims: tuple[int, int] | None) -> str:
 
 
 # --- reading one dataset -------------------------------------------------------------------------------------------
+
+
+def compute_checksum(values: NDArray[Any], scales: NDArray[np.float32] | None) -> int:
+    """CRC-32 of the values of a video, and of the scales of codes after them."""
+    found = zlib.crc32(values.data)
+    return found if scales is None else zlib.crc32(np.ascontiguousarray(scales).data, found)
+
+
+def _read_scales(dataset: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    scales = np.asarray(dataset.attrs[SCALES])
+    if scales.dtype != np.float32 or scales.shape != shape or not (np.isfinite(scales) & (scales >= 0)).all():
+        raise DataError(f"its attribute '{SCALES}' must hold float32 {list(shape)}, finite and not negative.")
+    return scales
 
 
 def _read_flags(dataset: Any) -> NDArray[np.bool_] | None:

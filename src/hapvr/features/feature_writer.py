@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
-import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
@@ -19,11 +18,15 @@ from hapvr.errors import ConfigError, DataError, StorageError, to_sentence
 from hapvr.features.feature_files import (
     BROKEN,
     CHECKSUM,
+    FLOAT_VERSION,
     LIBRARY,
     LOW_INFORMATION,
+    SCALES,
     TIMESTAMPS,
     VERSION,
     Entry,
+    FeatureFile,
+    compute_checksum,
     format_dims,
     import_h5py,
     open_h5,
@@ -31,6 +34,7 @@ from hapvr.features.feature_files import (
     read_headers,
 )
 from hapvr.features.features import Features, max_magnitude
+from hapvr.features.int8_codes import encode_regions
 from hapvr.features.journal import JournaledFile, journal_of, recover
 from hapvr.storage import StrPath, hold_interrupts, replace_file
 from hapvr.video.stored_videos import VERSION_KEY, Setting, check_attributes, require_same
@@ -55,8 +59,9 @@ class FeatureWriter(AbstractContextManager["FeatureWriter"]):
 
     Args:
         path: the file; appended to if it exists, also if other programs wrote it.
-        dtype: "float32" as published, or "float16", half as large; values are rounded.
-        compression: "gzip" as published (with shuffled bytes), or None.
+        dtype: "float32" as published; "float16", half as large; or "int8", a quarter, with a scale a vector. Values are
+            rounded.
+        compression: "gzip" as published (with shuffled bytes), or None, so that a video is one direct read.
         dims: R and D, if they are to be refused before the first video decides them.
         attributes: settings that the features share, such as {"model": "lite", "fps": 1.0}. A file that exists must
             have the same; None accepts whatever it has.
@@ -67,14 +72,14 @@ class FeatureWriter(AbstractContextManager["FeatureWriter"]):
         self,
         path: StrPath,
         *,
-        dtype: Literal["float32", "float16"] = "float32",
+        dtype: Literal["float32", "float16", "int8"] = "float32",
         compression: Literal["gzip"] | None = "gzip",
         dims: tuple[int, int] | None = None,
         attributes: Mapping[str, Setting] | None = None,
         sync: bool = True,
     ) -> None:
-        if dtype not in ("float32", "float16"):
-            raise ConfigError(f"dtype must be 'float32' or 'float16', got {dtype!r}.")
+        if dtype not in ("float32", "float16", "int8"):
+            raise ConfigError(f"dtype must be 'float32', 'float16' or 'int8', got {dtype!r}.")
         if compression not in ("gzip", None):
             raise ConfigError(f"compression must be 'gzip' or None, got {compression!r}.")
         check_attributes(attributes or {})
@@ -83,7 +88,8 @@ class FeatureWriter(AbstractContextManager["FeatureWriter"]):
         self._dtype: np.dtype[Any] = np.dtype(dtype)
         self._gzip = compression == "gzip"
         if not self.path.exists():
-            _create(self.path, attributes or {}, sync=sync)
+            version = VERSION if dtype == "int8" else FLOAT_VERSION
+            _create(self.path, attributes or {}, version=version, sync=sync)
         recover(self.path)
         open_h5(self.path, str(self.path), "r").close()  # HDF5 takes a file object for more than it takes a file
         self._file = JournaledFile(self.path, sync=sync)
@@ -134,12 +140,13 @@ class FeatureWriter(AbstractContextManager["FeatureWriter"]):
                 f"'{self.path}' takes features of {format_dims(self.dims)}, '{id}' has {format_dims(dims)}: "
                 "another model or layout. Write it into another file."
             )
-        if (largest := max_magnitude(features.regions)) > (most := float(np.finfo(self._dtype).max)):
-            raise DataError(f"The regions of '{id}' hold {largest:g}; {self._dtype.name} ends at {most:g}.")
+        held = np.dtype(np.float32) if self._dtype == np.int8 else self._dtype  # the scales of codes are float32
+        if (largest := max_magnitude(features.regions)) > (most := float(np.finfo(held).max)):
+            raise DataError(f"The regions of '{id}' hold {largest:g}; {held.name} ends at {most:g}.")
         values = features.regions.detach().cpu().to(torch.promote_types(features.regions.dtype, torch.float32)).numpy()
         with hold_interrupts():
             try:
-                self._store(id, np.ascontiguousarray(values.astype(self._dtype, copy=False)), features)
+                self._store(id, values, features)
                 self._h5.flush()
                 self._file.commit()
             except BaseException as error:
@@ -156,6 +163,10 @@ class FeatureWriter(AbstractContextManager["FeatureWriter"]):
 
     def _store(self, id: str, values: NDArray[Any], features: Features) -> None:
         """Put the values [T, R, D] of a video into the file, in pieces alike along T if they are packed."""
+        scales = None
+        if self._dtype == np.int8:
+            values, scales = encode_regions(values.astype(np.float32, copy=False))
+        values = np.ascontiguousarray(values.astype(self._dtype, copy=False))
         packing: dict[str, Any] = {}
         if self._gzip:
             most = max(1, _CHUNK_BYTES // values[0].nbytes)
@@ -164,7 +175,9 @@ class FeatureWriter(AbstractContextManager["FeatureWriter"]):
             packing |= {"compression": "gzip", "compression_opts": _GZIP_LEVEL}
         dataset = self._h5.create_dataset(id, data=values, **packing)
         # HDF5's tables have checksums, but values, and the table that says which piece is where, do not.
-        dataset.attrs[CHECKSUM] = np.uint32(zlib.crc32(values.data))
+        dataset.attrs[CHECKSUM] = np.uint32(compute_checksum(values, scales))
+        if scales is not None:
+            dataset.attrs[SCALES] = scales
         if features.timestamps is not None:
             dataset.attrs[TIMESTAMPS] = features.timestamps
         if features.low_information is not None:
@@ -206,12 +219,46 @@ class FeatureWriter(AbstractContextManager["FeatureWriter"]):
         self.close()
 
 
-def _create(path: Path, attributes: Mapping[str, Setting], *, sync: bool) -> None:
+def convert_features(
+    source: StrPath,
+    output: StrPath,
+    *,
+    dtype: Literal["float32", "float16", "int8"] = "int8",
+    compression: Literal["gzip"] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Copy features into another file in another precision, by default the compact one; how many videos it then has.
+
+    Times, flags and settings are kept. A file that an interrupted call left is continued.
+
+    Args:
+        source: any HDF5 file of features, published ones too.
+        output: the file to write, or to continue.
+        dtype: float16, or int8, a quarter as large as float32; both, without gzip, are one direct read a video.
+        compression: "gzip" for a file as published.
+        progress: called with how many videos are done, and how many there are.
+    """
+    with FeatureFile.open(source, dtype=None) as file:
+        settings = {name: value for name, value in file.attributes.items() if isinstance(value, str | int | float)}
+        with FeatureWriter(output, dtype=dtype, compression=compression, attributes=settings, sync=False) as writer:
+            if more := set(writer.done_ids()) - set(file.ids):
+                raise StorageError(f"'{output}' has '{min(more)}', which '{source}' lacks. Write into another file.")
+            todo = [id for id in file.ids if id not in writer.done_ids()]
+            done = len(file) - len(todo)
+            for id, features in file.stream(todo):
+                writer.add(id, features)
+                done += 1
+                if progress is not None:
+                    progress(done, len(file))
+            return len(writer.done_ids())
+
+
+def _create(path: Path, attributes: Mapping[str, Setting], *, version: int, sync: bool) -> None:
     """An empty file with its attributes, made in memory and put in place at once."""
     h5py = import_h5py()
     buffer = io.BytesIO()
     with h5py.File(buffer, "w", libver=LIBRARY) as h5:
-        h5.attrs[VERSION_KEY] = VERSION
+        h5.attrs[VERSION_KEY] = version
         for name, value in attributes.items():
             if isinstance(value, str):  # of fixed length: HDF5 keeps the others in a heap without checksums
                 text = value.encode()
