@@ -47,6 +47,9 @@ def test_a_library_of_key_frames(films: Path, run: Run) -> None:
     code, out, _ = run("search", place, films / "middle.mp4", "--no-second-look", "--all", "--json")
     best = json.loads(out)["hits"][0]
     assert Path(best["path"]).stem == "1"
+    assert best["match"]
+    (stretch,) = best["segments"]  # nine key frames are stored, the part around three of them is read again
+    assert stretch["target"] == pytest.approx([6, 13], abs=0.6)
 
     code, _, err = run("add", place, films / "films", "--rate", "2")
     assert code != 0

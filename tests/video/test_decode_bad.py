@@ -175,7 +175,7 @@ def test_a_pipe_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
 def test_a_process_that_hangs_is_killed(program: str) -> None:
     started = time.monotonic()
     with pytest.raises(DecodeTimeoutError, match=r"'a\.mp4': gave up after 0\.4 s"):
-        list(isolated._run([sys.executable, "-c", program], "a.mp4", DecodeLimits(max_seconds=0.4)))
+        list(isolated.read_answers([sys.executable, "-c", program], "a.mp4", DecodeLimits(max_seconds=0.4)))
     assert time.monotonic() - started < 5
 
 
@@ -192,7 +192,7 @@ def test_a_process_that_hangs_is_killed(program: str) -> None:
 )
 def test_a_process_that_crashes_or_lies_is_a_decode_error(program: str, told: str) -> None:
     with pytest.raises(DecodeError, match=told):
-        list(isolated._run([sys.executable, "-c", program], "a.mp4", QUICK))
+        list(isolated.read_answers([sys.executable, "-c", program], "a.mp4", QUICK))
 
 
 def test_a_process_of_its_own_gives_the_same_frames(tmp_path: Path) -> None:

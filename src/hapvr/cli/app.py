@@ -21,6 +21,7 @@ from hapvr.cli import (
     library,
     method,
     model,
+    monitor,
     plot,
     search,
     serve,
@@ -48,6 +49,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "undo": actions.undo,
         "serve": serve.serve,
         "watch": library.watch,
+        "monitor": monitor.monitor,
         "status": library.status,
     },
     "Care of a library": {

@@ -15,6 +15,7 @@ from hapvr.library.adding import add_videos
 from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport, set_mark, set_marks
 from hapvr.library.duplicates import MIN_PROBABILITY, find_duplicates
 from hapvr.library.library_calibration import calibrate_library
+from hapvr.library.monitoring import monitor_stream
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.rebuild import rebuild_library
 from hapvr.library.results import LibraryInfo, VideoRecord
@@ -40,6 +41,7 @@ class Library(OpenLibrary):
     compare = compare_videos
     add = add_videos
     watch = watch_folders
+    monitor = monitor_stream
     rebuild = rebuild_library
     calibrate = calibrate_library
     export = export_features

@@ -21,6 +21,7 @@ from hapvr.features import Features
 from hapvr.judge.judge import Verdict
 from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library.candidates import count_votes, find_runs, max_candidates
+from hapvr.library.close_reading import MAX_READ, read_closely
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, SearchResult, display_path
 from hapvr.library.shared_file import read_shared_footage
@@ -134,8 +135,11 @@ def search_library(
     best = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
     footage = read_shared_footage(store)
     own_frames = footage.find_frames(asked.features)
+    near = {catalog.record(row).path for row in rows[:MAX_READ]} if store.settings.keyframes else ()
 
     def match(query: VideoDescription, target: VideoDescription) -> Match:
+        if target.path in near:
+            target = read_closely(query, target, model)
         return match_beyond_shared(
             query,
             target,

@@ -24,7 +24,7 @@ from hapvr.errors import ConfigError, DecodeError, DecodeLimitError, NoVideoErro
 from hapvr.records import Size, VideoInfo
 from hapvr.video.limits import require_memory
 from hapvr.video.sampling import Clock, Times
-from hapvr.video.sources import LIBRARY_ERRORS, OpenFile, Picture
+from hapvr.video.sources import LIBRARY_ERRORS, Input, Picture
 
 HARDWARE = "HAPVR_HWACCEL"  # the environment variable that names a kind of hardware decoder, such as vaapi
 _DEFAULT_INTERVAL_S = 0.04  # FFmpeg's own guess for streams that say nothing about time: 25 frames a second
@@ -38,7 +38,7 @@ _FAR_S = 1e9  # and so is a duration beyond thirty years
 class FFmpegSource:
     """A `Source` that FFmpeg decodes."""
 
-    def __init__(self, file: OpenFile, threads: int) -> None:
+    def __init__(self, file: Input, threads: int) -> None:
         self._file, self._deadline = file, file.deadline
         self.warnings: list[str] = []
         self._packets: array[float] = array("d")
@@ -47,11 +47,15 @@ class FFmpegSource:
         self._turn: tuple[bool, bool, bool] | None = None
         self._zero_s: float | None = None  # the time in the file that is called 0
         self._most_pixels = {"max_pixels": str(file.deadline.limits.max_pixels)}
-        options = {"fd": str(file.descriptor), "protocol_whitelist": "fd", **self._most_pixels}
+        place, options = file.address()
         decoder = _choose_hardware()
         try:
             self._container = av.open(
-                "fd:", options=options, metadata_errors="ignore", timeout=self._deadline.left(), hwaccel=decoder
+                place,
+                options=options | self._most_pixels,
+                metadata_errors="ignore",
+                timeout=self._deadline.left(),
+                hwaccel=decoder,
             )
         except LIBRARY_ERRORS as error:
             self._deadline.check()
@@ -124,7 +128,7 @@ class FFmpegSource:
         for packet in self._demux(start_s):
             self._deadline.check()
             torn += packet.is_corrupt
-            if packet.pts is not None:
+            if packet.pts is not None and not (self._file.endless and self._packets):
                 self._packets.append(_to_seconds(packet.pts, self._unit))
             if self._keyframes and packet.size and not packet.is_keyframe:
                 continue

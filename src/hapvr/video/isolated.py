@@ -10,7 +10,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import IO, Any
 
@@ -62,10 +62,10 @@ def decode_isolated(
     span = {"start_s": start_s, "end_s": end_s}
     request = {"path": os.fspath(path), "chunk": chunk, "limits": asdict(limits), "memory_bytes": memory_bytes}
     command = python_command(__name__, json.dumps({**sampled, **span, **request}))
-    return _run(command, os.fspath(path), limits, check=check)
+    return read_answers(command, os.fspath(path), limits, check=check)
 
 
-def _run(
+def read_answers(
     command: list[str], path: str, limits: DecodeLimits, *, check: Callable[[], None] = lambda: None
 ) -> Iterator[Frames]:
     """The parts that a process answers with."""
@@ -133,14 +133,10 @@ def _write_line(stream: IO[bytes], line: dict[str, Any]) -> None:
     stream.flush()
 
 
-def _main(request: dict[str, Any], stream: IO[bytes]) -> None:
-    """The process: decode, and write the answer."""
-    path, memory_bytes = request.pop("path"), request.pop("memory_bytes")
-    if memory_bytes is not None:
-        limit_memory(memory_bytes)
-    request["limits"] = DecodeLimits(**request["limits"])
+def write_answers(parts: Iterable[Frames], path: str, stream: IO[bytes]) -> None:
+    """What the process does: write the frames, and at the end that it is one, or what went wrong."""
     try:
-        for frames in decode_chunks(path, **request):
+        for frames in parts:
             fields = {name: getattr(frames, name) for name in _FIELDS}
             _write_line(stream, {"shape": frames.images.shape, "fields": fields})
             for name in _ARRAYS:
@@ -157,5 +153,13 @@ def _write_error(stream: IO[bytes], error: errors.HapvrError) -> None:
     _write_line(stream, {"error": type(error).__name__, "message": str(error)})
 
 
+def _main(request: dict[str, Any]) -> None:
+    path, memory_bytes = request.pop("path"), request.pop("memory_bytes")
+    if memory_bytes is not None:
+        limit_memory(memory_bytes)
+    request["limits"] = DecodeLimits(**request["limits"])
+    write_answers(decode_chunks(path, **request), path, sys.stdout.buffer)
+
+
 if __name__ == "__main__":
-    _main(json.loads(sys.argv[1]), sys.stdout.buffer)
+    _main(json.loads(sys.argv[1]))

@@ -177,7 +177,7 @@ class Reading:
             left, top, right, bottom = box or (0, 0, width, height)
             if not (0 <= left < right <= width and 0 <= top < bottom <= height):
                 raise ConfigError(f"crop_bars={box} does not lie within frames of {width}x{height} pixels.")
-        image = _render(self.source, frame, self.source_size, box, self.request.short_side)
+        image = render_frame(self.source, frame, self.source_size, box, self.request.short_side)
         luma = luma_of(image)
         says_little = self.seen.classify(luma) is not None
         self.images.append(image)
@@ -355,7 +355,7 @@ def read_on(reading: Reading, *, most: int) -> Reading:
     return again
 
 
-def _render(source: Source, frame: object, size: Size, box: Box | None, short_side: int) -> NDArray[np.uint8]:
+def render_frame(source: Source, frame: object, size: Size, box: Box | None, short_side: int) -> NDArray[np.uint8]:
     """The part of a frame within the box, its short side resized to `short_side`."""
     left, top, right, bottom = box or (0, 0, *size)
     sides = (right - left, bottom - top)

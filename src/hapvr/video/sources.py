@@ -66,8 +66,27 @@ class Source(Protocol):
         """Let go of the decoder; the file itself stays open."""
 
 
+class Input(Protocol):
+    """What FFmpeg decodes: a file, or a stream without an end."""
+
+    path: str  # its name in messages
+    deadline: Deadline
+    endless: bool  # the times of its frames are not kept
+
+    def address(self) -> tuple[Any, dict[str, str]]:
+        """What to open, and the options that say what else may be opened."""
+
+    def require_pixels(self, width: int, height: int) -> None:
+        """Raise `DecodeLimitError` if a frame of this size is over the limit."""
+
+    def tail(self) -> bytes:
+        """The last bytes of a file."""
+
+
 class OpenFile:
     """A regular file held open, from which any number of sources can be made, one at a time."""
+
+    endless = False
 
     def __init__(self, path: str | os.PathLike[str], deadline: Deadline) -> None:
         self.path = os.fspath(path)
@@ -99,6 +118,10 @@ class OpenFile:
     def __exit__(self, *_: object) -> None:
         os.close(self.descriptor)
 
+    def address(self) -> tuple[Any, dict[str, str]]:
+        """See `Input.address`; nothing but the descriptor may be opened."""
+        return "fd:", {"fd": str(self.descriptor), "protocol_whitelist": "fd"}
+
     def head(self) -> bytes:
         """The first bytes of the file, enough to tell its kind."""
         try:
@@ -122,12 +145,17 @@ class OpenFile:
 
     def require_pixels(self, width: int, height: int) -> None:
         """Raise `DecodeLimitError` if a frame of this size is over the limit."""
-        most = self.deadline.limits.max_pixels
-        if width * height > most:
-            raise DecodeLimitError(
-                f"'{self.path}' has frames of {width}x{height} = {width * height:,} pixels, the limit is {most:,}. "
-                "Raise DecodeLimits.max_pixels if you trust the file."
-            )
+        require_pixels(self, width, height)
+
+
+def require_pixels(file: Input, width: int, height: int) -> None:
+    """Raise `DecodeLimitError` if a frame of this size is over the limit."""
+    most = file.deadline.limits.max_pixels
+    if width * height > most:
+        raise DecodeLimitError(
+            f"'{file.path}' has frames of {width}x{height} = {width * height:,} pixels, the limit is {most:,}. "
+            "Raise DecodeLimits.max_pixels if you trust the file."
+        )
 
 
 _KINDS = [
