@@ -120,7 +120,7 @@ def test_a_file_deleted_while_it_is_read_is_read_to_the_end(tmp_path: Path, monk
         path.unlink(missing_ok=True)
         return luma_of(image)
 
-    monkeypatch.setattr("hapvr.video.decode.luma_of", vanish)
+    monkeypatch.setattr("hapvr.video.reading.luma_of", vanish)
     frames = decode(path)
     assert not path.exists()
     assert (len(frames), frames.warnings) == (28, ())
@@ -134,7 +134,7 @@ def test_a_file_cut_while_it_is_read_gives_a_warning(tmp_path: Path, monkeypatch
         os.truncate(path, 200_000)
         return luma_of(image)
 
-    monkeypatch.setattr("hapvr.video.decode.luma_of", cut)
+    monkeypatch.setattr("hapvr.video.reading.luma_of", cut)
     assert "missing at the end" in decode(path, min_frames=0).warnings[-1]
 
 
