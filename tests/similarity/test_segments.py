@@ -56,6 +56,44 @@ def test_the_best_path_agrees_with_trying_them_all(height: int, width: int, skip
     assert sum(gains[cell] for cell in path) - skip_cost * paid == pytest.approx(gain)
 
 
+def slow_path(gains: NDArray[np.float64], skip_cost: float, max_drop: float) -> tuple[float, list[tuple[int, int]]]:
+    """The path cell by cell: each takes the best of the cells before it, the first of equals, or begins a path."""
+    totals: dict[tuple[int, int], tuple[float, float, list[tuple[int, int]]]] = {}  # sum, largest sum, path
+    for i, j in product(range(gains.shape[0]), range(gains.shape[1])):
+        best: tuple[float, tuple[int, int]] | None = None
+        for di, dj, skipped in _STEPS:
+            if (i - di, j - dj) in totals:
+                before = totals[i - di, j - dj][0] - skip_cost * skipped
+                if best is None or before > best[0]:
+                    best = before, (i - di, j - dj)
+        gain = float(gains[i, j])
+        totals[i, j] = gain, gain, [(i, j)]
+        if best is not None and best[0] > 0 and best[0] + gain >= totals[best[1]][1] - max_drop:
+            total, (_, peak, path) = best[0] + gain, totals[best[1]]
+            totals[i, j] = total, max(total, peak), [*path, (i, j)]
+    total, _, path = max(totals.values(), key=lambda value: value[0])
+    return total, path
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("max_drop", [0.1, 0.4, np.inf])
+def test_the_paths_agree_with_a_loop_over_cells(max_drop: float, tied: bool) -> None:
+    """Both of two matrices at once; with many equal sums too."""
+    draw = np.random.default_rng(0)
+    for height, width in ((1, 1), (1, 9), (9, 1), (2, 3), (9, 7), (7, 9), (12, 12), (12, 12), (15, 11)):
+        gains = draw.normal(0, 0.5, (height, 2, width))
+        gains = gains.round() / 2 if tied else gains
+        found = _find_best_paths(gains, 0.125, max_drop)
+        assert found == [slow_path(gains[:, number], 0.125, max_drop) for number in range(2)]
+
+
+def test_a_path_that_begins_after_a_drop_owes_nothing_to_the_one_before() -> None:
+    """.5 + .5 + .5 = 1.5, then -.3 twice: 0.9 is more than .4 below that. The rest is a path for itself: 4 * .5 = 2."""
+    gains = np.full((9, 9), -1.0)
+    np.fill_diagonal(gains, [0.5, 0.5, 0.5, -0.3, -0.3, 0.5, 0.5, 0.5, 0.5])
+    assert _find_best_paths(gains[:, None], 0.1, 0.4) == [(2.0, [(place, place) for place in range(5, 9)])]
+
+
 def test_a_trimmed_copy_is_found_to_the_frame() -> None:
     (segment,) = found(drawn(10, 30, [(i, 12 + i) for i in range(10)]))
     assert (segment.query, segment.target) == ((0.0, 9.5), (11.5, 21.5))

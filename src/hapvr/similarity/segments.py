@@ -91,12 +91,10 @@ def find_segments(
     config = config or SegmentConfig()
     values, rows, columns = _check(matrix, query_times, target_times)
     gains = values - config.threshold
-    if compute_max_gain(gains) < config.min_gain:
-        return []
     known = _KnownMatches(values, config.max_rival_gap)
     row_edges, column_edges = frame_edges(rows), frame_edges(columns)
     found: list[Segment] = []
-    while len(found) < config.max_segments:
+    while len(found) < config.max_segments and compute_max_gain(gains) >= config.min_gain:
         both = np.stack([gains, gains[:, ::-1]], 1)  # [Tq, 2, Tt]
         forwards, backwards = _find_best_paths(both, config.skip_cost, config.max_drop)
         turned = backwards[0] > forwards[0]
@@ -184,28 +182,38 @@ def _find_best_paths(gains: Matrix, skip_cost: float, max_drop: float) -> list[t
     # better.
     totals = np.full((reach, count, width + reach), -np.inf)
     peaks = np.full_like(totals, -np.inf)  # the largest sum that the path to a cell has had
-    steps = np.full((height, count, width), -1, np.int8)
-    gain, ends = np.full(count, -np.inf), np.zeros((count, 2), np.int64)
+    places = np.arange(totals.size).reshape(totals.shape)
+    # Where the sums before each step lie, [steps, N, Tt], by the row modulo `reach`.
+    sources = [
+        np.stack([places[(i - di) % reach, :, reach - dj : reach - dj + width] for di, dj, _ in _STEPS])
+        for i in range(reach)
+    ]
+    costs = np.array([skip_cost * skipped for *_, skipped in _STEPS])[:, None, None]
+    options = np.empty(sources[0].shape)
+    cells = np.arange(count * width).reshape(count, width)
+    steps = np.empty((height, count, width), np.int8)
+    best, columns = np.empty((height, count)), np.empty((height, count), np.intp)  # of each row: its best cell
     for i in range(height):
-        before, highest = np.full((count, width), -np.inf), np.full((count, width), -np.inf)
-        chosen = np.zeros((count, width), np.int8)
-        for number, (di, dj, skipped) in enumerate(_STEPS):
-            row, columns = (i - di) % reach, slice(reach - dj, reach - dj + width)
-            option = totals[row, :, columns] - skip_cost * skipped if skipped else totals[row, :, columns]
-            better = option > before
-            np.copyto(before, option, where=better)
-            np.copyto(highest, peaks[row, :, columns], where=better)
-            chosen[better] = number
-        goes_on = (before > 0) & (before + gains[i] >= highest - max_drop)  # else a path begins here
-        steps[i] = np.where(goes_on, chosen, -1)
-        total = gains[i] + np.where(goes_on, before, 0.0)
+        source = sources[i % reach]
+        np.take(totals, source, out=options, mode="wrap")
+        options -= costs
+        chosen = options.argmax(0)  # the first of equals
+        at = chosen * cells.size + cells
+        before, highest = options.take(at), peaks.take(source.take(at))
+        total = before + gains[i]
+        begins = ~((before > 0) & (total >= highest - max_drop))  # else a path goes on
+        np.copyto(total, gains[i], where=begins)
+        np.copyto(highest, total, where=begins)
+        chosen[begins] = -1
+        steps[i] = chosen
         totals[i % reach, :, reach:] = total
-        peaks[i % reach, :, reach:] = np.maximum(total, np.where(goes_on, highest, -np.inf))
-        places = total.argmax(1)
-        for number, j in enumerate(places.tolist()):
-            if total[number, j] > gain[number]:
-                gain[number], ends[number] = total[number, j], (i, j)
-    return [(float(gain[number]), _follow(steps[:, number], *ends[number].tolist())) for number in range(count)]
+        np.maximum(total, highest, out=peaks[i % reach, :, reach:])
+        total.argmax(1, out=columns[i])
+        best[i] = total.max(1)
+    paths = []
+    for number, i in enumerate(best.argmax(0).tolist()):
+        paths.append((float(best[i, number]), _follow(steps[:, number], i, int(columns[i, number]))))
+    return paths
 
 
 def _follow(steps: NDArray[np.int8], i: int, j: int) -> list[tuple[int, int]]:
