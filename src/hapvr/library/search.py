@@ -28,6 +28,7 @@ from hapvr.library.shared_file import read_shared_footage
 from hapvr.library.shared_matching import match_beyond_shared
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import (
+    NO_CACHE,
     RegionCache,
     is_unchanged,
     match_contents,
@@ -119,7 +120,7 @@ def search_library(
     require_prior(prior, model)
     prior = find_prior(model) if prior is None else prior
     cache = cache or RegionCache(_CACHE_BYTES, only_stored=True)
-    asked = read_query(store, model, query, start_s=start_s, end_s=end_s)
+    asked = read_query(store, model, query, start_s=start_s, end_s=end_s, cache=cache)
     laps.append(time.perf_counter())
     catalog = store.catalog()
     database = int(catalog.described.sum()) - (asked.id is not None)
@@ -151,7 +152,7 @@ def search_library(
             second_look=second_look,
         )
 
-    matches = match_contents(store, model, asked.describe(model), best, match)
+    matches = match_contents(store, model, asked.describe(model), best, match, cache=cache)
     hits = []
     for record, row in zip(catalog.records(rows), rows, strict=True):
         found = matches.get(int(catalog.keys[row]))  # None if it was removed meanwhile
@@ -353,6 +354,7 @@ def read_query(
     *,
     start_s: float | None = None,
     end_s: float | None = None,
+    cache: RegionCache = NO_CACHE,
 ) -> Query:
     """Read what is to be compared; its frames keep the times they have in the whole of it.
 
@@ -374,9 +376,9 @@ def read_query(
         raise DataError(f"Give an id, a path or Features, not a value of type {type(given).__name__}.")
     catalog = store.catalog()
     if isinstance(given, str) and given in catalog:
-        return dataclasses.replace(_read_stored(store, catalog.row(given), start_s, end_s), id=given)
+        return dataclasses.replace(_read_stored(store, catalog.row(given), start_s, end_s, cache), id=given)
     if (row := _find_row(catalog, given)) is not None:
-        return _read_stored(store, row, start_s, end_s)
+        return _read_stored(store, row, start_s, end_s, cache)
     if os.path.lexists(given):
         read = model.extractor.extract_file(given, start_s=start_s, end_s=end_s)
         return Query(read.features, os.fspath(given), True, read.warnings, read.duration_s, read.crop)
@@ -404,12 +406,15 @@ def _looks_like_path(given: StrPath) -> bool:
     return not isinstance(given, str) or any(mark in given for mark in (".", os.sep, os.altsep or os.sep))
 
 
-def _read_stored(store: Store, row: int, start_s: float | None, end_s: float | None) -> Query:
+def _read_stored(
+    store: Store, row: int, start_s: float | None, end_s: float | None, cache: RegionCache = NO_CACHE
+) -> Query:
     catalog = store.catalog()
     record, key = catalog.record(row), int(catalog.keys[row])
     if key == NO_KEY:
         raise DataError(
             f"'{display_path(record.path)}' could not be described, so it cannot be compared: {record.error}"
         )
-    whole = store.features(key).with_timestamps(store.settings.fps).between(start_s, end_s, name=f"'{record.id}'")
+    features = cache.read_features(store, key).with_timestamps(store.settings.fps)
+    whole = features.between(start_s, end_s, name=f"'{record.id}'")
     return Query(whole, record.path, is_unchanged(record), record.warnings, record.duration)

@@ -58,15 +58,21 @@ class RegionCache:
     def read_contents(self, store: Store, keys: Sequence[int], *, batch: int = 64) -> Iterator[StoredContent]:
         """`Store.read_contents`, of which only what is not cached is read."""
         if not self.max_bytes:
-            yield from store.read_contents(keys, batch=batch, pixels=False)
+            yield from store.read_contents(keys, batch=batch)
             return
         for first in range(0, len(keys), batch):
             wanted = [int(key) for key in keys[first : first + batch]]
             found = {key: one for key in wanted if isinstance(one := self._get(store, (key, _BYTES)), StoredContent)}
-            for one in store.read_contents([key for key in wanted if key not in found], batch=batch, pixels=False):
-                self._set(store, (one.key, _BYTES), one, len(one.data))
+            for one in store.read_contents([key for key in wanted if key not in found], batch=batch):
+                self._set(store, (one.key, _BYTES), one, one.nbytes)
                 found[one.key] = one
             yield from (found[key] for key in wanted if key in found)
+
+    def read_features(self, store: Store, key: int) -> Features:
+        """`Store.features`, read if they are not cached."""
+        for stored in self.read_contents(store, [key]):
+            return stored.features(store.codec)
+        return store.features(key)  # which says what is wrong
 
     def vectors(
         self, store: Store, keys: Sequence[int], every: int, make: Callable[[list[int]], list[Made]]
@@ -124,7 +130,7 @@ class RegionCache:
     def _drop(self, place: tuple[int, int]) -> None:
         gone = self._values.pop(place, None)
         if gone is not None:
-            self.bytes -= len(gone.data) if isinstance(gone, StoredContent) else gone.nbytes
+            self.bytes -= gone.nbytes
 
     def _clear_if_other(self, store: Store) -> None:
         if store.folder != self._folder:
@@ -230,16 +236,20 @@ def match_contents(
     query: VideoDescription,
     keys: Sequence[int],
     match: Callable[[VideoDescription, VideoDescription], Match],
+    *,
+    cache: RegionCache = NO_CACHE,
 ) -> dict[int, Match]:
     """The query with each content that is there, by `match`."""
     catalog = store.catalog()
+    rows = {key: catalog.with_key(key) for key in keys}
+    records = dict(zip(chain(*rows.values()), catalog.records(list(chain(*rows.values()))), strict=True))
 
     def compare(stored: StoredContent) -> Match:
-        target = describe_stored(stored, store, model, catalog.records(catalog.with_key(stored.key)))
+        target = describe_stored(stored, store, model, [records[row] for row in rows[stored.key]])
         return match(query, target)
 
     answers: dict[int, Match] = {}
-    contents = store.read_contents(keys)  # with pixels, which are not cached
+    contents = cache.read_contents(store, keys)
     while some := list(islice(contents, _GROUPS)):
         found = map_threads(compare, some, _threads(model.extractor.device))
         answers |= {stored.key: answer for stored, answer in zip(some, found, strict=True)}

@@ -242,6 +242,11 @@ class StoredContent:
     data: bytes
     miniatures: NDArray[np.uint8] | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, about."""
+        return len(self.data) + (0 if self.miniatures is None else self.miniatures.nbytes)
+
     def features(self, codec: Codec) -> Features:
         """Decoded."""
         regions = codec.decode(self.data, self.frames, self.regions, self.dims)
