@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import torch
 
 import hapvr
 from hapvr.cli import main
@@ -16,6 +17,7 @@ from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.score_files import Scores, read_scores
 from hapvr.features import FeatureFile
 from hapvr.model import load
+from hapvr.model_evaluation import _dtype
 from hapvr.similarity import VideoSimilarity
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
@@ -76,6 +78,23 @@ def test_a_table_json_csv_and_scores_that_give_the_same_again(
     code, text, words = run(capsys, folder / "pairs.csv", "--scores", tmp_path / "s.npz", "--json")
     assert (code, words) == (0, "")
     assert figures(json.loads(text)) == value
+
+
+def test_scores_in_int8_are_those_of_float32_to_two_thousandths(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {}
+    for precision in ("float32", "int8"):
+        path = tmp_path / f"{precision}.npz"
+        assert run(capsys, *on_features(folder), "--precision", precision, "--save-scores", path)[0] == 0
+        values[precision] = read_scores(path).values
+    assert not np.array_equal(values["int8"], values["float32"])  # else the option had no effect
+    np.testing.assert_allclose(values["int8"], values["float32"], atol=2e-3)
+
+
+def test_int8_is_refused_on_a_gpu() -> None:
+    with pytest.raises(ConfigError, match="computed on a CPU, not on 'cuda:1'"):
+        _dtype("int8", torch.device("cuda:1"))
 
 
 def test_shards_meet_in_the_work_folder(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,9 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the step ("extracting", "scoring", "segments"), how much of it is done, and how much there is."""
 
 KEPT = ".features"  # the folder in a made benchmark that keeps the features of its videos
-_PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_PRECISIONS = {
+    "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.int8
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +149,8 @@ def evaluate(
         scores: a .json or .npz file of saved scores, measured without a model.
         missing: what becomes of videos without a score: "drop", "miss" or "error".
         device: "cpu", "cuda" or "cuda:1"; the GPU if there is one.
-        precision: "float32", "bfloat16" or "float16"; bfloat16 on a GPU, else float32.
+        precision: "float32", "bfloat16", "float16" or, on a CPU, "int8": of region products, see `pairwise`. By default
+            bfloat16 on a GPU, else float32, so that figures can be compared.
         work_folder: a folder that keeps finished chunks of scores; the same call goes on with them.
         shard: (i, n), i from 0: score only the i-th of n parts, into `work_folder`.
         reader_processes: processes that read features, 0 for threads; the default suits the device and the size.
@@ -181,7 +184,8 @@ def evaluate(
         report = EvaluationReport(measure(truth, read, missing=missing), read, Path(scores))
         return _write(replace(report, tracks=tracks, benchmark=truth.name), output)
     start = time.perf_counter()
-    place, dtype = choose_device(device), _dtype(precision)
+    place = choose_device(device)
+    dtype = _dtype(precision, place)
     report_progress = progress or (lambda *_: None)
     failed: tuple[ExtractionFailure, ...] = ()
     warnings: dict[str, list[str]] = {}
@@ -434,9 +438,11 @@ def choose_device(name: str | None) -> torch.device:
     return device
 
 
-def _dtype(precision: str | None) -> torch.dtype | None:
+def _dtype(precision: str | None, device: torch.device) -> torch.dtype | None:
     if precision is not None and precision not in _PRECISIONS:
         raise ConfigError(f"There is no precision '{precision}'; {suggest(precision, list(_PRECISIONS))}")
+    if precision == "int8" and device.type != "cpu":
+        raise ConfigError(f"Scores in int8 are computed on a CPU, not on '{device}'. Give cpu as the device.")
     return None if precision is None else _PRECISIONS[precision]
 
 

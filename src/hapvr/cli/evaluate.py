@@ -42,7 +42,10 @@ FeatureCache = Annotated[
 ]
 SavedScores = Annotated[Path | None, typer.Option(help="Saved scores to measure again, .json or .npz; needs no model.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1; the GPU if there is one.")]
-Precision = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; bfloat16 on a GPU, else float32.")]
+Precision = Annotated[
+    str | None,
+    typer.Option(help="float32, bfloat16, float16 or, on a CPU, int8; by default bfloat16 on a GPU, else float32."),
+]
 WorkFolder = Annotated[
     Path | None, typer.Option(help="A folder that keeps finished parts of the work: run the command again to continue.")
 ]

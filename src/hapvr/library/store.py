@@ -90,6 +90,7 @@ class Store:
         self._columns: dict[str, list[str]] = {}
         self._catalog: tuple[int, Catalog] | None = None
         self._row_ids: tuple[int, NDArray[np.int64], NDArray[np.uint64]] | None = None
+        self._count: tuple[int, int] | None = None  # of frame vectors, with the version of their table
         self._vectors: tuple[int, NDArray[np.int64], NDArray[np.float32]] | None = None
         self._dims: tuple[int, int] | None = None
         self._next_key = 0
@@ -157,7 +158,13 @@ class Store:
     def count_vectors(self) -> int:
         """How many frame vectors there are."""
         table = self._table(FRAMES)
-        return 0 if table is None else int(self._read(FRAMES, table.count_rows, whole=False))
+        if table is None:
+            return 0
+        with self._lock:
+            version = self._version(FRAMES)
+            if self._count is None or self._count[0] != version:
+                self._count = version, int(self._read(FRAMES, table.count_rows, whole=False))
+            return self._count[1]
 
     def count_indexed(self) -> int:
         """How many of them are in the index; the others are searched one by one."""
