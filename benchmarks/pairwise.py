@@ -199,18 +199,18 @@ def compare_tiles(
 
     tiles = {
         True: [
-            chamfer.Tile(128, 128, 128, warps=8, stages=stages) for stages in (3, 4, 5, 6)
-        ] + [
+            *(chamfer.Tile(128, 128, 128, warps=8, stages=stages) for stages in (3, 4, 5, 6)),
+            *(chamfer.Tile(128, 128, 256, warps=8, stages=stages) for stages in (2, 3)),
+            chamfer.Tile(128, 128, 128, warps=8, stages=4, branch=True),
             chamfer.Tile(128, 64, 128, warps=8, stages=4),
             chamfer.Tile(64, 128, 128, warps=4, stages=3),
-            chamfer.Tile(128, 128, 64, warps=8, stages=6),
         ],
         False: [
             chamfer.Tile(128, 64, 128, warps=8, stages=3),
             chamfer.Tile(128, 128, 64, warps=8, stages=4),
             chamfer.Tile(128, 128, 128, warps=8, stages=3),
         ],
-    }  # fmt: skip
+    }
     for dtype in (torch.bfloat16, *kernels.CODES):
         scorer = _Scorer(model, dtype, None)
         query, target = make_block(scorer, queries, targets)
@@ -220,8 +220,7 @@ def compare_tiles(
                 name = f"{dtype}, {'TMA' if tma else 'pointers'} {tuple(tile)}"
                 with (
                     mock.patch.object(kernels, "use_tma", return_value=tma),
-                    mock.patch.object(chamfer, "TMA_TILE", tile),
-                    mock.patch.object(chamfer, "PLAIN_TILE", tile),
+                    mock.patch.object(chamfer, "choose_tile", return_value=tile),
                 ):
                     try:
                         taken = seconds(partial(scorer._frame_matrix, query, target))

@@ -36,11 +36,15 @@ def chamfer_agrees() -> None:
                 matrix, winners = kernels.chamfer(query, target, remember=True)
                 again, nothing = kernels.chamfer(query, target, remember=False)
                 alone, _ = kernels.chamfer(query[-1:], target[-1:], remember=False)
+                tile = kernels.choose_tile(dtype, tma=tma)._replace(branch=True)
+                with mock.patch.object(kernels, "choose_tile", return_value=tile):
+                    branched, _ = kernels.chamfer(query, target, remember=False)
             torch.testing.assert_close(matrix, expected, atol=1e-4, rtol=1e-4)
             assert chosen is not None
             assert winners is not None
             assert (winners != chosen).float().mean() < 1e-3  # sums in another order may break a tie another way
             assert torch.equal(again, matrix)
+            assert torch.equal(branched, matrix)
             assert nothing is None
             assert torch.equal(alone, matrix[-1:, -1:])  # whatever else is compared
         assert winners is not None

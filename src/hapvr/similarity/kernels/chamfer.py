@@ -17,19 +17,30 @@ from hapvr.similarity import kernels
 
 
 class Tile(NamedTuple):
-    """How the frame matrix is cut: `rows` x `columns` a program, `depth` bytes of a vector at a time."""
+    """How the frame matrix is cut: `rows` x `columns` a program, `depth` bytes of a vector at a time.
+
+    `branch`: where frames have no scales, multiply them by ones. A load makes the compiler add up maxima in a branch,
+    once for R products, where it would else compute a sum after each of them and drop it.
+    """
 
     rows: int
     columns: int
     depth: int
     warps: int
     stages: int
+    branch: bool = False
 
 
-# With TMA the fastest of those measured on an H200. Without it, the largest of those compiled for compute capability
-# 8.0, 8.6 and 9.0 that keeps its sums in registers with and without winners, in 57 KiB of shared memory; not measured.
-TMA_TILE = Tile(rows=128, columns=128, depth=128, warps=8, stages=4)
-PLAIN_TILE = Tile(rows=128, columns=64, depth=128, warps=8, stages=3)
+def choose_tile(dtype: torch.dtype, *, tma: bool) -> Tile:
+    """The tile for vectors of a dtype."""
+    if not tma:
+        # The largest of those compiled for compute capability 8.0, 8.6 and 9.0 that keeps its sums in registers, with
+        # and without winners, in 57 KiB of shared memory. Not measured.
+        return Tile(rows=128, columns=64, depth=128, warps=8, stages=3)
+    if dtype in kernels.CODES:
+        # Twice as deep, because products of whole numbers are waited for after each step. Not measured.
+        return Tile(rows=128, columns=128, depth=256, warps=8, stages=3)
+    return Tile(rows=128, columns=128, depth=128, warps=8, stages=4)  # the fastest of those measured on an H200
 
 
 @triton.jit
@@ -92,14 +103,17 @@ def _chamfer(
             best = tl.maximum(best, product)
             product = tl.zeros((BLOCK_M, BLOCK_N), SUM)
             if j == R - 1:
-                total += best.to(tl.float32)
+                if SCALED:
+                    total += best.to(tl.float32) * tl.load(query_scales + query_rows)[:, None]
+                else:
+                    total += best
                 best = tl.full((BLOCK_M, BLOCK_N), LOWEST, SUM)
                 if REMEMBER:
                     at = winners + (rows * R + i)[:, None] * width + columns[None, :]
                     tl.store(at, which.to(tl.uint8), mask=inside)
                     which = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     if SCALED:
-        total *= tl.load(query_scales + query_rows)[:, None] * tl.load(target_scales + target_rows)[None, :]
+        total *= tl.load(target_scales + target_rows)[None, :]
     tl.store(matrix + rows[:, None] * width + columns[None, :], total / R, mask=inside)
 
 
@@ -124,9 +138,11 @@ def _launch(query: Tensor, target: Tensor, winners: Tensor | None, scales: tuple
     (height, regions, dims), width = query.shape, len(target)
     matrix = query.new_empty(height, width, dtype=torch.float32)
     tma = kernels.use_tma()
-    tile = TMA_TILE if tma else PLAIN_TILE
-    # A product takes 16 numbers of two bytes, or 32 of one.
-    depths = [tile.depth // parts // query.element_size() for parts in (1, 2, 4)]
+    tile = choose_tile(query.dtype, tma=tma)
+    if tile.branch and scales is None and winners is None:
+        scales = (matrix.new_ones(height), matrix.new_ones(width))
+    # A product takes at least 16 numbers of two bytes, or 32 of one.
+    depths = [tile.depth // parts // query.element_size() for parts in (1, 2, 4, 8)]
     block_k = next(depth for depth in depths if dims % depth == 0)
     flat = [query.view(height, regions * dims), target.view(width, regions * dims)]
     sources = flat
