@@ -26,8 +26,8 @@ def monitor(
     window: Annotated[float, typer.Option(help="Seconds of the stream that are searched at a time.")] = 14.0,
     step: Annotated[float, typer.Option(help="Seconds of the stream from one search to the next.")] = 2.0,
     min_probability: Annotated[
-        float | None, typer.Option(help="Do not report matches that are less probable, between 0 and 1.")
-    ] = None,
+        float, typer.Option(help="Do not report matches that are less probable, between 0 and 1.")
+    ] = 0.8,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON.")] = False,
 ) -> None:
     """Report what a running stream shows of a library's videos: hapvr monitor library rtsp://camera/1.

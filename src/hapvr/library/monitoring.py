@@ -21,6 +21,7 @@ from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, display_path
 from hapvr.library.search import search_library
 from hapvr.library.stored_scores import RegionCache
+from hapvr.matching import has_probability
 from hapvr.records import Frames
 from hapvr.similarity.segments import Segment
 from hapvr.video.live import StreamConfig, is_address, read_stream
@@ -40,14 +41,15 @@ class MonitorConfig:
         window_s: seconds of the stream that are searched at a time. Longer ones find weaker matches, later.
         step_s: seconds of the stream from one search to the next.
         k: videos of the library that are reported at most for one stretch of the stream.
-        min_probability: matches with a lower probability are not reported; None: those that the judge calls copies.
+        min_probability: matches with a lower probability are not reported. A stream is searched so often that what is
+            only probable would be reported many times a day. A model without probabilities reports its copies.
         retries: times in a row that an address is opened again after it has failed, each after a longer pause.
     """
 
     window_s: float = 14.0
     step_s: float = 2.0
     k: int = 5
-    min_probability: float | None = None
+    min_probability: float = 0.8
     retries: int = 5
 
     def __post_init__(self) -> None:
@@ -290,6 +292,7 @@ def monitor_stream(
     extractor, sampling = library.model.extractor, library.model.sampling
     window, tracker = _Window(chosen.window_s), MatchTracker(chosen.window_s)
     cache = RegionCache(_CACHE_BYTES)
+    min_probability = chosen.min_probability if has_probability(library.model) else None
     searched_s = now_s = 0.0
 
     def search() -> Iterator[StreamEvent]:
@@ -300,7 +303,7 @@ def monitor_stream(
             library,
             window.features,
             k=chosen.k,
-            min_probability=chosen.min_probability,
+            min_probability=min_probability,
             second_look=False,
             cache=cache,
         )

@@ -189,7 +189,7 @@ def sample_stream(source: str, *, fps: float, short_side: int, **settings: Any) 
             if parts and parts[-1][1].shape != image.shape:
                 yield join()
             parts.append((time_s, image, says_little))
-            if time_s - parts[0][0] >= _CHUNK_S - 0.5 / fps:
+            if len(parts) >= _CHUNK_S * fps:
                 yield join()
         if parts:
             yield join()
