@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from hapvr.storage import sha256_bytes, sha256_tensors
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from hapvr.video.sampling import SamplingConfig
-from hapvr.workers.threads import map_threads, torch_thread_pool
+from hapvr.workers.threads import map_threads, one_torch_thread, torch_thread_pool
 
 Pixels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 
@@ -93,6 +94,22 @@ def test_threads_are_single_and_restored() -> None:
         assert list(pool.map(lambda _: torch.get_num_threads(), range(4))) == [1] * 4
     assert torch.get_num_threads() == before
     assert map_threads(lambda number: number * number, [1, 2, 3], 2) == [1, 4, 9]
+
+
+def test_torch_has_one_thread_within_and_its_own_number_again_after() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with one_torch_thread() as threads:
+            assert (threads, torch.get_num_threads()) == (3, 1)
+            assert map_threads(lambda _: torch.get_num_threads(), [1, 2, 3], threads) == [1, 1, 1]
+            assert torch.get_num_threads() == 1  # a pool restores what it found
+        assert torch.get_num_threads() == 3
+        with suppress(ConfigError), one_torch_thread():
+            raise ConfigError("an error changes nothing about that")
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_half_precision_is_close(small: RegionExtractor) -> None:

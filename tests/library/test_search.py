@@ -337,6 +337,20 @@ def test_with_a_judge_matches_come_first_whatever_the_scores(library: Library) -
         library._model = before
 
 
+def test_a_search_has_the_same_hits_on_any_number_of_threads_and_leaves_it_as_it_was(library: Library) -> None:
+    query, before = noisy(drawn(5)), torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(library.search(query, k=5))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert ids(found[0]) == ids(found[1])
+    assert [hit.score for hit in found[0].hits] == pytest.approx([hit.score for hit in found[1].hits], abs=1e-6)
+
+
 def test_memory_is_bounded_and_changes_nothing(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     query = noisy(drawn(5))
     expected = library.search(query, k=VIDEOS, exact=True)

@@ -49,7 +49,7 @@ from hapvr.library.tables import Catalog, StoredContent
 from hapvr.matching import Match, VideoDescription, find_prior
 from hapvr.model import Model
 from hapvr.similarity.segments import frame_edges
-from hapvr.workers.threads import map_threads, torch_thread_pool
+from hapvr.workers.threads import map_threads, one_torch_thread, torch_thread_pool
 
 Progress = Callable[[DuplicateProgress], None]
 Matrix = NDArray[np.float32]
@@ -261,7 +261,7 @@ def _link_pairs(
     clock = _Clock("pairs", len(pairs), progress)
     # Two videos are too little for torch to divide: its threads would wait for each other, on busy cores for long. Each
     # core compares a pair, or looks at two files.
-    with torch_thread_pool(torch.get_num_threads()) as pool:
+    with one_torch_thread() as threads, torch_thread_pool(threads) as pool:
         for block in _split_pairs(pairs, frames):
             contents = store.read_contents(sorted({key for pair in block for key in pair}), batch=_IN_ONE_READ)
             videos = {one.key: _describe(one, store, model, catalog, options.footage) for one in contents}

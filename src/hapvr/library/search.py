@@ -50,6 +50,7 @@ from hapvr.matching import (
 from hapvr.model import Model
 from hapvr.records import Box
 from hapvr.storage import StrPath
+from hapvr.workers.threads import one_torch_thread
 
 # On the benchmark that the settings of `candidates` were chosen on, with the best 4 of 301 videos compared exactly, a
 # rough score of four times as many raises mAP from 91.1 to 92.5; comparing with everything gives 92.7.
@@ -126,33 +127,34 @@ def search_library(
     database = int(catalog.described.sum()) - (asked.id is not None)
     if asked.features.all_flat:
         return SearchResult((), database, 0, _measure_stages(laps), _ALL_FLAT, prior, asked.all_warnings)
-    count = None if exact else max_candidates(database, k=k, max_compared=max_compared)
-    keys = _choose_contents(store, model, asked, count, cache)
-    laps.append(time.perf_counter())
-    scores = score_contents(store, model, asked.features, keys.tolist(), cache=cache)
-    laps.append(time.perf_counter())
-    rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != asked.id]
-    rows = sorted(rows, key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))[:k]
-    best = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
-    footage = read_shared_footage(store)
-    own_frames = footage.find_frames(asked.features)
-    near = {catalog.record(row).path for row in rows[:MAX_READ]} if store.settings.keyframes else ()
+    with one_torch_thread() as threads:
+        count = None if exact else max_candidates(database, k=k, max_compared=max_compared)
+        keys = _choose_contents(store, model, asked, count, cache, threads)
+        laps.append(time.perf_counter())
+        scores = score_contents(store, model, asked.features, keys.tolist(), cache=cache, threads=threads)
+        laps.append(time.perf_counter())
+        rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != asked.id]
+        rows = sorted(rows, key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))[:k]
+        best = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
+        footage = read_shared_footage(store)
+        own_frames = footage.find_frames(asked.features)
+        near = {catalog.record(row).path for row in rows[:MAX_READ]} if store.settings.keyframes else ()
 
-    def match(query: VideoDescription, target: VideoDescription) -> Match:
-        if target.path in near:
-            target = read_closely(query, target, model)
-        return match_beyond_shared(
-            query,
-            target,
-            model=model,
-            footage=footage,
-            frames=(own_frames, footage.find_frames(target.features)),
-            ignore_shared=ignore_shared,
-            prior=prior,
-            second_look=second_look,
-        )
+        def match(query: VideoDescription, target: VideoDescription) -> Match:
+            if target.path in near:
+                target = read_closely(query, target, model)
+            return match_beyond_shared(
+                query,
+                target,
+                model=model,
+                footage=footage,
+                frames=(own_frames, footage.find_frames(target.features)),
+                ignore_shared=ignore_shared,
+                prior=prior,
+                second_look=second_look,
+            )
 
-    matches = match_contents(store, model, asked.describe(model), best, match, cache=cache)
+        matches = match_contents(store, model, asked.describe(model), best, match, cache=cache, threads=threads)
     hits = []
     for record, row in zip(catalog.records(rows), rows, strict=True):
         found = matches.get(int(catalog.keys[row]))  # None if it was removed meanwhile
@@ -257,7 +259,7 @@ def _require_sense(
 
 
 def _choose_contents(
-    store: Store, model: Model, query: Query, count: int | None, cache: RegionCache
+    store: Store, model: Model, query: Query, count: int | None, cache: RegionCache, threads: int
 ) -> NDArray[np.int64]:
     """The keys of at most `count` contents that are compared exactly; all if None."""
     require_dims(query.features, store)
@@ -276,7 +278,7 @@ def _choose_contents(
         own = int(catalog.keys[catalog.row(query.id)])
         keys = keys if len(catalog.with_key(own)) > 1 else keys[keys != own]
     if count is not None and len(keys) > count:
-        rough = score_contents(store, model, query.features, keys.tolist(), every=_EVERY, cache=cache)
+        rough = score_contents(store, model, query.features, keys.tolist(), every=_EVERY, cache=cache, threads=threads)
         keys = np.array(sorted(rough, key=lambda key: (-rough[key], key))[:count], np.int64)
     return keys
 
@@ -415,6 +417,7 @@ def _read_stored(
         raise DataError(
             f"'{display_path(record.path)}' could not be described, so it cannot be compared: {record.error}"
         )
-    features = cache.read_features(store, key).with_timestamps(store.settings.fps)
+    with one_torch_thread():
+        features = cache.read_features(store, key).with_timestamps(store.settings.fps)
     whole = features.between(start_s, end_s, name=f"'{record.id}'")
     return Query(whole, record.path, is_unchanged(record), record.warnings, record.duration)

@@ -148,7 +148,14 @@ _IN_ONE_READ = 256  # contents
 
 
 def score_contents(
-    store: Store, model: Model, query: Features, keys: Sequence[int], *, every: int = 1, cache: RegionCache = NO_CACHE
+    store: Store,
+    model: Model,
+    query: Features,
+    keys: Sequence[int],
+    *,
+    every: int = 1,
+    cache: RegionCache = NO_CACHE,
+    threads: int = 1,
 ) -> dict[int, float]:
     """The score of each content that is there, in memory that does not grow with their number.
 
@@ -166,10 +173,11 @@ def score_contents(
         if dtype == torch.int8
         else _score_in_float(store, similarity, described, every, cache, dtype)
     )
-    groups = _group(cache.read_contents(store, keys, batch=_IN_ONE_READ), _threads(device))
+    threads = _limit_threads(threads, device)
+    groups = _group(cache.read_contents(store, keys, batch=_IN_ONE_READ), threads)
     scores: dict[int, float] = {}
     while some := list(islice(groups, _GROUPS)):
-        for group, found in zip(some, map_threads(score, some, _threads(device)), strict=True):
+        for group, found in zip(some, map_threads(score, some, threads), strict=True):
             scores |= zip((stored.key for stored in group), found.tolist(), strict=True)
     return scores
 
@@ -238,6 +246,7 @@ def match_contents(
     match: Callable[[VideoDescription, VideoDescription], Match],
     *,
     cache: RegionCache = NO_CACHE,
+    threads: int = 1,
 ) -> dict[int, Match]:
     """The query with each content that is there, by `match`."""
     catalog = store.catalog()
@@ -251,7 +260,7 @@ def match_contents(
     answers: dict[int, Match] = {}
     contents = cache.read_contents(store, keys)
     while some := list(islice(contents, _GROUPS)):
-        found = map_threads(compare, some, _threads(model.extractor.device))
+        found = map_threads(compare, some, _limit_threads(threads, model.extractor.device))
         answers |= {stored.key: answer for stored, answer in zip(some, found, strict=True)}
     return answers
 
@@ -272,8 +281,8 @@ def is_unchanged(record: VideoRecord) -> bool:
     return (record.size, record.mtime_ns) == file_signature(os.fsencode(record.path))
 
 
-def _threads(device: torch.device) -> int:
-    return torch.get_num_threads() if device.type == "cpu" else 1
+def _limit_threads(threads: int, device: torch.device) -> int:
+    return threads if device.type == "cpu" else 1
 
 
 def _group(contents: Iterator[StoredContent], threads: int) -> Iterator[list[StoredContent]]:

@@ -25,6 +25,21 @@ def torch_thread_pool(count: int) -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def one_torch_thread() -> Iterator[int]:
+    """Within, torch computes on one core in this thread; gives the number of threads it used before, for a pool.
+
+    Where work is little, or a pool does it, torch's own threads only wait: for each other on busy cores, and without
+    sleeping, so that they take those cores from the pool.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield before
+    finally:
+        torch.set_num_threads(before)
+
+
 def map_threads(function: Callable[[Given], Result], items: Sequence[Given], threads: int) -> list[Result]:
     """`function` of each item, `threads` at a time, in order."""
     if threads == 1 or len(items) == 1:
