@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.features import Features
-from hapvr.library import Library, SearchResult
+from hapvr.library import Library, SearchResult, VideoFilter
 from hapvr.library import stored_scores as module
 from hapvr.library.results import VideoRecord
 from hapvr.library.search import read_query
@@ -453,3 +453,23 @@ def test_what_cannot_be_found_out_is_said(library: Library, tmp_path: Path) -> N
     for regions, dims in ((9, DIMS), (REGIONS, 2 * DIMS)):
         with pytest.raises(ShapeError, match="different models"):
             library.search(Features(torch.ones(2, regions, dims)))
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_filtered_search_gives_the_hits_that_the_filter_allows(library: Library, exact: bool) -> None:
+    """As an exact search of everything, less what is left out; also where frames vote for other videos."""
+    query = noisy(drawn(5))
+    everything = library.search(query, k=VIDEOS, exact=True).hits
+    for folders in (("/films/007.mp4", "/films/030.mp4"), ("/films/000.mp4",), ("/films",), ("/other",)):
+        result = library.search(query, k=5, exact=exact, filter=VideoFilter(folders))
+        allowed = [hit.id for hit in everything if VideoFilter(folders).allows(library.get(hit.id))]
+        assert result.database == len(allowed)
+        assert set(ids(result)) <= set(allowed)
+        if len(allowed) <= 5 or exact:
+            assert ids(result) == allowed[:5]
+    assert library.search(query, filter=VideoFilter(min_seconds=100.0)).hits == ()
+    assert library.search("video000", k=1, filter=VideoFilter(("/films/039.mp4",))).hits[0].id == "video039"
+    assert library.search("video039", filter=VideoFilter(("/films/039.mp4",))).hits == ()  # itself

@@ -54,6 +54,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     },
     "Care of a library": {
         "info": library.info,
+        "folders": library.folders,
         "remove": library.remove,
         "calibrate": duplicates.calibrate,
         "compact": library.compact,

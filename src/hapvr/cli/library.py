@@ -1,18 +1,20 @@
-"""`hapvr add`, `watch`, `status`, `info`, `remove`, `compact`, `export`, `import`: a library on disk."""
+"""`hapvr add`, `watch`, `status`, `folders`, `info`, `remove`, `compact`, `export`, `import`: a library on disk."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, LibraryFolder, Rate, VideoPaths, Wait, Workers, parse_rate
+from hapvr.cli.options import AsJson, LibraryFolder, Rate, Wait, Workers, parse_rate
 from hapvr.cli.terminal import catch_signals, escape, progress_bar, raise_on_sigterm, show, warn
 
 if TYPE_CHECKING:
     from hapvr.library import AddReport, LibraryInfo, VideoRecord
+    from hapvr.library.indexed_folders import IndexRules
     from hapvr.library.shared_footage import SharedFootage
 
 Model = Annotated[
@@ -26,6 +28,21 @@ Codec = Annotated[
         "for a new library."
     ),
 ]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATTERN", help="Index only files below a folder that match, such as '*.mp4'. Repeatable."),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATTERN", help="Leave out files and folders that match, such as 'cache'. Repeatable."),
+]
+SmallestFile = Annotated[
+    str | None, typer.Option("--min-size", metavar="SIZE", help="Leave out smaller files of a folder, such as 1MB.")
+]
+ShortestVideo = Annotated[
+    float | None,
+    typer.Option("--min-length", metavar="SECONDS", help="Leave out shorter videos of a folder."),
+]
 _PLACES = 3  # occurrences of shared footage that are listed
 Prune = Annotated[bool, typer.Option("--prune", help="Remove videos whose files are gone; else they stay, as missing.")]
 
@@ -38,6 +55,10 @@ def add(
     model: Model = None,
     codec: Codec = None,
     rate: Rate = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    min_size: SmallestFile = None,
+    min_length: ShortestVideo = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Index all videos again with another model, codec or rate.")
     ] = False,
@@ -49,18 +70,21 @@ def add(
 ) -> None:
     """Index videos into a library, which is made if there is none: hapvr add library ~/Videos.
 
-    Run it again to continue, or to update the library. The exit code is 1 if some videos failed, now or before. Ctrl-C
+    Run it again to continue, or to update the library. It remembers its folders, and which of their files are left out:
+    `hapvr add library` alone updates them all. The exit code is 1 if some videos failed, now or before. Ctrl-C
     and SIGTERM keep what is done.
     """
     from hapvr.errors import ConfigError
     from hapvr.library import Library
+    from hapvr.library.versions import is_library
 
-    if bool(videos) == rebuild:
+    rules = _make_rules(include, exclude, min_size, min_length)
+    if rebuild and (videos or rules is not None):
         raise ConfigError(
             "--rebuild reads the videos that the library knows: give no others, and add them when it is done."
-            if rebuild
-            else "Give the videos to add: files, and folders of them."
         )
+    if not rebuild and not videos and not is_library(library):
+        raise ConfigError("Give the videos to add: files, and folders of them.")
     with raise_on_sigterm():
         if rebuild:
             with Library.open(library, wait_s=wait) as opened, progress_bar(quiet=as_json) as update:
@@ -79,7 +103,8 @@ def add(
                 progress_bar(quiet=as_json) as update,
             ):
                 report = opened.add(
-                    videos or [],
+                    videos or None,
+                    rules=rules,
                     prune=prune,
                     retry=retry,
                     workers=workers,
@@ -91,29 +116,42 @@ def add(
 
 def watch(
     library: LibraryFolder,
-    videos: VideoPaths,
+    videos: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them; those it remembers if not given."),
+    ] = None,
     model: Model = None,
     codec: Codec = None,
     rate: Rate = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    min_size: SmallestFile = None,
+    min_length: ShortestVideo = None,
     interval: Annotated[float, typer.Option(help="Seconds between two scans of the folders.")] = 5.0,
     prune: Prune = False,
     workers: Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each report as one line of JSON.")] = False,
 ) -> None:
     """Keep a library up to date with folders until Ctrl-C or SIGTERM: hapvr watch library ~/Videos."""
+    from hapvr.errors import ConfigError
     from hapvr.library import Library
+    from hapvr.library.versions import is_library
 
     def print_changes(report: AddReport) -> None:
         if as_json or any((report.added, report.updated, report.moved, report.removed, report.failed)):
             _print_report(report, library, as_json)
 
-    _require_files(library, videos)
+    rules = _make_rules(include, exclude, min_size, min_length)
+    if not videos and not is_library(library):
+        raise ConfigError("Give the videos to watch: files, and folders of them.")
+    _require_files(library, videos or [])
     with catch_signals() as stop:
         with Library.open(library, create=True, model=model, codec=codec, **parse_rate(rate)) as opened:
             if not as_json:
                 typer.echo("watching; Ctrl-C ends it", err=True)
             opened.watch(
-                videos,
+                videos or None,
+                rules=rules,
                 interval_s=interval,
                 prune=prune,
                 workers=workers,
@@ -189,6 +227,47 @@ def _format_status(
         reasons = [*([] if record.error is None else [record.error]), *record.warnings]
         what = f"{record.state}: {' '.join(reasons)}" if reasons else record.state
         yield escape(f"{record.id:16} {record.path}  {what}")
+
+
+def folders(
+    library: LibraryFolder,
+    forget: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="Do not update this folder any more; its videos stay. Repeatable."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the folders that a library remembers, and which of their files are left out: hapvr folders library."""
+    from hapvr.library import Library
+
+    with Library.open(library) as opened:
+        for folder in forget or ():
+            if not opened.forget_folder(folder):
+                warn([f"'{folder}' is none of its folders."])
+        known = opened.folders()
+    plain = [{"folder": folder, **dataclasses.asdict(rules)} for folder, rules in known.items()]
+    show(as_json, plain, (_format_folder(folder, rules) for folder, rules in known.items()))
+
+
+def _format_folder(folder: str, rules: IndexRules) -> str:
+    limits = [f"only {', '.join(rules.include)}"] if rules.include else []
+    limits += [f"without {', '.join(rules.exclude)}"] if rules.exclude else []
+    limits += [f"files of {rules.min_size:,} bytes or more"] if rules.min_size else []
+    limits += [f"videos of {rules.min_seconds:g} s or more"] if rules.min_seconds else []
+    return escape(folder) + (f"  ({escape('; '.join(limits))})" if limits else "")
+
+
+def _make_rules(
+    include: list[str] | None, exclude: list[str] | None, min_size: str | None, min_length: float | None
+) -> IndexRules | None:
+    """The rules that were given; None if none were."""
+    from hapvr.library.filters import parse_size
+    from hapvr.library.indexed_folders import IndexRules
+
+    if include is None and exclude is None and min_size is None and min_length is None:
+        return None
+    size = 0 if min_size is None else parse_size(min_size)
+    return IndexRules(tuple(include or ()), tuple(exclude or ()), size, min_length or 0.0)
 
 
 def info(library: LibraryFolder, as_json: AsJson = False) -> None:
@@ -311,6 +390,8 @@ def _format_report(report: AddReport, library: Path) -> Iterator[str]:
     if count := report.skipped:
         one, many = "file that is no video by its name was", "files that are no videos by their names were"
         yield f"{count:,} {one if count == 1 else many} skipped"
+    if count := report.excluded:
+        yield f"{count:,} {'video was' if count == 1 else 'videos were'} left out by the rules of their folders"
     if count := report.linked:
         links = "link to a folder was" if count == 1 else "links to folders were"
         yield f"{count:,} {links} not followed: name what is to be added"

@@ -6,11 +6,13 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Sequence
+from datetime import datetime  # noqa: F401 - of the options
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hapvr.cli.filters import After, Before, Folders, MaxLength, MaxSize, MinLength, MinSize, make_filter
 from hapvr.cli.options import HtmlPage, IgnoreShared, LibraryFolder, Prior, SecondLook
 from hapvr.cli.terminal import escape, progress_bar, warn
 
@@ -44,6 +46,13 @@ def search(
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare with every video, not only with the most promising ones.")
     ] = False,
+    folders: Folders = None,
+    min_size: MinSize = None,
+    max_size: MaxSize = None,
+    min_length: MinLength = None,
+    max_length: MaxLength = None,
+    after: After = None,
+    before: Before = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON instead of text: a line for each query, with all hits.")
     ] = False,
@@ -70,6 +79,10 @@ def search(
     options = part | {
         "k": k, "min_probability": min_probability, "exact": exact, "prior": prior, "second_look": second_look,
         "ignore_shared": ignore_shared,
+        "filter": make_filter(
+            folders=folders, min_size=min_size, max_size=max_size, min_length=min_length, max_length=max_length,
+            after=after, before=before,
+        ),
     }  # fmt: skip
     listed = list_queries(queries)
     alone = listed == queries and len(queries) == 1

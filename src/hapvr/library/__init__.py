@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from hapvr.library.duplicate_report import DuplicateReport as DuplicateReport
     from hapvr.library.duplicate_report import Group as Group
     from hapvr.library.duplicate_report import Link as Link
+    from hapvr.library.filters import VideoFilter as VideoFilter
+    from hapvr.library.indexed_folders import IndexRules as IndexRules
     from hapvr.library.judge_calibration import JudgeCalibrationReport as JudgeCalibrationReport
     from hapvr.library.library import Library as Library
     from hapvr.library.library_calibration import CalibrationReport as CalibrationReport
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "duplicate_report": ("DuplicateReport", "Group", "Link"),
+    "filters": ("VideoFilter",),
+    "indexed_folders": ("IndexRules",),
     "judge_calibration": ("JudgeCalibrationReport",),
     "library": ("Library",),
     "library_calibration": ("CalibrationReport",),

@@ -12,13 +12,14 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hapvr.errors import ConfigError, StorageError
 from hapvr.features import Features
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import ExtractedVideo, default_workers, extract_stream, make_tasks
+from hapvr.library.indexed_folders import IndexRules, read_folders, write_folders
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecord, display_path, escape_text, utc_now
 from hapvr.library.shared_file import update_shared_footage
@@ -37,8 +38,9 @@ _SEPARATOR = os.fsencode(os.sep)
 
 def add_videos(
     library: OpenLibrary,
-    paths: Iterable[StrPath] | StrPath,
+    paths: Iterable[StrPath] | StrPath | None = None,
     *,
+    rules: IndexRules | None = None,
     prune: bool = False,
     retry: bool = False,
     workers: int | None = None,
@@ -47,12 +49,16 @@ def add_videos(
 ) -> AddReport:
     """Update the library from files and folders: new and changed videos are indexed, the others left as they are.
 
-    After an interruption at any moment, the same call continues where it was.
+    Folders are remembered, with their rules: without `paths`, all that were ever given are updated. After an
+    interruption at any moment, the same call continues where it was.
 
     Args:
         library: an open one.
         paths: files, and folders with all that is below them. Links to files are files; links to folders are
-            followed where they are named here, and not where they lie in a folder.
+            followed where they are named here, and not where they lie in a folder. None: the folders that the library
+            remembers.
+        rules: which files below the folders are indexed; None: as the last time, all of a new folder. Videos that are
+            in the library already stay there.
         prune: remove videos of these folders whose files are gone; else they are kept as "missing". Of those that
             failed nothing is kept in either case.
         retry: try those again that failed before and have not changed. One that could not be opened, as for want of
@@ -61,14 +67,38 @@ def add_videos(
         progress: called after each file.
         stop: asked all the time; True ends it, and what is done by then is kept.
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    found = find_files(given, known=library.store.catalog().paths)
-    return add_found(library, found, AddOptions(prune, retry, workers, progress, stop))
+    folders, gone = choose_folders(library, paths, rules)
+    found = find_files(folders, known=library.store.catalog().paths, folders=folders)
+    report = add_found(library, found, AddOptions(prune, retry, workers, progress, stop), folders)
+    return replace(report, warnings=(*((folder, "The folder is not there.") for folder in gone), *report.warnings))
 
 
-def add_found(library: OpenLibrary, found: Found, options: AddOptions) -> AddReport:
+def choose_folders(
+    library: OpenLibrary, paths: Iterable[StrPath] | StrPath | None, rules: IndexRules | None
+) -> tuple[dict[str, IndexRules], list[str]]:
+    """The files and folders to be looked at, with their rules, and remembered folders that are not there."""
+    remembered = read_folders(library.path)
+    if paths is not None:
+        given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+        places = [os.path.abspath(one) for one in given]
+        return {place: rules or remembered.get(place, IndexRules()) for place in places}, []
+    if rules is not None or not remembered:
+        why = "Rules are those of folders" if rules is not None else "The library remembers no folders"
+        raise ConfigError(f"{why}: give the videos to add, files and folders of them.")
+    known = library.store.catalog().paths
+    below = [folder for folder in remembered if any(_is_below(path, os.fsencode(folder)) for path in known)]
+    gone = [folder for folder in remembered if not os.path.isdir(folder)]
+    chosen = {folder: rules for folder, rules in remembered.items() if folder not in gone or folder in below}
+    if not chosen:
+        raise ConfigError(f"None of the folders of the library is there, such as '{display_path(gone[0])}'.")
+    return chosen, gone
+
+
+def add_found(library: OpenLibrary, found: Found, options: AddOptions, folders: Mapping[str, IndexRules]) -> AddReport:
     """`add_videos`, of files that were found before."""
     with library.write_access("hapvr add") as store:
+        new = {place: rules for place, rules in folders.items() if os.path.isdir(place)}
+        write_folders(library.path, read_folders(library.path) | new)
         return add_files(store, lambda: library.model.extractor, found, options)
 
 
@@ -84,19 +114,26 @@ class Found:
     empty: list[bytes]  # folders among them that are empty, or not there
     skipped: int = 0
     linked: int = 0  # links to folders below those that were given, which were not followed
+    excluded: int = 0  # by the rules of folders
+    min_seconds: Mapping[bytes, float] = field(default_factory=dict)  # of files for which there is a limit
 
 
-def find_files(paths: Iterable[StrPath], *, known: Collection[bytes] = ()) -> Found:
+def find_files(
+    paths: Iterable[StrPath], *, known: Collection[bytes] = (), folders: Mapping[str, IndexRules] | None = None
+) -> Found:
     """The files named and those below the folders named; other libraries on the way are not entered.
 
     A link to a folder is followed if it is named. Those on the way are not: they may lead out of the folder, or round
-    in circles. `ConfigError` for a path that is not there, unless it is `known` to have been.
+    in circles. `ConfigError` for a path that is not there, unless it is `known` to have been. `folders` are the rules
+    of folders, by absolute paths.
     """
     files: dict[bytes, None] = {}
     roots: list[bytes] = []
     empty: list[bytes] = []
     others: set[Path] = set()
     linked: set[bytes] = set()
+    excluded: set[bytes] = set()
+    min_seconds: dict[bytes, float] = {}
     for given in paths:
         root = Path(os.path.abspath(given))
         name = os.fsencode(root)
@@ -106,7 +143,13 @@ def find_files(paths: Iterable[StrPath], *, known: Collection[bytes] = ()) -> Fo
             below = sorted(os.fsencode(path) for path in walk_videos(root, others=others, leave=is_library))
             links = {path for path in below if os.path.islink(path) and path != name and os.path.isdir(path)}
             linked |= links
-            files |= dict.fromkeys(path for path in below if path not in links)
+            rules = (folders or {}).get(str(root), IndexRules())
+            left_out = {path for path in below if not rules.allows(Path(os.fsdecode(path)), root)} - links
+            excluded |= left_out
+            taken = [path for path in below if path not in links and path not in left_out]
+            files |= dict.fromkeys(taken)
+            if rules.min_seconds:
+                min_seconds |= dict.fromkeys(taken, rules.min_seconds)
             if not below:
                 empty.append(name)
         elif os.path.lexists(root):
@@ -115,7 +158,7 @@ def find_files(paths: Iterable[StrPath], *, known: Collection[bytes] = ()) -> Fo
             empty.append(name)
         elif name not in known:
             raise ConfigError(f"'{display_path(given)}' is not there.")
-    return Found(list(files), roots, empty, len(others), len(linked))
+    return Found(list(files), roots, empty, len(others), len(linked), len(excluded - set(files)), min_seconds)
 
 
 def require_files(paths: Iterable[StrPath]) -> None:
@@ -272,10 +315,13 @@ class _Run:
         settings = {"crop": crop, "miniatures": True, "keyframes": self._store.settings.keyframes}
         for id, video in make_tasks(files, extractor.sampling, workers=workers, **settings):
             known = frozenset(self._by_size.get(file_signature(video.path)[0], ()))
-            yield id, FileTask(video, known)
+            yield id, FileTask(video, known, self._found.min_seconds.get(os.fsencode(video.path), 0.0))
 
     def _handle(self, path: bytes, video: ExtractedVideo) -> None:
         end: FileEnd = video.note or FileEnd(*file_signature(path), None, error=video.error)
+        if end.too_short:
+            self._counts.update(excluded=1)
+            return
         reason, hash = video.error or end.error, end.content_hash
         row = self._row.get(path)
         if row is not None and self._catalog.keys[row] != NO_KEY and hash not in (None, self._hashes[row]):
@@ -414,7 +460,7 @@ class _Run:
         described = counts["added"] + counts["updated"]
         self._options.progress(
             AddProgress(
-                done=described + counts["moved"] + counts["unchanged"] + failed,
+                done=described + counts["moved"] + counts["unchanged"] + counts["excluded"] + failed,
                 total=len(self._found.files),
                 added=described,
                 failed=failed,
@@ -427,6 +473,7 @@ class _Run:
 
     def make_report(self) -> AddReport:
         """What became of every file."""
+        self._counts.update(excluded=self._found.excluded)
         return AddReport(
             **self._counts,
             failed=tuple(self._failed),

@@ -14,6 +14,7 @@ from hapvr.features import Features
 from hapvr.library.adding import add_videos
 from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport, set_mark, set_marks
 from hapvr.library.duplicates import MIN_PROBABILITY, find_duplicates
+from hapvr.library.indexed_folders import IndexRules, read_folders, write_folders
 from hapvr.library.library_calibration import calibrate_library
 from hapvr.library.monitoring import monitor_stream
 from hapvr.library.opening import OpenLibrary
@@ -74,6 +75,18 @@ class Library(OpenLibrary):
             writer=find_holder(self.path),
             unchecked=store.count_unchecked(),
         )
+
+    def folders(self) -> dict[str, IndexRules]:
+        """The folders that it remembers, and which of their files are indexed; `add` without paths updates them."""
+        return read_folders(self.path)
+
+    def forget_folder(self, folder: StrPath) -> bool:
+        """Do not remember a folder any more, whose videos stay; False if it was not remembered."""
+        name = os.path.abspath(folder)
+        with self.write_access("hapvr folders"):
+            known = read_folders(self.path)
+            write_folders(self.path, {one: rules for one, rules in known.items() if one != name})
+        return name in known
 
     def videos(self, *, state: str | None = None, offset: int = 0, limit: int | None = None) -> list[VideoRecord]:
         """The records of all videos, or of those in a state, sorted by path."""

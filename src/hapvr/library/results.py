@@ -138,6 +138,7 @@ class AddReport:
     missing: int = 0  # vanished ones that are kept
     failed: tuple[tuple[str, str], ...] = ()  # path and reason
     skipped: int = 0  # files in folders that are no videos by their names
+    excluded: int = 0  # videos in folders that the rules of the folder leave out, by name, size or length
     linked: int = 0  # links to folders below those that were given: they are not followed
     still_failed: int = 0  # of those unchanged: failed before, and not tried again
     warnings: tuple[tuple[str, str], ...] = ()  # path and what was wrong, of files that were added all the same

@@ -10,8 +10,10 @@ import dataclasses
 import math
 import os
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,7 @@ from hapvr.judge.judge import Verdict
 from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library.candidates import count_votes, find_runs, max_candidates
 from hapvr.library.close_reading import MAX_READ, read_closely
+from hapvr.library.filters import VideoFilter
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, SearchResult, display_path
 from hapvr.library.shared_file import read_shared_footage
@@ -60,9 +63,19 @@ _EVERY = 3  # frames, of which one counts in a rough score
 _RANKS = {"copy": 2, "same scene": 1, "no match": 0}
 _STAGES = ("decode", "candidates", "score", "segments")
 _CACHE_BYTES = 64 * 2**20  # of stored videos that are kept from the rough score to the exact one
+_MAX_ROUGH = 2_000  # videos that a filter leaves, all of which have a rough score
 _ALL_FLAT = (
     "The query has no informative frames: all of them are flat (black, or of one colour). There is nothing to look for."
 )
+
+
+class _FiledRow(NamedTuple):
+    """What a filter looks at."""
+
+    path: str
+    size: int
+    duration: float
+    mtime_ns: int
 
 
 def search_library(
@@ -78,6 +91,7 @@ def search_library(
     prior: float | None = None,
     second_look: bool = True,
     ignore_shared: bool = True,
+    filter: VideoFilter | None = None,
     cache: RegionCache | None = None,
 ) -> SearchResult:
     """Find the videos that show what the query shows: matches first, the most probable first, then the nearest others.
@@ -104,6 +118,7 @@ def search_library(
         second_look: compare a few instants of undecided hits at full size, if the files are at hand.
         ignore_shared: footage that many videos of the library share makes no match (see
             `hapvr.library.shared_footage`); False keeps such matches. Their stretches are marked in any case.
+        filter: only videos that it allows are searched: by folder, size, length and date.
         cache: stored videos that are kept in memory from one search to the next; the hits are the same without it.
 
     Raises:
@@ -124,16 +139,20 @@ def search_library(
     asked = read_query(store, model, query, start_s=start_s, end_s=end_s, cache=cache)
     laps.append(time.perf_counter())
     catalog = store.catalog()
-    database = int(catalog.described.sum()) - (asked.id is not None)
+    allowed = _find_allowed(catalog, filter)
+    own = {catalog.row(asked.id)} if asked.id is not None else set()
+    database = int(catalog.described.sum()) - len(own) if allowed is None else len(allowed - own)
     if asked.features.all_flat:
         return SearchResult((), database, 0, _measure_stages(laps), _ALL_FLAT, prior, asked.all_warnings)
     with one_torch_thread() as threads:
         count = None if exact else max_candidates(database, k=k, max_compared=max_compared)
-        keys = _choose_contents(store, model, asked, count, cache, threads)
+        keys = _choose_contents(store, model, asked, count, cache, threads, allowed)
         laps.append(time.perf_counter())
         scores = score_contents(store, model, asked.features, keys.tolist(), cache=cache, threads=threads)
         laps.append(time.perf_counter())
         rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != asked.id]
+        if allowed is not None:
+            rows = [row for row in rows if row in allowed]
         rows = sorted(rows, key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))[:k]
         best = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
         footage = read_shared_footage(store)
@@ -259,13 +278,21 @@ def _require_sense(
 
 
 def _choose_contents(
-    store: Store, model: Model, query: Query, count: int | None, cache: RegionCache, threads: int
+    store: Store,
+    model: Model,
+    query: Query,
+    count: int | None,
+    cache: RegionCache,
+    threads: int,
+    allowed: Collection[int] | None,
 ) -> NDArray[np.int64]:
-    """The keys of at most `count` contents that are compared exactly; all if None."""
+    """The keys of at most `count` contents of the allowed rows that are compared exactly; all if None."""
     require_dims(query.features, store)
     catalog = store.catalog()
-    keys = catalog.contents
-    if count is not None and len(keys) > count:
+    keys = catalog.contents if allowed is None else np.unique(catalog.keys[sorted(allowed)])
+    # Frames vote for all videos. Where a filter leaves few of them, most votes would go to others.
+    voting = allowed is None or len(keys) > min(_MAX_ROUGH, len(catalog.contents) // 2)
+    if count is not None and len(keys) > count and voting:
         vectors, weights = find_runs(query.features.regions, query.features.low_information)
         if len(vectors) == 0:
             raise DataError(
@@ -281,6 +308,16 @@ def _choose_contents(
         rough = score_contents(store, model, query.features, keys.tolist(), every=_EVERY, cache=cache, threads=threads)
         keys = np.array(sorted(rough, key=lambda key: (-rough[key], key))[:count], np.int64)
     return keys
+
+
+def _find_allowed(catalog: Catalog, filter: VideoFilter | None) -> set[int] | None:
+    """The rows of described videos that a filter allows; None for all."""
+    if filter is None or filter == VideoFilter():
+        return None
+    rows = np.flatnonzero(catalog.described).tolist()
+    columns = [catalog.column(name) for name in ("size", "duration", "mtime_ns")]
+    videos = (_FiledRow(os.fsdecode(catalog.paths[row]), *(column[row] for column in columns)) for row in rows)
+    return {row for row, video in zip(rows, videos, strict=True) if filter.allows(video)}
 
 
 def _rank(hit: Hit) -> tuple[float, ...]:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from hapvr.errors import BusyError, ConfigError
-from hapvr.library.adding import add_found, find_files
+from hapvr.library.adding import add_found, choose_folders, find_files
+from hapvr.library.indexed_folders import IndexRules
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport
 from hapvr.storage import StrPath, file_signature
@@ -21,8 +22,9 @@ _STEP_S = 0.1  # between questions whether to stop
 
 def watch_folders(
     library: OpenLibrary,
-    paths: Iterable[StrPath],
+    paths: Iterable[StrPath] | None = None,
     *,
+    rules: IndexRules | None = None,
     interval_s: float = 5.0,
     prune: bool = False,
     workers: int | None = None,
@@ -35,7 +37,8 @@ def watch_folders(
 
     Args:
         library: an open one.
-        paths: files and folders.
+        paths: files and folders; None: the folders that the library remembers.
+        rules: as in `add`.
         interval_s: seconds between two looks.
         prune: as in `add`, like the next two.
         workers: ...
@@ -47,7 +50,8 @@ def watch_folders(
     if not interval_s > 0:
         raise ConfigError(f"interval must be above 0 seconds, got {interval_s}.")
     options = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
-    given, is_stopped = list(paths), stop or (lambda: False)
+    folders, _ = choose_folders(library, paths, rules)
+    given, is_stopped = list(folders), stop or (lambda: False)
     seen: dict[bytes, tuple[int, int]] = {}
     handled: dict[bytes, tuple[int, int]] | None = None
     said, prune_later = "", False
@@ -55,7 +59,7 @@ def watch_folders(
     while not is_stopped():
         trouble = ""
         try:
-            found = find_files(given)
+            found = find_files(given, folders=folders)
             now = {path: file_signature(path) for path in found.files}
             settled = {path: one for path, one in now.items() if seen.get(path) == one or _is_old(one, interval_s)}
             seen = now
@@ -64,7 +68,8 @@ def watch_folders(
             quiet = len(settled) == len(now)
             if handled is None or settled | restless != handled or (prune_later and quiet):
                 # What is gone is not removed while a file is still to come: it may be the same, moved.
-                done = add_found(library, replace(found, files=list(settled)), replace(options, prune=prune and quiet))
+                now_options = replace(options, prune=prune and quiet)
+                done = add_found(library, replace(found, files=list(settled)), now_options, folders)
                 handled, prune_later = settled | restless, prune and not quiet
                 if report is not None:
                     report(done)

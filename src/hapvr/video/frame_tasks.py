@@ -104,6 +104,7 @@ class FileTask:
 
     video: VideoTask
     known: frozenset[str] = frozenset()  # content hashes
+    min_seconds: float = 0.0  # a video that declares to be shorter is not read
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ class FileEnd:
     mtime_ns: int  # before it was read; -1 where it is to be read again whatever it says
     content_hash: str | None  # None if it could not be read at all
     known: bool = False  # nothing was decoded: the hash is one of those that are known
+    too_short: bool = False  # nothing was decoded: it is shorter than was asked for
     video: VideoEnd | None = None
     error: str | None = None
 
@@ -128,6 +130,8 @@ def read_file(context: TaskContext, task: FileTask) -> FileEnd:
     digest, video, wrong = None, None, None
     try:
         if is_regular_file(path):  # a pipe would be waited for
+            if _is_shorter(path, task.min_seconds):
+                return FileEnd(size, changed, None, too_short=True)
             digest = blake2b_file(path)
             if digest in task.known and file_signature(path) == (size, changed):
                 return FileEnd(size, changed, digest, known=True)
@@ -137,3 +141,16 @@ def read_file(context: TaskContext, task: FileTask) -> FileEnd:
     if file_signature(path) != (size, changed):
         return FileEnd(size, -1, digest, error="it was changed while it was being read. It is read again next time.")
     return FileEnd(size, changed, digest, video=video, error=wrong)
+
+
+def _is_shorter(path: str, min_seconds: float) -> bool:
+    """Whether a file declares a video that is shorter than this; what cannot be read is not."""
+    if not min_seconds:
+        return False
+    from hapvr.video.decode import probe
+
+    try:
+        declared = probe(path).duration_s
+    except HapvrError:
+        return False
+    return declared is not None and declared < min_seconds

@@ -1,0 +1,111 @@
+"""Which files of a folder are indexed, and the folders that a library remembers to have been given."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hapvr.config import from_mapping
+from hapvr.errors import ConfigError, HapvrError, StorageError
+from hapvr.library.results import display_path
+from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
+from hapvr.storage import read_document, write_document
+
+FOLDERS = "folders.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class IndexRules:
+    """Which files below a folder are indexed. Files that are named themselves are always indexed.
+
+    A pattern without a slash (`*.tmp`, `cache`) is matched with the name of a file and of each folder on the way to it;
+    one with a slash (`raw/*.mp4`) with the path below the folder that was given, where `*` matches slashes too. Upper
+    and lower case are the same.
+
+    Attributes:
+        include: if there are any, only files that match one of them.
+        exclude: no files that match one of them.
+        min_size: bytes of a file at least.
+        min_seconds: of a video at least, by what its file declares; a file that declares nothing is indexed.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    min_size: int = 0
+    min_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.min_size < 0 or not 0 <= self.min_seconds < float("inf"):
+            raise ConfigError(
+                f"The smallest size and length cannot be below 0; got {self.min_size} and {self.min_seconds}."
+            )
+        if empty := [one for one in (*self.include, *self.exclude) if not one.strip("/")]:
+            raise ConfigError(f"A pattern such as '*.mp4' or 'folder/*' is wanted, got '{empty[0]}'.")
+
+    def allows(self, path: Path, root: Path) -> bool:
+        """Whether a file below `root` is indexed, by its name and size.
+
+        >>> rules = IndexRules(exclude=("cache", "*.TMP"))
+        >>> [rules.allows(Path("/films") / name, Path("/films")) for name in ("a.mp4", "cache/a.mp4", "b.tmp")]
+        [True, False, False]
+        """
+        below = path.relative_to(root).as_posix().lower()
+        if self.include and not any(_matches(below, pattern) for pattern in self.include):
+            return False
+        if any(_matches(below, pattern) for pattern in self.exclude):
+            return False
+        if self.min_size:
+            try:
+                return os.stat(path).st_size >= self.min_size
+            except OSError:
+                return True  # what is wrong with it is said when it is read
+        return True
+
+
+def _matches(below: str, pattern: str) -> bool:
+    pattern = pattern.lower()
+    if "/" in pattern.rstrip("/"):
+        return fnmatch.fnmatchcase(below, pattern.lstrip("/"))
+    return any(fnmatch.fnmatchcase(name, pattern.rstrip("/")) for name in below.split("/"))
+
+
+Folders = Mapping[str, IndexRules]
+"""The rules of folders, by their absolute paths."""
+
+
+def read_folders(library: Path) -> dict[str, IndexRules]:
+    """The folders that a library remembers; none in one of an older release."""
+    path = library / FOLDERS
+    try:
+        content = read_document(path, ("format", "folders"))
+        if content.get("format") != _FORMAT:
+            raise ValueError(f"it has the format {content.get('format')}, this hapvr reads {_FORMAT}.")
+        return {str(folder): _parse(rules) for folder, rules in content["folders"].items()}
+    except FileNotFoundError:
+        if FOLDERS in read_manifest(library).kept:
+            raise StorageError(
+                f"'{display_path(path)}' is missing. Restore it from a copy; or name the folders again: hapvr add."
+            ) from None
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, HapvrError) as error:
+        raise StorageError(f"'{display_path(path)}' cannot be read: {error} Restore it from a copy.") from error
+
+
+def _parse(rules: Mapping[str, Any]) -> IndexRules:
+    patterns = {name: tuple(rules[name]) for name in ("include", "exclude")}
+    return from_mapping(IndexRules, {**rules, **patterns})
+
+
+def write_folders(library: Path, folders: Folders) -> None:
+    """Remember these folders, with the writer's lock held; nothing is written if they are remembered so already."""
+    if dict(folders) == read_folders(library):
+        return
+    with translate_write_errors(library):
+        content = {folder: asdict(rules) for folder, rules in sorted(folders.items())}
+        write_document(library / FOLDERS, {"format": _FORMAT, "folders": content})
+    require_from_now_on(library, FOLDERS)
