@@ -149,7 +149,8 @@ def measure(
         scoring = run(f"{form}: {len(queries)} x {len(ids):,}", model, queries, ids, last, readers, report, dtype=dtype)
         assert scoring.scores is not None
         assert whole.scores is not None
-        report(f"{form}: largest difference of a score", abs(scoring.scores.values - whole.scores.values).max())
+        apart = float(abs(scoring.scores.values - whole.scores.values).max())
+        report(f"{form}: largest difference of a score", apart)
         extrapolate(form, model, ids, last, arguments, report)
     report("FIVR-200K at the authors' 800 pairs/s: minutes", FIVR_QUERIES * FIVR_200K / AUTHORS_PAIRS_A_SECOND / 60)
     if arguments.full:

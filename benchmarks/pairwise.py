@@ -73,6 +73,7 @@ def main() -> None:
     half = torch.bfloat16
     if gpu and arguments.tiles:
         compare_tiles(model, queries, targets, report)
+        write_json(arguments.json, figures)
         return
     if gpu:
         for number in range(2):
@@ -114,8 +115,12 @@ def main() -> None:
         for dtype in (half, *kernels.CODES):
             for name, value in split(model, queries, targets, dtype).items():
                 report(f"{dtype}: {name}", value)
-    if arguments.json:
-        with open(arguments.json, "w") as file:
+    write_json(arguments.json, figures)
+
+
+def write_json(path: str | None, figures: dict[str, float]) -> None:
+    if path:
+        with open(path, "w") as file:
             json.dump({"machine": machine(), **figures}, file, indent=2)
 
 
