@@ -125,7 +125,9 @@ def preview_plan(plan: Plan, options: ApplyOptions, journal: StrPath | None = No
 
 def _choose(plan: Plan, options: ApplyOptions, entries: Collection[Entry]) -> Preview:
     _check_folder(plan, options)
-    done = {(entry.step["source"], entry.step["content_hash"]): entry for entry in entries if entry.state == "done"}
+    # One that a killed process had begun is done if its file is no longer there: a preview does not settle it.
+    made = [entry for entry in entries if entry.state in ("done", "begun")]
+    done = {(entry.step["source"], entry.step["content_hash"]): entry for entry in made}
     acting = {row.path for row in plan.acting}
     kept = {row.path: row for row in reversed(plan.rows) if row.action == "keep"}
     chosen: list[Chosen] = []
