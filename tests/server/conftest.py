@@ -55,6 +55,12 @@ def own(made: Path, tmp_path: Path) -> Iterator[Place]:
         records = catalog.records(catalog.rows())
         moved = [replace(one, path=str(tmp_path / "films" / Path(one.path).name)) for one in records]
         store.put_records(list(zip(moved, catalog.keys.tolist(), strict=True)), moved=[one.id for one in records])
-    settings = ServerSettings(roots=(tmp_path / "films",), max_searches_at_once=1, eager=False)
+    settings = ServerSettings(
+        roots=(tmp_path / "films",),
+        max_searches_at_once=1,
+        eager=False,
+        allow_actions=True,
+        move_to=tmp_path / "moved",
+    )
     with CheckedClient(create_app(tmp_path / "library", settings=settings), base_url=BASE) as client:
         yield Place(client, tmp_path)

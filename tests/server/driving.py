@@ -24,6 +24,8 @@ RESULTS: dict[str, type[BaseModel]] = {
     "compare": schemas.CompareResult,
     "add": schemas.AddResult,
     "duplicates": schemas.DuplicatesResult,
+    "actions": schemas.ActionResult,
+    "undo": schemas.ActionResult,
 }
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from hapvr.errors import ConfigError
 from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.library import Library, opening
 from hapvr.library.duplicate_report import write_report
@@ -374,6 +375,70 @@ def test_finds_what_is_there_twice_and_believes_those_who_know_better(own: Place
     assert "byte for byte" in error_of(own.client.post("/api/duplicates/distinct", json=same), "BadInput")
     error_of(own.client.post("/api/duplicates", json={"since": "yesterday"}), "BadInput")
     error_of(own.client.post("/api/duplicates", json={"min_probability": 0.0}), "BadInput")
+
+
+def wait_for_names(own: Place, names: set[str]) -> None:
+    """The server reads the library again after a job, a moment later."""
+    for _ in range(600):
+        if set(own.ids()) == names:
+            return
+        time.sleep(0.1)
+    assert set(own.ids()) == names
+
+
+def test_files_of_duplicates_are_moved_and_taken_back(own: Place) -> None:
+    films = own.folder / "films"
+    copy = films / "copy of 0.mp4"
+    copy.write_bytes((films / "film 0.mp4").read_bytes())
+    (films / "again.mp4").write_bytes(copy.read_bytes())
+    root = own.get("/api/library").json()["roots"][0]["id"]
+    assert own.ended(own.begin("/api/jobs/add", {"root": root}))["result"]["added"] == 2
+    before = own.ids()
+    named = {"keep": before["film 0.mp4"], "videos": [before["copy of 0.mp4"], before["again.mp4"]]}
+    request = {"action": "move", "groups": [named]}
+    assert "Look for duplicates" in error_of(own.client.post("/api/actions/preview", json=request), "BadInput")
+    (group,) = own.ended(own.begin("/api/duplicates", {}))["result"]["groups"]
+    assert {video["name"]: video["copy_kind"] for video in group["videos"]} == {
+        "film 0.mp4": None, "copy of 0.mp4": "identical", "again.mp4": "identical",
+    }  # fmt: skip
+    for keep, other in (("film 1.mp4", "film 2.mp4"), ("film 0.mp4", "film 0.mp4"), ("film 0.mp4", "film 1.mp4")):
+        strange = {"action": "move", "groups": [{"keep": before[keep], "videos": [before[other]]}]}
+        assert own.ended(own.begin("/api/actions", strange), "failed")["error"]["type"] == "BadInput"
+    own.ended(own.begin("/api/duplicates", {}))
+    size = copy.stat().st_size
+    copy.write_bytes(b"changed meanwhile")
+    preview = own.begin("/api/actions/preview", request, 200)
+    assert {name: preview[name] for name in ("files", "bytes", "kept")} == {"files": 1, "bytes": size, "kept": 1}
+    assert [(one["name"], "has changed" in one["reason"]) for one in preview["left"]] == [("copy of 0.mp4", True)]
+    assert not (own.folder / "moved").exists()
+    done = own.ended(own.begin("/api/actions", request))["result"]
+    assert (done["files"], done["bytes"], done["left"]) == (1, size, preview["left"])
+    assert str(own.folder) not in str(done)
+    assert [path.name for path in (own.folder / "moved").iterdir()] == ["again.mp4"]
+    wait_for_names(own, set(before) - {"again.mp4"})
+    error_of(own.get("/api/duplicates.csv", 404), "NotFound")  # what was found is no longer so
+    assert not [job for job in own.get("/api/jobs").json() if job["kind"] == "duplicates"]
+    back = own.ended(own.begin(f"/api/actions/{done['id']}/undo", {}))["result"]
+    assert done["action"] == "move"
+    assert back == {"id": done["id"], "action": "undo", "files": 1, "bytes": size, "left": []}
+    wait_for_names(own, set(before))
+    assert (films / "again.mp4").stat().st_size == size
+    error_of(own.client.post("/api/actions/a0123456789abcdef/undo"), "NotFound")
+    error_of(own.client.post("/api/actions/..%2F..%2Fx/undo"), "NotFound")
+
+
+def test_files_are_not_touched_unless_the_server_was_started_so(place: Place) -> None:
+    assert place.get("/api/library").json()["actions"] == []
+    ids = place.ids()
+    group = {"keep": ids["film 0.mp4"], "videos": [ids["film 1.mp4"]]}
+    for action in ("trash", "hardlink", "symlink", "move"):
+        for path in ("/api/actions", "/api/actions/preview"):
+            answer = place.client.post(path, json={"action": action, "groups": [group]})
+            assert "does not touch files" in error_of(answer, "Forbidden")
+    assert "does not touch files" in error_of(place.client.post("/api/actions/a0123456789abcdef/undo"), "Forbidden")
+    with pytest.raises(ConfigError, match="--allow-actions"):
+        ServerSettings(move_to=place.folder)
+    assert "move" not in ServerSettings(allow_actions=True).actions
 
 
 def test_a_library_that_is_gone_is_said_without_its_place_and_comes_back(own: Place) -> None:

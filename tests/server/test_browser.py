@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,22 +77,28 @@ def draw(root: Path) -> None:
 @pytest.fixture(scope="module")
 def address(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with these films in its library. It starts while they are drawn."""
-    library = tmp_path_factory.mktemp("library") / "library"
-    Library.open(library, create=True).close()
-    log = library.parent / "log"
     roots = ["--root", str(films / "new"), "--root", str(films / "films")]
+    with serving(tmp_path_factory.mktemp("library"), roots, meanwhile=lambda: draw(films)) as found:
+        assert index(found)["added"] == 4
+        yield found
+
+
+@contextmanager
+def serving(folder: Path, options: list[str], *, meanwhile: Callable[[], None], **variables: str) -> Iterator[str]:
+    """The address of a server of a new library, which starts while something else is done."""
+    library, log = folder / "library", folder / "log"
+    Library.open(library, create=True).close()
     program = "import sys; from hapvr.cli import main; sys.exit(main())"
     with log.open("wb") as out:
-        arguments = [sys.executable, "-c", program, "serve", str(library), "--port", "0", *roots]
-        serving = subprocess.Popen(arguments, stderr=out, stdout=out)
+        arguments = [sys.executable, "-c", program, "serve", str(library), "--port", "0", *options]
+        serving = subprocess.Popen(arguments, stderr=out, stdout=out, env={**os.environ, **variables})
     try:
-        draw(films)
+        meanwhile()
         end = time.monotonic() + 60
         while not (found := re.search(r"http://\S+/", log.read_text())):
             assert serving.poll() is None, log.read_text()
             assert time.monotonic() < end, "the server does not say where it is"
             time.sleep(0.05)
-        index(found[0])
         yield found[0]
     finally:
         serving.terminate()
@@ -103,15 +109,15 @@ def address(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
             serving.wait()
 
 
-def index(address: str) -> None:
-    """Have the server add the folder "films"."""
+def index(address: str) -> Any:
+    """Have the server add the folder "films"; its report."""
     root = next(one["id"] for one in asked(f"{address}api/library")["roots"] if one["name"] == "films")
     job = asked(f"{address}api/jobs/add", {"root": root})["job"]
     for _ in range(8):  # adding has a low priority: it takes long on a busy machine
         if job["state"] in ("queued", "running"):
             job = asked(f"{address}api/jobs/{job['id']}?wait=60")
     assert job["state"] == "done", job
-    assert job["result"]["added"] == 4
+    return job["result"]
 
 
 def asked(url: str, body: Any = None) -> Any:
@@ -601,6 +607,49 @@ def test_duplicates_are_shown_marked_and_unmarked(browser: Any, address: str, si
 
         page.get_by_role("link", name="Compare").first.click()
         page.wait_for_selector(".play")
+
+
+def test_files_that_are_there_twice_are_trashed_after_a_preview_and_taken_back(browser: Any, tmp_path: Path) -> None:
+    films, home = tmp_path / "films", tmp_path / "home"
+    films.mkdir()
+    copy = films / "copy.mp4"
+
+    def draw_twice() -> None:
+        write_clip(draw_scene(10, seconds=3, fps=FPS, size=(144, 256)), films / "harbour.mp4")
+        copy.write_bytes((films / "harbour.mp4").read_bytes())
+
+    options = ["--root", str(films), "--allow-actions"]
+    with serving(tmp_path, options, meanwhile=draw_twice, XDG_DATA_HOME=str(home)) as address:
+        assert index(address)["added"] == 2
+        with opened(browser, address, "phone") as page:
+            page.get_by_role("link", name="Duplicates").click()
+            page.get_by_role("button", name="Look for duplicates").click()
+            box = page.get_by_role("checkbox", name="Choose copy.mp4")
+            assert box.is_checked()  # a whole copy
+            assert page.get_by_role("checkbox").count() == 1  # not the one that is kept
+            assert "never touched" not in page.locator(".lead").inner_text()
+            fits(page)
+            box.uncheck()
+            page.get_by_text("Nothing chosen").wait_for()
+            assert page.get_by_role("button", name="Move to the trash").is_disabled()
+            box.check()
+            page.get_by_text("1 file chosen").wait_for()
+            page.get_by_role("button", name="Move to the trash").click()
+            dialog = page.get_by_role("dialog")
+            assert "1 copy of them will be kept" in dialog.inner_text()
+            dialog.get_by_role("button", name="Cancel").click()
+            assert copy.exists()
+            page.get_by_role("button", name="Move to the trash").click()
+            dialog.get_by_role("button", name="Move to the trash").click()
+            page.locator(".note", has_text="1 file moved to the trash").wait_for()
+            assert not copy.exists()
+            assert (home / "Trash" / "files" / "copy.mp4").exists()
+            page.get_by_text("Too few videos to compare").wait_for()
+            page.reload()  # what was done can still be taken back
+            page.get_by_role("button", name="Undo what was done with files").click()
+            page.get_by_text("1 file taken back.").first.wait_for()
+            assert copy.exists()
+            fits(page)
 
 
 def test_what_the_library_holds_twice_is_found_marked_and_unmarked(browser: Any, address: str) -> None:

@@ -25,7 +25,12 @@ def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place) ->
     assert own.ended(begun)["result"]["hits"][0]["segments"]
     for b in (ids["film 1.mp4"], begun["query"]):
         assert own.ended(own.begin("/api/compare", {"a": begun["query"], "b": b}))["result"]["matrix"]["rows"]
-    assert own.ended(own.begin("/api/duplicates", {}))["result"]["groups"]
+    found = own.ended(own.begin("/api/duplicates", {}))["result"]["groups"]
+    keep, other = (video["id"] for video in found[0]["videos"])
+    request = {"action": "hardlink", "groups": [{"keep": keep, "videos": [other]}]}
+    assert own.begin("/api/actions/preview", request, 200)["files"] == 1
+    done = own.ended(own.begin("/api/actions", request))["result"]
+    assert own.ended(own.begin(f"/api/actions/{done['id']}/undo", {}))["result"]["files"] == 1
     for path in ("health", "failures", "shared", "jobs", "videos", f"videos/{ids['film 1.mp4']}"):
         own.get(f"/api/{path}")
     pair = {"a": ids["film 1.mp4"], "b": ids["film 2.mp4"]}

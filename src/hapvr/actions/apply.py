@@ -245,7 +245,14 @@ def find_common_folder(plan: Plan) -> str:
 # --- doing it --------------------------------------------------------------------------------------------------------
 
 
-def apply_plan(plan: Plan, options: ApplyOptions, journal: StrPath, *, progress: Progress | None = None) -> ApplyReport:
+def apply_plan(
+    plan: Plan,
+    options: ApplyOptions,
+    journal: StrPath,
+    *,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> ApplyReport:
     """Do what a plan says, and write it into a journal; called again with the same journal, it goes on.
 
     Args:
@@ -253,6 +260,7 @@ def apply_plan(plan: Plan, options: ApplyOptions, journal: StrPath, *, progress:
         options: what is done with the files.
         journal: a file; `undo_journal` takes back what it says.
         progress: called after each file.
+        stop: asked before each file; True ends it.
 
     Raises:
         ConfigError: the options do not fit the plan.
@@ -267,6 +275,8 @@ def apply_plan(plan: Plan, options: ApplyOptions, journal: StrPath, *, progress:
         run = _Run(opened, plan, options)
         total, done = preview.size, 0
         for one in preview.chosen:
+            if stop is not None and stop():
+                break
             try:
                 run.apply(one)
             except ActionError as problem:

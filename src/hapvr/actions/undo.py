@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 
 from hapvr.actions.apply import ApplyReport, Left, Progress, settle_entry, settle_steps
 from hapvr.actions.files import ActionError, describe_error
@@ -12,11 +13,13 @@ from hapvr.actions.steps import from_record, make_temporary_name
 from hapvr.storage import StrPath
 
 
-def undo_journal(path: StrPath, *, progress: Progress | None = None) -> ApplyReport:
+def undo_journal(
+    path: StrPath, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None
+) -> ApplyReport:
     """Take back every step of a journal, the last first; called again, it goes on.
 
     A file that has changed since, or whose old place is taken, stays where it is and is reported. Nothing is
-    overwritten.
+    overwritten. `stop` is asked before each file; True ends it.
 
     Raises:
         StorageError: the journal is not there, or cannot be read or written.
@@ -28,6 +31,8 @@ def undo_journal(path: StrPath, *, progress: Progress | None = None) -> ApplyRep
         entries = [entry for entry in reversed(journal.entries.values()) if entry.state == "done"]
         total, done = sum(entry.step["size"] for entry in entries), 0
         for entry in entries:
+            if stop is not None and stop():
+                break
             try:
                 _take_back(journal, entry)
             except ActionError as problem:

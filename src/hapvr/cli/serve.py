@@ -41,6 +41,17 @@ def serve(
         bool,
         typer.Option("--secure-cookie", help="Send the login cookie over HTTPS only: for use behind a proxy with TLS."),
     ] = False,
+    allow_actions: Annotated[
+        bool,
+        typer.Option(
+            "--allow-actions",
+            help="Let the page move files of duplicates to the trash of this machine, or replace them by links; "
+            "each time after a preview, and with a way back.",
+        ),
+    ] = False,
+    move_to: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="With --allow-actions: let the page move them there, too.")
+    ] = None,
     max_upload: Annotated[
         float, typer.Option(help="Size of an upload at most, in MiB.")
     ] = ServerSettings.max_upload_bytes / 2**20,
@@ -72,6 +83,8 @@ def serve(
         roots=tuple(root or ()),
         allowed_hosts=tuple(allow_host or ()),
         secure_cookie=secure_cookie,
+        allow_actions=allow_actions,
+        move_to=move_to,
         max_upload_bytes=round(max_upload * 2**20),
         max_uploads_bytes=max(ServerSettings.max_uploads_bytes, 4 * round(max_upload * 2**20)),
         keep_uploads_s=keep_uploads * 60,

@@ -88,7 +88,9 @@ def _plan_group(group: Group, options: PlanOptions) -> list[PlanRow]:
     return [_make_row(keep, "keep", "", group.reason, None), *rows]
 
 
-def classify_copy(video: VideoRecord, group: Group, *, min_probability: float) -> tuple[CopyKind, str, Link | None]:
+def classify_copy(
+    video: VideoRecord, group: Group, *, min_probability: float = PlanOptions.min_probability
+) -> tuple[CopyKind, str, Link | None]:
     """What a video of a group is to the one that is kept, why, and the link between their contents."""
     keep = group.keep
     if video.content_hash == keep.content_hash:
@@ -174,12 +176,11 @@ def filter_report(
 ) -> DuplicateReport:
     """The groups and links of a report in which a video is allowed that is of one of the kinds, or of any."""
     wanted = None if kinds is None else set(kinds)
-    least = PlanOptions().min_probability
 
     def is_listed(video: VideoRecord, group: Group) -> bool:
         if wanted is None:
             return chosen.allows(video) or chosen.allows(group.keep)
-        return chosen.allows(video) and classify_copy(video, group, min_probability=least)[0] in wanted
+        return chosen.allows(video) and classify_copy(video, group)[0] in wanted
 
     def is_shown(link: Link) -> bool:
         kind = {"contained": "clip", "shared": "shared"}.get(link.kind, "copy")

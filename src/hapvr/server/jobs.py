@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -77,7 +78,8 @@ class Jobs:
             "max_held_bytes",
         )
         common = {name: getattr(settings, name) for name in names}
-        common |= {"library": str(library), "roots": settings.root_paths}
+        common |= {"library": str(library), "roots": settings.root_paths, "allow_actions": settings.allow_actions}
+        common |= {"move_to": None if settings.move_to is None else os.path.abspath(settings.move_to)}
         self.searching = Worker(
             "search", MODULE, common, slots=settings.max_searches_at_once, keep_running=settings.eager
         )
@@ -128,6 +130,12 @@ class Jobs:
         if id not in self._jobs:
             raise not_found("job", id)
         return self._jobs[id]
+
+    def forget_duplicates(self) -> None:
+        """Forget what was found: files have changed since."""
+        self.last_duplicates = None
+        for job in [job for job in self._jobs.values() if job.kind == "duplicates" and job.over]:
+            del self._jobs[job.id]
 
     def all(self) -> list[Job]:
         """All jobs that are remembered, the newest first."""

@@ -1,4 +1,4 @@
-"""The program of the search and add workers: search, compare, add, find duplicates, remove."""
+"""The program of the search and add workers: search, compare, add, find duplicates and act on them, remove."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from hapvr.features import Features
 from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library import AddProgress, Library
+from hapvr.library.duplicate_plan import classify_copy
 from hapvr.library.duplicate_report import DuplicateProgress, format_csv
 from hapvr.library.results import escape_text
 from hapvr.library.search import Query
@@ -33,6 +34,7 @@ from hapvr.matching import Match
 from hapvr.plotting import map_colours
 from hapvr.records import Frames
 from hapvr.server.access import file_name, hide_path, visible_path, visible_record
+from hapvr.server.action_tasks import ActionTasks
 from hapvr.server.schemas import link_json, video_json
 from hapvr.server.workers import Call, Task, lower_priority, serve
 from hapvr.similarity.comparator import DOWNSAMPLING
@@ -69,6 +71,7 @@ class LibraryTasks:
             # Small tasks side by side are done sooner by one thread each than one after the other by all threads.
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings["slots"]))
         self._library = Library.open(Path(settings["library"]), wait_s=2.0)
+        self._actions = ActionTasks(self._library, settings["move_to"])
         self._cache = RegionCache(settings["max_held_bytes"] if kind == "search" else 0)
         self._uploads: OrderedDict[tuple[str, float | None, float | None], _Upload] = OrderedDict()
         self._lock = threading.Lock()
@@ -82,6 +85,8 @@ class LibraryTasks:
         """The tasks by name."""
         reading: list[Task] = [self.search, self.compare, self.matrix, self.shared, self.forget]
         writing: list[Task] = [self.add, self.duplicates, self.remove, self.distinct, self.undo_distinct]
+        if self._settings["allow_actions"]:
+            writing += [self.preview_actions, self.actions, self.undo]
         return {task.__name__: task for task in (writing if self._kind == "add" else reading)}
 
     def hide_paths(self, text: str, arguments: dict[str, Any]) -> str:
@@ -303,6 +308,7 @@ class LibraryTasks:
             since=since,
             progress=report_progress,
         )
+        self._actions.remember(report)
         visible = report.with_records(lambda record: visible_record(record, self._roots))
         ids = {id for link in report.beside for id in (link.a, link.b)}
         return {
@@ -311,6 +317,7 @@ class LibraryTasks:
                     "videos": [
                         video_json(one, self._roots)
                         | {"keep": one is group.keep, "why": group.reason if one is group.keep else None}
+                        | {"copy_kind": None if one is group.keep else classify_copy(one, group)[0]}
                         for one in group.videos
                     ],
                     "reason": group.reason,
@@ -334,6 +341,28 @@ class LibraryTasks:
     def undo_distinct(self, arguments: dict[str, Any], _: Call) -> None:
         """Remove that mark."""
         self._library.unmark_distinct(arguments["a"], arguments["b"])
+
+    def preview_actions(self, arguments: dict[str, Any], _: Call) -> dict[str, Any]:
+        """What `actions` would do."""
+        return self._actions.preview(arguments)
+
+    def actions(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Move files of duplicates, or replace them by links."""
+        return self._actions.apply(arguments, _report_until_cancelled(call), call.is_cancelled)
+
+    def undo(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Take that back."""
+        return self._actions.undo(arguments["id"], _report_until_cancelled(call), call.is_cancelled)
+
+
+def _report_until_cancelled(call: Call) -> Callable[[int, int], None]:
+    """Progress of what ends by itself when it is cancelled, and keeps what is done."""
+
+    def report(done: int, total: int) -> None:
+        if not call.is_cancelled():
+            call.progress(done, total)
+
+    return report
 
 
 def _pool(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.intp], NDArray[np.intp]]:

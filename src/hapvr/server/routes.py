@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import secrets
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -63,6 +64,7 @@ VideoId = Annotated[str, Path(description="The id of a video.", examples=[schema
 QueryId = Annotated[str, Path(description="The id of an upload.", examples=[schemas.QUERY_ID], max_length=64)]
 MediaId = Annotated[str, Path(description="The id of a video, or of an upload.", max_length=64)]
 JobId = Annotated[str, Path(description="The id of a job.", examples=[schemas.JOB_ID], max_length=64)]
+ActionId = Annotated[str, Path(description="The id of an action.", pattern="^a[0-9a-f]{16}$")]
 Side = Annotated[str, Query(min_length=1, max_length=64, description="The id of a video or an upload.")]
 Time = Annotated[float, Query(ge=0, le=1e7, allow_inf_nan=False, description="Seconds.")]
 Width = Annotated[int, Query(ge=16, le=1280, description="Pixels.")]
@@ -322,6 +324,60 @@ async def _mark(server: State, pair: schemas.Pair, task: str) -> Response:
     return JSON({"distinct": task == "distinct"})
 
 
+@router.post(
+    "/actions/preview",
+    response_model=schemas.ActionPreview,
+    responses=_errors(400, 404, 409),
+    tags=["duplicates"],
+)
+async def preview_actions(server: Server, request: schemas.ActionRequest) -> Response:
+    """Say what an action on files of duplicates would do; nothing is done."""
+    await _require_action(server, request)
+    return JSON(await _write(server, "preview_actions", request.model_dump()))
+
+
+@router.post(
+    "/actions", status_code=202, response_model=schemas.Begun, responses=_errors(400, 404), tags=["duplicates"]
+)
+async def act(server: Server, request: schemas.ActionRequest) -> Response:
+    """Move files of duplicates or replace them by links. The last copy of a group and files that changed stay."""
+    await _require_action(server, request)
+    arguments = request.model_dump() | {"id": f"a{secrets.token_hex(8)}"}
+    job = server.jobs.submit("actions", arguments, over=lambda _: _follow_action(server))
+    return JSON({"job": job.to_json()}, 202)
+
+
+@router.post(
+    "/actions/{id}/undo", status_code=202, response_model=schemas.Begun, responses=_errors(404), tags=["duplicates"]
+)
+async def undo(server: Server, id: ActionId) -> Response:
+    """Take an action back. Files that have changed since, or whose old place is taken, stay where they are."""
+    if not server.settings.allow_actions:
+        raise _forbid_action()
+    if not (server.library.path / "actions" / f"{id}.journal").is_file():
+        raise not_found("action", id)
+    job = server.jobs.submit("undo", {"id": id}, over=lambda _: _follow_action(server))
+    return JSON({"job": job.to_json()}, 202)
+
+
+async def _require_action(server: State, request: schemas.ActionRequest) -> None:
+    if request.action not in server.settings.actions:
+        raise _forbid_action()
+    for group in request.groups:
+        for id in (group.keep, *group.videos):
+            await server.library.get(id)
+
+
+def _forbid_action() -> Problem:
+    hint = "It is started with --allow-actions for that, and with --move-to FOLDER to move them there."
+    return Problem(403, "This server does not touch files in this way.", hint=hint)
+
+
+def _follow_action(server: State) -> None:
+    server.jobs.forget_duplicates()
+    server.follow(server.library.refresh())
+
+
 async def _write(server: State, task: str, arguments: dict[str, Any]) -> Any:
     if server.jobs.adding.busy:
         raise Problem(409, "The library is being written by a job.", hint="Wait until it is over, or cancel it.")
@@ -369,6 +425,7 @@ async def library(server: Server) -> Response:
             "calibration": calibration,
             "roots": [{"id": root.id, "name": root.name} for root in server.settings.named_roots.values()],
             "max_upload_bytes": server.settings.max_upload_bytes,
+            "actions": list(server.settings.actions),
         }
     )
 

@@ -127,6 +127,21 @@ class DuplicatesRequest(Strict):
     ignore_shared: bool = IgnoreShared
 
 
+class ActionGroup(Strict):
+    """Videos of one group of the last search for duplicates."""
+
+    keep: str = Field(min_length=1, max_length=64, description="The id of the copy that is kept.")
+    videos: list[str] = Field(min_length=1, max_length=1000, description="The ids of copies to do something with.")
+
+
+class ActionRequest(Strict):
+    """Do something with files of duplicates; `actions` of /api/library says what is allowed."""
+
+    model_config = _example({"action": "trash", "groups": [{"keep": VIDEO_ID, "videos": ["77aa0c1d2e3f"]}]})
+    action: Literal["trash", "hardlink", "symlink", "move"]
+    groups: list[ActionGroup] = Field(min_length=1, max_length=1000)
+
+
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +225,9 @@ class LibraryDescription(Strict):
     )
     roots: list[RootInfo]
     max_upload_bytes: int = Field(description="Bytes of an upload at most.")
+    actions: list[Literal["trash", "hardlink", "symlink", "move"]] = Field(
+        description="What may be done with files of duplicates: nothing, unless the server was started so."
+    )
 
 
 class Video(Strict):
@@ -442,6 +460,9 @@ class GroupVideo(Video):
 
     keep: bool
     why: str | None
+    copy_kind: Literal["identical", "copy", "edited", "unsure"] | None = Field(
+        description="What it is to the copy to keep; null for that one."
+    )
 
 
 class Group(Strict):
@@ -466,6 +487,32 @@ class DuplicatesResult(Strict):
     seconds: float
 
 
+class LeftFile(Strict):
+    """A file that is left alone, and why."""
+
+    name: str
+    reason: str
+
+
+class ActionPreview(Strict):
+    """What an action would do."""
+
+    files: int
+    bytes: int
+    kept: int = Field(description="Copies of these files that are kept.")
+    left: list[LeftFile]
+
+
+class ActionResult(Strict):
+    """What an action did, or what was taken back."""
+
+    id: str = Field(description="By which it is taken back: POST /api/actions/{id}/undo.")
+    action: Literal["trash", "hardlink", "symlink", "move", "undo"]
+    files: int
+    bytes: int
+    left: list[LeftFile]
+
+
 class Progress(Strict):
     """How far a job is."""
 
@@ -481,10 +528,10 @@ class Job(Strict):
 
     model_config = _example(_JOB)
     id: str
-    kind: Literal["search", "compare", "add", "duplicates"]
+    kind: Literal["search", "compare", "add", "duplicates", "actions", "undo"]
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     progress: Progress
-    result: SearchResult | CompareResult | AddResult | DuplicatesResult | None
+    result: SearchResult | CompareResult | AddResult | DuplicatesResult | ActionResult | None
     error: ErrorDetail | None
     created: str
     started: str | None

@@ -34,6 +34,8 @@ class ServerSettings:
     roots: tuple[Path, ...] = ()  # folders that clients may add videos from, and whose paths may be shown
     allowed_hosts: tuple[str, ...] = ()  # further names that the Host header may have, such as that of a proxy
     secure_cookie: bool = False  # the login cookie is for HTTPS only
+    allow_actions: bool = False  # clients may move files of duplicates to the trash, or replace them by links
+    move_to: Path | None = None  # and move them to this folder
 
     max_connections: int = 256  # open at a time; each takes a file descriptor, or two
     max_connections_per_client: int = (
@@ -92,6 +94,8 @@ class ServerSettings:
             )
         if self.folder is not None and not Path(self.folder).is_dir():
             raise ConfigError(f"'{self.folder}' is no folder to keep uploads and pictures in. Make it first.")
+        if self.move_to is not None and not self.allow_actions:
+            raise ConfigError("A folder that files are moved to needs --allow-actions: without it none is moved.")
         for root in self.roots:
             if not Path(root).is_dir():
                 raise ConfigError(f"The root '{root}' is not a folder.")
@@ -103,6 +107,13 @@ class ServerSettings:
             return self.host in _LOOPBACK or ipaddress.ip_address(self.host).is_loopback
         except ValueError:  # a name
             return False
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """What clients may do with files of duplicates."""
+        if not self.allow_actions:
+            return ()
+        return ("trash", "hardlink", "symlink", *(() if self.move_to is None else ("move",)))
 
     def body_s(self, max_bytes: int) -> float:
         """Seconds that a body of at most `max_bytes` may take.

@@ -68,8 +68,8 @@ export function toast(text, { action = null, kind = "info" } = {}) {
   setTimeout(close, action ? 12_000 : 6_000);
 }
 
-/** Ask before something that cannot be undone; resolves to whether it was confirmed. */
-export function confirmed({ title, text, yes }) {
+/** Ask before something that changes what cannot easily come back; resolves to whether it was confirmed. */
+export function confirmed({ title, text, yes, no = "Keep it" }) {
   return new Promise((resolve) => {
     const dialog = h(
       "dialog",
@@ -79,7 +79,7 @@ export function confirmed({ title, text, yes }) {
       h(
         "form",
         { method: "dialog", class: "row end" },
-        h("button", { value: "no", class: "button quiet" }, "Keep it"),
+        h("button", { value: "no", class: "button quiet" }, no),
         h("button", { value: "yes", class: "button danger" }, yes),
       ),
     );

@@ -1,6 +1,7 @@
 // Groups of videos that show the same: which to keep, why, and a way to say that two are not the same after all.
 
 import { get, media, post } from "../api.js";
+import { Choice, doneLine, lastAction } from "../components/actions.js";
 import { linkRow } from "../components/linkrow.js";
 import { emptyState, errorState, skeleton } from "../components/notice.js";
 import { pathLine } from "../components/pathline.js";
@@ -17,25 +18,29 @@ export async function duplicatesView(place, { signal, title }) {
   title("Duplicates");
   const body = h("div", {});
   const tools = h("div", { class: "row" });
+  const lead = h("p", { class: "lead" }, "Videos of the library that show the same, in full or in part.");
+  const done = h("div", {});
   show(
     place,
     h("div", { class: "row between view-head" }, h("h1", {}, "Duplicates"), tools),
-    h(
-      "p",
-      { class: "lead" },
-      "Videos of the library that show the same, in full or in part. Files are never touched from here.",
-    ),
+    lead,
     sharedLine(),
+    done,
     body,
   );
   show(body, skeleton(2, "group"));
-  const view = { body, tools, signal };
+  const view = { body, tools, done, signal, actions: [] };
   try {
-    const jobs = (await get("jobs", { signal })).filter((job) => job.kind === "duplicates");
+    view.actions = (await get("library", { signal })).actions ?? [];
+    if (!view.actions.length) lead.append(" Files are never touched from here.");
+    const all = await get("jobs", { signal });
+    const last = view.actions.length ? await lastAction(all, { signal }) : null;
+    if (last) showDone(view, last);
+    const jobs = all.filter((job) => job.kind === "duplicates");
     const running = jobs.find((job) => !ended(job));
-    const done = jobs.filter((job) => job.state === "done").sort((a, b) => (a.finished < b.finished ? 1 : -1))[0];
+    const found = jobs.filter((job) => job.state === "done").sort((a, b) => (a.finished < b.finished ? 1 : -1))[0];
     if (running) await watch(view, running.id);
-    else if (done) await showResult(view, done.result ?? (await get(`jobs/${done.id}`, { signal })).result);
+    else if (found) await showResult(view, found.result ?? (await get(`jobs/${found.id}`, { signal })).result);
     else await offer(view);
   } catch (error) {
     if (error.name !== "AbortError" && error.status !== 401)
@@ -81,6 +86,15 @@ async function offer(view) {
   );
 }
 
+/** The same after files were moved or are back: what was found before is no longer so. */
+async function offerAgain(view) {
+  try {
+    await offer(view);
+  } catch (error) {
+    if (error.name !== "AbortError") show(view.body, errorState(error, { retry: () => offerAgain(view) }));
+  }
+}
+
 function lookButton(view, label, kind = "primary") {
   return h("button", { type: "button", class: `button ${kind}`, onclick: () => look(view) }, label);
 }
@@ -122,6 +136,8 @@ function showResult(view, result) {
     announce("No duplicates.");
     return;
   }
+  const changed = (done) => (showDone(view, done), offerAgain(view));
+  const choice = view.actions.length && groups.length ? new Choice(groups, view.actions, { ...view, changed }) : null;
   const spare = groups.flatMap((group) => group.videos).filter((video) => !video.keep);
   const size = spare.reduce((sum, video) => sum + (video.size || 0), 0);
   const [found, left] = [plural(groups.length, "group"), plural(spare.length, "video")];
@@ -131,10 +147,11 @@ function showResult(view, result) {
   show(
     view.body,
     h("p", { class: "summary" }, summary),
+    choice?.element,
     h(
       "ol",
       { class: "groups" },
-      groups.map((group, index) => groupCard(group, index + 1)),
+      groups.map((group, index) => groupCard(group, index + 1, choice)),
     ),
     links.length > 0 && parts(links, result),
   );
@@ -168,7 +185,16 @@ function exports() {
   );
 }
 
-function groupCard(group, number) {
+/** What was done with files, above everything else. */
+function showDone(view, result) {
+  const undone = () => {
+    show(view.done);
+    offerAgain(view);
+  };
+  show(view.done, doneLine(result, { signal: view.signal, undone }));
+}
+
+function groupCard(group, number, choice) {
   const byId = new Map(group.videos.map((video) => [video.id, video]));
   const ordered = [...group.videos].sort((a, b) => Number(b.keep) - Number(a.keep));
   return h(
@@ -178,7 +204,7 @@ function groupCard(group, number) {
     h(
       "ul",
       { class: "group-videos" },
-      ordered.map((video) => videoTile(video, group.reason)),
+      ordered.map((video) => videoTile(video, group.reason, choice?.box(video))),
     ),
     h("h3", {}, "Evidence"),
     h(
@@ -195,7 +221,7 @@ function keepBadge(why) {
   return h("span", { class: "keep" }, icon("check"), "Keep");
 }
 
-function videoTile(video, reason = null) {
+function videoTile(video, reason = null, box = null) {
   const why = video.why || (video.keep ? reason : null);
   const picture = h("img", {
     class: "thumb",
@@ -221,5 +247,6 @@ function videoTile(video, reason = null) {
     h("p", { class: "muted small-text" }, facts.join(" · ")),
     why && h("p", { class: "tile-why small-text" }, why),
     pathLine(video),
+    box,
   );
 }
