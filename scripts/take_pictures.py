@@ -41,8 +41,14 @@ OTHERS = {"cup final": 1, "desert train": 3, "concert": 4, "aquarium": 5, "city 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/img"))
-    out = parser.parse_args().out
+    parser.add_argument("--only-actions", action="store_true", help="only those of what may be done with duplicates")
+    arguments = parser.parse_args()
+    out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        take_actions(Path(folder), out)
+    if arguments.only_actions:
+        return
     with tempfile.TemporaryDirectory() as folder:
         films = Path(folder) / "films"
         films.mkdir()
@@ -71,11 +77,32 @@ def draw(films: Path) -> Path:
     return clip
 
 
+def take_actions(folder: Path, out: Path) -> None:
+    """Pictures of a server that may act on duplicates: a wide and a tall film, each with a copy."""
+    films = folder / "films"
+    films.mkdir()
+    for name, seed, size in (("harbour", HARBOUR, SIZE), ("concert", OTHERS["concert"], SIZE[::-1])):
+        write_clip(draw_footage(seed, seconds=8, fps=FPS, size=size), films / f"{name}.mp4")
+        shutil.copy(films / f"{name}.mp4", films / f"{name} (copy).mp4")
+    with Library.open(folder / "library", create=True) as library:
+        library.add([films])
+    with serving(folder / "library", films, "--allow-actions") as address:
+        for scheme in SCHEMES:
+            for size in SIZES:
+                with browsing(size, scheme) as page:
+                    find_duplicates(page, address)
+                    keep(page, out / f"page-actions-{size}-{scheme}.png")
+                    page.get_by_role("button", name="Move to the trash").click()
+                    page.get_by_role("dialog").wait_for()
+                    if (size, scheme) == ("desktop", "light"):
+                        keep(page, out / "page-actions-preview.png")
+
+
 @contextmanager
-def serving(library: Path, films: Path) -> Iterator[str]:
+def serving(library: Path, films: Path, *options: str) -> Iterator[str]:
     """The address of a server of this library."""
     program = "import sys; from hapvr.cli import main; sys.exit(main())"
-    arguments = [sys.executable, "-c", program, "serve", str(library), "--port", "0", "--root", str(films)]
+    arguments = [sys.executable, "-c", program, "serve", str(library), "--port", "0", "--root", str(films), *options]
     log = library.parent / "log"
     with log.open("wb") as file:
         server = subprocess.Popen(arguments, stdout=file, stderr=file)
@@ -91,7 +118,9 @@ def serving(library: Path, films: Path) -> Iterator[str]:
         server.wait(30)
 
 
-def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light", "dark"]) -> None:
+@contextmanager
+def browsing(size: str, scheme: Literal["light", "dark"]) -> Iterator[Page]:
+    """A page in a browser."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     options = ["--disable-gpu", "--mute-audio", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with sync_playwright() as started:
@@ -103,6 +132,23 @@ def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light"
         context.add_init_script("localStorage.setItem('hapvr.settings', JSON.stringify({ k: 3 }))")
         page = context.new_page()
         page.set_default_timeout(120_000)
+        yield page
+        browser.close()
+
+
+def find_duplicates(page: Page, address: str) -> None:
+    """Show duplicates; what was found before stays with the server."""
+    page.goto(f"{address}#/duplicates")
+    page.wait_for_timeout(1500)
+    if not page.locator(".group").count():
+        page.get_by_role("button", name="Look for duplicates").click()
+    page.wait_for_selector(".group")
+    page.wait_for_timeout(3000)
+
+
+def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light", "dark"]) -> None:
+    """All pictures of one size and colour scheme."""
+    with browsing(size, scheme) as page:
         page.goto(address)
         page.wait_for_selector("input[type=file]", state="attached")
         if (size, scheme) == ("desktop", "light"):
@@ -116,12 +162,7 @@ def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light"
         page.wait_for_selector(".matrix")
         page.wait_for_timeout(3000)
         keep(page, out / f"page-match-{size}-{scheme}.png", whole=size == "desktop")
-        page.goto(f"{address}#/duplicates")
-        page.wait_for_timeout(1500)
-        if not page.locator(".group").count():  # what was found stays with the server
-            page.get_by_role("button", name="Look for duplicates").click()
-        page.wait_for_selector(".group")
-        page.wait_for_timeout(3000)
+        find_duplicates(page, address)
         keep(page, out / f"page-duplicates-{size}-{scheme}.png")
         page.goto(f"{address}#/library")
         page.wait_for_selector(".row-item")
@@ -130,7 +171,6 @@ def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light"
         page.wait_for_timeout(3000)
         page.evaluate("window.scrollTo(0, 0)")
         keep(page, out / f"page-library-{size}-{scheme}.png", whole=size == "desktop")
-        browser.close()
 
 
 def keep(page: Page, path: Path, *, whole: bool = False) -> None:

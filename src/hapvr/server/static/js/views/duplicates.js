@@ -19,7 +19,7 @@ export async function duplicatesView(place, { signal, title }) {
   const body = h("div", {});
   const tools = h("div", { class: "row" });
   const lead = h("p", { class: "lead" }, "Videos of the library that show the same, in full or in part.");
-  const done = h("div", {});
+  const done = h("div", { class: "actions-done" });
   show(
     place,
     h("div", { class: "row between view-head" }, h("h1", {}, "Duplicates"), tools),
