@@ -81,8 +81,8 @@ def take_actions(folder: Path, out: Path) -> None:
     """Pictures of a server that may act on duplicates: a wide and a tall film, each with a copy."""
     films = folder / "films"
     films.mkdir()
-    for name, seed, size in (("harbour", HARBOUR, SIZE), ("concert", OTHERS["concert"], SIZE[::-1])):
-        write_clip(draw_footage(seed, seconds=8, fps=FPS, size=size), films / f"{name}.mp4")
+    for name, seed, shape in (("harbour", HARBOUR, SIZE), ("concert", OTHERS["concert"], SIZE[::-1])):
+        write_clip(draw_footage(seed, seconds=8, fps=FPS, size=shape), films / f"{name}.mp4")
         shutil.copy(films / f"{name}.mp4", films / f"{name} (copy).mp4")
     with Library.open(folder / "library", create=True) as library:
         library.add([films])
