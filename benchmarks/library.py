@@ -8,7 +8,7 @@
 
 DIR is a folder that `hapvr make-benchmark` wrote and `hapvr evaluate` has described (DIR/.features).
 
-Sizes. Stored videos have 30 frames, one a second. They come from a pool: drawn ones that follow the statistics below,
+Sizes. Stored videos have 30 frames, one a second. They come from a pool: drawn ones (`hapvr.bench.drawn_videos`),
 or the videos of DIR. To make many of few, the signs of dimensions are turned at random, which changes nothing within a
 video: neither how alike its frames and regions are nor what any codec loses. Ten videos at a time are relatives: made
 of one of the pool, with 15% of the signs turned against each other, so that the similarity of what is no copy is 0.5.
@@ -29,41 +29,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hapvr.bench.drawn_videos import DIMS, REGIONS, draw_query, draw_regions, fill_store, make_id, make_videos
 from hapvr.evaluation import mean_average_precision, micro_average_precision
 from hapvr.features import FeatureFile, Features
-from hapvr.library import Library, VideoRecord
+from hapvr.library import Library
 from hapvr.library.codecs import CODECS, DEFAULT, get_codec
-from hapvr.library.store import NewVideo, Store
 from hapvr.similarity import pairwise
 from measure import machine
 
-FRAMES, REGIONS, DIMS = 30, 9, 512
-POOL, RELATIVES, TURNED = 400, 10, 0.15
+FRAMES, POOL = 30, 400
 WARM_UP = 3
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Mean cosines of region vectors, measured on 301 videos of a made benchmark, a second between frames."""
-
-    other_video: float = 0.02
-    same_region: float = 0.40  # of one video, far apart in time
-    other_region: float = 0.21  # the same
-    same_frame: float = 0.41  # other regions of it
-    next_second: float = 0.59  # same region
-    cuts: float = 0.18  # seconds after which another scene begins
 
 
 def main() -> None:
@@ -133,7 +117,7 @@ def build(arguments: argparse.Namespace, size: int) -> dict[str, float]:
     start = time.perf_counter()
     with Library.open(folder, create=True, codec=arguments.codec, fps=1.0) as library:
         with library.write_access("benchmark") as store:
-            fill(store, stored_videos(pool, needles, range(size)))
+            fill_store(store, make_videos(pool, needles, range(size)))
             written = time.perf_counter() - start
             store.maintain()
             took = time.perf_counter() - start
@@ -161,8 +145,8 @@ def ask(arguments: argparse.Namespace, size: int) -> dict[str, float]:
             result = library.search(query)
             times.append(1e3 * (time.perf_counter() - start))
             found = [hit.id for hit in result.hits]
-            first.append(found[:1] == [name(needle)])
-            among.append(name(needle) in found)
+            first.append(found[:1] == [make_id(needle)])
+            among.append(make_id(needle) in found)
             scored.append(result.scored)
             for part, took in result.seconds.items():
                 parts.setdefault(part, []).append(1e3 * took)
@@ -184,48 +168,12 @@ def material(arguments: argparse.Namespace) -> tuple[list[Tensor], list[Tensor],
     if arguments.benchmark is not None:
         return real_material(arguments.benchmark)
     draw = torch.Generator().manual_seed(0)
-    pool = [drawn(draw) for _ in range(POOL)]
-    needles = [drawn(draw) for _ in range(arguments.queries + WARM_UP)]
+    pool = [draw_regions(FRAMES, draw) for _ in range(POOL)]
+    needles = [draw_regions(FRAMES, draw) for _ in range(arguments.queries + WARM_UP)]
     queries = []
     for number, needle in enumerate(needles):
-        alike = float(0.3 + 0.6 * torch.rand((), generator=draw))
-        start = int(torch.randint(0, FRAMES - 19, (), generator=draw))
-        part = needle[start : start + 20]
-        if number % 2:
-            part = part.view(-1, 3, 3, DIMS).flip(2).flatten(1, 2)
-        other = drawn(draw)[:20]
-        mixed = F.normalize(alike * part + (1 - alike**2) ** 0.5 * other, dim=-1)
-        queries.append((Features(mixed, np.arange(20.0)), number))
+        queries.append((draw_query(needle, draw, frames=20, mirror=bool(number % 2)), number))
     return pool, needles, queries
-
-
-def drawn(generator: torch.Generator, statistics: Statistics = Statistics()) -> Tensor:  # noqa: B008 - frozen
-    """Region vectors [T, R, D] of a video that follows the statistics: sums of parts that more or less is shared by."""
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, DIMS, generator=generator)
-
-    s = statistics
-    # Some videos stand still, others never do: the part that lasts is drawn for each, with the measured mean.
-    lasting = float(torch.rand((), generator=generator)) ** (1 / s.same_region - 1)
-    far = [
-        lasting * share / s.same_region for share in (s.same_region - s.other_region, s.other_region - s.other_video)
-    ]
-    here = (s.same_frame - s.other_region) * (1 - lasting) / (1 - s.same_region)
-    rest = max(0.0, 1 - sum(far) - s.other_video - here)
-    keep = min(0.99, (s.next_second - s.same_region) / ((1 - s.same_region) * (1 - s.cuts)))  # from second to second
-    cut = torch.rand(FRAMES, generator=generator) < s.cuts
-    common = torch.randn(DIMS, generator=torch.Generator().manual_seed(1))  # to all videos
-    scene, detail = normal(FRAMES, 1), normal(FRAMES, REGIONS)
-    for now in range(1, FRAMES):
-        if not cut[now]:
-            for part in (scene, detail):
-                part[now] = keep * part[now - 1] + (1 - keep**2) ** 0.5 * part[now]
-    place, video = normal(1, REGIONS), normal(1, 1)
-    shares = (*far, s.other_video, here, rest)
-    parts = (place, video, common, scene, detail)
-    total = sum((share**0.5 * part for share, part in zip(shares, parts, strict=True)), torch.zeros(()))
-    return F.normalize(total, dim=-1)
 
 
 def real_material(folder: Path) -> tuple[list[Tensor], list[Tensor], list[tuple[Features, int]]]:
@@ -252,48 +200,6 @@ def slower(features: Features) -> Features:
     nearest = np.unique(np.abs(features.timestamps[None] - wanted[:, None]).argmin(1))
     low = None if features.low_information is None else features.low_information[nearest]
     return Features(features.regions[torch.from_numpy(nearest)].float(), features.timestamps[nearest], low)
-
-
-def stored_videos(pool: list[Tensor], needles: list[Tensor], numbers: range) -> Iterator[tuple[int, Features]]:
-    """Videos by their numbers: needles first, then relatives of relatives."""
-    times = np.arange(float(FRAMES))
-    low = np.zeros(FRAMES, np.bool_)
-    for number in numbers:
-        if number < len(needles):
-            yield number, Features(needles[number], times, low)
-            continue
-        family = number // RELATIVES
-        shared = np.random.default_rng((1, family)).choice([-1.0, 1.0], DIMS)
-        own = np.where(np.random.default_rng((2, number)).random(DIMS) < TURNED, -1.0, 1.0)
-        signs = torch.from_numpy((shared * own).astype(np.float32))
-        yield number, Features(pool[family % len(pool)] * signs, times, low)
-
-
-def fill(store: Store, videos: Iterable[tuple[int, Features]]) -> None:
-    """Write videos by their numbers, as the library's own commands do."""
-    store.write_all(NewVideo(record(number, video), store.new_key(), video) for number, video in videos)
-
-
-def name(number: int) -> str:
-    return f"{number:09d}"
-
-
-def record(number: int, features: Features) -> VideoRecord:
-    return VideoRecord(
-        id=name(number),
-        path=f"/videos/{number:09d}.mp4",
-        size=1_000_000 + number,
-        mtime_ns=number,
-        content_hash=f"{number:040x}",
-        duration=float(len(features)),
-        frames=len(features),
-        width=640,
-        height=360,
-        bitrate=1e6,
-        state="ready",
-        error=None,
-        added=datetime.now(timezone.utc),
-    )
 
 
 # --- a made benchmark ------------------------------------------------------------------------------------------------
@@ -383,7 +289,7 @@ def by_library(made: Made) -> dict[str, Any]:
             library.model.features(path)
         described = 1e3 * (time.perf_counter() - start) / len(sample)
         with library.write_access("benchmark") as store:
-            fill(store, enumerate(made.database))
+            fill_store(store, enumerate(made.database))
         start = time.perf_counter()
         for row, query in enumerate(made.queries):
             for hit in library.search(query).hits:

@@ -45,6 +45,7 @@ LAYERS = [
     "reports",
     "paper",
     "demo",
+    "bench",
     "server",
     "cli",
     "__main__",

@@ -13,6 +13,7 @@ from hapvr import __version__
 from hapvr.cli import (
     ablate,
     actions,
+    bench,
     compare,
     demo,
     duplicates,
@@ -51,6 +52,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "watch": library.watch,
         "monitor": monitor.monitor,
         "status": library.status,
+        "bench": bench.bench,
     },
     "Care of a library": {
         "info": library.info,

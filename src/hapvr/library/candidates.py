@@ -30,6 +30,11 @@ ALIKE = 0.8  # similarity to a run's first frame at which a frame still belongs 
 NEIGHBOURS = 300  # runs of the database that each run of the query votes for
 SHARE = 0.05  # of the database, that is compared exactly at most
 MIN_CANDIDATES = 10  # videos that are compared exactly, even if they are more than that
+MAX_COMPARED = 200  # and no more than this many, unless a search asks for more
+# On the same benchmark, with the best 4 of 301 videos compared exactly, a rough score of four times as many raises mAP
+# from 91.1 to 92.5; comparing with everything gives 92.7.
+_WIDER = 4  # times as many videos as are compared exactly have a rough score,
+_MAX_MORE = 200  # but no more than this many more
 _BLOCK = 512  # frames compared with a run's first at a time
 
 Finds = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
@@ -118,3 +123,12 @@ def max_candidates(database: int, *, k: int, max_compared: int) -> int:
     [10, 15, 50, 200]
     """
     return min(max_compared, max(k, MIN_CANDIDATES, math.floor(database * SHARE)))
+
+
+def count_rough(exact: int) -> int:
+    """How many videos have a rough score, at most, of which the best `exact` are compared exactly.
+
+    >>> count_rough(50), count_rough(200)
+    (200, 400)
+    """
+    return min(_WIDER * exact, exact + _MAX_MORE)

@@ -22,7 +22,7 @@ from hapvr.errors import ConfigError, DataError
 from hapvr.features import Features
 from hapvr.judge.judge import Verdict
 from hapvr.judge.second_look import SecondLookConfig
-from hapvr.library.candidates import count_votes, find_runs, max_candidates
+from hapvr.library.candidates import MAX_COMPARED, count_rough, count_votes, find_runs, max_candidates
 from hapvr.library.close_reading import MAX_READ, read_closely
 from hapvr.library.filters import VideoFilter
 from hapvr.library.opening import OpenLibrary
@@ -55,10 +55,6 @@ from hapvr.records import Box
 from hapvr.storage import StrPath
 from hapvr.workers.threads import one_torch_thread
 
-# On the benchmark that the settings of `candidates` were chosen on, with the best 4 of 301 videos compared exactly, a
-# rough score of four times as many raises mAP from 91.1 to 92.5; comparing with everything gives 92.7.
-_WIDER = 4  # times as many videos as are compared exactly have a rough score,
-_MAX_MORE = 200  # but no more than this many more
 _EVERY = 3  # frames, of which one counts in a rough score
 _RANKS = {"copy": 2, "same scene": 1, "no match": 0}
 _STAGES = ("decode", "candidates", "score", "segments")
@@ -87,7 +83,7 @@ def search_library(
     k: int = 10,
     min_probability: float | None = None,
     exact: bool = False,
-    max_compared: int = 200,
+    max_compared: int = MAX_COMPARED,
     prior: float | None = None,
     second_look: bool = True,
     ignore_shared: bool = True,
@@ -299,7 +295,7 @@ def _choose_contents(
                 "The query has no frame that can be looked for: every region vector is zero. Use exact=True."
             )
         found, _ = count_votes(*store.find_nearest(vectors), weights.numpy())
-        found = found[: min(_WIDER * count, count + _MAX_MORE)]
+        found = found[: count_rough(count)]
         keys = found[np.isin(found, keys)]
     if query.id is not None:
         own = int(catalog.keys[catalog.row(query.id)])

@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.errors import DataError, HapvrError
+from hapvr.records import VideoInfo
 from hapvr.storage import blake2b_file, file_signature, is_regular_file
 from hapvr.video.pictures import crop_centre, encode_jpeg, make_miniatures, reduced_size
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.pool import TaskContext
 
 Images = NDArray[np.uint8]
+
+_PROBE_S = 10.0  # for a file whose header is read
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class VideoTask:
     threads: int = 1  # of the decoder
     miniatures: bool = False  # whether parts hold them too
     keyframes: bool = False  # whether key frames alone are read
+    end_s: float | None = None  # where reading ends; None for all of the video
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +61,9 @@ def read_video(context: TaskContext, task: VideoTask) -> VideoEnd:
     from hapvr.video.decode import decode_sampled
 
     end = VideoEnd(None, ())
-    for frames in decode_sampled(task.path, task.sampling, keyframes=task.keyframes, threads=task.threads):
+    for frames in decode_sampled(
+        task.path, task.sampling, end_s=task.end_s, keyframes=task.keyframes, threads=task.threads
+    ):
         end = VideoEnd(frames.duration_s, frames.warnings, frames.source_size)  # the last chunk knows all
         images = frames.images if task.crop is None else crop_centre(frames.images, task.crop)
         small = make_miniatures(frames.images) if task.miniatures else None
@@ -69,6 +75,14 @@ def read_video(context: TaskContext, task: VideoTask) -> VideoEnd:
             context.send(VideoPart(shape, frames.timestamps[inside], frames.low_information[inside], sizes, tiny))
             start += shape[0]
     return end
+
+
+def probe_video(_: TaskContext, path: str) -> VideoInfo:
+    """What a file declares about its video; see `hapvr.video.decode.probe`."""
+    from hapvr.video.decode import probe
+    from hapvr.video.limits import DecodeLimits
+
+    return probe(path, limits=DecodeLimits(max_seconds=_PROBE_S))
 
 
 def _fill(

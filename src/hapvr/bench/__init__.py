@@ -1,0 +1,1 @@
+"""What this machine does, and what that means for a collection of videos: `hapvr bench`."""

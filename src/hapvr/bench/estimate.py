@@ -1,0 +1,202 @@
+"""What measured rates mean for a collection: arithmetic alone, nothing is measured here.
+
+`hapvr bench` measures the constants below; these functions turn them into hours, gigabytes and seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hapvr.errors import ConfigError
+from hapvr.library.candidates import MAX_COMPARED, count_rough, max_candidates
+
+HITS = 10
+"""Videos that a search lists: the default of `hapvr search`."""
+_ROUGH = 9  # a rough score takes a ninth of the work: every third frame of both videos
+
+
+@dataclass(frozen=True)
+class FileRate:
+    """Videos that were read, and how long it took, the start of the processes not counted."""
+
+    files: int
+    frames: int  # that were taken of them
+    video_s: float  # their length
+    wall_s: float
+
+    @property
+    def frames_per_s(self) -> float:
+        """Frames taken a second."""
+        return self.frames / self.wall_s
+
+    @property
+    def video_per_s(self) -> float:
+        """Seconds of video a second, or hours an hour."""
+        return self.video_s / self.wall_s
+
+    @property
+    def frames_per_video_s(self) -> float:
+        """Frames taken of a second of video."""
+        return self.frames / self.video_s
+
+
+@dataclass(frozen=True)
+class StoreRate:
+    """What writing features into a library costs."""
+
+    write_frames_per_s: float
+    bytes_per_frame: float
+
+
+@dataclass(frozen=True)
+class SearchRate:
+    """A search in a drawn library: the median, its stages, and what was searched."""
+
+    videos: int
+    video_frames: int  # of each video
+    query_frames: int
+    p50_s: float
+    p95_s: float
+    candidates_s: float  # medians of the stages
+    score_s: float
+    segments_s: float
+
+
+@dataclass(frozen=True)
+class PairCost:
+    """Seconds to score a pair of videos: fixed + per_cell * (frames of one) * (frames of the other)."""
+
+    fixed_s: float
+    per_cell_s: float
+
+    def compute(self, cells: float) -> float:
+        """Seconds for a pair with so many cells of its frame matrix."""
+        return self.fixed_s + self.per_cell_s * cells
+
+
+@dataclass(frozen=True)
+class IndexEstimate:
+    """What adding a collection takes."""
+
+    seconds: float
+    frames: float
+    bytes: float
+
+
+def estimate_index(*, video_s: float, rate: FileRate, store: StoreRate, start_s: float) -> IndexEstimate:
+    """The time to add videos of this length in all, and the size of the library.
+
+        frames  = video_s * frames taken of a second of video
+        seconds = start_s + video_s / (seconds of video a second) + frames / (frames written a second)
+        bytes   = frames * bytes of a frame
+
+    An hour of video read at 20 times its speed, 2 frames a second written at 7,200 a second, 2,000 bytes each:
+
+    >>> rate = FileRate(files=1, frames=120, video_s=60.0, wall_s=3.0)
+    >>> estimate_index(video_s=3600.0, rate=rate, store=StoreRate(7200.0, 2000.0), start_s=4.0)
+    IndexEstimate(seconds=185.0, frames=7200.0, bytes=14400000.0)
+    """
+    frames = video_s * rate.frames_per_video_s
+    seconds = start_s + video_s / rate.video_per_s + frames / store.write_frames_per_s
+    return IndexEstimate(seconds, frames, frames * store.bytes_per_frame)
+
+
+def join_estimates(parts: Sequence[IndexEstimate], *, start_s: float) -> IndexEstimate:
+    """The estimate of several groups of videos that are added in one run, which starts once.
+
+    >>> half = IndexEstimate(seconds=10.0, frames=5.0, bytes=7.0)
+    >>> join_estimates([half, half], start_s=4.0)
+    IndexEstimate(seconds=16.0, frames=10.0, bytes=14.0)
+    """
+    seconds = start_s + sum(part.seconds - start_s for part in parts)
+    return IndexEstimate(seconds, sum(part.frames for part in parts), sum(part.bytes for part in parts))
+
+
+def fit_pair_cost(pairs_per_s: Mapping[int, float]) -> PairCost:
+    """The cost of a pair from rates at two lengths: frames of both videos -> pairs a second.
+
+    The line through both; where it would cost less than nothing at 0 cells, or less for more, the part below 0 is 0.
+
+    >>> fit_pair_cost({10: 500.0, 20: 200.0})  # 2 ms for 100 cells, 5 ms for 400
+    PairCost(fixed_s=0.001, per_cell_s=1e-05)
+    """
+    if len(pairs_per_s) != 2 or min(pairs_per_s.values()) <= 0:
+        raise ConfigError(f"Rates above 0 at two lengths are needed, got {dict(pairs_per_s)}.")
+    (short, few_s), (long, many_s) = sorted((frames**2, 1 / rate) for frames, rate in pairs_per_s.items())
+    per_cell_s = (many_s - few_s) / (long - short)
+    if per_cell_s < 0:
+        return PairCost((few_s + many_s) / 2, 0.0)
+    fixed_s = few_s - per_cell_s * short
+    return PairCost(fixed_s, per_cell_s) if fixed_s >= 0 else PairCost(0.0, many_s / long)
+
+
+def compute_scoring(videos: int, *, cells: float, cost: PairCost) -> float:
+    """Seconds that a search scores: a rough score for several times as many videos as then have an exact one.
+
+    >>> cost = PairCost(fixed_s=0.0, per_cell_s=1e-6)
+    >>> round(compute_scoring(100_000, cells=900.0, cost=cost), 6)  # 400 rough and 200 exact ones: .04 + .18
+    0.22
+    """
+    exact = min(videos, max_candidates(videos, k=HITS, max_compared=MAX_COMPARED))
+    rough = min(videos, count_rough(exact))
+    rough = rough if rough > exact else 0
+    return exact * cost.compute(cells) + rough * cost.compute(cells / _ROUGH)
+
+
+def estimate_search(*, videos: int, video_frames: float, measured: SearchRate, cost: PairCost) -> float:
+    """Seconds for one search in a library of this size whose query is described already.
+
+        segments * (frames of a video / frames then) + candidates and score + scoring now - scoring then
+
+    Where hits match is found in matrices that grow with a video's frames. Scores are `compute_scoring`; what is left
+    of the stages, such as finding neighbours, is taken to be the same at all sizes.
+    """
+    then = compute_scoring(measured.videos, cells=measured.query_frames * measured.video_frames, cost=cost)
+    now = compute_scoring(videos, cells=measured.query_frames * video_frames, cost=cost)
+    fixed = max(0.0, measured.candidates_s + measured.score_s - then)
+    hits = min(videos, HITS) / min(measured.videos, HITS)
+    return measured.segments_s * hits * video_frames / measured.video_frames + fixed + now
+
+
+def count_videos(hours: float, *, video_minutes: float) -> int:
+    """How many videos of this length make so many hours; one at least.
+
+    >>> count_videos(10.0, video_minutes=5.0)
+    120
+    """
+    return max(1, math.ceil(hours * 60 / video_minutes))
+
+
+def round_figure(value: float, digits: int = 2) -> float:
+    """A number with so many significant digits: an estimate has no more.
+
+    >>> round_figure(1234.5), round_figure(0.0456), round_figure(0.0)
+    (1200.0, 0.046, 0.0)
+    """
+    return value if value == 0 or not math.isfinite(value) else float(f"{value:.{digits}g}")
+
+
+def format_duration(seconds: float) -> str:
+    """A length of time in the unit that one would say.
+
+    >>> [format_duration(value) for value in (0.3, 59.0, 200.0, 4_000.0, 86_400.0 * 3, 86_400.0 * 900)]
+    ['0.3 s', '59 s', '3.3 minutes', '67 minutes', '3 days', '2.5 years']
+    """
+    for unit, size, until in (("s", 1, 90), ("minutes", 60, 5400), ("hours", 3600, 36 * 3600), ("days", 86400, 4e7)):
+        if seconds < until:
+            return f"{round_figure(seconds / size):,g} {unit}"
+    return f"{round_figure(seconds / 86400 / 365.25):,g} years"
+
+
+def format_bytes(size: float) -> str:
+    """A number of bytes in decimal units.
+
+    >>> [format_bytes(value) for value in (900.0, 15_600_000.0, 156e9, 2.3e12)]
+    ['900 bytes', '16 MB', '160 GB', '2.3 TB']
+    """
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{round_figure(size / scale):,g} {unit}"
+    return f"{round(size)} bytes"
