@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import statistics
 import time
@@ -14,11 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hapvr.bench.machine import read_machine
+
 
 def machine() -> str:
-    if torch.cuda.is_available():
-        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    return f"{torch.get_num_threads()} CPU threads ({platform.machine()}), torch {torch.__version__}"
+    found = read_machine()
+    return f"{found.describe()}, {torch.get_num_threads()} threads, torch {found.versions['torch']}"
 
 
 def seconds(function: Callable[[], object], *, repeats: int = 5, warm_up: int = 1) -> float:

@@ -10,6 +10,26 @@ from hapvr.errors import ConfigError
 
 
 @dataclass(frozen=True)
+class FilmKind:
+    """What a drawn film is like."""
+
+    width: int
+    height: int
+    fps: int = 30
+    megabits_per_s: float = 5.0
+    codec: str = "h264"
+
+    @property
+    def name(self) -> str:
+        """Such as 1080p30."""
+        return f"{self.height}p{self.fps}"
+
+
+SMALL = FilmKind(640, 360, megabits_per_s=0.8)
+LARGE = FilmKind(1920, 1080, megabits_per_s=5.0)
+
+
+@dataclass(frozen=True)
 class BenchConfig:
     """What to measure, and what to answer for."""
 
@@ -18,8 +38,9 @@ class BenchConfig:
     videos: int = 1_000  # of the drawn library that is searched
     hours: tuple[float, ...] = (100.0, 1_000.0, 10_000.0)  # of the collections that are estimated
     minutes: float = 5.0  # of a video of theirs
-    sample: Path | None = None
-    seed: int = 0
+    sample: Path | None = None  # a folder of the user's own videos
+    seed: int = 0  # of the parts of `sample`
+    films: tuple[FilmKind, ...] = (SMALL, LARGE)  # that are drawn, the smallest first
 
     def __post_init__(self) -> None:
         for name in ("seconds", "videos", "minutes"):

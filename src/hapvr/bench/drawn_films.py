@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import av
 import numpy as np
 
+from hapvr.bench.config import FilmKind
 from hapvr.synthetic.films import draw_scene
 
 GROUP_S = 5
@@ -18,26 +18,6 @@ _PICTURES = 16  # that are rendered: the camera moves over them and back
 _SHRINK = 3  # the scene is drawn this much smaller than the film: there is little detail of single pixels in real films
 _SPEED = 2  # pixels of the scene that the camera moves from frame to frame
 _CODER = {"preset": "superfast", "bf": "3", "sc_threshold": "0", "x264-params": "ref=2"}
-
-
-@dataclass(frozen=True)
-class FilmKind:
-    """What a drawn film is like."""
-
-    width: int
-    height: int
-    fps: int = 30
-    megabits_per_s: float = 5.0
-    codec: str = "h264"
-
-    @property
-    def name(self) -> str:
-        """Such as 1080p30."""
-        return f"{self.height}p{self.fps}"
-
-
-SMALL = FilmKind(640, 360, megabits_per_s=0.8)
-LARGE = FilmKind(1920, 1080, megabits_per_s=5.0)
 
 
 def write_films(folder: Path, kind: FilmKind, groups: tuple[int, ...]) -> list[Path]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hapvr.errors import ConfigError
@@ -103,17 +103,6 @@ def estimate_index(*, video_s: float, rate: FileRate, store: StoreRate, start_s:
     return IndexEstimate(seconds, frames, frames * store.bytes_per_frame)
 
 
-def join_estimates(parts: Sequence[IndexEstimate], *, start_s: float) -> IndexEstimate:
-    """The estimate of several groups of videos that are added in one run, which starts once.
-
-    >>> half = IndexEstimate(seconds=10.0, frames=5.0, bytes=7.0)
-    >>> join_estimates([half, half], start_s=4.0)
-    IndexEstimate(seconds=16.0, frames=10.0, bytes=14.0)
-    """
-    seconds = start_s + sum(part.seconds - start_s for part in parts)
-    return IndexEstimate(seconds, sum(part.frames for part in parts), sum(part.bytes for part in parts))
-
-
 def fit_pair_cost(pairs_per_s: Mapping[int, float]) -> PairCost:
     """The cost of a pair from rates at two lengths: frames of both videos -> pairs a second.
 
@@ -188,6 +177,15 @@ def format_duration(seconds: float) -> str:
         if seconds < until:
             return f"{round_figure(seconds / size):,g} {unit}"
     return f"{round_figure(seconds / 86400 / 365.25):,g} years"
+
+
+def format_length(seconds: float) -> str:
+    """The length of videos: as `format_duration`, but never in days.
+
+    >>> format_length(40.0), format_length(3600.0 * 1234)
+    ('40 s', '1,234 hours')
+    """
+    return format_duration(seconds) if seconds < 36_000 else f"{seconds / 3600:,.0f} hours"
 
 
 def format_bytes(size: float) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import platform
-import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,6 @@ class Machine:
 
 def read_machine() -> Machine:
     """This machine."""
-    import av
-
     info = _read_text("/proc/cpuinfo")
     return Machine(
         cpu=find_cpu_name(info) or platform.processor() or platform.machine() or "unknown processor",
@@ -75,13 +74,15 @@ def read_machine() -> Machine:
         gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         engine=describe_engine(),
         system=f"{platform.system()} {platform.machine()}",
-        versions={
-            "hapvr": __version__,
-            "python": ".".join(str(number) for number in sys.version_info[:3]),
-            "torch": str(torch.__version__),
-            "av": av.__version__,
-        },
+        versions=_list_versions(),
     )
+
+
+def _list_versions() -> dict[str, str]:
+    found = {"hapvr": __version__, "python": platform.python_version(), "torch": str(torch.__version__)}
+    with suppress(importlib.metadata.PackageNotFoundError):  # a machine without a decoder
+        found["av"] = importlib.metadata.version("av")
+    return found
 
 
 def count_cores() -> int:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hapvr.bench.drawn_films import LARGE, SMALL
 from hapvr.bench.estimate import (
     FileRate,
     IndexEstimate,
@@ -16,6 +15,7 @@ from hapvr.bench.estimate import (
     fit_pair_cost,
     format_bytes,
     format_duration,
+    format_length,
     round_figure,
 )
 from hapvr.bench.measure import SCORE_FRAMES
@@ -68,7 +68,7 @@ class CollectionEstimate:
 def make_estimates(result: BenchResult) -> list[CollectionEstimate]:
     """The collections that were asked for, of small and of large films, and the user's own."""
     estimates = []
-    for kind in (SMALL, LARGE):
+    for kind in result.config.films:
         for hours in result.config.hours:
             videos = count_videos(hours, video_minutes=result.config.minutes)
             films = (result.find_film(kind, keyframes=keyframes) for keyframes in (False, True))
@@ -97,7 +97,7 @@ def _estimate(result: BenchResult, rate: FileRate, hours: float, videos: int) ->
 def estimate_query(result: BenchResult) -> float:
     """Seconds to read and describe a short clip, of 28 frames, before it is searched."""
     frames = min(SCORE_FRAMES)
-    decode = result.find_film(SMALL, keyframes=False).decode
+    decode = result.find_film(result.config.films[0], keyframes=False).decode
     return frames / decode.frames_per_s + frames / result.backbone_per_s
 
 
@@ -107,6 +107,7 @@ def estimate_query(result: BenchResult) -> float:
 def to_json(result: BenchResult) -> dict[str, Any]:
     """What `hapvr bench --json` prints; docs/bench.md says what each field means."""
     config = asdict(result.config)
+    del config["films"]  # they are listed with their rates
     config["sample"] = None if result.config.sample is None else display_path(result.config.sample)
     return {
         "format": FORMAT,
@@ -119,7 +120,8 @@ def to_json(result: BenchResult) -> dict[str, Any]:
             "precision": result.engine_precision,
         },
         "measured": {
-            "start_s": result.start_s,
+            "engine_start_s": result.engine_start_s,
+            "worker_start_s": result.worker_start_s,
             "films": [_film_to_json(film) for film in result.films],
             "backbone_pictures_per_s": result.backbone_per_s,
             "score": [
@@ -240,24 +242,21 @@ def _format_sample(result: BenchResult, sample: SampleResult) -> Iterator[str]:
     own = next(one for one in make_estimates(result) if one.of == OWN)
     yield ""
     about = "" if folder.complete else "about "
-    length = format_duration(folder.video_s)
+    length = format_length(folder.video_s)
     yield f"Your {about}{_count(own.videos, 'video')}, {about}{length} ('{display_path(sample.path)}'):"
     kinds = [f"{share:.0%} {kind}" for kind, share in folder.count_kinds().items()]
     yield f"  {', '.join(kinds[:_MAX_LISTED])}{' and others' if len(kinds) > _MAX_LISTED else ''} (by length)"
+    rows = [("", "to index", "on disk", "a search", "measured on")]
     for name, estimate, measured in (
-        ("at the usual rate", own.usual, sample.usual),
-        ("with --rate keyframes", own.keyframes, sample.keyframes),
+        ("  at the usual rate", own.usual, sample.usual),
+        ("  with --rate keyframes", own.keyframes, sample.keyframes),
     ):
-        if estimate is None or measured is None:
-            yield f"  {name}: none of the parts that were tried could be read"
-            continue
-        index, disk, search = _cells(estimate)
-        rate = measured.rate
-        yield (
-            f"  {name}: {index} to index, {disk} on disk, a search about {search} "
-            f"(from {format_duration(rate.video_s)} of {_count(rate.files, 'video')}: {_figure(rate.video_per_s)} "
-            "times real time)"
-        )
+        from_what = "no part that was tried could be read"
+        if measured is not None:
+            rate = measured.rate
+            from_what = f"{format_length(rate.video_s)} of {_count(rate.files, 'video')}, x {_figure(rate.video_per_s)}"
+        rows.append((name, *_cells(estimate), from_what))
+    yield from _align(rows)
     if not folder.complete:
         looked = len(folder.probed) + len(folder.failed)
         yield f"  {looked:,} of {folder.files:,} files were looked at; the rest is taken to be like them"

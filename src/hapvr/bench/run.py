@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hapvr.bench.config import BenchConfig
-from hapvr.bench.drawn_films import LARGE, SMALL, FilmKind, write_films
+from hapvr.bench.config import BenchConfig, FilmKind
+from hapvr.bench.drawn_films import write_films
 from hapvr.bench.estimate import FileRate, SearchRate, StoreRate
 from hapvr.bench.machine import Machine, read_machine
 from hapvr.bench.measure import (
     SCORE_FRAMES,
+    Clock,
     build_library,
     find_shape,
     measure_backbone,
@@ -74,7 +75,8 @@ class BenchResult:
     fps: float  # frames a second that the model takes
     engine: str  # that ran
     engine_precision: str
-    start_s: float  # of the worker processes
+    engine_start_s: float  # until the first picture is described
+    worker_start_s: float  # until worker processes run
     backbone_per_s: float  # pictures
     films: tuple[FilmRate, ...]
     score_precision: str
@@ -84,53 +86,70 @@ class BenchResult:
     sample: SampleResult | None
     wall_s: float
 
+    @property
+    def start_s(self) -> float:
+        """Seconds that `hapvr add` takes before it is at full speed."""
+        return self.engine_start_s + self.worker_start_s
+
     def find_film(self, kind: FilmKind, *, keyframes: bool) -> FilmRate:
         """The rates of a kind of film."""
         return next(film for film in self.films if film.kind == kind and film.keyframes == keyframes)
 
 
-def run_bench(config: BenchConfig, *, progress: Progress = lambda *_: None) -> BenchResult:
+def run_bench(
+    config: BenchConfig, *, progress: Progress = lambda *_: None, clock: Clock = time.perf_counter
+) -> BenchResult:
     """Measure this machine. `progress` is called with a step, how much of it is done, and how much there is.
 
     Films and libraries are drawn in a temporary folder, which is removed. `ConfigError` for a `sample` without videos.
     """
-    begun, scale = time.perf_counter(), config.seconds / BenchConfig.seconds
+    begun, scale = clock(), config.seconds / BenchConfig.seconds
 
     def report(step: str) -> Callable[[int, int], None]:
         progress(step, 0, 1)
         return lambda done, total: progress(step, done, total)
 
-    model = load(config.model or DEFAULT)
-    extractor = model.extractor
     folder = None
     if config.sample is not None:
         seconds = scale * _PROBE_S
-        folder = probe_folder(config.sample, seconds=seconds, seed=config.seed, progress=report("reading headers"))
+        step = report("reading headers")
+        folder = probe_folder(config.sample, seconds=seconds, seed=config.seed, clock=clock, progress=step)
+    model = load(config.model or DEFAULT)
+    extractor = model.extractor
     step = report("backbone")
+    engine_start = clock()
     shape = find_shape(extractor)
-    backbone = measure_backbone(extractor, seconds=scale * _BACKBONE_S)
-    start_s = measure_start(extractor)
+    engine_start_s = clock() - engine_start
+    backbone = measure_backbone(extractor, seconds=scale * _BACKBONE_S, clock=clock)
+    start_s = measure_start(extractor, clock=clock)
     step(1, 1)
     with tempfile.TemporaryDirectory(prefix="hapvr-bench-") as place:
         work = Path(place)
-        films = _measure_films(extractor, work, start_s, scale, report)
+        films = _measure_films(extractor, config.films, work, start_s, scale, report, clock)
         step = report("scores")
         pairs = {}
         for number, frames in enumerate(SCORE_FRAMES):
             step(number, len(SCORE_FRAMES))
             pairs[frames] = measure_score(
-                work / f"scores-{frames}", model=config.model, shape=shape, frames=frames, seconds=scale * _SCORE_S
+                work / f"scores-{frames}",
+                model=config.model,
+                shape=shape,
+                frames=frames,
+                seconds=scale * _SCORE_S,
+                clock=clock,
             )
         step(1, 1)
         step = report(f"a library of {config.videos:,} videos")
-        store, queries = build_library(work / "library", model=config.model, shape=shape, videos=config.videos)
+        store, queries = build_library(
+            work / "library", model=config.model, shape=shape, videos=config.videos, clock=clock
+        )
         step(1, 1)
         step = report("searches")
-        search = measure_search(work / "library", queries, seconds=scale * _SEARCH_S)
+        search = measure_search(work / "library", queries, seconds=scale * _SEARCH_S, clock=clock)
         step(1, 1)
     sample = None
     if folder is not None and config.sample is not None:
-        sample = _measure_sample(extractor, config, folder, start_s, scale, report)
+        sample = _measure_sample(extractor, config, folder, start_s, scale, report, clock)
     return BenchResult(
         config=config,
         machine=read_machine(),
@@ -138,7 +157,8 @@ def run_bench(config: BenchConfig, *, progress: Progress = lambda *_: None) -> B
         fps=extractor.sampling.fps,
         engine=extractor.engine,
         engine_precision=str(extractor.precision).removeprefix("torch."),
-        start_s=start_s,
+        engine_start_s=engine_start_s,
+        worker_start_s=start_s,
         backbone_per_s=backbone,
         films=films,
         score_precision=name_score_precision(model, shape[0]),
@@ -146,28 +166,31 @@ def run_bench(config: BenchConfig, *, progress: Progress = lambda *_: None) -> B
         store=store,
         search=search,
         sample=sample,
-        wall_s=time.perf_counter() - begun,
+        wall_s=clock() - begun,
     )
 
 
 def _measure_films(
     extractor: RegionExtractor,
+    kinds: Sequence[FilmKind],
     work: Path,
     start_s: float,
     scale: float,
     report: Callable[[str], Callable[[int, int], None]],
+    clock: Clock,
 ) -> tuple[FilmRate, ...]:
     rates = []
-    for kind in (SMALL, LARGE):
+    for kind in kinds:
         step = report(f"{kind.name} films")
         short, long = write_films(work, kind, (_FILM_GROUPS, _KEYFRAME_GROUPS))
         for keyframes, path in ((False, short), (True, long)):
             step(1 + 2 * keyframes, 5)
+            seconds = scale * _FILE_S
             decode = measure_decode(
-                [path], extractor.sampling, keyframes=keyframes, seconds=scale * _FILE_S, start_s=start_s
+                [path], extractor.sampling, keyframes=keyframes, seconds=seconds, start_s=start_s, clock=clock
             )
             step(2 + 2 * keyframes, 5)
-            index = measure_files(extractor, [path], keyframes=keyframes, seconds=scale * _FILE_S, start_s=start_s)
+            index = measure_files(extractor, [path], keyframes=keyframes, seconds=seconds, start_s=start_s, clock=clock)
             rates.append(FilmRate(kind, keyframes, decode, index))
         step(5, 5)
     return tuple(rates)
@@ -180,6 +203,7 @@ def _measure_sample(
     start_s: float,
     scale: float,
     report: Callable[[str], Callable[[int, int], None]],
+    clock: Clock,
 ) -> SampleResult:
     assert config.sample is not None
     step = report("parts of your videos")
@@ -188,6 +212,8 @@ def _measure_sample(
         step(number, 2)
         parts = choose_parts(folder.videos, parts=PARTS, part_s=part_s, seed=config.seed)
         seconds = scale * _SAMPLE_S
-        rates.append(measure_parts(extractor, parts, keyframes=keyframes, seconds=seconds, start_s=start_s))
+        rates.append(
+            measure_parts(extractor, parts, keyframes=keyframes, seconds=seconds, start_s=start_s, clock=clock)
+        )
     step(2, 2)
     return SampleResult(config.sample, folder, *rates)
