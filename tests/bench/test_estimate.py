@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hapvr.bench.estimate import (
     FileRate,
     PairCost,
+    ScoreRate,
     SearchRate,
     StoreRate,
     compute_scoring,
@@ -34,6 +35,10 @@ SEARCH = SearchRate(
     segments_s=0.07,
 )
 COST = PairCost(fixed_s=1e-4, per_cell_s=1e-6)
+SCORES = [  # the same cost, and 1 ms of segments for 300 cells
+    ScoreRate(10, pairs_per_s=5000.0, segments_s=0.06),
+    ScoreRate(20, pairs_per_s=2000.0, segments_s=0.061),
+]
 
 
 def test_rates_of_files_by_hand() -> None:
@@ -46,7 +51,8 @@ def test_ten_thousand_hours_by_hand() -> None:
     rate = FileRate(files=1, frames=144, video_s=72.0, wall_s=1.0)
     found = estimate_index(video_s=3600.0 * 10_000, rate=rate, store=STORE, start_s=3.0)
     assert found.seconds == pytest.approx(572_003.0)
-    assert (found.frames, found.bytes) == (pytest.approx(72e6), pytest.approx(144e9))
+    assert found.frames == pytest.approx(72e6)
+    assert found.bytes == pytest.approx(144e9)
     assert format_duration(found.seconds) == "6.6 days"
     assert format_bytes(found.bytes) == "140 GB"
 
@@ -68,9 +74,11 @@ def test_the_cost_of_a_pair_goes_through_both_rates() -> None:
 
 def test_the_cost_of_a_pair_is_never_negative() -> None:
     steep = fit_pair_cost({10: 1e6, 20: 100.0})  # the line would cost less than nothing at 0 cells
-    assert (steep.fixed_s, steep.per_cell_s) == (0.0, pytest.approx(0.01 / 400))
+    assert steep.fixed_s == 0
+    assert steep.per_cell_s == pytest.approx(0.01 / 400)
     falling = fit_pair_cost({10: 100.0, 20: 200.0})  # noise: longer videos cannot be faster
-    assert (falling.fixed_s, falling.per_cell_s) == (pytest.approx(0.0075), 0.0)
+    assert falling.fixed_s == pytest.approx(0.0075)
+    assert falling.per_cell_s == 0
 
 
 @pytest.mark.parametrize("rates", [{28: 10.0}, {28: 10.0, 105: 0.0}, {}])
@@ -91,28 +99,36 @@ def test_scoring_agrees_with_a_loop(videos: int) -> None:
 
 
 def test_the_library_that_was_measured_takes_what_was_measured() -> None:
-    found = estimate_search(videos=1000, video_frames=30.0, measured=SEARCH, cost=COST)
+    found = estimate_search(videos=1000, video_frames=30.0, measured=SEARCH, scores=SCORES)
     assert found == pytest.approx(0.08 + 0.05 + 0.07)
 
 
 def test_a_larger_library_by_hand() -> None:
     """1,000 videos: 50 exact of 600 cells (.035 s) and 200 rough of 66.7 (.03333 s).
 
-    10,000 videos of 60 frames: 200 exact of 1,200 cells (.26 s) and 400 rough of 133.3 (.09333 s); segments twice.
+    10,000 videos of 60 frames: 200 exact of 1,200 cells (.26 s) and 400 rough of 133.3 (.09333 s); segments 2 ms more.
     """
-    found = estimate_search(videos=10_000, video_frames=60.0, measured=SEARCH, cost=COST)
-    assert found == pytest.approx(0.14 + (0.13 - 0.035 - 1 / 30) + 0.26 + 0.28 / 3)
+    found = estimate_search(videos=10_000, video_frames=60.0, measured=SEARCH, scores=SCORES)
+    assert found == pytest.approx(0.072 + (0.13 - 0.035 - 1 / 30) + 0.26 + 0.28 / 3)
 
 
 def test_scores_that_took_longer_than_the_whole_search_leave_nothing_negative() -> None:
-    slow = PairCost(fixed_s=1.0, per_cell_s=0.0)
-    assert estimate_search(videos=10, video_frames=30.0, measured=SEARCH, cost=slow) == pytest.approx(0.07 + 10.0)
+    slow = [ScoreRate(28, pairs_per_s=1.0, segments_s=0.05), ScoreRate(105, pairs_per_s=1.0, segments_s=0.04)]
+    found = estimate_search(videos=10, video_frames=90.0, measured=SEARCH, scores=slow)
+    assert found == pytest.approx(0.07 + 10.0)  # ten pairs of a second; segments never take less for longer videos
+
+
+def test_videos_shorter_than_any_measured_have_segments_in_no_less_than_no_time() -> None:
+    steep = [ScoreRate(28, pairs_per_s=1e9, segments_s=0.0), ScoreRate(30, pairs_per_s=1e9, segments_s=1.0)]
+    assert estimate_search(videos=1, video_frames=1.0, measured=SEARCH, scores=steep) == pytest.approx(0.13, rel=1e-4)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6), st.floats(1.0, 1e4))
 def test_more_videos_never_take_less(one: int, other: int, frames: float) -> None:
     few, many = sorted((one, other))
-    times = [estimate_search(videos=count, video_frames=frames, measured=SEARCH, cost=COST) for count in (few, many)]
+    times = [
+        estimate_search(videos=count, video_frames=frames, measured=SEARCH, scores=SCORES) for count in (few, many)
+    ]
     assert 0 < times[0] <= times[1] + 1e-12
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -39,3 +40,8 @@ def test_a_system_that_says_nothing_has_a_name_all_the_same(monkeypatch: pytest.
     assert found.cpu
     assert found.memory_gib is None
     assert found.cores >= 1
+
+
+@pytest.mark.parametrize(("load", "busy"), [(None, False), (0.9, False), (2.1, True)])
+def test_a_machine_is_busy_from_a_fourth_of_its_cores(load: float | None, busy: bool) -> None:
+    assert replace(read_machine(), cores=8, load=load).busy is busy

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hapvr.errors import ConfigError
@@ -61,6 +61,15 @@ class SearchRate:
     p95_s: float
     candidates_s: float  # medians of the stages
     score_s: float
+    segments_s: float
+
+
+@dataclass(frozen=True)
+class ScoreRate:
+    """Videos of one length: pairs with a query of the same length, and finding where ten hits match."""
+
+    frames: int
+    pairs_per_s: float
     segments_s: float
 
 
@@ -134,19 +143,31 @@ def compute_scoring(videos: int, *, cells: float, cost: PairCost) -> float:
     return exact * cost.compute(cells) + rough * cost.compute(cells / _ROUGH)
 
 
-def estimate_search(*, videos: int, video_frames: float, measured: SearchRate, cost: PairCost) -> float:
+def compute_segments_slope(scores: Sequence[ScoreRate]) -> float:
+    """Seconds that finding segments takes longer for each cell of a frame matrix, by two lengths; 0 at least.
+
+    >>> compute_segments_slope([ScoreRate(10, 1.0, 0.05), ScoreRate(20, 1.0, 0.35)])  # .3 s more for 300 cells
+    0.001
+    """
+    short, long = sorted(scores, key=lambda one: one.frames)
+    return max(0.0, round((long.segments_s - short.segments_s) / (long.frames**2 - short.frames**2), 12))
+
+
+def estimate_search(*, videos: int, video_frames: float, measured: SearchRate, scores: Sequence[ScoreRate]) -> float:
     """Seconds for one search in a library of this size whose query is described already.
 
-        segments * (frames of a video / frames then) + candidates and score + scoring now - scoring then
+        segments + slope * (cells - cells then) + candidates and score + scoring now - scoring then
 
-    Where hits match is found in matrices that grow with a video's frames. Scores are `compute_scoring`; what is left
-    of the stages, such as finding neighbours, is taken to be the same at all sizes.
+    Cells are those of the matrix of the query's frames with a video's. Scores are `compute_scoring`. What is left of the
+    stages, such as finding neighbours, is taken to be the same at all sizes. No part is below 0.
     """
-    then = compute_scoring(measured.videos, cells=measured.query_frames * measured.video_frames, cost=cost)
-    now = compute_scoring(videos, cells=measured.query_frames * video_frames, cost=cost)
+    cost = fit_pair_cost({one.frames: one.pairs_per_s for one in scores})
+    cells, cells_then = (measured.query_frames * frames for frames in (video_frames, measured.video_frames))
+    then = compute_scoring(measured.videos, cells=cells_then, cost=cost)
+    now = compute_scoring(videos, cells=cells, cost=cost)
     fixed = max(0.0, measured.candidates_s + measured.score_s - then)
-    hits = min(videos, HITS) / min(measured.videos, HITS)
-    return measured.segments_s * hits * video_frames / measured.video_frames + fixed + now
+    segments = max(0.0, measured.segments_s + compute_segments_slope(scores) * (cells - cells_then))
+    return segments * min(videos, HITS) / min(measured.videos, HITS) + fixed + now
 
 
 def count_videos(hours: float, *, video_minutes: float) -> int:

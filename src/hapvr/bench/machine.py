@@ -50,6 +50,12 @@ class Machine:
     engine: str  # what runs backbones on the processor, with its version
     system: str
     versions: dict[str, str]
+    load: float | None  # programs that ran at once in the last minute, on average; None where it is not known
+
+    @property
+    def busy(self) -> bool:
+        """Whether other programs take so much that figures are too low: more than a fourth of the cores."""
+        return self.load is not None and self.load > self.cores / 4
 
     def to_json(self) -> dict[str, Any]:
         """The part `machine` of `hapvr bench --json`."""
@@ -75,6 +81,7 @@ def read_machine() -> Machine:
         engine=describe_engine(),
         system=f"{platform.system()} {platform.machine()}",
         versions=_list_versions(),
+        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
     )
 
 

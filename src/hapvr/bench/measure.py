@@ -18,13 +18,13 @@ import numpy as np
 import torch
 
 from hapvr.bench.drawn_videos import REGIONS, draw_query, draw_regions, fill_store, make_videos
-from hapvr.bench.estimate import FileRate, SearchRate, StoreRate
+from hapvr.bench.estimate import HITS, FileRate, ScoreRate, SearchRate, StoreRate
 from hapvr.features import Features
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import default_workers, extract_stream
 from hapvr.library import Library
 from hapvr.library.shared_file import update_shared_footage
-from hapvr.library.stored_scores import score_contents
+from hapvr.library.stored_scores import RegionCache, score_contents
 from hapvr.model import Model
 from hapvr.similarity.int8 import fast_score_dtype
 from hapvr.video.frame_tasks import FileEnd, FileTask, VideoEnd, VideoTask, read_file, read_video
@@ -42,7 +42,10 @@ SCORE_FRAMES = (28, 105)
 _MIN_SEARCHES = 5
 _WARM_UP = 2  # searches that are not counted
 _POOL = 40  # videos that those of a library are made of
-_SCORE_POOL = 8  # and those that are scored
+_SCORE_POOL = 8  # and those that are scored,
+_SCORE_TOTAL = 6_720  # of so many frames together: 240 videos of 28, 64 of 105
+_SCORE_SEARCHES = 3
+_CACHE_BYTES = 64 * 2**20  # of stored videos
 _BLOCK_PICTURES = 16
 _MAX_START_SHARE = 0.5  # of a measurement, that is taken off for the start of processes
 
@@ -236,23 +239,25 @@ def measure_score(
     shape: tuple[int, int],
     frames: int,
     seconds: float,
-    videos: int = 64,
     clock: Clock = time.perf_counter,
-) -> float:
-    """Pairs a second of one query with stored videos, all of so many frames, as a search scores them."""
+) -> ScoreRate:
+    """Scores of a query with stored videos, all of so many frames, as a search computes them; and searches for it."""
     draw = torch.Generator().manual_seed(frames)
-    pool = [draw_regions(frames, draw, regions=shape[0], dims=shape[1]) for _ in range(min(_SCORE_POOL, videos))]
+    pool = [draw_regions(frames, draw, regions=shape[0], dims=shape[1]) for _ in range(_SCORE_POOL)]
     query = draw_query(pool[0], draw, frames=frames, mirror=False)
     with Library.open(folder, create=True, model=model) as library:
         with library.write_access("hapvr bench") as store:
-            fill_store(store, make_videos(pool, (), range(videos)))
+            fill_store(store, make_videos(pool, (), range(max(HITS, _SCORE_TOTAL // frames))))
         store, loaded = library.store, library.model
         keys = [int(key) for key in store.catalog().contents]
-        score_contents(store, loaded, query, keys)  # warms up
+        cache = RegionCache(_CACHE_BYTES, only_stored=True)  # as a search has it
+        score_contents(store, loaded, query, keys, cache=cache)  # warms up
         begun, done = clock(), 0
         while done == 0 or clock() - begun < seconds:
-            done += len(score_contents(store, loaded, query, keys))
-        return done / (clock() - begun)
+            done += len(score_contents(store, loaded, query, keys, cache=cache))
+        pairs_per_s = done / (clock() - begun)
+        searches = [library.search(query, second_look=False).seconds["segments"] for _ in range(_SCORE_SEARCHES)]
+    return ScoreRate(frames, pairs_per_s, statistics.median(searches))
 
 
 def find_shape(extractor: RegionExtractor) -> tuple[int, int]:

@@ -12,7 +12,6 @@ from hapvr.bench.estimate import (
     count_videos,
     estimate_index,
     estimate_search,
-    fit_pair_cost,
     format_bytes,
     format_duration,
     format_length,
@@ -89,7 +88,7 @@ def _estimate(result: BenchResult, rate: FileRate, hours: float, videos: int) ->
         videos=videos,
         video_frames=index.frames / videos,
         measured=result.search,
-        cost=fit_pair_cost({frames: result.pairs_per_s[frames] for frames in SCORE_FRAMES}),
+        scores=result.scores,
     )
     return RateEstimate(index, search_s)
 
@@ -124,10 +123,7 @@ def to_json(result: BenchResult) -> dict[str, Any]:
             "worker_start_s": result.worker_start_s,
             "films": [_film_to_json(film) for film in result.films],
             "backbone_pictures_per_s": result.backbone_per_s,
-            "score": [
-                {"frames": frames, "pairs_per_s": rate, "precision": result.score_precision}
-                for frames, rate in result.pairs_per_s.items()
-            ],
+            "score": [asdict(one) | {"precision": result.score_precision} for one in result.scores],
             "library": asdict(result.store),
             "search": asdict(result.search),
         },
@@ -202,6 +198,8 @@ def _format_machine(result: BenchResult) -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
     yield f"engine: {machine.engine}, {result.engine_precision}; {versions}"
     yield f"model '{result.model}', {result.fps:g} frames a second"
+    if machine.busy:
+        yield f"Other programs were running (load {machine.load:.1f}): on quiet cores it is faster."
 
 
 def _format_rates(result: BenchResult) -> Iterator[str]:
@@ -215,7 +213,7 @@ def _format_rates(result: BenchResult) -> Iterator[str]:
     rows.append(("extract, pictures in memory", _figure(result.backbone_per_s), ""))
     rows.append(("write into a library", _figure(result.store.write_frames_per_s), ""))
     yield from _align(rows)
-    scores = ", ".join(f"{_figure(rate)} of {frames} frames" for frames, rate in result.pairs_per_s.items())
+    scores = ", ".join(f"{_figure(one.pairs_per_s)} of {one.frames} frames" for one in result.scores)
     yield f"score ({result.score_precision}): pairs/s {scores}"
     search = result.search
     yield (

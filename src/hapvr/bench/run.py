@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hapvr.bench.config import BenchConfig, FilmKind
 from hapvr.bench.drawn_films import write_films
-from hapvr.bench.estimate import FileRate, SearchRate, StoreRate
+from hapvr.bench.estimate import FileRate, ScoreRate, SearchRate, StoreRate
 from hapvr.bench.machine import Machine, read_machine
 from hapvr.bench.measure import (
     SCORE_FRAMES,
@@ -80,7 +80,7 @@ class BenchResult:
     backbone_per_s: float  # pictures
     films: tuple[FilmRate, ...]
     score_precision: str
-    pairs_per_s: dict[int, float]  # by the frames of both videos
+    scores: tuple[ScoreRate, ...]
     store: StoreRate
     search: SearchRate
     sample: SampleResult | None
@@ -109,6 +109,7 @@ def run_bench(
         progress(step, 0, 1)
         return lambda done, total: progress(step, done, total)
 
+    machine = read_machine()  # now: the load that is not its own
     folder = None
     if config.sample is not None:
         seconds = scale * _PROBE_S
@@ -123,20 +124,16 @@ def run_bench(
     backbone = measure_backbone(extractor, seconds=scale * _BACKBONE_S, clock=clock)
     start_s = measure_start(extractor, clock=clock)
     step(1, 1)
-    with tempfile.TemporaryDirectory(prefix="hapvr-bench-") as place:
-        work = Path(place)
+    with tempfile.TemporaryDirectory(prefix="hapvr-bench-") as name:
+        work = Path(name)
         films = _measure_films(extractor, config.films, work, start_s, scale, report, clock)
         step = report("scores")
-        pairs = {}
+        scores = []
         for number, frames in enumerate(SCORE_FRAMES):
             step(number, len(SCORE_FRAMES))
-            pairs[frames] = measure_score(
-                work / f"scores-{frames}",
-                model=config.model,
-                shape=shape,
-                frames=frames,
-                seconds=scale * _SCORE_S,
-                clock=clock,
+            seconds, place = scale * _SCORE_S, work / f"scores-{frames}"
+            scores.append(
+                measure_score(place, model=config.model, shape=shape, frames=frames, seconds=seconds, clock=clock)
             )
         step(1, 1)
         step = report(f"a library of {config.videos:,} videos")
@@ -152,7 +149,7 @@ def run_bench(
         sample = _measure_sample(extractor, config, folder, start_s, scale, report, clock)
     return BenchResult(
         config=config,
-        machine=read_machine(),
+        machine=machine,
         model=model.name,
         fps=extractor.sampling.fps,
         engine=extractor.engine,
@@ -162,7 +159,7 @@ def run_bench(
         backbone_per_s=backbone,
         films=films,
         score_precision=name_score_precision(model, shape[0]),
-        pairs_per_s=pairs,
+        scores=tuple(scores),
         store=store,
         search=search,
         sample=sample,
