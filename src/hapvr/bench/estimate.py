@@ -146,11 +146,11 @@ def compute_scoring(videos: int, *, cells: float, cost: PairCost) -> float:
 def compute_segments_slope(scores: Sequence[ScoreRate]) -> float:
     """Seconds that finding segments takes longer for each cell of a frame matrix, by two lengths; 0 at least.
 
-    >>> compute_segments_slope([ScoreRate(10, 1.0, 0.05), ScoreRate(20, 1.0, 0.35)])  # .3 s more for 300 cells
-    0.001
+    >>> compute_segments_slope([ScoreRate(10, 1.0, 0.5), ScoreRate(20, 1.0, 3.5)])  # 3 s more for 300 cells
+    0.01
     """
     short, long = sorted(scores, key=lambda one: one.frames)
-    return max(0.0, round((long.segments_s - short.segments_s) / (long.frames**2 - short.frames**2), 12))
+    return max(0.0, (long.segments_s - short.segments_s) / (long.frames**2 - short.frames**2))
 
 
 def estimate_search(*, videos: int, video_frames: float, measured: SearchRate, scores: Sequence[ScoreRate]) -> float:
@@ -158,8 +158,8 @@ def estimate_search(*, videos: int, video_frames: float, measured: SearchRate, s
 
         segments + slope * (cells - cells then) + candidates and score + scoring now - scoring then
 
-    Cells are those of the matrix of the query's frames with a video's. Scores are `compute_scoring`. What is left of the
-    stages, such as finding neighbours, is taken to be the same at all sizes. No part is below 0.
+    Cells are those of the matrix of the query's frames with a video's. Scores are `compute_scoring`. What is left of
+    the stages, such as finding neighbours, is taken to be the same at all sizes. No part is below 0.
     """
     cost = fit_pair_cost({one.frames: one.pairs_per_s for one in scores})
     cells, cells_then = (measured.query_frames * frames for frames in (video_frames, measured.video_frames))

@@ -226,7 +226,8 @@ def _format_rates(result: BenchResult) -> Iterator[str]:
 
 def _format_estimates(result: BenchResult) -> Iterator[str]:
     minutes = result.config.minutes
-    yield f"What that means for a collection of videos of {minutes:g} minutes, with this machine doing nothing else:"
+    else_busy = "as busy as it was" if result.machine.busy else "doing nothing else"
+    yield f"What that means for a collection of videos of {minutes:g} minutes, with this machine {else_busy}:"
     rows = [("", "to index", "on disk", "a search", "key frames: to index", "on disk", "a search")]
     for one in make_estimates(result):
         if one.of != OWN:
