@@ -421,6 +421,7 @@ class AddResult(Strict):
     missing: int
     failed: list[AddFailure]
     skipped: int
+    excluded: int
     linked: int
     still_failed: int
     warnings: list[AddWarning]
