@@ -70,7 +70,7 @@ def test_apply_and_undo_say_what_they_did(plan: Path, run: Run) -> None:
     assert not err
     assert f"4 files moved to {plan.parent}/moved" in out
     assert f"to take it back: hapvr undo {plan}.journal" in out
-    assert "hapvr add LIBRARY VIDEOS... --prune" in out
+    assert "hapvr add LIBRARY --prune" in out
     code, out, _ = run("apply", plan, "--to", plan.parent / "moved", "--yes")
     assert code == 0
     assert "there is nothing to do" in out

@@ -93,7 +93,7 @@ def apply(
     if library is not None:
         _remove_from_library(library, place, wait=wait)
     elif report.files["move"] + report.files["trash"] and not as_json:
-        typer.echo("the library still lists them: hapvr add LIBRARY VIDEOS... --prune, or --library next time")
+        typer.echo("the library still lists them: hapvr add LIBRARY --prune, or --library next time")
     raise typer.Exit(1 if report.problems else 0)
 
 
@@ -119,7 +119,7 @@ def undo(
     if library is not None:
         _add_to_library(library, journal, wait=wait)
     elif report.paths and not as_json:
-        typer.echo("if the library no longer lists them: hapvr add LIBRARY VIDEOS...")
+        typer.echo("if the library no longer lists them: hapvr add LIBRARY")
     raise typer.Exit(1 if report.problems else 0)
 
 
