@@ -107,6 +107,15 @@ def codes_agree() -> None:
 
 
 def psi_agrees_with_its_gradients() -> None:
+    """With the tiles for Hopper and for older GPUs."""
+    from hapvr.similarity import kernels
+
+    for newer in (True, False):
+        with mock.patch.object(kernels, "use_tma", return_value=newer):
+            _compare_psi()
+
+
+def _compare_psi() -> None:
     from hapvr.similarity.comparator import slot
     from hapvr.similarity.kernels import psi as kernels
     from tests.similarity.models import comparator

@@ -17,12 +17,25 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from hapvr.similarity import kernels
 from hapvr.similarity.comparator import Comparator, coarse, pool_mask
 
-# Tiles (rows, columns) and warps of each kernel: the fastest of those measured on an H200.
-_FIRST = {"BLOCK_Y": 1, "BLOCK_X": 64, "num_warps": 4}
-_MIDDLE = {"BLOCK_Y": 4, "BLOCK_X": 16, "num_warps": 4}
-_LAST = {"BLOCK_Y": 8, "BLOCK_X": 16, "num_warps": 4}
+_Tile = dict[str, int]  # rows, columns and warps of a program
+
+
+def _choose_tiles() -> tuple[_Tile, _Tile, _Tile]:
+    """The tiles of `_first`, `_middle` and `_last`, and of their backward passes."""
+    if kernels.use_tma():  # Hopper and newer: the fastest of those measured on an H200
+        return _tile(1, 64, 4), _tile(4, 16, 4), _tile(8, 16, 4)
+    # Of those compiled for compute capability 8.0 and 8.6 the ones that keep sums in registers (the backward pass of
+    # `_first` all but 144 bytes a thread). Not measured.
+    return _tile(1, 32, 4), _tile(2, 16, 4), _tile(8, 16, 8)
+
+
+def _tile(rows: int, columns: int, warps: int) -> _Tile:
+    return {"BLOCK_Y": rows, "BLOCK_X": columns, "num_warps": warps}
+
+
 _PROGRAMS = 2048  # of `_first_backward`, each with its own sums
 
 # --- shared by the kernels -------------------------------------------------------------------------------------------
@@ -308,6 +321,7 @@ class _Psi(torch.autograd.Function):
         ctx: Any, matrix: Tensor, row_mask: Tensor, column_mask: Tensor, dtype: torch.dtype, *parameters: Tensor
     ) -> Tensor:
         w1, b1, w2, b2, w3, b3, w4, b4 = parameters
+        tile1, tile2, tile3 = _choose_tiles()
         matrix = matrix.contiguous()
         half_masks = [pool_mask(mask) for mask in (row_mask, column_mask)]
         masks = [mask.to(torch.uint8) for mask in half_masks]
@@ -318,16 +332,16 @@ class _Psi(torch.autograd.Function):
 
         h, w = height // 2, width // 2
         first = matrix.new_empty(h, w, len(w1), dtype=dtype)
-        _first[_grid(h, w, _FIRST)](matrix, *prepared[:2], *masks, first, h, w, _across(w, _FIRST), F=len(w1), **_FIRST)
+        _first[_grid(h, w, tile1)](matrix, *prepared[:2], *masks, first, h, w, _across(w, tile1), F=len(w1), **tile1)
         h, w = height // 4, width // 4
         middle = matrix.new_empty(h, w, len(w2), dtype=dtype)
-        _middle[_grid(h, w, _MIDDLE)](
-            first, *prepared[2:4], *quarter_masks, middle, h, w, _across(w, _MIDDLE),
-            C=len(w1), F=len(w2), **_MIDDLE,
+        _middle[_grid(h, w, tile2)](
+            first, *prepared[2:4], *quarter_masks, middle, h, w, _across(w, tile2),
+            C=len(w1), F=len(w2), **tile2,
         )  # fmt: skip
         out = matrix.new_empty(h, w, dtype=torch.float32)
-        _last[_grid(h, w, _LAST)](
-            middle, *prepared[4:], *quarter_masks, out, h, w, _across(w, _LAST), C=len(w2), F=len(w3), **_LAST
+        _last[_grid(h, w, tile3)](
+            middle, *prepared[4:], *quarter_masks, out, h, w, _across(w, tile3), C=len(w2), F=len(w3), **tile3
         )
         ctx.save_for_backward(matrix, first, middle, *masks, *quarter_masks, *prepared, *parameters)
         return out
@@ -339,39 +353,40 @@ class _Psi(torch.autograd.Function):
         f1, c1, f2, c2, f3, c3, f4, _ = rest[:8]
         w1, b1, w2, b2, w3, b3, w4, b4 = rest[8:]
         dtype = first.dtype
+        tile1, tile2, tile3 = _choose_tiles()
         gradient = gradient.contiguous()
         masks, quarter_masks = (row_mask, column_mask), (quarter_rows, quarter_columns)
 
         h, w = gradient.shape
-        grid = _grid(h, w, _LAST)
+        grid = _grid(h, w, tile3)
         outputs = middle.new_empty(h, w, len(w3))
         sums = gradient.new_empty(grid[0], 2, len(w3))
         _last_backward[grid](
-            gradient, middle, f3, c3, f4, *quarter_masks, outputs, sums, h, w, _across(w, _LAST),
-            C=len(w2), F=len(w3), **_LAST,
+            gradient, middle, f3, c3, f4, *quarter_masks, outputs, sums, h, w, _across(w, tile3),
+            C=len(w2), F=len(w3), **tile3,
         )  # fmt: skip
         w4_gradient, b3_gradient = sums.sum(0)
         b4_gradient = (gradient * (quarter_rows[:, None] & quarter_columns)).sum()
         middle_gradient, w3_gradient = _convolution_backward(outputs, middle, w3, dtype)
 
-        grid = _grid(h, w, _MIDDLE)
+        grid = _grid(h, w, tile2)
         outputs = first.new_empty(2 * h, 2 * w, len(w2))
         sums = gradient.new_empty(grid[0], len(w2))
         _middle_backward[grid](
-            middle_gradient, first, f2, c2, *quarter_masks, outputs, sums, h, w, _across(w, _MIDDLE),
-            C=len(w1), F=len(w2), **_MIDDLE,
+            middle_gradient, first, f2, c2, *quarter_masks, outputs, sums, h, w, _across(w, tile2),
+            C=len(w1), F=len(w2), **tile2,
         )  # fmt: skip
         b2_gradient = sums.sum(0)
         first_gradient, w2_gradient = _convolution_backward(outputs, first, w2, dtype)
 
         h, w = 2 * h, 2 * w
-        tiles = _grid(h, w, _FIRST)[0]
+        tiles = _grid(h, w, tile1)[0]
         programs = min(tiles, _PROGRAMS)
         patches = gradient.new_empty(h, w, 16)
         sums = gradient.new_empty(programs, 65, len(w1))
         _first_backward[(programs,)](
-            first_gradient, matrix, f1, c1, *masks, patches, sums, h, w, _across(w, _FIRST), tiles,
-            F=len(w1), **_FIRST,
+            first_gradient, matrix, f1, c1, *masks, patches, sums, h, w, _across(w, tile1), tiles,
+            F=len(w1), **tile1,
         )  # fmt: skip
         total = sums.sum(0)  # [65, F]
         matrix_gradient = torch.empty_like(matrix)
@@ -419,9 +434,9 @@ def _collapse(gradient: Tensor) -> Tensor:
     return cast(Tensor, total).permute(2, 0, 1)[:, None]
 
 
-def _across(width: int, tile: dict[str, int]) -> int:
+def _across(width: int, tile: _Tile) -> int:
     return int(triton.cdiv(width, tile["BLOCK_X"]))
 
 
-def _grid(height: int, width: int, tile: dict[str, int]) -> tuple[int]:
+def _grid(height: int, width: int, tile: _Tile) -> tuple[int]:
     return (_across(width, tile) * int(triton.cdiv(height, tile["BLOCK_Y"])),)
