@@ -21,7 +21,7 @@ _CODER = {"preset": "superfast", "bf": "3", "sc_threshold": "0", "x264-params": 
 
 
 def write_films(folder: Path, kind: FilmKind, groups: tuple[int, ...]) -> list[Path]:
-    """Films of a kind, of so many times `GROUP_S` seconds each; what is between two key frames is coded once.
+    """Films of a kind, each of a number of `groups` of `GROUP_S` seconds; what is between two key frames is coded once.
 
     The films repeat one stretch of `GROUP_S` seconds, which decoders do not notice.
     """

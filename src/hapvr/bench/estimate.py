@@ -81,7 +81,7 @@ class PairCost:
     per_cell_s: float
 
     def compute(self, cells: float) -> float:
-        """Seconds for a pair with so many cells of its frame matrix."""
+        """Seconds for a pair whose frame matrix has this number of cells."""
         return self.fixed_s + self.per_cell_s * cells
 
 
@@ -171,7 +171,7 @@ def estimate_search(*, videos: int, video_frames: float, measured: SearchRate, s
 
 
 def count_videos(hours: float, *, video_minutes: float) -> int:
-    """How many videos of this length make so many hours; one at least.
+    """How many videos of this length these hours are; one at least.
 
     >>> count_videos(10.0, video_minutes=5.0)
     120
@@ -180,7 +180,7 @@ def count_videos(hours: float, *, video_minutes: float) -> int:
 
 
 def round_figure(value: float, digits: int = 2) -> float:
-    """A number with so many significant digits: an estimate has no more.
+    """A number rounded to its significant digits: an estimate has no more.
 
     >>> round_figure(1234.5), round_figure(0.0456), round_figure(0.0)
     (1200.0, 0.046, 0.0)

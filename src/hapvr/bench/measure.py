@@ -43,7 +43,7 @@ _MIN_SEARCHES = 5
 _WARM_UP = 2  # searches that are not counted
 _POOL = 40  # videos that those of a library are made of
 _SCORE_POOL = 8  # and those that are scored,
-_SCORE_TOTAL = 6_720  # of so many frames together: 240 videos of 28, 64 of 105
+_SCORE_TOTAL = 6_720  # frames of them together: 240 videos of 28, 64 of 105
 _SCORE_SEARCHES = 3
 _CACHE_BYTES = 64 * 2**20  # of stored videos
 _BLOCK_PICTURES = 16
@@ -117,7 +117,7 @@ def make_tasks(paths: Sequence[Path], sampling: SamplingConfig, *, keyframes: bo
 
 
 def repeat_for(tasks: Sequence[Item], seconds: float, clock: Clock) -> Iterator[tuple[str, Item]]:
-    """The tasks in turns until so many seconds have gone by, each of them once at least; with keys of their own."""
+    """The tasks in turns, each once at least, until `seconds` have gone by; each time with another key."""
     begun = clock()
     for number in count():
         if number >= len(tasks) and clock() - begun >= seconds:
@@ -241,7 +241,7 @@ def measure_score(
     seconds: float,
     clock: Clock = time.perf_counter,
 ) -> ScoreRate:
-    """Scores of a query with stored videos, all of so many frames, as a search computes them; and searches for it."""
+    """Scores of a query with stored videos, all of `frames`, as a search computes them; and searches for it."""
     draw = torch.Generator().manual_seed(frames)
     pool = [draw_regions(frames, draw, regions=shape[0], dims=shape[1]) for _ in range(_SCORE_POOL)]
     query = draw_query(pool[0], draw, frames=frames, mirror=False)

@@ -271,7 +271,8 @@ def _format_sample(result: BenchResult, sample: SampleResult) -> Iterator[str]:
 def _format_failures(failed: Sequence[FileFailure]) -> Iterator[str]:
     if failed:
         yield f"  {_count(len(failed), 'file')} could not be read:"
-        yield from (f"    {one.path}: {one.error}" for one in failed[:_MAX_LISTED])
+        for one in failed[:_MAX_LISTED]:
+            yield f"    {one.error if one.path in one.error else f'{one.path}: {one.error}'}"
         if len(failed) > _MAX_LISTED:
             yield f"    and {len(failed) - _MAX_LISTED:,} more (--json lists all)"
 

@@ -115,7 +115,7 @@ def probe_folder(
     clock: Clock = time.perf_counter,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Folder:
-    """Read the headers of all files that `hapvr add` would find, in random order, until so many seconds have gone by.
+    """Read the headers of all files that `hapvr add` would find, in random order, until `seconds` have gone by.
 
     `ConfigError` for a folder without any video that can be read. A file that cannot be read, or on which a decoder
     crashes, is a failure.
@@ -212,7 +212,7 @@ def measure_parts(
     start_s: float,
     clock: Clock = time.perf_counter,
 ) -> SampleRate | None:
-    """Read and describe parts as `hapvr add` does, until so many seconds have gone by; None if none could be read.
+    """Read and describe parts as `hapvr add` does, until `seconds` have gone by; None if none could be read.
 
     Each is read once. (`add` also computes a checksum of each file, about a second a gigabyte.)
     """

@@ -31,7 +31,8 @@ def bench(
     minutes: Annotated[float, typer.Option(help="Length of an average video of these hours.")] = _DEFAULTS.minutes,
     videos: Annotated[int, typer.Option(help="Videos in the drawn library that is searched.")] = _DEFAULTS.videos,
     seconds: Annotated[
-        float, typer.Option(help="Time that it takes, about, on quiet cores; --sample takes half as long again.")
+        float,
+        typer.Option(help="Time that it takes, about, on quiet cores, 20 at least; --sample takes half as long again."),
     ] = _DEFAULTS.seconds,
     seed: Annotated[int, typer.Option(help="The same seed takes the same parts of --sample.")] = _DEFAULTS.seed,
     as_json: AsJson = False,
