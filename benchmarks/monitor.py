@@ -52,7 +52,9 @@ def run(folder: Path, arguments: argparse.Namespace) -> None:
     planted = write_stream(folder / "stream.mp4", list(films.items())[: arguments.clips], strangers, arguments)
     with Library.open(folder / "library", create=True) as library:
         library.add([folder / "films"])
-        started, held, found, false = time.perf_counter(), [], {}, 0
+        started, false = time.perf_counter(), 0
+        held: list[int] = []
+        found: dict[str, float] = {}
         for event in library.monitor(str(folder / "stream.mp4")):
             held.append(held_bytes(os.getpid()))
             if event.kind != "match" or event.match is None:

@@ -26,7 +26,7 @@ from tests.library.conftest import Run
 def hit(id: str, *stretches: tuple[float, float, float], probability: float = 0.9, shared: bool = False) -> Hit:
     """A hit with stretches of (begin in the stream, length, begin in the video)."""
     segments = [Segment((a, a + n), (b, b + n), 0.8, False, (), shared) for a, n, b in stretches]
-    verdict = Verdict("copy", probability, 0.0, 0.3, 0.0, "", (), None)
+    verdict = Verdict("copy", probability, 0.0, 0.3, 0.0, "")
     return Hit(id, f"/{id}.mp4", 0.5, verdict, tuple(segments), Instant(0, 0, 1.0))
 
 
