@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,27 @@ def test_a_study_tries_fits_and_measures(results: Path, capsys: pytest.CaptureFi
     assert record["method"]["fit"]["seed"] == 1
     assert record["method"]["settings"]["level"] == best.settings.get("level", "frame")
     capsys.readouterr()
+
+
+def test_methods_are_timed_again_and_keep_their_figures(
+    made: tuple[Path, Path], results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "study"
+    shutil.copytree(results, out)
+    path = out / "tmk-0-toy.json"
+    before = json.loads(path.read_text())
+    path.write_text(json.dumps({**before, "method": {**before["method"], "describe_s": -1.0, "speeds": []}}))
+    assert main(["--device", "cpu", "time", str(out), *map(str, made)]) == 0
+    after = json.loads(path.read_text())
+    (speed,) = after["method"]["speeds"]
+    assert speed["kind"] == "cpu"
+    assert speed["pairs"] == before["method"]["speeds"][0]["pairs"]
+    assert speed["pairs_per_s"] > 0
+    assert after["method"]["describe_s"] > 0
+    for record in (before, after):
+        del record["method"]["speeds"], record["method"]["describe_s"]
+    assert after == before
+    assert "tca-1-toy: cpu" in capsys.readouterr().out
 
 
 def test_the_table_has_mean_and_range_of_seeds(results: Path) -> None:

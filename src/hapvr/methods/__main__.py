@@ -4,6 +4,7 @@
     python -m hapvr.methods fit tmk CLIPS FEATURES FOLDER [--seed 0] [--set rate=0.001]
     python -m hapvr.methods evaluate FOLDER BENCHMARK FEATURES REPORT.json
     python -m hapvr.methods study NAMES --clips CLIPS FEATURES --tune TUNE FEATURES --on BENCHMARK FEATURES --out OUT
+    python -m hapvr.methods time OUT BENCHMARK FEATURES
 
 CLIPS and BENCHMARK are folders that `hapvr make-benchmark` made, or their ground_truth.json; FEATURES are HDF5 files of
 their videos. The first three are also `hapvr method list`, `hapvr method fit` and `hapvr evaluate --method`.
@@ -22,7 +23,7 @@ from hapvr.methods.clips import read_clips
 from hapvr.methods.evaluation import evaluate_method
 from hapvr.methods.fitting import fit_method
 from hapvr.methods.registry import list_methods, make_method, open_method, parse_settings, parse_words, save_method
-from hapvr.methods.trials import StudyData, run_study
+from hapvr.methods.trials import StudyData, run_study, time_results
 
 
 def main(words: Sequence[str]) -> int:
@@ -48,6 +49,9 @@ def main(words: Sequence[str]) -> int:
     study.add_argument("--seeds", type=int, default=3)
     study.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     study.add_argument("--scores", action="store_true", help="keep the scores of the first seed, for figures")
+    timed = commands.add_parser("time", help="time a study's methods again, one after the other")
+    for name in ("out", "benchmark", "features"):
+        timed.add_argument(name)
     given = parser.parse_args(words)
     try:
         _run(given)
@@ -82,6 +86,8 @@ def _run(given: argparse.Namespace) -> None:
         result.write(given.report)
         for one in result.evaluation.results:
             print(f"{one.task.name} {100 * one.overall.value:.2f}")
+    elif given.command == "time":
+        time_results(given.out, StudyData(given.benchmark, given.features), device=given.device, report=_say)
     else:
         names = list(list_methods()) if given.names == "all" else given.names.split(",")
         extra = parse_words(given.settings)

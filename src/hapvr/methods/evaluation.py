@@ -109,21 +109,8 @@ def evaluate_method(
     """
     truth = benchmark if isinstance(benchmark, Benchmark) else open_benchmark(benchmark)
     say = progress or (lambda *_: None)
-    with FeatureFile.open(features) as file:
-        names = match_names([*truth.queries, *truth.database], file)
-        queries = [id for id in truth.queries if id in names]
-        targets = [id for id in truth.targets_among(names) if id in names]
-        if not queries or not targets:
-            raise DataError(f"'{file.path}' has {len(queries)} queries and {len(targets)} targets of {truth.name}.")
-        ids = list(dict.fromkeys([*queries, *targets]))
-        began = time.perf_counter()
-        described = {}
-        for done, (name, read) in enumerate(file.stream(names[id] for id in ids)):
-            described[name] = method.describe(read.drop_flat())
-            say("describing", done + 1, len(ids))
-        _wait(method.device)
-        describe_s = time.perf_counter() - began
-        made_by = str(file.attributes.get("model", ""))
+    made = _describe_videos(method, truth, features, say)
+    names, queries, targets, described = made.names, made.queries, made.targets, made.described
     sides = [[described[names[id]] for id in side] for side in (queries, targets)]
     method.score(sides[0][:1], sides[1][:2])  # warms up
     began = time.perf_counter()
@@ -149,15 +136,64 @@ def evaluate_method(
         name=method.name,
         title=method.title,
         settings=dataclasses.asdict(method.settings),
-        features=made_by,
+        features=made.model,
         fit=fit,
         evaluation=measure(truth, scores, missing=missing),
         scores=scores,
         segments=found,
         bytes_per_minute=sum(one.bytes for one in sides[1]) / minutes,
-        describe_s=describe_s,
+        describe_s=made.seconds,
         speeds=tuple(speeds),
     )
+
+
+@torch.no_grad()
+def time_method(method: Method[Any], benchmark: StrPath, features: StrPath) -> tuple[float, tuple[Speed, ...]]:
+    """Seconds to describe all videos of a benchmark, and the method's speeds; for a machine that does nothing else.
+
+    The second of two passes counts: the first compiles kernels.
+    """
+    made = _describe_videos(method, open_benchmark(benchmark), features, lambda *_: None)
+    sides = [[made.described[made.names[id]] for id in side] for side in (made.queries, made.targets)]
+    for _ in range(2):
+        began = time.perf_counter()
+        pairs = method.score(*sides).float().cpu().numel()
+        seconds = time.perf_counter() - began
+    speeds = [_make_speed(method.device, pairs, seconds)]
+    if method.device.type != "cpu":
+        speeds.append(_time_on_cpu(method, *sides))
+    return made.seconds, tuple(speeds)
+
+
+@dataclass(frozen=True, eq=False)
+class _Described:
+    names: Mapping[str, str]  # a video's name in the file of features
+    queries: list[str]
+    targets: list[str]
+    described: Mapping[str, Description]  # by name in the file
+    model: str
+    seconds: float
+
+
+def _describe_videos(
+    method: Method[Any], truth: Benchmark, features: StrPath, say: Callable[[str, int, int], None]
+) -> _Described:
+    """Descriptions of those videos of a benchmark that have features."""
+    with FeatureFile.open(features) as file:
+        names = match_names([*truth.queries, *truth.database], file)
+        queries = [id for id in truth.queries if id in names]
+        targets = [id for id in truth.targets_among(names) if id in names]
+        if not queries or not targets:
+            raise DataError(f"'{file.path}' has {len(queries)} queries and {len(targets)} targets of {truth.name}.")
+        ids = list(dict.fromkeys([*queries, *targets]))
+        began = time.perf_counter()
+        described = {}
+        for done, (name, read) in enumerate(file.stream(names[id] for id in ids)):
+            described[name] = method.describe(read.drop_flat())
+            say("describing", done + 1, len(ids))
+        _wait(method.device)
+        model = str(file.attributes.get("model", ""))
+    return _Described(names, queries, targets, described, model, time.perf_counter() - began)
 
 
 def _measure_duration(description: Description) -> float:
