@@ -67,7 +67,7 @@ def main() -> None:
         "--compact", nargs="*", default=[], choices=["float16", "int8"], help="compact forms to measure"
     )
     parser.add_argument("--no-published", action="store_true", help="leave out runs on the published file")
-    parser.add_argument("--precision", choices=["bfloat16", "int8", "float8_e4m3fn", "float32"])
+    parser.add_argument("--precision", choices=["bfloat16", "int8", "float32"])
     parser.add_argument("--no-baselines", action="store_true", help="leave out the slow ways")
     parser.add_argument("--reader-processes", type=int, help="reading processes; by default one a core, but one")
     parser.add_argument("--folder", help="where the files are written, and deleted again")

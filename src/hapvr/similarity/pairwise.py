@@ -63,16 +63,16 @@ def pairwise(
 
     Computes on the model's device; videos may lie elsewhere. Targets may be an iterator: they are read once, in
     windows. In float32 the scores equal `model.score` of each pair within 1e-4, in half precision within 5e-3, in int8
-    (on a CPU, unit vectors, the shipped networks) within 2e-3; `fast_score_dtype` says which of them suits a device.
-    On a GPU int8 and float8_e4m3fn are experimental: only tests in Triton's interpreter have been run.
+    (unit vectors, the shipped networks) within 2e-3 on a CPU and 5e-3 on a GPU; `fast_score_dtype` says which of them
+    suits a device.
 
     Args:
         model: the similarity network.
         queries: videos [Tq, R, D] of any lengths, region vectors or `Descriptors`; for int8 on a CPU also
             `Int8Descriptors`.
         targets: videos [Tt, R, D], the same.
-        dtype: of the region products: float32, bfloat16, float16, int8 or, on a GPU alone, float8_e4m3fn; by default
-            bfloat16 on a GPU, float32 on a CPU. int8 and float8_e4m3fn are for networks with one best region.
+        dtype: of the region products: float32, bfloat16, float16 or int8; by default bfloat16 on a GPU, float32 on
+            a CPU. int8 is for networks with one best region.
         max_cells: frame-to-frame cells worked on at a time; the default suits the device.
         progress: called with the number of targets just finished.
 
@@ -193,15 +193,11 @@ class _Scorer:
         self.device = model.device
         gpu = self.device.type == "cuda"
         self.dtype = dtype or (torch.bfloat16 if gpu else torch.float32)
-        if self.dtype not in (torch.float32, *kernels.HALF, *kernels.CODES):
+        if self.dtype not in (torch.float32, *kernels.HALF, torch.int8):
+            raise ConfigError(f"dtype must be torch.float32, torch.bfloat16, torch.float16 or torch.int8, got {dtype}.")
+        if self.dtype == torch.int8 and not kernels.usable(torch.empty(0, device=self.device), self.dtype):
             raise ConfigError(
-                "dtype must be torch.float32, torch.bfloat16, torch.float16, torch.int8 or torch.float8_e4m3fn, got "
-                f"{dtype}."
-            )
-        if self.dtype in kernels.CODES and not kernels.usable(torch.empty(0, device=self.device), self.dtype):
-            oldest = kernels.oldest_capability(self.dtype)
-            raise ConfigError(
-                f"Products in {dtype} need a GPU of compute capability {oldest} or newer and Triton; the model is on "
+                "Products in int8 on a GPU need compute capability 8.0 or newer and Triton; the model is on "
                 f"{self.device}. Use torch.bfloat16 or torch.float32."
             )
         self.model = model
@@ -237,14 +233,12 @@ class _Scorer:
             first, row = first + len(video), row + size
         frames, real = self.make_all_descriptors(chosen), self._upload(np.concatenate(mask))
         scales = None
-        if self.dtype in kernels.CODES:
+        if self.dtype == torch.int8:
             frames, scales = self._quantize(frames)
         if row != first:  # videos that are doubled or followed by a gap
             places = self._upload(np.concatenate(source))
             scales = None if scales is None else scales[places]
-            # torch moves float8 as bytes alone; zero is the byte 0.
-            moved = frames.view(torch.uint8) if self.dtype in kernels.CODES else frames
-            frames = moved[places].masked_fill_(~real[:, None, None], 0).view(frames.dtype)
+            frames = frames[places].masked_fill_(~real[:, None, None], 0)
         place = np.arange(max(lengths))
         inside = place < np.array(lengths)[:, None]  # [N, T']
         rows = np.where(inside, np.array(starts)[:, None] + place, 0)
@@ -261,7 +255,7 @@ class _Scorer:
         if described == {False}:
             frames = self.model.make_descriptors_unchecked(frames)
         frames = frames.as_subclass(Tensor)
-        return frames if self.dtype in kernels.CODES else frames.to(self.dtype)
+        return frames if self.dtype == torch.int8 else frames.to(self.dtype)
 
     def _quantize(self, frames: Tensor) -> tuple[Tensor, Tensor]:
         from hapvr.similarity.kernels.chamfer import quantize_frames
@@ -269,10 +263,10 @@ class _Scorer:
         _, regions, dims = frames.shape
         if not has_one_best_region(self.model, regions) or self.model.config.bits is not None or dims % 32:
             raise ConfigError(
-                f"Products in {self.dtype} are for networks with one best region (spatial 'chamfer', or 'topk' with "
+                "Products in int8 are for networks with one best region (spatial 'chamfer', or 'topk' with "
                 "K = 1), without bits, and dims that are a multiple of 32. Use torch.bfloat16 or torch.float32."
             )
-        return quantize_frames(frames, self.dtype)
+        return quantize_frames(frames)
 
     def check_finite(self, queries: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         """Raise `DataError` if a video packed since the last call holds a NaN; only then look for it."""

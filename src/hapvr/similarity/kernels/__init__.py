@@ -18,10 +18,7 @@ import torch
 from torch import Tensor
 
 HALF = (torch.bfloat16, torch.float16)
-CODES = (torch.int8, torch.float8_e4m3fn)
-"""One byte a number, with a scale a frame; for scores alone, without gradients."""
 _OLDEST = (8, 0)  # compute capability: Ampere, the first with bfloat16 and copies that run beside the arithmetic
-_OLDEST_FLOAT8 = (8, 9)
 _OLDEST_TMA = (9, 0)
 
 
@@ -32,22 +29,11 @@ def _capability() -> tuple[int, int]:
 
 
 def usable(tensor: Tensor, dtype: torch.dtype | None = None) -> bool:
-    """Whether the fused kernels can do this work: half precision or codes (`dtype`, or the tensor's), on such a GPU."""
-    dtype = dtype or tensor.dtype
-    return tensor.is_cuda and dtype in (*HALF, *CODES) and _capability() >= _oldest(dtype)
+    """Whether the fused kernels can do this work: half precision or int8 (`dtype`, or the tensor's), on such a GPU.
 
-
-def oldest_capability(dtype: torch.dtype) -> str:
-    """The oldest compute capability whose GPUs multiply this, as a message names it.
-
-    >>> oldest_capability(torch.float8_e4m3fn)
-    '8.9'
+    int8 is for scores alone, without gradients.
     """
-    return ".".join(map(str, _oldest(dtype)))
-
-
-def _oldest(dtype: torch.dtype) -> tuple[int, int]:
-    return _OLDEST_FLOAT8 if dtype == torch.float8_e4m3fn else _OLDEST
+    return tensor.is_cuda and (dtype or tensor.dtype) in (*HALF, torch.int8) and _capability() >= _OLDEST
 
 
 @cache

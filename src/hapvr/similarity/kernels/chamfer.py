@@ -1,6 +1,6 @@
 """Chamfer over regions in one kernel: the region similarities never leave the chip.
 
-Vectors are in half precision, or codes of one byte with a scale a frame, which the tensor cores multiply twice as fast.
+Vectors are in half precision, or int8 codes with a scale a frame, which the tensor cores multiply twice as fast.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ def choose_tile(dtype: torch.dtype, *, tma: bool) -> Tile:
     """The tile for vectors of a dtype."""
     if not tma:
         # The largest of those compiled for compute capability 8.0, 8.6 and 9.0 that keeps its sums in registers, with
-        # and without winners, in 57 KiB of shared memory. Not measured.
+        # and without winners, in 57 KiB of shared memory. Not measured on such a GPU.
         return Tile(rows=128, columns=64, depth=128, warps=8, stages=3)
-    if dtype in kernels.CODES:
-        # Twice as deep, because products of whole numbers are waited for after each step. Not measured.
+    # The fastest of those measured on an H200. int8 is read twice as deep, because its products are waited for after
+    # each step.
+    if dtype == torch.int8:
         return Tile(rows=128, columns=128, depth=256, warps=8, stages=3)
-    return Tile(rows=128, columns=128, depth=128, warps=8, stages=4)  # the fastest of those measured on an H200
+    return Tile(rows=128, columns=128, depth=128, warps=8, stages=4, branch=True)
 
 
 @triton.jit
@@ -60,12 +61,12 @@ def _load(source, rows, row, column, TMA: tl.constexpr, WIDTH: tl.constexpr, BLO
 def _chamfer(
     query, target, matrix, winners, query_scales, target_scales, height, width,
     D: tl.constexpr, R: tl.constexpr, REMEMBER: tl.constexpr,
-    TMA: tl.constexpr, SCALED: tl.constexpr, WHOLE: tl.constexpr,
+    TMA: tl.constexpr, SCALED: tl.constexpr, CODES: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """One tile of the frame matrix. The R x R products run in one loop, so that loads stay ahead of the arithmetic.
 
-    WHOLE: codes are whole numbers, multiplied and compared as int32. SCALED: frames have scales, applied at the end:
+    CODES: int8, multiplied and compared as int32. SCALED: frames have scales, applied at the end:
     as all regions of a frame share one, no maximum depends on them.
     """
     # Tiles are visited in groups of rows, so that neighbours find their frames in the L2 cache.
@@ -84,8 +85,8 @@ def _chamfer(
     query_rows = tl.minimum(rows, height - 1)
     target_rows = tl.minimum(columns, width - 1).to(tl.int64)
     STEPS: tl.constexpr = D // BLOCK_K
-    SUM: tl.constexpr = tl.int32 if WHOLE else tl.float32
-    LOWEST: tl.constexpr = -2147483648 if WHOLE else -float("inf")
+    SUM: tl.constexpr = tl.int32 if CODES else tl.float32
+    LOWEST: tl.constexpr = -2147483648 if CODES else -float("inf")
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     best = tl.full((BLOCK_M, BLOCK_N), LOWEST, SUM)
     which = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
@@ -152,7 +153,7 @@ def _launch(query: Tensor, target: Tensor, winners: Tensor | None, scales: tuple
     _chamfer[(triton.cdiv(height, tile.rows) * triton.cdiv(width, tile.columns),)](
         *sources, matrix, matrix if winners is None else winners, *(scales or (matrix, matrix)), height, width,
         D=dims, R=regions, REMEMBER=winners is not None, TMA=tma, SCALED=scales is not None,
-        WHOLE=query.dtype == torch.int8, BLOCK_M=tile.rows, BLOCK_N=tile.columns, BLOCK_K=block_k, GROUP=8,
+        CODES=query.dtype == torch.int8, BLOCK_M=tile.rows, BLOCK_N=tile.columns, BLOCK_K=block_k, GROUP=8,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return matrix
@@ -160,7 +161,7 @@ def _launch(query: Tensor, target: Tensor, winners: Tensor | None, scales: tuple
 
 @triton.jit
 def _quantize(
-    values, codes, scales, SIZE: tl.constexpr, LARGEST: tl.constexpr, WHOLE: tl.constexpr, BLOCK: tl.constexpr
+    values, codes, scales, SIZE: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """One frame: [R D] numbers -> codes and their scale."""
     frame = tl.program_id(0).to(tl.int64)
@@ -168,27 +169,24 @@ def _quantize(
     inside = at < SIZE
     value = tl.load(values + frame * SIZE + at, mask=inside, other=0.0).to(tl.float32)
     largest = tl.max(tl.abs(value))
-    tl.store(scales + frame, largest / LARGEST)
-    steps = value * tl.where(largest > 0.0, LARGEST / largest, 0.0)
-    steps = tl.minimum(tl.maximum(steps, -LARGEST), LARGEST)
-    if WHOLE:
-        steps = (steps + 12582912.0) - 12582912.0  # 1.5 * 2^23: float32 holds no fractions there, so this rounds
+    tl.store(scales + frame, largest / 127.0)
+    steps = value * tl.where(largest > 0.0, 127.0 / largest, 0.0)
+    steps = tl.minimum(tl.maximum(steps, -127.0), 127.0)
+    steps = (steps + 12582912.0) - 12582912.0  # 1.5 * 2^23: float32 holds no fractions there, so this rounds
     tl.store(codes + frame * SIZE + at, steps.to(codes.dtype.element_ty), mask=inside)
 
 
-def quantize_frames(values: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The nearest codes of frames [H, R, D] and the scale of each frame [H]: code times scale is the number.
+def quantize_frames(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest int8 codes of frames [H, R, D] and the scale of each frame [H]: code times scale is the number.
 
-    The largest magnitude of a frame becomes the largest code: 127 in int8, 448 in float8_e4m3fn.
+    The largest magnitude of a frame becomes the largest code, 127.
     """
     values = values.contiguous()
-    codes = torch.empty_like(values, dtype=dtype)
+    codes = torch.empty_like(values, dtype=torch.int8)
     scales = values.new_empty(len(values), dtype=torch.float32)
     size = values[0].numel()
-    largest = 127.0 if dtype == torch.int8 else torch.finfo(dtype).max
     _quantize[(len(values),)](
-        values, codes, scales, SIZE=size, LARGEST=largest, WHOLE=dtype == torch.int8,
-        BLOCK=triton.next_power_of_2(size), num_warps=8,
+        values, codes, scales, SIZE=size, BLOCK=triton.next_power_of_2(size), num_warps=8
     )  # fmt: skip
     return codes, scales
 

@@ -28,7 +28,7 @@ def _choose_tiles() -> tuple[_Tile, _Tile, _Tile]:
     if kernels.use_tma():  # Hopper and newer: the fastest of those measured on an H200
         return _tile(1, 64, 4), _tile(4, 16, 4), _tile(8, 16, 4)
     # Of those compiled for compute capability 8.0 and 8.6 the ones that keep sums in registers (the backward pass of
-    # `_first` all but 144 bytes a thread). Not measured.
+    # `_first` all but 144 bytes a thread). Not measured on such a GPU.
     return _tile(1, 32, 4), _tile(2, 16, 4), _tile(8, 16, 8)
 
 
