@@ -8,6 +8,7 @@ import json
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import av
@@ -19,7 +20,10 @@ from hapvr.errors import ConfigError
 from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.library import Library, opening
 from hapvr.library.duplicate_report import write_report
+from hapvr.server import schemas
 from hapvr.server.app import create_app
+from hapvr.server.filters import make_filter
+from hapvr.server.problems import Problem
 from hapvr.server.settings import ServerSettings
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.synthetic.clip import Clip
@@ -247,6 +251,60 @@ def test_searches_by_id_and_by_part(place: Place) -> None:
     assert place.client.post("/api/searches", content=b"x", headers={"Content-Type": "text/plain"}).status_code == 415
 
 
+def test_searches_only_what_the_limits_mean(place: Place) -> None:
+    id, root = place.ids()["film 0.mp4"], place.get("/api/library").json()["roots"][0]["id"]
+    videos = {video["name"]: video for video in place.get("/api/videos?state=ready").json()["videos"]}
+
+    def names(**limits: Any) -> list[str]:
+        found = place.ended(place.begin("/api/searches", {"id": id, "exact": True, **limits}))["result"]
+        assert found["filter"] == limits
+        assert found["database"] == len(found["hits"])
+        return sorted(hit["name"] for hit in found["hits"])
+
+    both = ["film 1.mp4", "film 2.mp4"]
+    assert names(root=root) == both
+    assert names(min_seconds=3.5, max_seconds=4.5) == both
+    assert names(min_seconds=4.5) == []
+    size = videos["film 1.mp4"]["size"]
+    assert names(min_size=size, max_size=size) == ["film 1.mp4"]
+    assert names(after="2000-01-01T00:00:00Z", before="2001-01-01T00:00:00Z") == []
+    begun = place.upload((place.folder / "clip.mp4").read_bytes(), root=root, max_seconds="3", after="2000-01-01")
+    result = place.ended(begun)["result"]
+    assert result["hits"] == []
+    assert result["filter"] == {"root": root, "max_seconds": 3, "after": "2000-01-01T00:00:00"}
+    place.client.delete(f"/api/queries/{begun['query']}")
+    for limits, status in (
+        ({"root": root, "folder": "../library"}, 403),
+        ({"root": root, "folder": "/etc"}, 403),
+        ({"root": root, "folder": "nowhere"}, 404),
+        ({"root": "none"}, 404),
+        ({"folder": "films"}, 400),
+        ({"min_seconds": 5, "max_seconds": 4}, 400),
+        ({"after": "2026-01-02", "before": "2026-01-01"}, 400),
+        ({"after": "0001-01-01T00:00:00"}, 400),
+        ({"after": "yesterday"}, 422),
+    ):
+        for path, body in (("searches", {"id": id}), ("duplicates", {})):
+            answer = place.client.post(f"/api/{path}", json=body | limits)
+            assert answer.status_code == status, (limits, answer.text)
+
+
+def test_a_folder_is_meant_by_its_link_and_by_its_place(tmp_path: Path) -> None:
+    """Videos may have been added through a link to a folder: a filter by the folder means them all the same."""
+    (tmp_path / "disk" / "new").mkdir(parents=True)
+    (tmp_path / "films").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "out").symlink_to(tmp_path)
+    settings = ServerSettings(roots=(tmp_path / "films",))
+    ((id, _),) = settings.named_roots.items()
+    chosen = make_filter(schemas.FilterOptions.model_validate({"root": id, "folder": "new"}), settings.named_roots)
+    for folder, meant in (("films/new", True), ("disk/new", True), ("disk", False)):
+        video = SimpleNamespace(path=str(tmp_path / folder / "a.mp4"), size=1, duration=1.0, mtime_ns=0)
+        assert chosen.allows(video) == meant
+    with pytest.raises(Problem) as refused:
+        make_filter(schemas.FilterOptions.model_validate({"root": id, "folder": "out"}), settings.named_roots)
+    assert refused.value.status == 403
+
+
 def test_compares_frame_by_frame(place: Place) -> None:
     ids = place.ids()
     a, b = ids["film 0.mp4"], ids["film 1.mp4"]
@@ -356,6 +414,17 @@ def test_finds_what_is_there_twice_and_believes_those_who_know_better(own: Place
         str(films / name) for name in ("film 0.mp4", "=copy of 0.mp4")
     }
     assert "export" not in result
+    assert all(video["meant"] for video in group["videos"])
+    copies = sorted([ids["=copy of 0.mp4"], ids["film 0.mp4"]])
+    size = (films / "film 0.mp4").stat().st_size
+    limits = {"min_size": size, "max_size": size}
+    some = own.ended(own.begin("/api/duplicates", limits))["result"]
+    assert [sorted(video["id"] for video in one["videos"]) for one in some["groups"]] == [copies]
+    assert (some["links"], some["filter"]) == ([], limits)
+    assert "clip.mp4" not in own.get("/api/duplicates.csv").text
+    none = own.ended(own.begin("/api/duplicates", {"min_seconds": 100}))["result"]
+    assert (none["groups"], none["links"]) == ([], [])
+    own.ended(own.begin("/api/duplicates", {}))
     # The downloads are what the command writes, but for how long it took.
     written = own.folder / "duplicates.csv"
     with Library.open(own.folder / "library") as library:

@@ -688,6 +688,42 @@ def test_the_path_on_a_card_can_be_copied_though_the_whole_card_is_a_link(
         assert page.url == place
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_only_videos_within_limits_are_searched_and_listed(browser: Any, address: str, films: Path, size: str) -> None:
+    with opened(browser, address, size) as page:
+        page.set_input_files("input[type=file]", str(films / "clip.mp4"))
+        page.get_by_text("Only some videos").click()
+        page.get_by_label("Folder", exact=True).select_option(label="films")
+        page.get_by_label("Length from").fill("0:09")
+        page.get_by_label("Length to").fill("0:08")
+        page.get_by_label("Changed from").fill("2020-02-29")
+        page.get_by_role("button", name="Search", exact=True).click()
+        page.get_by_text("The shortest length is above the longest.").wait_for()
+        page.get_by_label("Length to").fill("1:00")
+        fits(page)
+        page.get_by_role("button", name="Search", exact=True).click()
+        page.wait_for_selector(".hit")
+        names = page.locator(".hit-link").all_text_contents()
+        assert "harbour.mp4" in names
+        assert HOSTILE not in names  # it is 8 s long
+        said = page.locator(".filter-line").inner_text()
+        assert said.startswith("Only videos: in films, 0:09 or longer, 1:00 or shorter, changed from ")
+        page.get_by_role("link", name="Duplicates").click()
+        page.get_by_text("in films, 0:09 or longer").wait_for()  # as it was left
+        with page.expect_request("**/api/duplicates") as sent:
+            page.get_by_role("button", name=re.compile("Look (for duplicates|again)")).click()
+        assert sent.value.post_data_json.items() >= {"min_seconds": 9, "max_seconds": 60}.items()
+        page.locator(".filter-line").wait_for()
+        fits(page)
+        page.get_by_role("button", name="All videos").click()
+        page.get_by_text("all videos", exact=True).wait_for()
+        with page.expect_request("**/api/duplicates") as sent:  # what later tests find is not limited
+            page.get_by_role("button", name="Look again").click()
+        assert "min_seconds" not in sent.value.post_data_json
+        page.wait_for_selector(".summary")
+        until(page, "!document.querySelector('.filter-line')")
+
+
 # --- what the server or the browser cannot do ------------------------------------------------------------------------
 
 
@@ -728,11 +764,11 @@ def test_a_picture_that_shows_nothing_is_said_to(browser: Any, address: str, tmp
 def test_a_part_that_makes_no_sense_is_not_sent(browser: Any, address: str, films: Path) -> None:
     with opened(browser, address) as page:
         page.set_input_files("input[type=file]", str(films / "clip.mp4"))
-        page.get_by_label("From").fill("4")
-        page.get_by_label("To").fill("2")
+        page.get_by_label("From", exact=True).fill("4")
+        page.get_by_label("To", exact=True).fill("2")
         page.get_by_role("button", name="Search", exact=True).click()
         assert page.get_by_text("The part must end after it starts.").is_visible()
-        page.get_by_label("To").fill("0:05.5")
+        page.get_by_label("To", exact=True).fill("0:05.5")
         page.evaluate(  # a browser does not show the body of an upload
             """() => {
               window.sent = {};

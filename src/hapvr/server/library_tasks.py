@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from hapvr.features import Features
 from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library import AddProgress, Library
-from hapvr.library.duplicate_plan import classify_copy
+from hapvr.library.duplicate_plan import classify_copy, filter_report
 from hapvr.library.duplicate_report import DuplicateProgress, format_csv
+from hapvr.library.filters import VideoFilter
 from hapvr.library.results import escape_text
 from hapvr.library.search import Query
 from hapvr.library.stored_scores import RegionCache
@@ -35,6 +36,7 @@ from hapvr.plotting import map_colours
 from hapvr.records import Frames
 from hapvr.server.access import file_name, hide_path, visible_path, visible_record
 from hapvr.server.action_tasks import ActionTasks
+from hapvr.server.filters import read_filter
 from hapvr.server.schemas import link_json, video_json
 from hapvr.server.workers import Call, Task, lower_priority, serve
 from hapvr.similarity.comparator import DOWNSAMPLING
@@ -104,6 +106,7 @@ class LibraryTasks:
         """The videos that show what the query shows."""
         query, start_s, end_s = arguments["query"], arguments["start_s"], arguments["end_s"]
         options = {name: arguments[name] for name in ("k", "min_probability", "exact", "ignore_shared")}
+        options["filter"] = read_filter(arguments["limits"])
         if "upload" in query:
             began = time.perf_counter()
             upload = self._describe_upload(query, start_s, end_s, call)
@@ -130,7 +133,7 @@ class LibraryTasks:
             for hit in result.hits
         ]
         own = [escape_text(text) for text in result.warnings]
-        return result.to_json() | {"query": about, "hits": hits, "warnings": own}
+        return result.to_json() | {"query": about, "hits": hits, "warnings": own, "filter": arguments["filter"]}
 
     def _describe_upload(
         self, query: dict[str, Any], start_s: float | None, end_s: float | None, call: Call
@@ -308,6 +311,9 @@ class LibraryTasks:
             since=since,
             progress=report_progress,
         )
+        chosen = read_filter(arguments["limits"])
+        if chosen != VideoFilter():
+            report = filter_report(report, chosen)
         self._actions.remember(report)
         visible = report.with_records(lambda record: visible_record(record, self._roots))
         ids = {id for link in report.beside for id in (link.a, link.b)}
@@ -318,6 +324,7 @@ class LibraryTasks:
                         video_json(one, self._roots)
                         | {"keep": one is group.keep, "why": group.reason if one is group.keep else None}
                         | {"copy_kind": None if one is group.keep else classify_copy(one, group)[0]}
+                        | {"meant": chosen.allows(one)}
                         for one in group.videos
                     ],
                     "reason": group.reason,
@@ -331,6 +338,7 @@ class LibraryTasks:
                 name: getattr(report, name)
                 for name in ("scored", "pairs", "marked", "min_probability", "prior", "seconds")
             },
+            "filter": arguments["filter"],
             "export": {"json": json.dumps(visible.to_json(), indent=2) + "\n", "csv": format_csv(visible)},
         }
 

@@ -18,6 +18,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from hapvr import __version__
 from hapvr.server import schemas
 from hapvr.server.access import file_name, hide_path, resolve_below
+from hapvr.server.filters import describe_filter, make_filter, write_filter
 from hapvr.server.jobs import Job
 from hapvr.server.media import Source
 from hapvr.server.problems import Problem, not_found
@@ -113,7 +114,7 @@ async def search(server: Server, request: Request) -> Response:
     side = await server.side(options.id)
     if options.id in server.uploads:
         server.uploads.get(options.id).part = (options.start_s, options.end_s)
-    return _begin_search(server, side, options)
+    return await _begin_search(server, side, options)
 
 
 async def _search_upload(server: State, request: Request) -> Response:
@@ -133,7 +134,7 @@ async def _search_upload(server: State, request: Request) -> Response:
         options = _check(lambda: schemas.SearchOptions.model_validate(given))
         query.duration = await server.media.probe(query)
         query.part = (options.start_s, options.end_s)
-        return _begin_search(server, await server.side(query.id), options)
+        return await _begin_search(server, await server.side(query.id), options)
     except BaseException:
         server.uploads.remove(query.id)
         raise
@@ -152,10 +153,18 @@ def _check(parse: Callable[[], Options]) -> Options:
     return options
 
 
-def _begin_search(server: State, side: dict[str, Any], options: schemas.SearchOptions) -> Response:
-    arguments = {"query": side, **options.model_dump(exclude={"id"})}
+async def _begin_search(server: State, side: dict[str, Any], options: schemas.SearchOptions) -> Response:
+    others = options.model_dump(exclude={"id", *schemas.FilterOptions.model_fields})
+    arguments = {"query": side, **others, **await _find_limits(server, options)}
     job = _submit(server, "search", arguments, side)
     return JSON({"job": job.to_json(), "query": side["id"]}, 202)
+
+
+async def _find_limits(server: State, options: schemas.FilterOptions) -> dict[str, Any]:
+    """Which videos a request means, as arguments of a task."""
+    roots = server.settings.named_roots
+    chosen = await asyncio.get_running_loop().run_in_executor(None, make_filter, options, roots)
+    return {"limits": write_filter(chosen), "filter": describe_filter(options)}
 
 
 def _submit(server: State, kind: str, arguments: dict[str, Any], *sides: dict[str, Any]) -> Job:
@@ -264,7 +273,9 @@ async def add(server: Server, request: schemas.AddRequest) -> Response:
 # --- duplicates ------------------------------------------------------------------------------------------------------
 
 
-@router.post("/duplicates", status_code=202, response_model=schemas.Begun, responses=_errors(400), tags=["duplicates"])
+@router.post(
+    "/duplicates", status_code=202, response_model=schemas.Begun, responses=_errors(400, 404), tags=["duplicates"]
+)
 async def duplicates(server: Server, request: schemas.DuplicatesRequest) -> Response:
     """Find copies, and clips that are part of longer videos: the job's result holds them in groups."""
     since = None if request.since is None else request.since.replace("Z", "+00:00")
@@ -272,7 +283,8 @@ async def duplicates(server: Server, request: schemas.DuplicatesRequest) -> Resp
         datetime.fromisoformat(since or "2026-01-01")
     except ValueError:
         raise Problem(400, "'since' is a time in ISO 8601, such as 2026-03-01T12:00:00+00:00.") from None
-    job = server.jobs.submit("duplicates", request.model_dump() | {"since": since})
+    others = request.model_dump(exclude=set(schemas.FilterOptions.model_fields)) | {"since": since}
+    job = server.jobs.submit("duplicates", others | await _find_limits(server, request))
     return JSON({"job": job.to_json()}, 202)
 
 

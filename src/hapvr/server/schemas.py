@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -44,7 +45,7 @@ _CLIP = {
 _SEARCH = {
     "query": {"id": QUERY_ID, "name": "clip.mp4", "duration": 12.5}, "database": 1000, "scored": 50,
     "seconds": {"decode": 0.9, "candidates": 0.01, "score": 0.05, "segments": 0.02}, "note": None, "prior": 0.3,
-    "match": True, "warnings": [], "hits": [_HIT],
+    "match": True, "warnings": [], "filter": {}, "hits": [_HIT],
 }  # fmt: skip
 _JOB = {
     "id": JOB_ID, "kind": "search", "state": "done", "result": _SEARCH, "error": None,
@@ -75,7 +76,20 @@ IgnoreShared = Field(True, description="Footage that many videos of the library 
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
-class SearchOptions(Strict):
+class FilterOptions(Strict):
+    """Which videos are meant; without any of these all are."""
+
+    root: str | None = Field(None, min_length=1, max_length=64, description="Only files in this root: its id.")
+    folder: str = Field("", max_length=1000, description="Only files in this folder of the root.")
+    min_size: int | None = Field(None, ge=0, le=10**15, description="Only files of at least this many bytes.")
+    max_size: int | None = Field(None, ge=0, le=10**15, description="Only files of at most this many bytes.")
+    min_seconds: float | None = Field(None, ge=0, le=1e7, description="Only videos of at least this length.")
+    max_seconds: float | None = Field(None, ge=0, le=1e7, description="Only videos of at most this length.")
+    after: datetime | None = Field(None, description="Only files that were last changed at this time or later.")
+    before: datetime | None = Field(None, description="Only files that were last changed before this time.")
+
+
+class SearchOptions(FilterOptions):
     """The options of a search; the fields of a form beside its file."""
 
     start_s: float | None = Field(None, ge=0, le=1e7, description="Seconds where the query starts.")
@@ -118,8 +132,8 @@ class AddRequest(Strict):
     retry: bool = Field(False, description="Try again those that failed before.")
 
 
-class DuplicatesRequest(Strict):
-    """Look for duplicates in the whole library."""
+class DuplicatesRequest(FilterOptions):
+    """Look for duplicates in the whole library; of what is found, list groups and links with a video that is meant."""
 
     model_config = _example({"min_probability": 0.5, "since": None})
     min_probability: float = Field(0.5, gt=0, le=1, description="Report links that are copies with this probability.")
@@ -366,6 +380,7 @@ class SearchResult(Strict):
     note: str | None = Field(description="Why there are no hits, if the reason is the query.")
     prior: float | None
     warnings: list[str]
+    filter: FilterOptions = Field(description="Which videos were meant: the limits of the request.")
     hits: list[Hit]
 
 
@@ -464,6 +479,7 @@ class GroupVideo(Video):
     copy_kind: Literal["identical", "copy", "edited", "unsure"] | None = Field(
         description="What it is to the copy to keep; null for that one."
     )
+    meant: bool = Field(description="Whether the limits of the request allow it.")
 
 
 class Group(Strict):
@@ -486,6 +502,7 @@ class DuplicatesResult(Strict):
     min_probability: float
     prior: float | None
     seconds: float
+    filter: FilterOptions = Field(description="Which videos were meant: the limits of the request.")
 
 
 class LeftFile(Strict):

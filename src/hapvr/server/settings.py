@@ -21,7 +21,8 @@ class Root:
 
     id: str
     name: str
-    path: Path
+    path: Path  # as links resolve
+    forms: tuple[str, ...]  # as it was given and as links resolve, absolute
 
 
 @dataclass(frozen=True)
@@ -135,5 +136,6 @@ class ServerSettings:
         for path in self.roots:
             real = Path(os.path.realpath(path))
             id = hashlib.blake2b(os.fsencode(real), digest_size=6).hexdigest()
-            found[id] = Root(id, real.name or str(real), real)
+            forms = tuple(dict.fromkeys((os.path.abspath(path), str(real))))
+            found[id] = Root(id, real.name or str(real), real, forms)
         return found

@@ -22,6 +22,7 @@ from hapvr.server.settings import ServerSettings
 log = logging.getLogger("hapvr.server.uploads")
 _AT_ONCE = 256 * 2**10  # bytes that are written at a time
 _FIELD = 256  # bytes of a field of the form
+_LONG_FIELDS = {"folder": 4000}  # bytes of those that may be longer
 _FIELDS = 20
 _OVERHEAD = 64 * 2**10  # bytes of a form beside its file
 _HEADER = 4096
@@ -253,7 +254,7 @@ class _Form:
             self.waiting += len(data)
             return
         self._value += data
-        if len(self._value) > _FIELD:
+        if len(self._value) > _LONG_FIELDS.get(self._part, _FIELD):
             raise Problem(400, f"The field '{self._part[:50]}' is too long.")
 
     def _close(self) -> None:

@@ -85,6 +85,12 @@ export function when(iso) {
     : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 }
 
+/** A day, as the reader's own system writes it. */
+export function day(iso) {
+  const date = new Date(iso);
+  return Number.isNaN(date.getTime()) ? "–" : date.toLocaleDateString(undefined, { dateStyle: "medium" });
+}
+
 const VERDICTS = { copy: "copy", "same scene": "same scene or event", "no match": "no match" };
 
 /** A verdict: words, a number and a level from 1 (no match) to 4 (surely a copy) that colours go by. */

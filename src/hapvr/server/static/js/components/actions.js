@@ -25,7 +25,9 @@ export class Choice {
     this.changed = changed;
     const spare = groups.flatMap((group) => group.videos).filter((video) => !video.keep && video.state === "ready");
     this.sizes = new Map(spare.map((video) => [video.id, video.size || 0]));
-    this.chosen = new Set(spare.filter((video) => CHOSEN.has(video.copy_kind)).map((video) => video.id));
+    // What the filter does not mean is listed beside what it means, and is not chosen.
+    const meant = spare.filter((video) => CHOSEN.has(video.copy_kind) && video.meant !== false);
+    this.chosen = new Set(meant.map((video) => video.id));
     this.count = h("span", { class: "actions-count", role: "status" });
     this.buttons = actions.map((action) =>
       h(

@@ -2,6 +2,7 @@
 
 import { get, media, post } from "../api.js";
 import { Choice, doneLine, lastAction } from "../components/actions.js";
+import { FilterPanel, filterLine } from "../components/filterpanel.js";
 import { linkRow } from "../components/linkrow.js";
 import { emptyState, errorState, skeleton } from "../components/notice.js";
 import { pathLine } from "../components/pathline.js";
@@ -20,18 +21,24 @@ export async function duplicatesView(place, { signal, title }) {
   const tools = h("div", { class: "row" });
   const lead = h("p", { class: "lead" }, "Videos of the library that show the same, in full or in part.");
   const done = h("div", { class: "actions-done" });
+  const limits = h("div", { class: "limits" });
   show(
     place,
     h("div", { class: "row between view-head" }, h("h1", {}, "Duplicates"), tools),
     lead,
     sharedLine(),
+    limits,
     done,
     body,
   );
   show(body, skeleton(2, "group"));
-  const view = { body, tools, done, signal, actions: [] };
+  const view = { body, tools, done, signal, actions: [], roots: [], filter: null };
   try {
-    view.actions = (await get("library", { signal })).actions ?? [];
+    const library = await get("library", { signal });
+    view.actions = library.actions ?? [];
+    view.roots = library.roots ?? [];
+    view.filter = new FilterPanel(view.roots);
+    show(limits, view.filter.element);
     if (!view.actions.length) lead.append(" Files are never touched from here.");
     const all = await get("jobs", { signal });
     const last = view.actions.length ? await lastAction(all, { signal }) : null;
@@ -100,8 +107,11 @@ function lookButton(view, label, kind = "primary") {
 }
 
 async function look(view) {
+  const only = view.filter.value();
+  if (only === null) return;
   try {
-    const { job } = await post("duplicates", { since: null, ...sharedFields() }, { signal: view.signal });
+    const request = { since: null, ...sharedFields(), ...only };
+    const { job } = await post("duplicates", request, { signal: view.signal });
     await watch(view, job.id);
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -128,9 +138,11 @@ function showResult(view, result) {
   const { groups, links = [] } = result;
   const some = groups.length + links.length > 0;
   show(view.tools, some && exports(), lookButton(view, "Look again", "quiet"));
+  const only = filterLine(result.filter, view.roots);
   if (!some) {
     show(
       view.body,
+      only,
       emptyState({ picture: "check", title: "No duplicates", text: "No two videos of the library show the same." }),
     );
     announce("No duplicates.");
@@ -146,6 +158,7 @@ function showResult(view, result) {
     : "No whole copies, but shared parts.";
   show(
     view.body,
+    only,
     h("p", { class: "summary" }, summary),
     choice?.element,
     h(

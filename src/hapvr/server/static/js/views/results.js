@@ -1,6 +1,7 @@
 // What a search found: its progress first, then the hits.
 
 import { get, media, part, post } from "../api.js";
+import { filterLine } from "../components/filterpanel.js";
 import { hitCard } from "../components/hitcard.js";
 import { emptyState, errorState, note, skeleton, toast } from "../components/notice.js";
 import { jobProgress, ProgressCard } from "../components/progress.js";
@@ -23,7 +24,8 @@ export async function resultsView(place, { parameters, signal, title }) {
   show(body, card.element, skeleton(3, "hit"));
   try {
     const result = await resultOf(parameters.job, (job) => card.update(jobProgress(job, TITLES)), { signal });
-    showResult(body, heading, result, title);
+    const roots = result.filter?.root ? (await get("library", { signal })).roots : [];
+    showResult(body, heading, result, title, roots);
   } catch (error) {
     if (error.name === "AbortError") return;
     const again = h("a", { class: "button primary", href: "#/" }, "Search again");
@@ -35,7 +37,7 @@ export async function resultsView(place, { parameters, signal, title }) {
   }
 }
 
-function showResult(body, heading, result, title) {
+function showResult(body, heading, result, title, roots) {
   const query = sideOf(result.query);
   const matches = result.hits.filter((hit) => hit.match);
   const others = result.hits.filter((hit) => !hit.match);
@@ -50,7 +52,7 @@ function showResult(body, heading, result, title) {
     );
   show(
     body,
-    about(query, result),
+    about(query, result, roots),
     result.warnings.length > 0 && note(`The query: ${result.warnings.join(" ")}`, { kind: "warning" }),
     result.hits.some((hit) => hit.probability === null) &&
       note("This model gives no probabilities: a similarity score from −1 to 1 is shown instead."),
@@ -78,7 +80,7 @@ function sideOf({ id, name, duration }) {
   return side;
 }
 
-function about(query, result) {
+function about(query, result, roots) {
   const seconds = Object.values(result.seconds ?? {}).reduce((sum, one) => sum + one, 0);
   const strip = h("img", { class: "query-strip", alt: "", src: media(query, "strip", { count: 6, height: 72 }) });
   if (query.still) strip.src = media(query, "thumbnail", { width: 240 });
@@ -99,6 +101,7 @@ function about(query, result) {
       { class: "query-text" },
       h("p", { class: "query-name" }, query.name),
       h("p", { class: "muted small-text" }, facts.join(" · ")),
+      filterLine(result.filter, roots),
     ),
     h("a", { class: "button quiet small", href: "#/" }, "New search"),
   );

@@ -2,6 +2,7 @@
 
 import { get, searchByFile } from "../api.js";
 import { dropzone } from "../components/dropzone.js";
+import { FilterPanel } from "../components/filterpanel.js";
 import { errorState, note, toast } from "../components/notice.js";
 import { PartPicker } from "../components/partpicker.js";
 import { ProgressCard } from "../components/progress.js";
@@ -61,6 +62,12 @@ function prepare(stage, file, signal) {
     stage.querySelector("input")?.focus();
   };
   const picker = new PartPicker(file, { signal: here.signal });
+  const limits = h("div", {});
+  let filter = null;
+  get("library", { signal: here.signal }).then(
+    ({ roots }) => show(limits, (filter = new FilterPanel(roots)).element),
+    () => {}, // the upload will say what is wrong
+  );
   const send = h("button", { type: "submit", class: "button primary large" }, icon("search"), "Search");
   const form = h(
     "form",
@@ -69,9 +76,10 @@ function prepare(stage, file, signal) {
       onsubmit: (event) => {
         event.preventDefault();
         const part = picker.value();
-        if (part === null) return;
+        const only = filter ? filter.value() : {};
+        if (part === null || only === null) return;
         here.abort();
-        upload(stage, file, part, signal);
+        upload(stage, file, { ...part, ...only }, signal);
       },
     },
     h(
@@ -81,6 +89,7 @@ function prepare(stage, file, signal) {
       h("button", { type: "button", class: "button quiet small", onclick: leave }, "Choose another"),
     ),
     picker.element,
+    limits,
     h("div", { class: "row between chosen-foot" }, settingsLine(), send),
   );
   show(stage, form);
