@@ -154,6 +154,10 @@ def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light"
         if (size, scheme) == ("desktop", "light"):
             keep(page, out / "page-search.png")
         page.set_input_files("input[type=file]", str(clip))
+        if size == "desktop":
+            page.locator(".filter summary").click()
+            page.wait_for_timeout(1000)
+            keep(page, out / f"page-filter-{size}-{scheme}.png")
         page.get_by_role("button", name="Search", exact=True).click()
         page.wait_for_selector(".hit")
         page.wait_for_timeout(4000)  # thumbnails
@@ -162,6 +166,7 @@ def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light"
         page.wait_for_selector(".matrix")
         page.wait_for_timeout(3000)
         keep(page, out / f"page-match-{size}-{scheme}.png", whole=size == "desktop")
+        take_closer(page, out, size, scheme)
         find_duplicates(page, address)
         keep(page, out / f"page-duplicates-{size}-{scheme}.png")
         page.goto(f"{address}#/library")
@@ -171,6 +176,21 @@ def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light"
         page.wait_for_timeout(3000)
         page.evaluate("window.scrollTo(0, 0)")
         keep(page, out / f"page-library-{size}-{scheme}.png", whole=size == "desktop")
+
+
+def take_closer(page: Page, out: Path, size: str, scheme: str) -> None:
+    """The two frames as one picture, and the list of keys: a few of them are enough."""
+    for key, name, shown in (
+        ("o", "overlay", ("desktop", "light")),
+        ("d", "difference", ("phone", "dark")),
+        ("?", "keys", ("desktop", "dark")),
+    ):
+        page.keyboard.press(key)
+        if (size, scheme) == shown:
+            page.locator(".closer").scroll_into_view_if_needed()
+            page.wait_for_timeout(300)
+            keep(page, out / f"page-{name}-{size}-{scheme}.png")
+    page.keyboard.press("Escape")
 
 
 def keep(page: Page, path: Path, *, whole: bool = False) -> None:

@@ -343,6 +343,74 @@ def test_a_portrait_video_is_shown_whole(browser: Any, address: str, films: Path
         fits(page)
 
 
+def brightness(page: Page) -> float:
+    """The mean of what is drawn of two frames, 0 to 255."""
+    found: float = page.evaluate(
+        """() => {
+          const canvas = document.querySelector('.closer canvas');
+          const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+          let sum = 0;
+          for (let at = 0; at < data.length; at += 4) sum += data[at] + data[at + 1] + data[at + 2];
+          return sum / data.length / 0.75;
+        }"""
+    )
+    return found
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_two_frames_are_laid_over_each_other_by_keys(browser: Any, address: str, size: str) -> None:
+    ids = {video["name"]: video["id"] for video in asked(f"{address}api/videos")["videos"]}
+    film, mirrored = ids["harbour.mp4"], ids[HOSTILE]
+    with opened(browser, address, size, expected="willReadFrequently") as page:  # the test reads what is drawn
+        page.goto(f"{address}#/match/v:{film}/{film}")
+        page.wait_for_selector(".play")
+        canvas = page.locator(".closer canvas")
+        assert not canvas.is_visible()
+        page.keyboard.press("d")
+        assert page.get_by_role("radio", name="Difference").is_checked()
+        until(page, "document.querySelectorAll('video').length === 2")
+        page.get_by_role("slider", name="Position in the query").fill("3")
+        wait_for_times(page, 3.0, 3.0, within=0.01)
+        page.keyboard.press("o")
+        page.get_by_role("slider", name="How much of the match is seen").wait_for()
+        assert brightness(page) > 20
+        page.keyboard.press("d")
+        assert brightness(page) < 1  # a frame does not differ from itself
+        fits(page)
+        page.goto(f"{address}#/match/v:{film}/{mirrored}")
+        page.wait_for_selector(".play")
+        page.keyboard.press("d")
+        until(page, "[...document.querySelectorAll('video')].every((video) => !video.seeking)")
+        assert brightness(page) > 5
+        page.keyboard.press("b")
+        assert canvas.get_attribute("data-shown") == "query"  # nothing moves by itself
+        page.keyboard.press("b")
+        assert canvas.get_attribute("data-shown") == "target"
+        page.keyboard.press("s")
+        canvas.wait_for(state="hidden")
+
+
+def test_the_question_mark_lists_all_keys_and_gives_the_focus_back(browser: Any, address: str) -> None:
+    with opened(browser, address) as page:
+        page.get_by_role("link", name="Library").click()
+        name = page.get_by_label("Search by name")
+        name.press("?")
+        assert name.input_value() == "?"  # it is a letter there
+        assert not page.get_by_role("dialog").count()
+        page.get_by_role("link", name="Settings").focus()
+        page.keyboard.press("?")
+        dialog = page.get_by_role("dialog", name="Keys")
+        said = dialog.inner_text()
+        for words in ("Play and pause", "Overlay", "Difference", "frame matrix"):
+            assert words in said
+        page.keyboard.press("Escape")
+        dialog.wait_for(state="detached")
+        assert page.evaluate("document.activeElement.textContent") == "Settings"
+        page.get_by_role("button", name="Show all keys").click()
+        dialog.get_by_role("button", name="Close").click()
+        dialog.wait_for(state="detached")
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_pictures_are_whole_and_not_stretched_whatever_their_shape(
     browser: Any, address: str, films: Path, size: str
@@ -878,6 +946,44 @@ def test_every_view_can_be_read_aloud_and_fits_a_phone(browser: Any, address: st
             assert nameless == [], view
             assert page.locator("img:not([alt])").count() == 0
             fits(page)
+
+
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("desktop", "dark"), ("phone", "dark")])
+def test_axe_finds_nothing_serious_in_any_view(browser: Any, address: str, films: Path, size: str, scheme: str) -> None:
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is missing (pip install -e '.[dev]')"
+    )
+    found: list[str] = []
+
+    def check(page: Page, view: str) -> None:
+        for one in axe.Axe().run(page).response["violations"]:
+            if one["impact"] in ("serious", "critical"):
+                places = [node["html"][:160] for node in one["nodes"][:3]]
+                found.append(f"{view}: {one['id']} ({one['help']}): {places}")
+
+    with opened(browser, address, size, expected="status of 404", color_scheme=scheme) as page:
+        for view, complete in VIEWS.items():
+            page.goto(f"{address}#/{view}")
+            page.wait_for_selector(complete)
+            check(page, view)
+        page.set_input_files("input[type=file]", str(films / "clip.mp4"))
+        page.get_by_text("Only some videos").click()
+        check(page, "chosen")
+        page.get_by_role("button", name="Search", exact=True).click()
+        page.wait_for_selector(".hit")
+        page.get_by_text("Show the nearest others").click()
+        check(page, "results")
+        page.locator(".hit-link").first.click()
+        page.wait_for_selector(".play")
+        page.keyboard.press("o")
+        check(page, "match")
+        page.keyboard.press("?")
+        page.get_by_role("dialog").wait_for()
+        check(page, "keys")
+        assert found == []
+        page.evaluate("document.querySelector('dialog').append(document.createElement('input'))")
+        check(page, "a field without a label")
+        assert [one.split(" ")[5] for one in found] == ["label"]  # axe does look
 
 
 # --- its modules -----------------------------------------------------------------------------------------------------

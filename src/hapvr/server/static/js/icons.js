@@ -23,6 +23,7 @@ const PATHS = {
   folder: "M3.5 6h6l2 2.5h9V18.5h-17z",
   download: "M12 4.5v11M7 11l5 5 5-5M4 19.5h16",
   undo: "M8 5 4 9l4 4M4 9h10a5.5 5.5 0 0 1 0 11H8",
+  keys: "M3 6.5h18v11H3zM6.5 10h.2M10 10h.2M13.5 10h.2M17 10h.2M8 14h8",
   lock: "M6 11h12v9H6zM8.5 11V8a3.5 3.5 0 0 1 7 0v3",
 };
 

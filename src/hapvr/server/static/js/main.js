@@ -1,8 +1,10 @@
 // Where the page starts: navigation, colours, views, and the login where the server asks for one.
 
 import { get, whenLoginIsNeeded } from "./api.js";
+import { setUpKeyHelp } from "./components/keyhelp.js";
 import { emptyState } from "./components/notice.js";
 import { h, show } from "./dom.js";
+import { t } from "./i18n.js";
 import { icon } from "./icons.js";
 import { Router } from "./router.js";
 import { duplicatesView } from "./views/duplicates.js";
@@ -48,6 +50,14 @@ function themeButton() {
   );
   document.addEventListener("themechange", refresh);
   refresh();
+}
+
+function keysButton() {
+  const button = document.getElementById("keys");
+  button.setAttribute("aria-label", t("keys.open"));
+  button.title = `${t("keys.open")} (?)`;
+  show(button, icon("keys"));
+  setUpKeyHelp(button);
 }
 
 function missingView(place, { title }) {
@@ -101,6 +111,7 @@ whenLoginIsNeeded(() => {
   });
 });
 
+keysButton();
 themeButton();
 router.start();
 footer();

@@ -34,5 +34,66 @@ export const STRINGS = {
   "filter.smaller": ["{size} or smaller", "bis {size}", "de {size} o menos"],
   "filter.since": ["changed from {day} on", "geändert ab {day}", "modificados desde el {day}"],
   "filter.until": ["changed up to {day}", "geändert bis {day}", "modificados hasta el {day}"],
-  "filter.line": ["Only videos: {limits}.", "Nur Videos: {limits}.", "Solo vídeos: {limits}."]
+  "filter.line": ["Only videos: {limits}.", "Nur Videos: {limits}.", "Solo vídeos: {limits}."],
+  "closer.title": [
+    "How the two frames are shown",
+    "Wie die zwei Bilder gezeigt werden",
+    "Cómo se muestran los dos fotogramas"
+  ],
+  "closer.side": ["Side by side", "Nebeneinander", "Lado a lado"],
+  "closer.overlay": ["Overlay", "Überlagert", "Superpuestos"],
+  "closer.blink": ["Blink", "Im Wechsel", "Alternados"],
+  "closer.difference": ["Difference", "Unterschied", "Diferencia"],
+  "closer.share": [
+    "How much of the match is seen",
+    "Wie viel vom Treffer zu sehen ist",
+    "Cuánto se ve de la coincidencia"
+  ],
+  "closer.overlay.said": [
+    "The match lies over the query; the slider sets how much of it is seen.",
+    "Der Treffer liegt über der Anfrage; der Regler bestimmt, wie viel von ihm zu sehen ist.",
+    "La coincidencia se superpone a la consulta; el control ajusta cuánto se ve de ella."
+  ],
+  "closer.blink.said": [
+    "The query and the match in turn. B changes them by hand.",
+    "Anfrage und Treffer im Wechsel. B wechselt von Hand.",
+    "La consulta y la coincidencia por turnos. B las cambia a mano."
+  ],
+  "closer.difference.said": [
+    "Black where both frames are the same; the brighter, the more they differ.",
+    "Schwarz, wo beide Bilder gleich sind; je heller, desto größer der Unterschied.",
+    "Negro donde ambos fotogramas son iguales; cuanto más claro, más difieren."
+  ],
+  "keys.title": ["Keys", "Tasten", "Teclas"],
+  "keys.open": ["Show all keys", "Alle Tasten zeigen", "Mostrar todas las teclas"],
+  "keys.done": ["Close", "Schließen", "Cerrar"],
+  "keys.everywhere": ["Everywhere", "Überall", "En todas partes"],
+  "keys.help": ["Show these keys", "Diese Tasten zeigen", "Mostrar estas teclas"],
+  "keys.next": ["Go to the next control", "Zum nächsten Bedienelement", "Ir al siguiente control"],
+  "keys.close": ["Close a dialog", "Einen Dialog schließen", "Cerrar un diálogo"],
+  "keys.match": ["Two videos side by side", "Zwei Videos nebeneinander", "Dos vídeos lado a lado"],
+  "keys.play": ["Play and pause", "Abspielen und anhalten", "Reproducir y pausar"],
+  "keys.blink": [
+    "Blink; again: the other frame",
+    "Im Wechsel; erneut: das andere Bild",
+    "Alternados; otra vez: el otro"
+  ],
+  "keys.matrix": ["In the frame matrix", "In der Bildmatrix", "En la matriz de fotogramas"],
+  "keys.column": [
+    "Another frame of the match",
+    "Ein anderes Bild des Treffers",
+    "Otro fotograma de la coincidencia"
+  ],
+  "keys.row": ["Another frame of the query", "Ein anderes Bild der Anfrage", "Otro fotograma de la consulta"],
+  "keys.ends": [
+    "The first and last of the match",
+    "Das erste und letzte des Treffers",
+    "El primero y el último"
+  ],
+  "keys.bars": [
+    "On the bars below the videos",
+    "Auf den Leisten unter den Videos",
+    "En las barras bajo los vídeos"
+  ],
+  "keys.seek": ["Move both videos", "Beide Videos bewegen", "Mover ambos vídeos"]
 };

@@ -126,7 +126,10 @@ export class Screen extends EventTarget {
     this.#picture.addEventListener("error", () => {
       this.frame.replaceChildren(h("p", { class: "screen-none" }, "No picture of this moment."));
     });
-    this.#picture.addEventListener("load", () => this.#fit(this.#picture.naturalWidth, this.#picture.naturalHeight));
+    this.#picture.addEventListener("load", () => {
+      this.#fit(this.#picture.naturalWidth, this.#picture.naturalHeight);
+      this.dispatchEvent(new Event("seeked"));
+    });
     this.frame.replaceChildren(this.#picture);
     return this.#picture.decode().catch(() => {});
   }
@@ -147,6 +150,12 @@ export class Screen extends EventTarget {
       ? [this.#video.videoWidth, this.#video.videoHeight]
       : [this.#picture?.naturalWidth, this.#picture?.naturalHeight];
     return width && height ? width / height : null;
+  }
+
+  /** What is shown, to be drawn elsewhere; null while there is nothing. */
+  get image() {
+    if (this.#video) return this.#video;
+    return this.#picture?.complete && this.#picture.naturalWidth ? this.#picture : null;
   }
 
   get time() {

@@ -5,6 +5,7 @@ import { verdictBadge, verdictReason } from "../components/badge.js";
 import { Duet } from "../components/duet.js";
 import { Filmstrip } from "../components/filmstrip.js";
 import { strongest } from "../components/hitcard.js";
+import { LookCloser } from "../components/lookcloser.js";
 import { decoded, MatrixView } from "../components/matrix.js";
 import { errorState, note } from "../components/notice.js";
 import { jobProgress, ProgressCard } from "../components/progress.js";
@@ -103,12 +104,14 @@ async function play(body, query, target, result, signal) {
     segments.map(({ target: span, shared }) => ({ span, shared })),
     screens.target.shape,
   );
-  show(controls, transport(duet, { signal }), places(segments, duet, result));
+  const closer = new LookCloser(screens, { signal });
+  show(controls, transport(duet, { signal }), closer.element, places(segments, duet, result));
   const view = heatMap(matrix, result.matrix, segments, duet, signal);
   duet.addEventListener("change", () => {
     strips.query.show(screens.query.time);
     strips.target.show(screens.target.time);
     view?.position(screens.query.time, screens.target.time);
+    closer.draw();
   });
   for (const screen of Object.values(screens)) {
     screen.addEventListener("seeked", () => duet.dispatchEvent(new Event("change")));
