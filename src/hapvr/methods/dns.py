@@ -27,7 +27,7 @@ from hapvr.features import Features
 from hapvr.methods.base import Description, FitSettings, Method, Report, Settings, count_bytes, take_times
 from hapvr.methods.clips import Clips
 from hapvr.methods.distillation import TeacherSettings, find_teacher
-from hapvr.methods.dns_coarse import CoarseSettings, CoarseStudent
+from hapvr.methods.dns_coarse import CoarseSettings, CoarseStudent, stretch_cosines
 from hapvr.methods.dns_fine import AttentionStudent, BinaryStudent, StudentSettings
 from hapvr.methods.fitting import run_steps
 from hapvr.methods.registry import register
@@ -114,7 +114,7 @@ class DnS(Method[SelectSettings]):
         def compute_loss(batch: Batch) -> Tensor:
             with torch.no_grad():
                 vectors = self.coarse.embed(batch.regions)
-                coarse = vectors @ vectors.T
+                coarse = stretch_cosines(vectors @ vectors.T)
                 described = self.fine.network.make_descriptors_unchecked(batch.regions)
                 exact = self.fine.network(described, described).scores
                 itself = torch.stack([self._self_similarity(one.as_subclass(Tensor)) for one in described])

@@ -1,12 +1,13 @@
 """DnS's coarse student: one vector a video.
 
 Original: the coarse-grained student S^c of Kordopatis-Zilos et al., IJCV 2022 (arXiv:2106.13266): attention weighs
-regions, a transformer sees the frames, NetVLAD pools them into one vector; cosines learn the teacher's scores.
+regions, a transformer sees the frames, NetVLAD pools them into one vector; its products learn the teacher's scores.
 
 Kept: all four steps, and the loss of the fine students.
 
 Adapted: the teacher and the pairs, as for the fine students here. The transformer's output is added to the
-frame's own vector. Vectors have as many dims as region vectors have.
+frame's own vector. Vectors have as many dims as region vectors have. A score is 2 cos - 1: a network here gives
+unrelated videos about -0.9, which no more than a few vectors can have as their cosines.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class CoarseSettings(FitSettings, TeacherSettings):
     clusters: Annotated[int, Within(1)] = 16  # of NetVLAD
     heads: Annotated[int, Within(1)] = 8
     batch: Annotated[int, Within(2)] = 32
-    rate: Annotated[float, Within(0)] = 3e-4
+    rate: Annotated[float, Within(0)] = 3e-5
 
 
 class VLAD(nn.Module):
@@ -97,7 +98,7 @@ class CoarseStudent(Method[CoarseSettings]):
             with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
                 taught = teacher(batch.regions, batch.regions).scores
             vectors = self.embed(batch.regions)
-            return compute_distillation_loss(vectors @ vectors.T, taught, *find_relevance(batch))
+            return compute_distillation_loss(stretch_cosines(vectors @ vectors.T), taught, *find_relevance(batch))
 
         return run_steps(
             self.parameters(), clips, self.settings, compute_loss, seed=seed, report=report, name=self.name
@@ -110,5 +111,10 @@ class CoarseStudent(Method[CoarseSettings]):
         return Description(values, take_times(features), count_bytes(values))
 
     def score(self, queries: Sequence[Description], targets: Sequence[Description]) -> Tensor:
-        """Cosines."""
-        return score_vectors(queries, targets, self.device)
+        """Cosines, on the scale of a network's scores."""
+        return stretch_cosines(score_vectors(queries, targets, self.device))
+
+
+def stretch_cosines(cosines: Tensor) -> Tensor:
+    """A score on the scale of networks: 1 for the same vectors, -1 for vectors that have nothing in common."""
+    return 2 * cosines - 1

@@ -29,7 +29,7 @@ class ViSiL(TrainedNetwork):
 
     name, title, paper_line, supervised_original = "visil", "ViSiL", "ViSiL", True
     settings_type: ClassVar[type[Settings]] = MarginSettings
-    trials = ({}, {"rate": 1e-3}, {"rate": 5e-5}, {"margin": 0.1})
+    trials = ({}, {"rate": 1e-5}, {"margin": 0.1}, {"steps": 1500})
 
     def network_config(self) -> SimilarityConfig:
         """See `NetworkMethod`."""
