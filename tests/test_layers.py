@@ -18,6 +18,7 @@ LAYERS = [
     "actions",
     "checks",
     "config",
+    "devices",
     "weights",
     "records",
     "workers",

@@ -182,7 +182,7 @@ def test_bad_scores_are_an_error(folder: Path, tmp_path: Path, capsys: pytest.Ca
         (["--features", "f.h5", "--missing", "mis"], "did you mean 'miss'?"),
         (["--features", "f.h5", "--precision", "half"], "no precision 'half'"),
         (["--features", "f.h5", "--device", "gpu9"], "no device 'gpu9'"),
-        (["--features", "f.h5", "--device", "cuda:99"], "no 'cuda:99' here"),
+        (["--features", "f.h5", "--device", "cuda:99"], "no device 'cuda:99' here"),
         (["--features", "f.h5", "--save-scores", "s.txt"], "scores are kept as .json or .npz"),
         (["--features", "f.h5", "-o", "nowhere/e.csv"], "'nowhere' is no folder"),
         (["--features", "f.h5", "-o", "e.txt"], "written as .json, or its figures as .csv"),

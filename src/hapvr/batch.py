@@ -37,6 +37,7 @@ def extract(
     fps: float | None = None,
     keyframes: bool | None = None,
     workers: int | None = None,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> ExtractionReport:
     """Write the region vectors of videos into one HDF5 file; videos that are in it are left as they are.
@@ -49,12 +50,13 @@ def extract(
         fps: frames a second; the model's if None.
         keyframes: take key frames alone, where a video has enough of them; see `decode`.
         workers: decoding processes; by default as many as cores, four at most.
+        device: where vectors are computed, see `hapvr.load`.
         progress: called with how many are done, and how many there are.
     """
     others: list[Path] = []
     files = find_videos(videos, others=others)
     require_outputs([output], inputs=files.values())
-    chosen = load(model or DEFAULT)
+    chosen = load(model or DEFAULT, device=device)
     if fps is not None:
         chosen.extractor.sampling = replace(chosen.sampling, fps=fps)
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps, "keyframes": bool(keyframes)}

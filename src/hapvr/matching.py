@@ -24,7 +24,7 @@ from hapvr.judge.alignment import make_pixel_views
 from hapvr.judge.evidence import PairFrames, Stretch
 from hapvr.judge.judge import Decision, Kind, Look, Verdict
 from hapvr.judge.second_look import SecondLook, SecondLookConfig, take_second_look
-from hapvr.model import Model, load
+from hapvr.model import DEFAULT, Model, load
 from hapvr.records import Box
 from hapvr.similarity import Segment, SegmentConfig, find_segments
 from hapvr.similarity.calibration import check_prior
@@ -152,6 +152,7 @@ def compare(
     model: Model | str | None = None,
     prior: float | None = None,
     second_look: bool = True,
+    device: str = "cpu",
 ) -> Match:
     """Compare two video files: how much of `query` is found in `target`, and where.
 
@@ -162,8 +163,9 @@ def compare(
         model: one that `hapvr.load` gave, or its name; the default model if None.
         prior: probability of a copy before the comparison; the judge's own if None.
         second_look: compare a few instants at full size if the verdict is undecided.
+        device: where a model that is loaded here computes, see `hapvr.load`.
     """
-    chosen = model if isinstance(model, Model) else load() if model is None else load(model)
+    chosen = model if isinstance(model, Model) else load(DEFAULT if model is None else model, device=device)
     require_prior(prior, chosen)  # before the work
     described = (describe_video(path, chosen) for path in (query, target))
     return match_videos(*described, model=chosen, prior=prior, second_look=second_look)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hapvr import weights
 from hapvr.backbones import Backbone, build_empty_backbone
 from hapvr.config import from_mapping, suggest
-from hapvr.errors import WeightsError
+from hapvr.devices import AUTO, find_devices
+from hapvr.errors import ConfigError, WeightsError
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.features import Features
 from hapvr.features.whitening import Whitening
 from hapvr.fetching import TIMEOUT_S, Fetched, Origin, fetch, halve, read_cached
 from hapvr.judge.judge import Judge
-from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
+from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity, pairwise
 from hapvr.similarity.calibration import Calibration
 from hapvr.storage import StrPath
 from hapvr.video.sampling import SamplingConfig
@@ -39,6 +43,8 @@ _OLD_SEGMENT_KEYS = {
     "rival": "max_rival_gap", "price": "skip_cost", "drop": "max_drop", "least_gain": "min_gain",
     "least_frames": "min_frames", "most_speed": "max_speed", "most": "max_segments",
 }  # fmt: skip
+_CHECKED = 8  # pictures that a device is tried on
+_MAX_DISTANCE, _MAX_DIFFERENCE = 1e-3, 5e-3  # from the CPU: of vectors (1 - cosine) and of similarities
 HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
 
@@ -52,6 +58,12 @@ class Model:
     segments: SegmentConfig
     calibration: Calibration | None = None  # what its scores mean, if it was fitted
     judge: Judge | None = None  # what its evidence means, if it was fitted
+    copies: tuple[VideoSimilarity, ...] = ()  # its network on further devices, which share the scoring of many videos
+
+    @property
+    def networks(self) -> tuple[VideoSimilarity, ...]:
+        """Its network, once a device."""
+        return (self.similarity, *self.copies)
 
     @property
     def sampling(self) -> SamplingConfig:
@@ -128,6 +140,8 @@ def get_model(
 def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu", engine: str | None = None) -> Model:
     """A model by name, or from a folder that `save_model` wrote; checksums verified, nothing unpickled.
 
+    `device` is where it computes: "auto", "cpu", "cuda", "cuda:1", "mps" or several that share the work, such as
+    "cuda:0,cuda:1"; see `hapvr.devices.find_devices`. On Apple's GPU ("mps") answers are compared with the CPU's first.
     `engine` says what runs its backbone; see `hapvr.features.extractor.RegionExtractor`.
 
     `load("lite-untrained")` is what "lite" was before it was trained. A projection that was learnt becomes part of the
@@ -137,7 +151,47 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
     Traceback (most recent call last):
     hapvr.errors.WeightsError: There is no model 'light' here; did you mean 'lite'?
     """
+    devices = find_devices(device)
+    if devices[0].type != "mps":
+        return _load_on(name_or_folder, devices, engine)
+    reference = _load_on(name_or_folder, (torch.device("cpu"),), "torch")
+    try:
+        model = _load_on(name_or_folder, devices, engine)
+        require_same_answers(model, reference)
+    except (RuntimeError, NotImplementedError, ConfigError) as error:  # torch lacks an operation there, or is wrong
+        problem = f"The device '{devices[0]}' cannot be used: {' '.join(str(error).split())[:300]}"
+        if device != AUTO:
+            raise ConfigError(f"{problem} Give cpu as the device.") from error
+        warnings.warn(f"{problem} The CPU computes instead.", RuntimeWarning, stacklevel=2)
+        return _load_on(name_or_folder, (torch.device("cpu"),), engine)
+    return model
+
+
+def require_same_answers(model: Model, reference: Model) -> None:
+    """Raise `ConfigError` unless a model gives, for drawn pictures, the vectors and scores of a reference."""
+    generator = torch.Generator().manual_seed(0)
+    side = reference.sampling.crop
+    soft = F.interpolate(torch.rand((_CHECKED, 3, 8, 8), generator=generator), (side, side), mode="bilinear")
+    pictures = (255 * soft).byte().permute(0, 2, 3, 1).contiguous()
+    here, there = (one.extractor(pictures) for one in (model, reference))
+    distance = 1 - float(F.cosine_similarity(here, there, dim=-1).min())
+    own = here.to(model.similarity.device)
+    scores = pairwise(model.similarity, [own], [own.flip(0)]), pairwise(reference.similarity, [there], [there.flip(0)])
+    with torch.no_grad():
+        described = model.similarity.make_descriptors(own), reference.similarity.make_descriptors(there)
+        networks = zip((model.similarity, reference.similarity), described, strict=True)
+        matrices = [one.frame_matrix_unchecked(video, video).float().cpu() for one, video in networks]
+    difference = max(float((one - other).abs().max()) for one, other in (scores, matrices))
+    if not (distance <= _MAX_DISTANCE and difference <= _MAX_DIFFERENCE):
+        raise ConfigError(
+            f"Its answers differ from those of the CPU: vectors by {distance:.2g} (1 - cosine), similarities by "
+            f"{difference:.2g}."
+        )
+
+
+def _load_on(name_or_folder: StrPath, devices: Sequence[torch.device], engine: str | None) -> Model:
     folder, trained, parts = _read_parts(name_or_folder)
+    device, others = devices[0], devices[1:]
     backbone = build_empty_backbone(str(parts["backbone"].config["name"]))
     tensors, source = _read_backbone_tensors(parts, name_or_folder)
     weights.load_strict(backbone, tensors, source=source or f"'{folder}'")
@@ -153,11 +207,13 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
         device=device,
         engine=engine,
     )
+    extractor.copy_to(others)
     segments = from_mapping(SegmentConfig, parts["segments"].config)
     calibration = Calibration.from_part(parts[CALIBRATION]) if CALIBRATION in parts else None
     judge = Judge.from_part(parts[JUDGE]) if JUDGE in parts else None
     name = folder.name if trained else folder.name + UNTRAINED
-    return Model(name, extractor, similarity.to(device).eval(), segments, calibration, judge)
+    copies = tuple(copy.deepcopy(similarity).to(other).eval() for other in others)
+    return Model(name, extractor, similarity.to(device).eval(), segments, calibration, judge, copies)
 
 
 def load_network(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu") -> VideoSimilarity:

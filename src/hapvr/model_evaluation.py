@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import torch
 
 from hapvr.config import suggest
+from hapvr.devices import find_device
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
 from hapvr.evaluation.benchmarks.pair_files import (
@@ -184,7 +185,7 @@ def evaluate(
         report = EvaluationReport(measure(truth, read, missing=missing), read, Path(scores))
         return _write(replace(report, tracks=tracks, benchmark=truth.name), output)
     start = time.perf_counter()
-    place = choose_device(device)
+    place = find_device(device)
     dtype = _dtype(precision, place)
     report_progress = progress or (lambda *_: None)
     failed: tuple[ExtractionFailure, ...] = ()
@@ -423,19 +424,6 @@ def choose_feature_file(
             "Videos are extracted once: say where to keep their features, by feature_cache or work_folder."
         )
     return Path(truth.folder) / KEPT / name
-
-
-def choose_device(name: str | None) -> torch.device:
-    """A device by name; the GPU, if there is one, for None."""
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"There is no device '{name}': give cpu, cuda or cuda:1.") from error
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"There is no '{name}' here: this machine shows {torch.cuda.device_count()} GPUs.")
-    return device
 
 
 def _dtype(precision: str | None, device: torch.device) -> torch.dtype | None:

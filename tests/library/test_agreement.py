@@ -87,7 +87,8 @@ def agree(told: dict[str, Any]) -> dict[str, Any]:
 def tasks_of(library: Library) -> LibraryTasks:
     """The tasks of a server's worker, in this process and with the same model."""
     settings = {
-        "roots": [], "slots": 1, "library": str(library.path), "max_held_bytes": 2**24, "move_to": None
+        "roots": [], "slots": 1, "library": str(library.path), "max_held_bytes": 2**24, "move_to": None,
+        "device": "cpu",
     }  # fmt: skip
     tasks = LibraryTasks("search", settings)
     tasks._library._model = library._model

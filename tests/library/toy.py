@@ -67,7 +67,7 @@ def toy_extracted(
         yield ExtractedVideo(id, features_of(text) if text else None, end, None)
 
 
-def toy_model(name: str, fps: float | None) -> Any:
+def toy_model(name: str, fps: float | None, _device: str = "cpu") -> Any:
     """In place of a model that is loaded."""
     sampling = SamplingConfig(fps=fps or 1.0)
     return SimpleNamespace(name=name, sampling=sampling, extractor=SimpleNamespace(sampling=sampling, batch=16))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, HtmlPage, IgnoreShared, Model, Prior, SecondLook
+from hapvr.cli.options import AsJson, Device, HtmlPage, IgnoreShared, Model, Prior, SecondLook
 from hapvr.cli.terminal import show, warn
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def compare(
         typer.Option(help="Compare with the model and the stored vectors of this library; A and B may be ids of it."),
     ] = None,
     prior: Prior = None,
+    device: Device = "auto",
     second_look: SecondLook = True,
     ignore_shared: IgnoreShared = True,
     plot: Annotated[Path | None, typer.Option(help="Draw the match into this PNG, SVG or PDF.")] = None,
@@ -36,6 +37,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Tell whether and where two videos match: hapvr compare clip.mp4 film.mp4 --html match.html."""
+    from hapvr.devices import find_device
     from hapvr.errors import ConfigError
     from hapvr.methods.comparison import compare_by_method
     from hapvr.plotting import require_pictures
@@ -45,7 +47,7 @@ def compare(
     if method is not None:
         if library is not None or plot is not None or page is not None:
             raise ConfigError("--method gives a score and segments alone. Leave out --library, --plot and --html.")
-        found = compare_by_method(query, target, method, model=model)
+        found = compare_by_method(query, target, method, model=model, device=find_device(device))
         show(as_json, found.to_json(), _format_method(found))
         return
     if plot is not None:
@@ -60,6 +62,7 @@ def compare(
         prior=prior,
         second_look=second_look,
         ignore_shared=ignore_shared,
+        device=device,
         outputs=outputs,
     )
     # The answer comes first, so that a page that cannot be written does not lose it.
@@ -82,6 +85,7 @@ def _compare(
     prior: float | None,
     second_look: bool,
     ignore_shared: bool,
+    device: str,
     outputs: Sequence[Path],
 ) -> Match:
     from hapvr.errors import ConfigError
@@ -90,10 +94,10 @@ def _compare(
     from hapvr.storage import require_outputs
 
     if library is None:
-        return compare_files(query, target, model=model, prior=prior, second_look=second_look)
+        return compare_files(query, target, model=model, prior=prior, second_look=second_look, device=device)
     if model is not None:
         raise ConfigError("A library compares with the model that it was made with: give --library or --model.")
-    with Library.open(library) as opened:
+    with Library.open(library, device=device) as opened:
         require_outputs(outputs, inputs=[path for file in outputs for path in opened.find_files_named(file)])
         return opened.compare(query, target, prior=prior, second_look=second_look, ignore_shared=ignore_shared)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hapvr.cli.filters import After, Before, Folders, MaxLength, MaxSize, MinLength, MinSize, make_filter
-from hapvr.cli.options import AsJson, HtmlPage, IgnoreShared, LibraryFolder, Reports, SecondLook, Wait
+from hapvr.cli.options import AsJson, Device, HtmlPage, IgnoreShared, LibraryFolder, Reports, SecondLook, Wait
 from hapvr.cli.terminal import escape, progress_bar, show, warn
 from hapvr.errors import ConfigError
 
@@ -30,6 +30,7 @@ def duplicates(
     min_probability: Annotated[
         float, typer.Option(help="Report links with at least this probability of being a copy, 0 to 1.")
     ] = MIN_PROBABILITY,
+    device: Device = "auto",
     second_look: SecondLook = True,
     ignore_shared: IgnoreShared = True,
     since: Annotated[
@@ -113,7 +114,7 @@ def duplicates(
     options = PlanOptions(action, _split_kinds(kinds), chosen)  # type: ignore[arg-type]
     if distinct_groups and distinct_plan is None and undo_distinct_plan is None:
         raise ConfigError("--group names groups of a plan: give --distinct-plan FILE.csv as well.")
-    with Library.open(library, wait_s=wait) as opened:
+    with Library.open(library, wait_s=wait, device=device) as opened:
         for file, is_distinct in ((distinct_plan, True), (undo_distinct_plan, False)):
             if file is not None:
                 _mark_plan(opened, file, distinct_groups or (), is_distinct, as_json)

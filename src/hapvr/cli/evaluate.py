@@ -227,16 +227,16 @@ def _evaluate_method(
     output: Sequence[Path],
     progress: Callable[[str, int, int], None],
 ) -> MethodResult:
+    from hapvr.devices import find_device
     from hapvr.evaluation.score_files import require_kind, write_scores
     from hapvr.features import FeatureFile
     from hapvr.methods import evaluate_method, open_method
     from hapvr.methods.extraction import extract_for_method
-    from hapvr.model_evaluation import choose_device
     from hapvr.storage import require_outputs
 
     if save_scores is not None:
         require_kind(save_scores)
-    place = choose_device(device)
+    place = find_device(device)
     require_outputs([*output, *([] if save_scores is None else [save_scores])], inputs=[features] if features else [])
     if features is None:
         features = extract_for_method(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from hapvr.cli.options import AsJson, Model, Rate, VideoPaths, Workers, parse_rate
+from hapvr.cli.options import AsJson, Device, Model, Rate, VideoPaths, Workers, parse_rate
 from hapvr.cli.terminal import progress_bar, show, warn
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def extract(
     model: Model = None,
     half: Annotated[bool, typer.Option(help="Store float16 instead of float32.")] = False,
     rate: Rate = None,
+    device: Device = "auto",
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
@@ -27,7 +28,8 @@ def extract(
     from hapvr.batch import extract as run
 
     with progress_bar(quiet=as_json) as progress:
-        report = run(videos, output, model=model, half=half, workers=workers, progress=progress, **parse_rate(rate))
+        options = {"model": model, "half": half, "workers": workers, "device": device, "progress": progress}
+        report = run(videos, output, **options, **parse_rate(rate))  # type: ignore[arg-type]
     _print(report, as_json)
 
 

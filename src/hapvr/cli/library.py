@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import AsJson, LibraryFolder, Rate, Wait, Workers, parse_rate
+from hapvr.cli.options import AsJson, Device, LibraryFolder, Rate, Wait, Workers, parse_rate
 from hapvr.cli.terminal import catch_signals, escape, progress_bar, raise_on_sigterm, show, warn
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def add(
     ] = False,
     prune: Prune = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try again the videos that failed before.")] = False,
+    device: Device = "auto",
     workers: Workers = None,
     wait: Wait = 10.0,
     as_json: AsJson = False,
@@ -87,7 +88,7 @@ def add(
         raise ConfigError("Give the videos to add: files, and folders of them.")
     with raise_on_sigterm():
         if rebuild:
-            with Library.open(library, wait_s=wait) as opened, progress_bar(quiet=as_json) as update:
+            with Library.open(library, wait_s=wait, device=device) as opened, progress_bar(quiet=as_json) as update:
                 report = opened.rebuild(
                     model=model,
                     codec=codec,
@@ -99,7 +100,9 @@ def add(
         else:
             _require_files(library, videos or [])
             with (
-                Library.open(library, create=True, model=model, codec=codec, wait_s=wait, **parse_rate(rate)) as opened,
+                Library.open(
+                    library, create=True, model=model, codec=codec, wait_s=wait, device=device, **parse_rate(rate)
+                ) as opened,
                 progress_bar(quiet=as_json) as update,
             ):
                 report = opened.add(
@@ -129,6 +132,7 @@ def watch(
     min_length: ShortestVideo = None,
     interval: Annotated[float, typer.Option(help="Seconds between two scans of the folders.")] = 5.0,
     prune: Prune = False,
+    device: Device = "auto",
     workers: Workers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each report as one line of JSON.")] = False,
 ) -> None:
@@ -146,7 +150,7 @@ def watch(
         raise ConfigError("Give the videos to watch: files, and folders of them.")
     _require_files(library, videos or [])
     with catch_signals() as stop:
-        with Library.open(library, create=True, model=model, codec=codec, **parse_rate(rate)) as opened:
+        with Library.open(library, create=True, model=model, codec=codec, device=device, **parse_rate(rate)) as opened:
             if not as_json:
                 typer.echo("watching; Ctrl-C ends it", err=True)
             opened.watch(

@@ -60,10 +60,10 @@ def fit(
     """Fit a method on originals and edited copies: hapvr method fit dml made features.h5 fitted/dml --seed 1."""
     from dataclasses import asdict
 
+    from hapvr.devices import find_device
     from hapvr.methods import fit_method, make_method, parse_settings, read_clips, save_method
-    from hapvr.model_evaluation import choose_device
 
-    place = choose_device(device)
+    place = find_device(device)
     read = read_clips(clips, features)
     method = make_method(name, read.dims, parse_settings(name, settings or []), device=place, seed=seed)
     record = fit_method(method, read, seed=seed, report=None if as_json else lambda line: typer.echo(line, err=True))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import LibraryFolder
+from hapvr.cli.options import Device, LibraryFolder
 from hapvr.cli.terminal import catch_signals, escape
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def monitor(
     min_probability: Annotated[
         float, typer.Option(help="Do not report matches that are less probable, between 0 and 1.")
     ] = 0.8,
+    device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON.")] = False,
 ) -> None:
     """Report what a running stream shows of a library's videos: hapvr monitor library rtsp://camera/1.
@@ -41,7 +42,7 @@ def monitor(
 
     config = MonitorConfig(window_s=window, step_s=step, min_probability=min_probability)
     reading = StreamConfig(follow=follow, idle_s=idle)
-    with catch_signals() as stop, Library.open(library) as opened:
+    with catch_signals() as stop, Library.open(library, device=device) as opened:
         if not as_json:
             typer.echo("monitoring; Ctrl-C ends it", err=True)
         for event in opened.monitor(source, config=config, stream=reading, stop=stop):

@@ -35,6 +35,14 @@ Rate = Annotated[
     ),
 ]
 Wait = Annotated[float, typer.Option(help="Seconds to wait while another process writes into the library.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE",
+        help="Where to compute: cpu, cuda (all GPUs share the work), cuda:1, cuda:0,cuda:2 or mps. `auto`: the GPUs "
+        "that are there, else the CPU.",
+    ),
+]
 Prior = Annotated[
     float | None,
     typer.Option(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hapvr.cli.filters import After, Before, Folders, MaxLength, MaxSize, MinLength, MinSize, make_filter
-from hapvr.cli.options import HtmlPage, IgnoreShared, LibraryFolder, Prior, SecondLook
+from hapvr.cli.options import Device, HtmlPage, IgnoreShared, LibraryFolder, Prior, SecondLook
 from hapvr.cli.terminal import escape, progress_bar, warn
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def search(
         float | None, typer.Option(help="Leave out hits with a lower probability of being a copy, from 0 to 1.")
     ] = None,
     prior: Prior = None,
+    device: Device = "auto",
     second_look: SecondLook = True,
     ignore_shared: IgnoreShared = True,
     exact: Annotated[
@@ -87,7 +88,7 @@ def search(
     listed = list_queries(queries)
     alone = listed == queries and len(queries) == 1
     answers: list[QueryResult] = []
-    with Library.open(library) as opened:
+    with Library.open(library, device=device) as opened:
         _require_files(opened, listed, output or [], page, alone=alone)
         if alone:  # what cannot be read is an error
             answers = [QueryResult(queries[0], opened.search(queries[0], **options))]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hapvr.cli.options import LibraryFolder
+from hapvr.cli.options import Device, LibraryFolder
 from hapvr.cli.terminal import show
 from hapvr.errors import ConfigError
 from hapvr.server.settings import ServerSettings
@@ -52,6 +52,7 @@ def serve(
     move_to: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="With --allow-actions: let the page move them there, too.")
     ] = None,
+    device: Device = ServerSettings.device,
     max_upload: Annotated[
         float, typer.Option(help="Size of an upload at most, in MiB.")
     ] = ServerSettings.max_upload_bytes / 2**20,
@@ -85,6 +86,7 @@ def serve(
         secure_cookie=secure_cookie,
         allow_actions=allow_actions,
         move_to=move_to,
+        device=device,
         max_upload_bytes=round(max_upload * 2**20),
         max_uploads_bytes=max(ServerSettings.max_uploads_bytes, 4 * round(max_upload * 2**20)),
         keep_uploads_s=keep_uploads * 60,

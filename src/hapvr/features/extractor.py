@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import warnings
@@ -32,7 +33,8 @@ from hapvr.workers.threads import map_threads, torch_thread_pool
 def fast_dtype(device: torch.device) -> torch.dtype:
     """bfloat16 on a GPU and on CPUs that multiply it themselves, else float32: what is fastest at little loss."""
     check = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return torch.bfloat16 if device.type == "cuda" or (check is not None and check()) else torch.float32
+    fast = device.type == "cuda" or (device.type == "cpu" and check is not None and check())
+    return torch.bfloat16 if fast else torch.float32
 
 
 class RegionExtractor:
@@ -59,6 +61,7 @@ class RegionExtractor:
 
     Attributes:
         engine: what runs the backbone: "openvino" or "torch".
+        copies: the same on further devices, which share the work on many videos; see `copy_to`.
     """
 
     def __init__(
@@ -87,9 +90,22 @@ class RegionExtractor:
             raise ConfigError(f"{backbone.name} has no stages to take regions from; take a convolutional backbone.")
         self.engine = "torch" if compiled else choose_engine(engine, self.device)
         self._required = engine == "openvino"
+        self.copies: tuple[RegionExtractor, ...] = ()
         self._lock = threading.Lock()
         self._openvino: OpenVinoEngine | None = None  # made for the first batch: a search by id needs none
         self._torch = self._make_torch_engine() if self.engine == "torch" else None
+
+    def copy_to(self, devices: Iterable[torch.device]) -> None:
+        """Let further devices share the work on many videos: each gets a copy of the network."""
+        made = []
+        for device in devices:
+            parts = copy.deepcopy(self.backbone), copy.deepcopy(self.whitening)
+            engine = self.engine if device.type == self.device.type else None
+            settings = {"batch": self.batch, "compiled": self.compiled, "engine": engine}
+            made.append(
+                RegionExtractor(*parts, sampling=self.sampling, device=device, precision=self.precision, **settings)  # type: ignore[arg-type]
+            )
+        self.copies = tuple(made)
 
     @torch.no_grad()
     def __call__(self, images: NDArray[np.uint8] | Tensor) -> Tensor:

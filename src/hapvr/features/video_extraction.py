@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 import threading
@@ -206,7 +207,7 @@ def extract_stream(
     """Videos as they are done, in bounded memory: `extract_files` is a loop over this.
 
     Args:
-        extractor: describes the pictures.
+        extractor: describes the pictures, with its copies on other devices: whichever is free takes the next batch.
         tasks: ids and what `work` takes, such as `VideoTask`; taken as they are needed.
         workers: decoding processes.
         work: what they do; it fills blocks as `read_video` does.
@@ -216,10 +217,12 @@ def extract_stream(
     begun: dict[str, _FeatureSpool] = {}
     wrong: dict[str, str] = {}  # with videos that are still being read
     gpu = extractor.device.type == "cuda"
-    threads = 2 if gpu else extractor.threads()  # on a GPU, one prepares a batch while another's is computed
+    extractors = (extractor, *extractor.copies)
+    # On a GPU, one thread prepares a batch while another's is computed.
+    threads = sum(2 if gpu else one.threads() for one in extractors)
     size = min(extractor.batch, _MAX_BLOCK_PICTURES) * extractor.sampling.crop**2 * 3
     blocks, linger_s = (_GPU_BLOCKS, _GPU_LINGER_S) if gpu else (_BLOCKS, 0.0)
-    extract_batch = partial(_extract_batch, extractor, dtype, threading.local())
+    extract_batch = partial(_extract_batch, itertools.cycle(extractors), dtype, threading.local())
     with (
         WorkerPool(work, tasks, workers=workers, block_bytes=size, blocks=blocks, pin=gpu) as pool,
         ThreadPoolExecutor(threads) if gpu else torch_thread_pool(threads) as executor,
@@ -252,19 +255,25 @@ def extract_stream(
 
 
 def _extract_batch(
-    extractor: RegionExtractor, dtype: torch.dtype, streams: threading.local, blocks: list[Block]
+    extractors: Iterator[RegionExtractor], dtype: torch.dtype, own: threading.local, blocks: list[Block]
 ) -> list[Tensor]:
-    """Regions of blocks of pictures, one tensor a block, on the host; on a GPU each thread has its own CUDA stream."""
+    """Regions of blocks of pictures, one tensor a block, on the host.
+
+    Each thread keeps the extractor that it takes for its first batch, and on a GPU has its own CUDA stream.
+    """
+    if not hasattr(own, "extractor"):
+        own.extractor = next(extractors)
+    extractor: RegionExtractor = own.extractor
     counts = [_count(block) for block in blocks]
     total = sum(counts)
     # What is compiled is compiled for one size of batch.
     length = max(total, extractor.batch) if extractor.compiled else total
     context: Any = nullcontext()
     if extractor.device.type == "cuda":
-        if not hasattr(streams, "own"):
-            streams.own = torch.cuda.Stream(extractor.device)  # type: ignore[no-untyped-call]
-            streams.own.wait_stream(torch.cuda.current_stream(extractor.device))  # the weights may be on their way
-        context = torch.cuda.stream(streams.own)
+        if not hasattr(own, "stream"):
+            own.stream = torch.cuda.Stream(extractor.device)  # type: ignore[no-untyped-call]
+            own.stream.wait_stream(torch.cuda.current_stream(extractor.device))  # the weights may be on their way
+        context = torch.cuda.stream(own.stream)
     with context:
         batch = torch.empty((length, *blocks[0].note.shape[1:]), dtype=torch.uint8, device=extractor.device)
         batch[total:] = 0

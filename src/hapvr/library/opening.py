@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import torch
 
+from hapvr.devices import find_devices
 from hapvr.errors import ConfigError, StorageError, WeightsError
 from hapvr.judge.judge import Judge
 from hapvr.judge.recalibration import JudgeCalibration
@@ -60,8 +61,8 @@ class OpenLibrary:
     Many processes may read while one writes. A writer that is killed leaves every acknowledged video.
     """
 
-    def __init__(self, path: Path, *, wait_s: float = _WAIT_S) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, wait_s: float = _WAIT_S, device: str = "cpu") -> None:
+        self.path, self.device = path, device
         self.wait_s = wait_s  # how long a writer waits for another
         self._version = current_version(path)
         self._store: Store | None = Store(version_folder(path, self._version))
@@ -79,6 +80,7 @@ class OpenLibrary:
         fps: float | None = None,
         keyframes: bool | None = None,
         wait_s: float = _WAIT_S,
+        device: str = "cpu",
     ) -> Opened:
         """Open a library, or make one.
 
@@ -92,22 +94,24 @@ class OpenLibrary:
             keyframes: read key frames alone, `fps` of them a second at most, where a video has enough: many times as
                 fast, and coarse in time. Queries are read as ever.
             wait_s: how long to wait for another writer, when writing.
+            device: where its model computes, see `hapvr.load`: "auto" takes the GPUs that are there.
 
         Raises:
             StorageError: there is no library, it is damaged, or it was made with other settings.
         """
+        find_devices(device)  # refuses what is not here before anything is made
         folder = Path(os.path.abspath(path))
         if is_library(folder):
-            loaded = _require_agreement(folder, model=model, codec=codec, fps=fps, keyframes=keyframes)
+            loaded = _require_agreement(folder, device, model=model, codec=codec, fps=fps, keyframes=keyframes)
         else:
             if not create:
                 current_version(folder)  # says what is wrong
             require_creatable(folder)
-            wanted, loaded = choose_settings(model=model, codec=codec, fps=fps, keyframes=keyframes)
+            wanted, loaded = choose_settings(model=model, codec=codec, fps=fps, keyframes=keyframes, device=device)
             _create(folder, wanted, wait_s=wait_s)
             if read_settings(version_folder(folder, current_version(folder))) != wanted:  # somebody else was quicker
-                _require_agreement(folder, model=model, codec=codec, fps=fps, keyframes=keyframes)
-        library = cls(folder, wait_s=wait_s)
+                _require_agreement(folder, device, model=model, codec=codec, fps=fps, keyframes=keyframes)
+        library = cls(folder, wait_s=wait_s, device=device)
         library._model = loaded
         return library
 
@@ -141,7 +145,7 @@ class OpenLibrary:
         """The model it was made with, without the library's own calibration."""
         settings = self.settings
         if self._model is None:
-            self._model = _load_model_of(self.path, settings)
+            self._model = _load_model_of(self.path, settings, self.device)
         return self._model
 
     def refresh(self) -> None:
@@ -223,14 +227,19 @@ def _create(path: Path, settings: Settings, *, wait_s: float) -> None:
 
 
 def choose_settings(
-    *, model: str | Path | None, codec: str | None, fps: float | None, keyframes: bool | None = None
+    *,
+    model: str | Path | None,
+    codec: str | None,
+    fps: float | None,
+    keyframes: bool | None = None,
+    device: str = "cpu",
 ) -> tuple[Settings, Model]:
     """The settings of a new version, and its model."""
     chosen = get_codec(codec or DEFAULT_CODEC).name
     if fps is not None and not 0 < fps <= MAX_FPS:
         raise ConfigError(f"fps must be above 0 and at most {MAX_FPS:,} frames a second, got {fps}.")
     name = model_name(DEFAULT_MODEL if model is None else model)
-    loaded = load_at_fps(name, fps)
+    loaded = load_at_fps(name, fps, device)
     return Settings(name, model_digest(loaded), chosen, loaded.sampling.fps, bool(keyframes)), loaded
 
 
@@ -245,21 +254,27 @@ def model_digest(model: Model) -> str:
     return model.extractor.digest()
 
 
-def load_at_fps(name: str, fps: float | None) -> Model:
+def load_at_fps(name: str, fps: float | None, device: str = "cpu") -> Model:
     """A model that samples `fps` frames a second; by default as many as it was made for."""
-    model = load(name)
+    model = load(name, device=device)
     if fps is not None:
         model.extractor.sampling = dataclasses.replace(model.extractor.sampling, fps=fps)
     return model
 
 
 def _require_agreement(
-    path: Path, *, model: str | Path | None, codec: str | None, fps: float | None, keyframes: bool | None
+    path: Path,
+    device: str,
+    *,
+    model: str | Path | None,
+    codec: str | None,
+    fps: float | None,
+    keyframes: bool | None,
 ) -> Model | None:
     """Raise `StorageError` unless what was asked for is what the library was made with; the model if it was loaded."""
     settings, loaded = read_settings(version_folder(path, current_version(path))), None
     if model is not None and (name := model_name(model)) != settings.model:
-        loaded = load_at_fps(name, settings.fps)
+        loaded = load_at_fps(name, settings.fps, device)
         if model_digest(loaded) != settings.model_digest:
             raise StorageError(_explain_disagreement(path, "model", settings.model, str(model)))
     if codec is not None and get_codec(codec).name != settings.codec:
@@ -278,11 +293,11 @@ def _explain_disagreement(path: Path, what: str, has: str, asked: str) -> str:
     )
 
 
-def _load_model_of(path: Path, settings: Settings) -> Model:
+def _load_model_of(path: Path, settings: Settings, device: str) -> Model:
     """The model that a library was made with, if it is still that."""
     place, name = display_path(path), display_path(settings.model)
     try:
-        model = load_at_fps(settings.model, settings.fps)
+        model = load_at_fps(settings.model, settings.fps, device)
     except WeightsError as error:
         raise WeightsError(f"The library '{place}' was made with a model that cannot be loaded: {error}") from error
     if model_digest(model) != settings.model_digest:

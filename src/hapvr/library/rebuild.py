@@ -60,7 +60,7 @@ def rebuild_library(
     options = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
     with library.write_access("hapvr add --rebuild") as old:
         wanted, loaded = _choose_settings(
-            library.path, old.settings, model=model, codec=codec, fps=fps, keyframes=keyframes
+            library.path, old.settings, library.device, model=model, codec=codec, fps=fps, keyframes=keyframes
         )
         version = _begin_version(library.path, wanted)
         new = Store(version_folder(library.path, version))
@@ -79,6 +79,7 @@ def rebuild_library(
 def _choose_settings(
     path: Path,
     now: Settings,
+    device: str,
     *,
     model: str | Path | None,
     codec: str | None,
@@ -91,6 +92,7 @@ def _choose_settings(
         codec=codec or now.codec,
         fps=now.fps if fps is None and same_model else fps,
         keyframes=now.keyframes if keyframes is None else keyframes,
+        device=device,
     )
     if wanted == now:
         raise ConfigError(

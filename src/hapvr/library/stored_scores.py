@@ -29,7 +29,7 @@ from hapvr.similarity import pairwise
 from hapvr.similarity.int8 import Int8Descriptors, Int8Scorer, fast_score_dtype, join, quantize
 from hapvr.similarity.network import Descriptors, VideoSimilarity
 from hapvr.storage import file_signature
-from hapvr.workers.threads import map_threads
+from hapvr.workers.threads import map_threads, share_work
 
 # --- in memory from one search to the next ---------------------------------------------------------------------------
 
@@ -164,20 +164,22 @@ def score_contents(
     `match_contents`, in int8 within 2e-3.
     """
     require_dims(query, store)
-    similarity = model.similarity if every == 1 else model.similarity.without_comparator()
-    device, dtype = model.extractor.device, fast_score_dtype(similarity, query.regions.shape[1])
-    with torch.no_grad():
-        described = similarity.make_descriptors_unchecked(query.regions[::every].to(device))
-    score = (
-        _score_in_int8(store, similarity, described, every, cache)
-        if dtype == torch.int8
-        else _score_in_float(store, similarity, described, every, cache, dtype)
-    )
-    threads = _limit_threads(threads, device)
-    groups = _group(cache.read_contents(store, keys, batch=_IN_ONE_READ), threads)
+    workers: list[Callable[[list[StoredContent]], Tensor]] = []
+    for network in model.networks:  # one a device: each takes the next group when it is free
+        similarity = network if every == 1 else network.without_comparator()
+        dtype = fast_score_dtype(similarity, query.regions.shape[1])
+        with torch.no_grad():
+            described = similarity.make_descriptors_unchecked(query.regions[::every].to(similarity.device))
+        workers.append(
+            _score_in_int8(store, similarity, described, every, cache)
+            if dtype == torch.int8
+            else _score_in_float(store, similarity, described, every, cache, dtype)
+        )
+    workers *= _limit_threads(threads, model.extractor.device)
+    groups = _group(cache.read_contents(store, keys, batch=_IN_ONE_READ), len(workers))
     scores: dict[int, float] = {}
     while some := list(islice(groups, _GROUPS)):
-        for group, found in zip(some, map_threads(score, some, threads), strict=True):
+        for group, found in zip(some, share_work(workers, some), strict=True):
             scores |= zip((stored.key for stored in group), found.tolist(), strict=True)
     return scores
 

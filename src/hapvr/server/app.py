@@ -53,7 +53,7 @@ def create_app(library: str | os.PathLike[str], *, settings: ServerSettings | No
     """The application that serves a library; `StorageError` if there is none."""
     chosen = settings or ServerSettings()
     path = Path(os.path.abspath(library))
-    Library.open(path).close()  # says what is wrong before anything is started
+    Library.open(path, device=chosen.device).close()  # says what is wrong before anything is started
     metrics = Metrics()
 
     @asynccontextmanager

@@ -76,6 +76,7 @@ class Jobs:
             "max_decode_bytes",
             "max_stop_s",
             "max_held_bytes",
+            "device",
         )
         common = {name: getattr(settings, name) for name in names}
         common |= {"library": str(library), "roots": settings.root_paths, "allow_actions": settings.allow_actions}

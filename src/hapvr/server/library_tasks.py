@@ -72,7 +72,7 @@ class LibraryTasks:
         elif settings["slots"] > 1:
             # Small tasks side by side are done sooner by one thread each than one after the other by all threads.
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings["slots"]))
-        self._library = Library.open(Path(settings["library"]), wait_s=2.0)
+        self._library = Library.open(Path(settings["library"]), wait_s=2.0, device=settings["device"])
         self._actions = ActionTasks(self._library, settings["move_to"])
         self._cache = RegionCache(settings["max_held_bytes"] if kind == "search" else 0)
         self._uploads: OrderedDict[tuple[str, float | None, float | None], _Upload] = OrderedDict()

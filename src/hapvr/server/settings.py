@@ -35,6 +35,7 @@ class ServerSettings:
     roots: tuple[Path, ...] = ()  # folders that clients may add videos from, and whose paths may be shown
     allowed_hosts: tuple[str, ...] = ()  # further names that the Host header may have, such as that of a proxy
     secure_cookie: bool = False  # the login cookie is for HTTPS only
+    device: str = "auto"  # where its models compute, see `hapvr.load`
     allow_actions: bool = False  # clients may move files of duplicates to the trash, or replace them by links
     move_to: Path | None = None  # and move them to this folder
 

@@ -86,7 +86,8 @@ def pairwise(
     """
     if max_cells is not None and max_cells < 1:
         raise ConfigError(f"max_cells must be at least 1, got {max_cells}.")
-    with torch.autocast(model.device.type, enabled=False):  # `dtype` alone decides
+    # `dtype` alone decides; and kernels are launched on the current GPU, which need not be the model's.
+    with torch.autocast(model.device.type, enabled=False), _use_gpu(model.device):
         if dtype == torch.int8 and model.device.type == "cpu":
             return _pairwise_in_int8(Int8Scorer(model, max_cells=max_cells), list(queries), targets, progress)
         videos, others = cast("list[Tensor]", list(queries)), cast("Iterable[Tensor]", targets)
@@ -398,6 +399,10 @@ def _windows(videos: Iterable[_Video]) -> Iterator[list[_Video]]:
     iterator = iter(videos)
     while window := list(islice(iterator, _WINDOW)):
         yield window
+
+
+def _use_gpu(device: torch.device) -> AbstractContextManager[Any]:
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _disable_tf32(dtype: torch.dtype) -> AbstractContextManager[None]:

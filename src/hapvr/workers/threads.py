@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
@@ -46,3 +47,26 @@ def map_threads(function: Callable[[Given], Result], items: Sequence[Given], thr
         return [function(item) for item in items]
     with torch_thread_pool(min(threads, len(items))) as pool:
         return list(pool.map(function, items))
+
+
+def share_work(workers: Sequence[Callable[[Given], Result]], items: Sequence[Given]) -> list[Result]:
+    """What the workers make of the items, in order; each has its own thread, and takes the next item when it is free.
+
+    >>> share_work([abs, abs], [-1, 2, -3])
+    [1, 2, 3]
+    """
+    if len(workers) == 1 or len(items) == 1:
+        return [workers[0](item) for item in items]
+    free: SimpleQueue[Callable[[Given], Result]] = SimpleQueue()
+    for worker in workers:
+        free.put(worker)
+
+    def work(item: Given) -> Result:
+        worker = free.get()
+        try:
+            return worker(item)
+        finally:
+            free.put(worker)
+
+    with torch_thread_pool(min(len(workers), len(items))) as pool:
+        return list(pool.map(work, items))
