@@ -161,9 +161,11 @@ def record(name: str, hash: str, frames: int, **more: Any) -> VideoRecord:
 def model(judge: Judge | None = None) -> Any:
     """A model of drawn vectors, with a judge of plain numbers."""
     config = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, min_frames=1, temporal="chamfer")
+    similarity = VideoSimilarity(config).eval()
     return SimpleNamespace(
         name="drawn",
-        similarity=VideoSimilarity(config).eval(),
+        similarity=similarity,
+        networks=(similarity,),
         sampling=SamplingConfig(),
         extractor=SimpleNamespace(device=torch.device("cpu")),
         segments=SegmentConfig(),

@@ -60,6 +60,10 @@ class Eye:
         regions = F.normalize(grid - grid.mean(-1, keepdim=True), dim=-1)  # [T, 2, 48]
         return Features(regions, frames.timestamps, np.zeros(len(images), np.bool_))
 
+    @property
+    def networks(self) -> tuple[VideoSimilarity, ...]:
+        return (self.similarity,)
+
 
 def eye() -> Eye:
     config = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, min_frames=1, temporal="chamfer")

@@ -74,9 +74,11 @@ def record(number: int, features: Features, **more: Any) -> VideoRecord:
 def toy_model(config: SimilarityConfig | None = None, **more: Any) -> Any:
     plain = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, spatial="chamfer", min_frames=1)
     torch.manual_seed(0)
+    similarity = VideoSimilarity(config or plain).eval()
     return SimpleNamespace(
         name="toy",
-        similarity=VideoSimilarity(config or plain).eval(),
+        similarity=similarity,
+        networks=(similarity,),
         sampling=SamplingConfig(),
         extractor=SimpleNamespace(device=torch.device("cpu")),
         segments=SegmentConfig(),

@@ -51,9 +51,11 @@ def with_card(seed: int, *, at_end: bool = False, frames: int = 20) -> Tensor:
 
 def toy_model() -> Any:
     config = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, min_frames=1, temporal="chamfer")
+    similarity = VideoSimilarity(config).eval()
     return SimpleNamespace(
         name="drawn",
-        similarity=VideoSimilarity(config).eval(),
+        similarity=similarity,
+        networks=(similarity,),
         sampling=SamplingConfig(),
         extractor=SimpleNamespace(device=torch.device("cpu")),
         segments=SegmentConfig(),
