@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapvr.cli.match_watch import report_matches
 from hapvr.cli.options import AsJson, Device, LibraryFolder, Rate, Wait, Workers, parse_rate
 from hapvr.cli.terminal import catch_signals, escape, progress_bar, raise_on_sigterm, show, warn
 
@@ -134,9 +135,35 @@ def watch(
     prune: Prune = False,
     device: Device = "auto",
     workers: Workers = None,
+    against: Annotated[
+        bool,
+        typer.Option("--against", help="Search each new file in the library and report matches; add nothing."),
+    ] = False,
+    add_too: Annotated[
+        bool, typer.Option("--add", help="With --against: add new files to the library as well.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="With --against: report files without a match too.")
+    ] = False,
+    min_probability: Annotated[
+        float | None,
+        typer.Option(help="With --against: report no matches that are less probable, from 0 to 1."),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --against: where it is kept which files were reported; `watched.jsonl` in the library if not "
+            "given.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each report as one line of JSON.")] = False,
 ) -> None:
-    """Keep a library up to date with folders until Ctrl-C or SIGTERM: hapvr watch library ~/Videos."""
+    """Keep a library up to date with folders until Ctrl-C or SIGTERM: hapvr watch library ~/Videos.
+
+    `hapvr watch --against library ~/Incoming` instead reports each new file that matches a video of the library, once:
+    after a restart only those that were not reported before.
+    """
     from hapvr.errors import ConfigError
     from hapvr.library import Library
     from hapvr.library.versions import is_library
@@ -146,6 +173,19 @@ def watch(
             _print_report(report, library, as_json)
 
     rules = _make_rules(include, exclude, min_size, min_length)
+    if against:
+        if prune:
+            raise ConfigError("--prune is not for --against, which removes nothing.")
+        options = {"add": add_too, "record": record, "min_probability": min_probability, "workers": workers}
+        with Library.open(library, model=model, codec=codec, device=device, **parse_rate(rate)) as opened:
+            report_matches(opened, videos, rules, interval, options, everything=everything, as_json=as_json)
+        return
+    for name, given in (
+        ("--add", add_too), ("--all", everything), ("--min-probability", min_probability is not None),
+        ("--record", record is not None),
+    ):  # fmt: skip
+        if given:
+            raise ConfigError(f"{name} is an option of `hapvr watch --against`, which reports matches of new files.")
     if not videos and not is_library(library):
         raise ConfigError("Give the videos to watch: files, and folders of them.")
     _require_files(library, videos or [])

@@ -16,6 +16,7 @@ from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport, s
 from hapvr.library.duplicates import MIN_PROBABILITY, find_duplicates
 from hapvr.library.indexed_folders import IndexRules, read_folders, write_folders
 from hapvr.library.library_calibration import calibrate_library
+from hapvr.library.match_watch import watch_matches
 from hapvr.library.monitoring import monitor_stream
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.rebuild import rebuild_library
@@ -42,6 +43,7 @@ class Library(OpenLibrary):
     compare = compare_videos
     add = add_videos
     watch = watch_folders
+    watch_matches = watch_matches
     monitor = monitor_stream
     rebuild = rebuild_library
     calibrate = calibrate_library

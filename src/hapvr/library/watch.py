@@ -7,16 +7,18 @@ next, so that one that is being copied is not read half-way; the lock is held on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from hapvr.errors import BusyError, ConfigError
-from hapvr.library.adding import add_found, choose_folders, find_files
+from hapvr.library.adding import Found, add_found, choose_folders, find_files
 from hapvr.library.indexed_folders import IndexRules
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport
 from hapvr.storage import StrPath, file_signature
 
+Signatures = dict[bytes, tuple[int, int]]
+"""Size and time of files, by their absolute paths."""
 _STEP_S = 0.1  # between questions whether to stop
 
 
@@ -47,25 +49,19 @@ def watch_folders(
         say: called with what is in the way for the moment, such as another writer.
         stop: asked all the time.
     """
-    if not interval_s > 0:
-        raise ConfigError(f"interval must be above 0 seconds, got {interval_s}.")
     options = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
     folders, _ = choose_folders(library, paths, rules)
-    given, is_stopped = list(folders), stop or (lambda: False)
-    seen: dict[bytes, tuple[int, int]] = {}
-    handled: dict[bytes, tuple[int, int]] | None = None
+    is_stopped = stop or (lambda: False)
+    handled: Signatures | None = None
     said, prune_later = "", False
-    find_files(given, known=library.store.catalog().paths)  # what is not there at the beginning is a mistake
+    scan = FolderScan(library, folders, interval_s=interval_s)
     while not is_stopped():
         trouble = ""
         try:
-            found = find_files(given, folders=folders)
-            now = {path: file_signature(path) for path in found.files}
-            settled = {path: one for path, one in now.items() if seen.get(path) == one or _is_old(one, interval_s)}
-            seen = now
+            found, settled = scan.find_settled()
             # What is there but still changes counts as it was when it was last added.
-            restless = {path: one for path, one in (handled or {}).items() if path in now and path not in settled}
-            quiet = len(settled) == len(now)
+            restless = {path: one for path, one in (handled or {}).items() if path in scan.seen and path not in settled}
+            quiet = len(settled) == len(scan.seen)
             if handled is None or settled | restless != handled or (prune_later and quiet):
                 # What is gone is not removed while a file is still to come: it may be the same, moved.
                 now_options = replace(options, prune=prune and quiet)
@@ -78,9 +74,41 @@ def watch_folders(
         if trouble and trouble != said and say is not None:
             say(trouble)
         said = trouble
-        end = time.monotonic() + interval_s
-        while not is_stopped() and (left := end - time.monotonic()) > 0:
-            time.sleep(min(_STEP_S, left))
+        wait_for(interval_s, is_stopped)
+
+
+class FolderScan:
+    """Looks at folders again and again, and says which files have settled.
+
+    Args:
+        library: an open one; what it knows may be gone, anything else that is not there is a `ConfigError`.
+        folders: the files and folders to look at, with their rules.
+        interval_s: seconds from one look to the next.
+    """
+
+    def __init__(self, library: OpenLibrary, folders: Mapping[str, IndexRules], *, interval_s: float) -> None:
+        if not interval_s > 0:
+            raise ConfigError(f"interval must be above 0 seconds, got {interval_s}.")
+        self._folders, self._interval_s = folders, interval_s
+        self.seen: Signatures = {}  # at the last look
+        find_files(folders, known=library.store.catalog().paths)  # what is not there at the beginning is a mistake
+
+    def find_settled(self) -> tuple[Found, Signatures]:
+        """What is there now; and which of the files have stayed the same since the last look, or are old."""
+        found = find_files(self._folders, folders=self._folders)
+        now = {path: file_signature(path) for path in found.files}
+        settled = {
+            path: one for path, one in now.items() if self.seen.get(path) == one or _is_old(one, self._interval_s)
+        }
+        self.seen = now
+        return found, settled
+
+
+def wait_for(seconds: float, is_stopped: Callable[[], bool]) -> None:
+    """Wait; shorter if it is asked to stop."""
+    end = time.monotonic() + seconds
+    while not is_stopped() and (left := end - time.monotonic()) > 0:
+        time.sleep(min(_STEP_S, left))
 
 
 def _is_old(signature: tuple[int, int], interval_s: float) -> bool:
