@@ -21,6 +21,7 @@ from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.library import Library, opening
 from hapvr.library.duplicate_report import write_report
 from hapvr.server import schemas
+from hapvr.server.access import list_folders
 from hapvr.server.app import create_app
 from hapvr.server.filters import make_filter
 from hapvr.server.problems import Problem
@@ -303,6 +304,36 @@ def test_a_folder_is_meant_by_its_link_and_by_its_place(tmp_path: Path) -> None:
     with pytest.raises(Problem) as refused:
         make_filter(schemas.FilterOptions.model_validate({"root": id, "folder": "out"}), settings.named_roots)
     assert refused.value.status == 403
+
+
+def test_folders_are_listed_inside_roots_alone(tmp_path: Path) -> None:
+    root = tmp_path / "films"
+    for name in ("b/inner", "A", ".hidden", "c\nd"):
+        (root / name).mkdir(parents=True)
+    (tmp_path / "secret" / "plans").mkdir(parents=True)
+    (root / "a file.txt").write_text("no folder")
+    (root / "out").symlink_to(tmp_path / "secret")
+    (root / "up").symlink_to("..")
+    (root / "again").symlink_to(root / "b")
+    (root / "round").symlink_to(root)
+    (root / "nowhere").symlink_to(root / "none")
+    assert list_folders(root, "") == (["A", "again", "b"], False)
+    assert list_folders(root, "b") == (["inner"], False)
+    assert list_folders(root, "again") == (["inner"], False)
+    refused = {"..": 403, "b/../..": 403, "/": 403, "/etc": 403, "C:/": 403, "..\\": 403, "out": 403, "out/plans": 403,
+               "up": 403, "none": 404, "nowhere": 404, "a file.txt": 400, "b\0": 403}  # fmt: skip
+    for given, status in refused.items():
+        with pytest.raises(Problem) as problem:
+            list_folders(root, given)
+        assert problem.value.status == status, given
+        assert str(tmp_path) not in problem.value.message
+
+
+def test_folders_are_listed_by_the_id_of_a_root(place: Place) -> None:
+    root = place.get("/api/library").json()["roots"][0]["id"]
+    assert place.get(f"/api/roots/{root}/folders").json() == {"path": "", "folders": [], "more": False}
+    error_of(place.get(f"/api/roots/{root}/folders?path=..", 403), "Forbidden")
+    error_of(place.get("/api/roots/none/folders", 404), "NotFound")
 
 
 def test_compares_frame_by_frame(place: Place) -> None:

@@ -792,6 +792,60 @@ def test_only_videos_within_limits_are_searched_and_listed(browser: Any, address
         until(page, "!document.querySelector('.filter-line')")
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_a_link_to_a_hit_opens_in_another_browser_and_says_when_it_is_gone(
+    browser: Any, address: str, films: Path, size: str
+) -> None:
+    with opened(browser, address, size) as page:
+        search(page, films / "clip.mp4")
+        page.locator(".hit", has_text="harbour.mp4").first.click()
+        page.get_by_role("button", name="Copy link").click()
+        page.get_by_text("The uploaded video is kept for it until").first.wait_for()
+        link = page.evaluate("navigator.clipboard.readText()")
+        fits(page)
+    with opened(browser, address, size, expected="status of 404") as page:
+        page.goto(link)
+        page.wait_for_selector(".play")
+        assert page.title() == "clip.mp4 and harbour.mp4 – hapvr"
+        query = re.search(r"q:(q\w+)|q%3A(q\w+)", link)
+        assert query is not None
+        id = query[1] or query[2]
+        assert asked(f"{address}api/queries/{id}")["until"]
+        remove = urllib.request.Request(f"{address}api/queries/{id}", method="DELETE")
+        until(page, "document.querySelectorAll('video').length === 2")
+        urllib.request.urlopen(remove, timeout=90).close()
+        page.evaluate("sessionStorage.clear()")
+        page.reload()
+        page.locator(".state-error", has_text="is not kept any more").wait_for()
+        assert "Search for the video again" in page.locator(".state-error").inner_text()
+        fits(page)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_folder_within_a_root_is_chosen_from_a_list(browser: Any, address: str, films: Path, size: str) -> None:
+    (films / "new" / "2026" / "march").mkdir(parents=True, exist_ok=True)
+    with opened(browser, address, size) as page:
+        page.goto(f"{address}#/library")
+        page.get_by_label("Root").select_option(label="new")
+        choose = page.get_by_role("button", name="Choose…")
+        choose.focus()
+        page.keyboard.press("Enter")
+        dialog = page.get_by_role("dialog", name="Choose a folder in new")
+        dialog.get_by_role("button", name="2026").click()
+        dialog.get_by_role("button", name="march").click()
+        dialog.get_by_text("No folders in it").wait_for()
+        dialog.get_by_role("button", name="One level up").click()
+        dialog.get_by_role("button", name="march").wait_for()
+        fits(page)
+        dialog.get_by_role("button", name="Use this folder").click()
+        until(page, "document.querySelector('.add-form input[name=path]').value === '2026'")
+        assert page.evaluate("document.activeElement.textContent") == "Choose…"
+        choose.click()
+        dialog.get_by_role("button", name="march").wait_for()  # it opens where one was
+        page.keyboard.press("Escape")
+        dialog.wait_for(state="detached")
+
+
 # --- what the server or the browser cannot do ------------------------------------------------------------------------
 
 

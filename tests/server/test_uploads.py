@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from hapvr.server.app import create_app
 from hapvr.server.problems import Problem
 from hapvr.server.settings import ServerSettings
 from hapvr.server.uploads import Uploads
 
-from .driving import Place, error_of
+from .driving import BASE, CheckedClient, Place, error_of
 
 BOUNDARY = "frontier"
 TYPE = f"multipart/form-data; boundary={BOUNDARY}"
@@ -197,3 +198,62 @@ def test_uploads_are_removed_when_they_are_old_or_room_is_needed(tmp_path: Path)
     uploads.expire()
     assert gone == [first, second]
     assert [path.name for path in tmp_path.iterdir()] == [third]
+
+
+def test_an_upload_is_kept_for_a_link_beyond_the_server_and_no_longer_than_said(
+    own: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = (own.folder / "clip.mp4").read_bytes()
+    begun = own.upload(data, end_s="2")
+    hit = own.ended(begun)["result"]["hits"][0]["id"]
+    id = begun["query"]
+    assert own.get(f"/api/queries/{id}").json()["until"] is None
+    kept = own.begin(f"/api/queries/{id}/keep", None, 200)
+    assert (kept["name"], kept["until"][:2]) == ("clip.mp4", "20")
+    settings = ServerSettings(eager=False, max_searches_at_once=1)
+    with CheckedClient(create_app(tmp_path / "library", settings=settings), base_url=BASE) as client:
+        later = Place(client, tmp_path)  # another server of the library, which has received nothing
+        assert later.get(f"/api/queries/{id}").json() == kept
+        assert later.get(f"/api/queries/{id}/file").content == data
+        assert later.ended(later.begin("/api/compare", {"a": id, "b": hit}))["result"]["match"]
+        linked = Uploads(tmp_path, settings, linked=tmp_path / "library" / "linked uploads", forgotten=lambda _: None)
+        assert linked.get(id).part == (None, 2.0)
+        linked.expire()
+        assert id in linked
+        monkeypatch.setattr("hapvr.server.uploads.time.time", lambda: 4e9)
+        linked.expire()
+        assert id not in linked
+        assert list((tmp_path / "library" / "linked uploads").iterdir()) == []
+        monkeypatch.undo()
+    for path in (f"/api/queries/{'q' + '0' * 24}", "/api/queries/q..%2f..%2fetc"):
+        answer = own.get(path, 404)
+        if "queries/q0" in path:
+            assert "is not kept any more" in error_of(answer, "NotFound")
+            assert "for 30 days" in answer.json()["error"]["hint"]
+    gone = own.client.post("/api/compare", json={"a": "q" + "0" * 24, "b": hit})
+    assert "is not kept any more" in error_of(gone, "NotFound")
+
+
+def test_what_is_kept_for_links_has_a_limit_and_takes_no_room_of_others(tmp_path: Path) -> None:
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / f"q{'1' * 24}.json").write_text('{"name": "no file"}')
+    (tmp_path / "linked" / f"q{'2' * 24}.json").write_text("not JSON")
+    settings = ServerSettings(max_linked_bytes=5, max_uploads_bytes=6)
+    uploads = Uploads(tmp_path, settings, linked=tmp_path / "linked", forgotten=lambda _: None)
+    assert len(uploads) == 0
+
+    async def receive(content: bytes) -> str:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield form((FILE, content))
+
+        return (await uploads.receive(TYPE, None, chunks()))[0].id
+
+    first = asyncio.run(receive(b"abcd"))
+    assert uploads.keep(first).until == pytest.approx(uploads.keep(first).until, abs=60)  # asked for twice
+    assert uploads.stored == 0
+    second = asyncio.run(receive(b"xyz"))
+    with pytest.raises(Problem) as refused:
+        uploads.keep(second)
+    assert refused.value.status == 507
+    uploads.remove(first)
+    assert uploads.keep(second).size == 3

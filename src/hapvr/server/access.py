@@ -18,6 +18,8 @@ from hapvr.library.results import VideoRecord, display_path, escape_text
 from hapvr.library.versions import is_library
 from hapvr.server.problems import Problem, busy, translate_error
 
+_MAX_FOLDERS = 1000  # that are listed
+
 
 def resolve_below(root: Path, given: str) -> Path:
     """The folder or file that a client names in a root; `Problem` if it leads out of it, by dots or by links."""
@@ -32,6 +34,36 @@ def resolve_below(root: Path, given: str) -> Path:
     if place != root and root not in place.parents:
         raise Problem(403, "The path is a link that leads out of its root.")
     return place
+
+
+def list_folders(root: Path, given: str) -> tuple[list[str], bool]:
+    """The names of the folders at a place in a root, and whether there are more than are named.
+
+    Hidden folders are left out, and so are links that lead out of the root and names that are no text.
+    """
+    place = resolve_below(root, given)
+    if not place.is_dir():
+        raise Problem(400, f"'{given[:80]}' in '{root.name}' is no folder.")
+    names: list[str] = []
+    try:
+        with os.scandir(place) as entries:
+            for entry in entries:
+                if not entry.name.startswith(".") and entry.name.isprintable() and _is_folder_below(entry, root):
+                    names.append(entry.name)
+    except OSError:
+        raise Problem(409, f"The folder '{given[:80]}' in '{root.name}' cannot be read.") from None
+    names.sort(key=lambda name: (name.casefold(), name))
+    return names[:_MAX_FOLDERS], len(names) > _MAX_FOLDERS
+
+
+def _is_folder_below(entry: os.DirEntry[str], root: Path) -> bool:
+    try:
+        if not entry.is_dir():
+            return False
+        place = Path(entry.path).resolve(strict=True)
+    except (OSError, RuntimeError):
+        return False
+    return root in place.parents
 
 
 def open_unchanged(path: str, name: str, *, size: int, mtime_ns: int | None, roots: Sequence[Path]) -> int:

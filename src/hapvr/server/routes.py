@@ -6,7 +6,7 @@ import asyncio
 import base64
 import secrets
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -17,13 +17,14 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 
 from hapvr import __version__
 from hapvr.server import schemas
-from hapvr.server.access import file_name, hide_path, resolve_below
+from hapvr.server.access import file_name, hide_path, list_folders, resolve_below
 from hapvr.server.filters import describe_filter, make_filter, write_filter
 from hapvr.server.jobs import Job
 from hapvr.server.media import Source
 from hapvr.server.problems import Problem, not_found
 from hapvr.server.security import JSON
 from hapvr.server.state import State, check_health
+from hapvr.server.uploads import Query as StoredUpload
 
 Options = TypeVar("Options", bound=schemas.SearchOptions)
 _ASK_S = 120.0
@@ -270,6 +271,20 @@ async def add(server: Server, request: schemas.AddRequest) -> Response:
     return JSON({"job": job.to_json()}, 202)
 
 
+@router.get("/roots/{id}/folders", response_model=schemas.Folders, responses=_errors(400, 404, 409), tags=["library"])
+async def folders(
+    server: Server,
+    id: Annotated[str, Path(description="The id of a root, see /api/library.", max_length=64)],
+    path: Annotated[str, Query(max_length=1000, description="A folder in it; empty for the root itself.")] = "",
+) -> Response:
+    """The folders in a root, or in a folder of it: what may be added."""
+    root = server.settings.named_roots.get(id)
+    if root is None:
+        raise not_found("root", id)
+    names, more = await asyncio.get_running_loop().run_in_executor(None, list_folders, root.path, path)
+    return JSON({"path": path, "folders": names, "more": more})
+
+
 # --- duplicates ------------------------------------------------------------------------------------------------------
 
 
@@ -489,6 +504,29 @@ async def failures(server: Server) -> Response:
 async def shared(server: Server) -> Response:
     """Footage that many videos share, such as title screens and end cards, as `hapvr status` lists it."""
     return JSON(await server.jobs.ask("shared", {}, timeout_s=_ASK_S))
+
+
+@router.get("/queries/{id}", response_model=schemas.Upload, responses=_errors(404), tags=["search"])
+async def upload(server: Server, id: QueryId) -> Response:
+    """An upload, if it is still kept."""
+    return JSON(_show_upload(server.uploads.get(id)))
+
+
+@router.post("/queries/{id}/keep", response_model=schemas.Upload, responses=_errors(404, 507), tags=["search"])
+async def keep_upload(server: Server, id: QueryId) -> Response:
+    """Keep an upload for a link that somebody opens later, even if the server is started again."""
+    query = server.uploads.get(id)
+    query.jobs += 1  # it must not be removed now
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, server.uploads.keep, id)
+    finally:
+        query.jobs -= 1
+    return JSON(_show_upload(query))
+
+
+def _show_upload(query: StoredUpload) -> dict[str, Any]:
+    until = None if query.until is None else datetime.fromtimestamp(query.until, timezone.utc).isoformat()
+    return {"id": query.id, "name": query.name, "duration": query.duration, "until": until}
 
 
 @router.delete("/queries/{id}", response_model=schemas.Removed, responses=_errors(404, 409), tags=["search"])

@@ -220,6 +220,25 @@ class RootInfo(Strict):
     name: str
 
 
+class Folders(Strict):
+    """The folders at a place in a root."""
+
+    model_config = _example({"path": "2026", "folders": ["march", "may"], "more": False})
+    path: str = Field(description="The place, relative to the root; empty for the root itself.")
+    folders: list[str] = Field(description="Names of folders in it, without hidden ones.")
+    more: bool = Field(description="Whether there are more than are listed.")
+
+
+class Upload(Strict):
+    """An upload that is kept."""
+
+    model_config = _example({"id": QUERY_ID, "name": "clip.mp4", "duration": 12.5, "until": None})
+    id: str
+    name: str
+    duration: float
+    until: str | None = Field(description="Until when it is kept for a link; null if no link was asked for.")
+
+
 class LibraryDescription(Strict):
     """What the library holds."""
 

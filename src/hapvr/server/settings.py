@@ -55,6 +55,9 @@ class ServerSettings:
     max_uploads_at_once: int = 32  # uploads that are stored at a time; those of which little has come do not count
     keep_uploads_s: float = 3600.0  # seconds that an upload is kept after it was last used
 
+    keep_linked_uploads_s: float = 30 * 86400.0  # seconds that an upload is kept after a link to it was asked for
+    max_linked_bytes: int = 4 * 2**30  # bytes of all uploads that are kept for links; they outlive the server
+
     max_queued_jobs: int = 64  # jobs that may wait for a worker
     max_searches_at_once: int = 2  # searches and comparisons that are worked on at a time
     max_held_bytes: int = 512 * 2**20  # memory of the search worker for videos that it has compared

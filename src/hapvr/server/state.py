@@ -50,7 +50,12 @@ class State:
         self.folder = self._folder.path
         self.jobs = Jobs(self.library.path, settings, metrics)
         self.media = Media(self._folder.make_part("cache"), settings)
-        self.uploads = Uploads(self._folder.make_part("uploads"), settings, forgotten=self._forget)
+        self.uploads = Uploads(
+            self._folder.make_part("uploads"),
+            settings,
+            linked=self.library.path / "linked uploads",
+            forgotten=self._forget,
+        )
         self.workers = (self.jobs.searching, self.jobs.adding, self.media.pictures, self.media.previews)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -100,7 +105,7 @@ class State:
 
     async def side(self, id: str) -> dict[str, Any]:
         """A video or an upload as an argument of a task, see `LibraryTasks`."""
-        if id in self.uploads:
+        if id in self.uploads or id.startswith("q"):  # no video has such an id
             query = self.uploads.get(id)
             start_s, end_s = query.part
             return {"id": id, "upload": str(query.path), "name": query.name, "start_s": start_s, "end_s": end_s}

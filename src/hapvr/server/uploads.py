@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
+import re
 import secrets
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -16,7 +19,7 @@ from typing import Any
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from hapvr.server.problems import Problem, busy, not_found
+from hapvr.server.problems import Problem, busy
 from hapvr.server.settings import ServerSettings
 
 log = logging.getLogger("hapvr.server.uploads")
@@ -41,33 +44,94 @@ class Query:
     duration: float = 0.0
     used: float = field(default_factory=time.monotonic)
     jobs: int = 0  # that need it
+    until: float | None = None  # kept for a link until then, in seconds since 1970, even if the server stops
 
 
 class Uploads:
     """The uploads that are kept, and those that come in."""
 
-    def __init__(self, folder: Path, settings: ServerSettings, *, forgotten: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, settings: ServerSettings, *, linked: Path | None = None, forgotten: Callable[[str], None]
+    ) -> None:
+        """`linked` is the folder of uploads that links lead to; it outlives the server."""
         self._folder, self._settings, self._forgotten = folder, settings, forgotten
+        self._linked = linked
         self._queries: dict[str, Query] = {}
+        for path in () if linked is None else linked.glob("q*.json"):
+            self._load(path.stem)
         self._receiving: dict[str, int] = {}  # bytes so far
         self._placed: set[str] = set()  # of those, which have a place among the uploads that are stored at a time
         self.received = 0  # bytes in all
 
     def get(self, id: str) -> Query:
         """An upload by its id."""
-        if id not in self._queries:
-            raise not_found("query", id)
+        if id not in self:
+            raise self._gone(id)
         query = self._queries[id]
         query.used = time.monotonic()
         return query
 
     def __contains__(self, id: object) -> bool:
-        return id in self._queries
+        return id in self._queries or (isinstance(id, str) and self._load(id))
+
+    def _gone(self, id: str) -> Problem:
+        minutes, days = self._settings.keep_uploads_s / 60, self._settings.keep_linked_uploads_s / 86400
+        hint = (
+            f"An upload is kept for {minutes:.0f} minutes after it was last used, and for {days:.0f} days after a link "
+            "to it was copied. Search for the video again."
+        )
+        return Problem(404, f"The uploaded video '{id[:80]}' is not kept any more.", hint=hint)
+
+    def keep(self, id: str) -> Query:
+        """Keep an upload for a link, for as long as the settings say; `Problem` if there is no room for it."""
+        query = self.get(id)
+        if self._linked is None:
+            raise Problem(503, "This server does not keep uploads for links.")
+        others = sum(one.size for one in self._queries.values() if one.until is not None and one is not query)
+        if others + query.size > self._settings.max_linked_bytes:
+            raise Problem(507, "There is no room to keep another upload for a link.", hint="Remove one that was kept.")
+        self._linked.mkdir(exist_ok=True, mode=0o700)
+        place, about = self._linked / id, self._linked / f"{id}.json"
+        if query.path != place:
+            _copy(query.path, place)
+        until = time.time() + self._settings.keep_linked_uploads_s
+        plain = {"name": query.name, "size": query.size, "part": query.part, "duration": query.duration, "until": until}
+        new = about.with_suffix(".new")
+        new.write_text(json.dumps(plain))
+        os.replace(new, about)
+        query.until = until
+        return query
+
+    def _load(self, id: str) -> bool:
+        """Take up an upload that is kept for a link; False if there is none."""
+        if self._linked is None or not re.fullmatch("q[0-9a-f]{24}", id):
+            return False
+        path = self._linked / id
+        try:
+            plain = json.loads((self._linked / f"{id}.json").read_text())
+            start_s, end_s = plain["part"]
+            query = Query(
+                id,
+                str(plain["name"]),
+                path,
+                int(plain["size"]),
+                (start_s, end_s),
+                plain["duration"],
+                until=plain["until"],
+            )
+            whole = path.stat().st_size == query.size and time.time() < float(plain["until"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        self._queries[id] = query
+        if not whole:
+            self.remove(id)
+        return whole
 
     @property
     def stored(self) -> int:
-        """Bytes that they take."""
-        return sum(query.size for query in self._queries.values()) + sum(self._receiving.values())
+        """Bytes that they take, without those that are kept for links."""
+        kept = sum(query.size for query in self._queries.values() if query.until is None)
+        return kept + sum(self._receiving.values())
 
     def __len__(self) -> int:
         return len(self._queries)
@@ -75,15 +139,20 @@ class Uploads:
     def remove(self, id: str) -> None:
         """Remove an upload."""
         query = self._queries.pop(id)
-        with suppress(FileNotFoundError):
-            query.path.unlink()
+        places = [query.path]
+        if query.until is not None and self._linked is not None:
+            places += [self._linked / f"{id}.json", self._linked / id]
+        for path in places:
+            with suppress(FileNotFoundError):
+                path.unlink()
         self._forgotten(id)
 
     def expire(self) -> None:
         """Remove those that were not used for long."""
         now = time.monotonic()
         for query in list(self._queries.values()):
-            if not query.jobs and now - query.used > self._settings.keep_uploads_s:
+            unused = now - query.used > self._settings.keep_uploads_s
+            if not query.jobs and (unused if query.until is None else time.time() > query.until):
                 self.remove(query.id)
 
     def _make_room(self, count: int) -> None:
@@ -91,7 +160,7 @@ class Uploads:
         for query in sorted(self._queries.values(), key=lambda one: one.used):
             if self.stored + count <= self._settings.max_uploads_bytes:
                 return
-            if not query.jobs and time.monotonic() - query.used > 60:
+            if not query.jobs and query.until is None and time.monotonic() - query.used > 60:
                 self.remove(query.id)
         if self.stored + count > self._settings.max_uploads_bytes:
             raise busy("There is no room for another upload at the moment.", after_s=60)
@@ -274,6 +343,19 @@ def printable_name(given: str) -> str:
     name = os.path.basename(given.replace("\\", "/"))
     name = "".join(letter for letter in name if letter.isprintable()).strip()[:_NAME]
     return name if name.strip(".") else "upload"
+
+
+def _copy(source: Path, target: Path) -> None:
+    """The same file under another name; it is whole, or not there."""
+    with suppress(FileExistsError):
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            raise
+        except OSError:  # another file system, or one without links
+            new = target.with_suffix(".new")
+            shutil.copyfile(source, new)
+            os.replace(new, target)
 
 
 def _write_all(file: Any, data: bytes) -> None:

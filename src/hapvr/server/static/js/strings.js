@@ -95,5 +95,24 @@ export const STRINGS = {
     "Auf den Leisten unter den Videos",
     "En las barras bajo los vídeos"
   ],
-  "keys.seek": ["Move both videos", "Beide Videos bewegen", "Mover ambos vídeos"]
+  "keys.seek": ["Move both videos", "Beide Videos bewegen", "Mover ambos vídeos"],
+  "link.copy": ["Copy link", "Link kopieren", "Copiar enlace"],
+  "link.copied": ["Link copied.", "Link kopiert.", "Enlace copiado."],
+  "link.until": [
+    "Link copied. The uploaded video is kept for it until {day}.",
+    "Link kopiert. Das hochgeladene Video bleibt dafür bis {day} erhalten.",
+    "Enlace copiado. El vídeo subido se conserva para él hasta el {day}."
+  ],
+  "link.byHand": [
+    "The browser does not let this page copy: copy its address by hand.",
+    "Der Browser lässt diese Seite nicht kopieren: die Adresse von Hand kopieren.",
+    "El navegador no permite copiar: copie la dirección a mano."
+  ],
+  "folder.choose": ["Choose…", "Auswählen…", "Elegir…"],
+  "folder.title": ["Choose a folder in {root}", "Einen Ordner in {root} wählen", "Elegir una carpeta en {root}"],
+  "folder.use": ["Use this folder", "Diesen Ordner nehmen", "Usar esta carpeta"],
+  "folder.cancel": ["Cancel", "Abbrechen", "Cancelar"],
+  "folder.up": ["One level up", "Eine Ebene höher", "Un nivel arriba"],
+  "folder.none": ["No folders in it", "Keine Ordner darin", "No contiene carpetas"],
+  "folder.more": ["And more: type their names.", "Und weitere: den Namen eintippen.", "Y más: escriba su nombre."]
 };

@@ -4,6 +4,7 @@ import { get, post } from "../api.js";
 import { h, unique } from "../dom.js";
 import { lasting, plural } from "../format.js";
 import { cancel, ended, follow } from "../jobs.js";
+import { folderButton } from "./folderpicker.js";
 import { errorState, note, toast } from "./notice.js";
 import { jobProgress, ProgressCard } from "./progress.js";
 
@@ -79,6 +80,11 @@ function form(roots, start) {
     { class: "add-form", onsubmit: submit },
     h("div", { class: "field" }, h("label", { for: root }, "Root"), fields.root),
     h("div", { class: "field grow" }, h("label", { for: path }, "Folder within it"), fields.path),
+    folderButton({
+      root: () => roots.find((one) => one.id === fields.root.value),
+      path: () => fields.path.value.trim(),
+      chosen: (found) => (fields.path.value = found),
+    }),
     button,
     h("label", { class: "check", for: prune }, fields.prune, h("span", {}, "Remove videos whose files are gone")),
     problem,

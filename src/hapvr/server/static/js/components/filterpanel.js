@@ -3,6 +3,7 @@
 import { h, show, unique } from "../dom.js";
 import { bytes, clock, day, parseClock } from "../format.js";
 import { t } from "../i18n.js";
+import { folderButton } from "./folderpicker.js";
 
 const KEY = "hapvr.filter";
 const EMPTY = Object.freeze({ root: "", folder: "", min: "", max: "", from: "", to: "" });
@@ -10,6 +11,7 @@ const EMPTY = Object.freeze({ root: "", folder: "", min: "", max: "", from: "", 
 export class FilterPanel {
   #roots;
   #fields;
+  #choose;
   #words = h("span", { class: "muted" });
   #problem = h("p", { class: "field-problem", role: "alert" });
 
@@ -38,6 +40,13 @@ export class FilterPanel {
     });
     const reset = h("button", { type: "button", class: "button quiet small" }, t("filter.reset"));
     reset.addEventListener("click", () => this.#reset());
+    this.#choose = folderButton({
+      root: () => roots.find((root) => root.id === this.#fields.root.value),
+      path: () => this.#fields.folder.value.trim(),
+      chosen: (found) => ((this.#fields.folder.value = found), this.#changed()),
+    });
+    this.#choose.classList.add("small");
+    rows[1].append(this.#choose);
     const used = roots.length ? rows : rows.slice(2); // without roots there is no folder to name
     this.element = h(
       "details",
@@ -56,6 +65,7 @@ export class FilterPanel {
 
   #changed() {
     this.#fields.folder.disabled = !this.#fields.root.value;
+    this.#choose.disabled = !this.#fields.root.value;
     const typed = this.#typed;
     write(typed);
     const problem = wrong(typed);

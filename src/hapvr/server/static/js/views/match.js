@@ -5,6 +5,7 @@ import { verdictBadge, verdictReason } from "../components/badge.js";
 import { Duet } from "../components/duet.js";
 import { Filmstrip } from "../components/filmstrip.js";
 import { strongest } from "../components/hitcard.js";
+import { linkButton } from "../components/linkbutton.js";
 import { LookCloser } from "../components/lookcloser.js";
 import { decoded, MatrixView } from "../components/matrix.js";
 import { errorState, note } from "../components/notice.js";
@@ -26,7 +27,8 @@ export async function matchView(place, { parameters, signal, title }) {
   const head = h("div", { class: "match-head" });
   const body = h("div", { class: "match" });
   const back = h("button", { type: "button", class: "button quiet small", onclick: () => history.back() }, "‹ Back");
-  show(place, h("div", { class: "row between" }, h("h1", {}, "Side by side"), back), head, body);
+  const tools = h("div", { class: "row" }, back);
+  show(place, h("div", { class: "row between" }, h("h1", {}, "Side by side"), tools), head, body);
   const card = new ProgressCard({ title: TITLES.running });
   card.update({ total: 0 });
   show(body, card.element);
@@ -48,6 +50,7 @@ export async function matchView(place, { parameters, signal, title }) {
       warned("The query", result.warnings.query),
       warned("The match", result.warnings.target),
     );
+    show(tools, linkButton(query), back);
     await play(body, query, target, result, signal);
   } catch (error) {
     if (error.name === "AbortError" || signal.aborted) return;

@@ -151,5 +151,6 @@ export async function sideFromAddress(text, signal) {
     const video = await get(`videos/${part(id)}`, { signal });
     return { kind, id, name: video.name, duration: video.duration, still: !video.duration };
   }
-  return { kind, id, name: known?.name ?? "Query", duration: known?.duration ?? 0, still: known?.still ?? false };
+  const { name, duration } = await get(`queries/${part(id)}`, { signal });
+  return { kind, id, name, duration, still: known?.still ?? !duration };
 }
