@@ -1,4 +1,7 @@
-"""Write docs/api.md, docs/cli.md and the cards of docs/methods.md. `--check` only compares (a test does)."""
+"""Write docs/api.md, docs/cli.md, the man page docs/hapvr.1 and the cards of docs/methods.md.
+
+`--check` only compares (a test does).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from types import ModuleType
 import typer
 from typer.main import get_command
 
-from hapvr.cli.app import PANELS, app
+from hapvr import __version__
+from hapvr.cli.app import PANELS, _options, app
 from hapvr.methods import list_methods, read_card
 
 # The packages and modules that people import from, the everyday ones first.
@@ -121,6 +125,39 @@ def cli() -> str:
     return "\n".join(lines)
 
 
+def escape_roff(text: str) -> str:
+    """Text for a man page: backslashes, hyphens, and dots and quotes at the start of a line mean something there."""
+    plain = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-").replace("`", "")
+    return f"\\&{plain}" if plain[:1] in (".", "'") else plain
+
+
+def man() -> str:
+    """The man page: a section for each panel of commands, in it each command with its options."""
+    lines = [
+        f'.TH HAPVR 1 "" "hapvr {__version__}" "User Commands"',
+        *(".SH NAME", "hapvr \\- find videos by content"),
+        *(".SH SYNOPSIS", ".B hapvr", "COMMAND [ARGUMENTS]... [OPTIONS]"),
+        *(".SH DESCRIPTION", escape_roff(first_paragraph(_options)), "Each command explains itself:"),
+        ".B hapvr COMMAND \\-\\-help",
+    ]
+    panels = {name: panel for panel, named in PANELS.items() for name in named}
+    panel = None
+    for path, text in commands(get_command(app), "hapvr"):  # type: ignore[arg-type]
+        if panels[path.split()[1]] != panel:
+            panel = panels[path.split()[1]]
+            lines += [f'.SH "{panel.upper()}"']
+        about, _, usage, _, *options = text.split("\n")
+        lines += [f'.SS "{escape_roff(path)}"', ".PP", f".B {escape_roff(usage)}", ".PP", escape_roff(about)]
+        for option in options:
+            name, _, help = option.removeprefix("- `").partition("`: ")
+            lines += [".TP", f".B {escape_roff(name)}", escape_roff(help) or "\\&"]
+    lines += [
+        *(".SH FILES", ".TP", ".I ~/.cache/hapvr", "Weights that were downloaded; HAPVR_CACHE names another folder."),
+        *(".SH EXIT STATUS", "0 after success, 1 if something failed or nothing was found, 2 after an error."),
+    ]
+    return "\n".join(lines)
+
+
 def methods() -> str:
     """The page of methods: what is written by hand, up to the cards, and the card of each."""
     written = (HERE / "methods.md").read_text().partition(CARDS)[0].rstrip()
@@ -135,7 +172,7 @@ def methods() -> str:
 
 
 def pages() -> dict[Path, str]:
-    texts = {"api.md": api(), "cli.md": cli(), "methods.md": methods()}
+    texts = {"api.md": api(), "cli.md": cli(), "hapvr.1": man(), "methods.md": methods()}
     return {HERE / name: text.rstrip() + "\n" for name, text in texts.items()}
 
 

@@ -101,7 +101,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Find videos by content.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for _panel, _commands in PANELS.items():
