@@ -25,6 +25,7 @@ MODULES = [
     "hapvr.library",
     "hapvr.library.duplicate_plan",
     "hapvr.library.filters",
+    "hapvr.webhooks",
     "hapvr.actions",
     "hapvr.model",
     "hapvr.batch",

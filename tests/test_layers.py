@@ -15,6 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "hapvr"
 LAYERS = [
     "errors",
     "storage",
+    "webhooks",
     "actions",
     "checks",
     "config",

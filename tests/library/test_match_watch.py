@@ -23,6 +23,7 @@ from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from tests.library.conftest import Run
+from tests.test_webhooks import receive
 
 INTERVAL = 0.05
 _MOMENTS = count(1_700_000_000)
@@ -234,13 +235,18 @@ def start(*arguments: object, env: dict[str, str] | None = None) -> Iterator[Wat
 def test_the_command_reports_what_comes_and_goes_on_after_a_restart(place: Path, films: Path) -> None:
     put(films, "part", place / "new")
     arguments = ("--against", place / "library", place / "new", "--interval", INTERVAL, "--json")
-    with start(*arguments) as watch:
+    hook = {"HAPVR_WEBHOOK_SECRET": "secret", "NO_PROXY": "127.0.0.1"}
+    with receive() as server, start(*arguments, "--webhook", server.address, env=hook) as watch:
         first = json.loads(watch.read_line())
         assert (first["event"], first["path"]) == ("match", str(place / "new" / "part.mp4"))
         assert [Path(one["path"]).name for one in first["matches"]] == ["a.mp4"]
         (place / "new" / "bad.mp4").write_text("nothing")
         bad = json.loads(watch.read_line())
         assert (bad["event"], bad["path"]) == ("failed", str(place / "new" / "bad.mp4"))
+        assert server.arrived.wait(60)
+        ((_, headers, body),) = server.got  # of the match, and not of the file that cannot be read
+        assert json.loads(body)["event"] == first
+        assert headers["X-Hapvr-Signature"].startswith("sha256=")
         watch.process.kill()  # and not asked to stop: what was reported is kept all the same
     # The last file may be reported again: it was printed, but its line in the record may not have been written.
     put(films, "b", place / "new", "later")

@@ -21,6 +21,7 @@ from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from tests.library.conftest import Run
+from tests.test_webhooks import receive
 
 
 def hit(id: str, *stretches: tuple[float, float, float], probability: float = 0.9, shared: bool = False) -> Hit:
@@ -92,7 +93,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_planted_clip_is_found_and_nothing_else(place: Path, run: Run) -> None:
+def test_a_planted_clip_is_found_and_nothing_else(place: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run("monitor", place / "library", place / "stream.mp4", "--json")
     events = [json.loads(line) for line in out.splitlines()]
     assert code == 0
@@ -101,7 +102,13 @@ def test_a_planted_clip_is_found_and_nothing_else(place: Path, run: Run) -> None
     assert 22 < first["found_s"] <= 32  # within 10 s
     assert last["stream"] == pytest.approx([22, 36], abs=1.5)
     assert last["video"] == pytest.approx([5, 19], abs=1.5)
-    code, out, err = run("monitor", place / "library", place / "stream.mp4")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with receive() as server:
+        code, out, err = run("monitor", place / "library", place / "stream.mp4", "--webhook", server.address)
+    ((_, _, body),) = server.got  # of the match when it is new
+    message = json.loads(body)
+    assert (message["source"], message["event"]) == ("monitor", first)
+    assert "1 delivered, 0 failed" in err
     assert "monitoring" in err
     begun, over = out.splitlines()
     assert " is 0:00:0" in begun

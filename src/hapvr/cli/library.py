@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hapvr.cli.match_watch import report_matches
-from hapvr.cli.options import AsJson, Device, LibraryFolder, Rate, Wait, Workers, parse_rate
+from hapvr.cli.options import AsJson, Device, LibraryFolder, Rate, Wait, WebhookAddresses, Workers, parse_rate
 from hapvr.cli.terminal import catch_signals, escape, progress_bar, raise_on_sigterm, show, warn
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def watch(
         float | None,
         typer.Option(help="With --against: report no matches that are less probable, from 0 to 1."),
     ] = None,
+    webhook: WebhookAddresses = None,
     record: Annotated[
         Path | None,
         typer.Option(
@@ -178,11 +179,11 @@ def watch(
             raise ConfigError("--prune is not for --against, which removes nothing.")
         options = {"add": add_too, "record": record, "min_probability": min_probability, "workers": workers}
         with Library.open(library, model=model, codec=codec, device=device, **parse_rate(rate)) as opened:
-            report_matches(opened, videos, rules, interval, options, everything=everything, as_json=as_json)
+            report_matches(opened, videos, rules, interval, options, webhook, everything=everything, as_json=as_json)
         return
     for name, given in (
         ("--add", add_too), ("--all", everything), ("--min-probability", min_probability is not None),
-        ("--record", record is not None),
+        ("--record", record is not None), ("--webhook", bool(webhook)),
     ):  # fmt: skip
         if given:
             raise ConfigError(f"{name} is an option of `hapvr watch --against`, which reports matches of new files.")

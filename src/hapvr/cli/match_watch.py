@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hapvr.cli.terminal import catch_signals, escape
+from hapvr.cli.terminal import catch_signals, escape, open_webhooks
 
 if TYPE_CHECKING:
     from hapvr.library import IndexRules, Library
@@ -22,6 +22,7 @@ def report_matches(
     rules: IndexRules | None,
     interval_s: float,
     options: dict[str, Any],
+    webhooks: Sequence[str] | None,
     *,
     everything: bool,
     as_json: bool,
@@ -30,16 +31,21 @@ def report_matches(
     from hapvr.library.match_watch import EventCounter
 
     counter = EventCounter()
-    with catch_signals() as stop:
+    with (
+        catch_signals() as stop,
+        open_webhooks(webhooks, source="watch", library=str(library.path)) as (hooks, delivered),
+    ):
         if not as_json:
             typer.echo("watching; Ctrl-C ends it", err=True)
         for event in library.watch_matches(videos or None, rules=rules, interval_s=interval_s, stop=stop, **options):
             counter.add(event)
+            if event.kind == "match":
+                hooks.send(event.to_json())
             if event.kind != "no match" or everything:
                 _print(event, as_json=as_json)
     counts = counter.to_json()
     if as_json:
-        typer.echo(json.dumps({"event": "stopped", **counts}))
+        typer.echo(json.dumps({"event": "stopped", **counts, "webhooks": [one.to_json() for one in delivered]}))
     else:
         files = f"{counts['files']:,} new file{'' if counts['files'] == 1 else 's'}"
         typer.echo(f"stopped; {files}: {counts['matched']:,} with a match, {counts['failed']:,} unreadable", err=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import Device, LibraryFolder
-from hapvr.cli.terminal import catch_signals, escape
+from hapvr.cli.options import Device, LibraryFolder, WebhookAddresses
+from hapvr.cli.terminal import catch_signals, escape, open_webhooks
 
 if TYPE_CHECKING:
     from hapvr.library.monitoring import StreamEvent
@@ -29,6 +29,7 @@ def monitor(
         float, typer.Option(help="Do not report matches that are less probable, between 0 and 1.")
     ] = 0.8,
     device: Device = "auto",
+    webhook: WebhookAddresses = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON.")] = False,
 ) -> None:
     """Report what a running stream shows of a library's videos: hapvr monitor library rtsp://camera/1.
@@ -42,11 +43,17 @@ def monitor(
 
     config = MonitorConfig(window_s=window, step_s=step, min_probability=min_probability)
     reading = StreamConfig(follow=follow, idle_s=idle)
-    with catch_signals() as stop, Library.open(library, device=device) as opened:
+    with (
+        catch_signals() as stop,
+        Library.open(library, device=device) as opened,
+        open_webhooks(webhook, source="monitor", library=str(opened.path)) as (hooks, _),
+    ):
         if not as_json:
             typer.echo("monitoring; Ctrl-C ends it", err=True)
         for event in opened.monitor(source, config=config, stream=reading, stop=stop):
             typer.echo(json.dumps(event.to_json()) if as_json else _format(event))
+            if event.kind == "match":
+                hooks.send(event.to_json())
 
 
 def _format(event: StreamEvent) -> str:

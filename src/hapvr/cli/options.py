@@ -64,6 +64,14 @@ IgnoreShared = Annotated[
         help="Whether footage that many videos of the library share, such as a title or an end card, makes no match.",
     ),
 ]
+WebhookAddresses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--webhook",
+        metavar="URL",
+        help="Post each new match to this address as JSON, signed if HAPVR_WEBHOOK_SECRET is set. Repeatable.",
+    ),
+]
 HtmlPage = Annotated[
     Path | None, typer.Option("--html", help="Write a self-contained HTML page that shows the result.")
 ]

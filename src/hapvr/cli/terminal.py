@@ -9,11 +9,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from hapvr.webhooks import WebhookCounts, Webhooks
 
 # Control characters, line and paragraph separators, marks that change the direction of writing, and lone surrogates,
 # which stand for bytes that are no text.
@@ -93,6 +96,29 @@ def progress_bars(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
             progress.update(task, completed=done, total=total or None, rate=rate)
 
         yield update
+
+
+# --- webhooks --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_webhooks(
+    addresses: Sequence[str] | None, *, source: str, library: str
+) -> Iterator[tuple[Webhooks, list[WebhookCounts]]]:
+    """Webhooks that say on stderr what goes wrong; the list has what became of their messages after the block."""
+    from hapvr.webhooks import Webhooks
+
+    hooks = Webhooks(addresses or (), source=source, library=library, say=lambda text: warn([text]))
+    counts: list[WebhookCounts] = []
+    try:
+        yield hooks, counts
+    finally:
+        counts += hooks.close()
+        warn(
+            f"webhook {one.address}: {one.delivered:,} delivered, {one.failed:,} failed, {one.dropped:,} dropped, "
+            f"{one.undelivered:,} not yet delivered"
+            for one in counts
+        )
 
 
 # --- signals ---------------------------------------------------------------------------------------------------------
