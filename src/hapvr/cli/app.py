@@ -20,6 +20,7 @@ from hapvr.cli import (
     evaluate,
     folders,
     library,
+    map,
     method,
     model,
     monitor,
@@ -57,6 +58,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Care of a library": {
         "info": library.info,
         "folders": library.folders,
+        "map": map.draw_map,
         "remove": library.remove,
         "calibrate": duplicates.calibrate,
         "compact": library.compact,

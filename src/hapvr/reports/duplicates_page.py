@@ -130,14 +130,14 @@ def _render_copy(video: VideoRecord, times: Sequence[float], word: str, mark: st
 
 def render_strip(video: VideoRecord, times: Sequence[float]) -> str:
     """Frames of a video near some seconds, side by side."""
-    images = _read_thumbnails(video, times)
+    images = read_thumbnails(video, times)
     if not images:
         return "<div class='none'>its file cannot be read</div>"
     figures = "".join(f"<figure><img src='{image}' alt='at {time:.1f} s'></figure>" for time, image in images)
     return f"<div class='strip'>{figures}</div>"
 
 
-def _read_thumbnails(video: VideoRecord, times: Sequence[float]) -> list[tuple[float, str]]:
+def read_thumbnails(video: VideoRecord, times: Sequence[float]) -> list[tuple[float, str]]:
     """Frames near some seconds, as data addresses; fewer if some cannot be read."""
     from hapvr.video.decode import decode
 
