@@ -26,6 +26,7 @@ MODULES = [
     "hapvr.library.duplicate_plan",
     "hapvr.library.filters",
     "hapvr.webhooks",
+    "hapvr.client",
     "hapvr.actions",
     "hapvr.model",
     "hapvr.batch",

@@ -44,6 +44,7 @@ SLOW = [
     "paper/test_ablations.py",
     "server/test_api.py",
     "server/test_browser.py",
+    "server/test_client.py",
     "server/test_connections.py",
     "server/test_fuzz.py",
     "server/test_health.py",

@@ -16,6 +16,7 @@ LAYERS = [
     "errors",
     "storage",
     "webhooks",
+    "client",
     "actions",
     "checks",
     "config",

@@ -31,15 +31,17 @@ import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
+    from hapvr.client import Client
     from hapvr.library import Library
     from hapvr.matching import compare
     from hapvr.model import load
     from hapvr.model_evaluation import evaluate
 
-__all__ = ["Library", "__version__", "compare", "evaluate", "load"]
+__all__ = ["Client", "Library", "__version__", "compare", "evaluate", "load"]
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Client": "hapvr.client",
     "Library": "hapvr.library",
     "compare": "hapvr.matching",
     "evaluate": "hapvr.model_evaluation",

@@ -1,0 +1,134 @@
+"""`hapvr.Client` against `hapvr serve` in a process."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hapvr
+from hapvr.client import BadInputError, Client, ConnectError, ForbiddenError, NotFoundError, TooLargeError
+from hapvr.errors import ConfigError, HapvrError
+
+from .test_running import Running
+
+TOKEN = "a long enough token"
+PAGE = Path(__file__).parents[2] / "docs" / "server.md"
+
+
+@pytest.fixture(scope="module")
+def place(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The address of a server of a copy of the library, and its folder."""
+    folder = tmp_path_factory.mktemp("client")
+    shutil.copytree(made / "library", folder / "library")
+    shutil.copy(made / "clip.mp4", folder / "clip.mp4")
+    (folder / "serve").mkdir()
+    (folder / "more").mkdir()
+    options = ("--max-upload", "1", "--token", TOKEN, "--root", str(folder / "more"), "--allow-host", "127.0.0.1")
+    server = Running(folder / "library", folder / "serve", *options)
+    address = f"http://127.0.0.1:{server.port}"
+    while True:
+        try:
+            Client(address, token=TOKEN).health()
+            break
+        except HapvrError:
+            assert server.process.poll() is None, server.log.read_text()
+            time.sleep(0.05)
+    yield address, folder
+    if server.process.poll() is None:
+        server.process.kill()
+    server.process.wait()
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.delenv("HAPVR_TOKEN", raising=False)
+
+
+def test_the_example_of_the_page_runs(
+    place: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address, folder = place
+    monkeypatch.chdir(folder)
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert "http://127.0.0.1:8787" in program
+    monkeypatch.setenv("HAPVR_TOKEN", TOKEN)
+    exec(compile(program.replace("http://127.0.0.1:8787", address), str(PAGE), "exec"), {})
+    out = capsys.readouterr().out
+    assert "film 1.mp4" in out
+    assert (folder / "match.jpg").read_bytes()[:2] == b"\xff\xd8"
+
+
+def test_what_the_library_offers(place: tuple[str, Path]) -> None:
+    address, folder = place
+    client = Client(address + "/", token=TOKEN)
+    names = [video["name"] for video in client.videos()]
+    assert {"film 0.mp4", "film 1.mp4", "film 2.mp4"} <= set(names)
+    (film,) = client.videos(q="film 1")
+    assert client.video(film["id"])["id"] == film["id"]
+    found = client.search_file(folder / "clip.mp4", k=2, start_s=0.5, exact=True)
+    assert [hit["id"] for hit in found.matches] == [film["id"]]
+    again = client.search(found.query, k=1)
+    assert [hit["id"] for hit in again.matches] == [film["id"]]
+    pair = client.compare(found.query, film["id"])
+    assert pair["match"]
+    assert client.matrix(found.query, film["id"])[:4] == b"\x89PNG"
+    assert client.thumbnail(film["id"], t=1, width=64)[:2] == b"\xff\xd8"
+    assert client.strip(found.query, count=3, upload=True)[:2] == b"\xff\xd8"
+    assert client.remove(found.query) == 1
+    assert "groups" in client.duplicates(min_probability=0.9)
+
+
+def test_a_folder_is_added(place: tuple[str, Path]) -> None:
+    address, folder = place
+    client = Client(address, token=TOKEN)
+    shutil.copy(folder / "clip.mp4", folder / "more" / "one more.mp4")
+    (root,) = client.library()["roots"]
+    assert client.add(root["id"])["added"] == 1
+    (video,) = client.videos(q="one more")
+    assert client.remove(video["id"]) == 1
+
+
+def test_errors_have_types_and_the_body_of_the_problem(place: tuple[str, Path], tmp_path: Path) -> None:
+    address, _ = place
+    client = Client(address, token=TOKEN)
+    with pytest.raises(NotFoundError) as missing:
+        client.video("nothing")
+    assert (missing.value.status, missing.value.type) == (404, "NotFound")
+    assert "nothing" in missing.value.message
+    with pytest.raises(ForbiddenError):
+        Client(address, token="another token").library()
+    with pytest.raises(ForbiddenError):
+        Client(address).library()
+    (tmp_path / 'no "video".mp4').write_text("nothing")
+    with pytest.raises(BadInputError) as unreadable:
+        client.search_file(tmp_path / 'no "video".mp4')
+    assert unreadable.value.message
+    with pytest.raises(BadInputError, match="k"):
+        client.search("a", k=100_000)
+    (tmp_path / "large.mp4").write_bytes(bytes(3 * 2**20))
+    with pytest.raises((TooLargeError, ConnectError)):  # the server may close the connection before all is sent
+        client.search_file(tmp_path / "large.mp4")
+    with pytest.raises(FileNotFoundError):
+        client.search_file(tmp_path / "none.mp4")
+
+
+def test_no_server_and_no_address() -> None:
+    with pytest.raises(ConnectError, match="does not answer"):
+        Client("http://127.0.0.1:1", token="").health()
+    for address in ("127.0.0.1:8787", "ftp://host", "http://", "http://host?a=1"):
+        with pytest.raises(ConfigError):
+            Client(address)
+
+
+def test_the_client_is_there_without_loading_torch() -> None:
+    program = "import hapvr, sys; hapvr.Client('http://127.0.0.1:1'); assert 'torch' not in sys.modules"
+    assert hapvr.Client is Client
+    subprocess.run([sys.executable, "-c", program], check=True)
