@@ -41,6 +41,7 @@ SLOW = [
     "library/test_damage.py",
     "library/test_library.py",
     "library/test_library_compare.py",
+    "library/test_match_watch.py",
     "paper/test_ablations.py",
     "server/test_api.py",
     "server/test_browser.py",

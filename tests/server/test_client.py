@@ -6,9 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -118,6 +121,35 @@ def test_errors_have_types_and_the_body_of_the_problem(place: tuple[str, Path], 
         client.search_file(tmp_path / "large.mp4")
     with pytest.raises(FileNotFoundError):
         client.search_file(tmp_path / "none.mp4")
+
+
+class _Elsewhere(BaseHTTPRequestHandler):
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(302 if self.path == "/api/health" else 200)
+        self.send_header("Location", "/other")
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_token_follows_no_redirect_and_an_answer_of_another_shape_is_an_error() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Elsewhere) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        client = Client(f"http://127.0.0.1:{server.server_address[1]}", token=TOKEN)
+        try:
+            with pytest.raises(BadInputError, match="status 302"):
+                client.health()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert _Elsewhere.asked == ["/api/health"]
 
 
 def test_no_server_and_no_address() -> None:
