@@ -259,3 +259,4 @@ def test_the_command_reports_what_comes_and_goes_on_after_a_restart(place: Path,
         assert watch.process.returncode == 0
     assert out == ""
     assert "1 with a match" in err
+    assert err.count("bad.mp4") <= 1

@@ -65,7 +65,8 @@ def _format(event: FileEvent) -> Iterator[str]:
 
     name = escape(event.path)
     if event.result is None:
-        yield f"{name}: {escape(event.text)}" if name else escape(event.text)
+        text = escape(event.text)
+        yield text if name in text else f"{name}: {text}"  # a warning has no name; most reasons say it themselves
         return
     if not event.result.matches:
         yield f"{name}: no match"
