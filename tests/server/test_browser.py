@@ -978,6 +978,43 @@ def test_settings_are_kept_and_sent(browser: Any, address: str) -> None:
         assert page.locator(".hit").count() == 1
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_the_page_speaks_german_to_a_german_browser_and_what_is_chosen_after(
+    browser: Any, address: str, films: Path, size: str
+) -> None:
+    english = "Object.values(m.STRINGS).filter((row) => row[0] !== row[1]).flatMap((row) => row[0])"
+    texts = """() => {
+      const found = [];
+      const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+      while (walker.nextNode()) found.push(walker.currentNode.data.trim());
+      for (const one of document.querySelectorAll('[aria-label], [title], [placeholder]'))
+        found.push(one.ariaLabel, one.title, one.placeholder);
+      return found.filter(Boolean);
+    }"""
+    with opened(browser, address, size, expected="status of 404", locale="de-AT") as page:
+        table = set(module(page, "strings.js", f"return {english}"))
+        for view, complete in VIEWS.items():
+            page.goto(f"{address}#/{view}")
+            page.wait_for_selector(complete)
+            assert set(page.evaluate(texts)) & {one.strip() for one in table} == set(), view
+            fits(page)
+        assert page.evaluate("document.documentElement.lang") == "de"
+        page.set_input_files("input[type=file]", str(films / "clip.mp4"))
+        page.get_by_role("button", name="Suche", exact=True).click()
+        page.wait_for_selector(".hit")
+        assert re.search(r"\d+,\d\s%|über 99,9\s%", page.locator(".sure-number").first.inner_text())
+        page.locator(".hit-link").first.click()
+        page.get_by_role("button", name="Abspielen").wait_for()
+        assert set(page.evaluate(texts)) & {one.strip() for one in table} == set()
+        fits(page)
+        page.get_by_label("Sprache").select_option("es")
+        page.get_by_role("button", name="Reproducir").wait_for()
+        page.reload()
+        page.get_by_role("button", name="Reproducir").wait_for()  # it is remembered
+        assert page.evaluate("document.documentElement.lang") == "es"
+        fits(page)
+
+
 # Each view, and what shows that it is complete.
 VIEWS = {"duplicates": ".state, .summary", "library": ".row-item", "settings": ".setting", "nowhere": ".state",
          "results/none": ".state-error", "match/v:none/none": ".state-error", "": ".search-about p"}  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -24,7 +25,8 @@ def name(path: Path) -> str:
 def test_a_file_says_what_it_is_for(path: Path) -> None:
     first = path.read_text().splitlines()[0]
     assert re.match(r"(// |/\* )[A-Z]", first), f"{name(path)} begins with no sentence"
-    assert max(map(len, path.read_text().splitlines())) <= 120
+    if path.name != "strings.js":  # a sentence stays on one line
+        assert max(map(len, path.read_text().splitlines())) <= 120
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=name)
@@ -50,6 +52,58 @@ def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
         assert [one for one in found if one != "http://www.w3.org/2000/svg"] == [], name(path)
     for path in SCRIPTS:
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", path.read_text()), path
+
+
+def read_strings() -> dict[str, list[str | list[str]]]:
+    """The table of strings."""
+    text = (STATIC / "js" / "strings.js").read_text()
+    table: dict[str, list[str | list[str]]] = json.loads(text.partition("export const STRINGS = ")[2].rstrip(";\n"))
+    return table
+
+
+def test_every_string_is_there_in_three_languages_with_the_same_values() -> None:
+    text = (STATIC / "js" / "strings.js").read_text()
+    table = read_strings()
+    assert len(re.findall(r'^  "[^"]+": \[', text, re.MULTILINE)) == len(table)  # no key twice
+    for key, row in table.items():
+        assert len(row) == 3, key
+        forms = [[one] if isinstance(one, str) else one for one in row]
+        assert len({len(form) for form in forms}) == 1, key
+        assert all(text.strip() for form in forms for text in form), key
+        values = {frozenset(re.findall(r"\{(\w+)\}", text)) for form in forms for text in form}
+        assert len(values) == 1, f"{key}: {values}"
+
+
+def test_every_key_is_in_the_table_and_every_string_is_used() -> None:
+    text = "\n".join(path.read_text() for path in SCRIPTS if path.name != "strings.js")
+    table = read_strings()
+    used = set(re.findall(r'\bt\(\s*"([^"]+)"', text))
+    assert used <= set(table)
+    built = ("filter.", "closer.", "keys.", "hit.")  # keys that are put together, or listed
+    assert {key for key in set(table) - used if not key.startswith(built)} == set()
+    assert all(f'"{key}"' in text or key.startswith(("filter.", "closer.")) for key in set(table) - used)
+
+
+# Words in capitals that are no text of the page: of the browser, of the server, and names of keys.
+NO_TEXT = {
+    "AbortError", "Accept", "ArrowDown", "ArrowLeft", "ArrowRight", "ArrowUp", "Busy", "Cancelled", "Content-Type",
+    "End", "English", "Deutsch", "Español", "Esc", "Escape", "Files", "Forbidden", "Home", "Internal", "Offline",
+    "PageDown", "PageUp", "Range", "Space", "Tab",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [one for one in SCRIPTS if one.name != "strings.js"], ids=name)
+def test_what_the_page_says_is_in_the_table(path: Path) -> None:
+    """As far as that can be seen: no literal begins like a sentence or a label, no template holds several words."""
+    text = re.sub(r"^\s*(//|/\*\*|\*).*$|\s// .*$", "", path.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"new (Error|DOMException)\([^;]*?\)", "", text)
+    literals = re.findall(r'"((?:[^"\\\n]|\\.)*)"', text)
+    found = [one for one in literals if re.match(r"\W*[A-Z][a-zà-ÿ]", one) and one not in NO_TEXT]
+    for template in re.findall(r"`([^`]*)`", text):
+        words = re.sub(r"\$\{[^}]*\}", "0", template)
+        if re.match(r"[A-Z][a-z]+ ", words) or re.search(r"\b(of|and|is|the|in|are|to)\b [\w0]", words):
+            found.append(template)
+    assert found == []
 
 
 def colours() -> dict[str, tuple[str, str]]:

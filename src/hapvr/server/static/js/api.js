@@ -1,5 +1,7 @@
 // The server's REST interface. Every failure is an ApiError whose message can be shown as it is.
 
+import { t } from "./i18n.js";
+
 /** What went wrong: `type` as the server names it, or "Offline" where it did not answer; `hint` says what to do. */
 export class ApiError extends Error {
   constructor({ type = "Internal", message, hint = null }, status = 0) {
@@ -12,8 +14,8 @@ export class ApiError extends Error {
 
 const OFFLINE = {
   type: "Offline",
-  message: "The server does not answer.",
-  hint: "See whether hapvr serve is still running, then try again.",
+  message: t("api.offline"),
+  hint: t("api.offline.hint"),
 };
 
 let onLogin = () => {};
@@ -49,7 +51,7 @@ function answer(status, text) {
     // Not from hapvr: a proxy, perhaps. What is said below has to do.
   }
   if (status >= 200 && status < 300) return data;
-  const error = new ApiError(data?.error ?? { message: `The server answered ${status}.` }, status);
+  const error = new ApiError(data?.error ?? { message: t("api.status", { status }) }, status);
   if (status === 401) onLogin();
   throw error;
 }
@@ -75,7 +77,7 @@ export function searchByFile(file, fields, { progress, signal } = {}) {
         reject(error);
       }
     };
-    request.onerror = () => reject(new ApiError({ ...OFFLINE, message: "The upload was cut off." }));
+    request.onerror = () => reject(new ApiError({ ...OFFLINE, message: t("api.cut") }));
     request.onabort = () => reject(new DOMException("The upload was stopped.", "AbortError"));
     signal?.addEventListener("abort", () => request.abort());
     request.send(form);
@@ -97,7 +99,7 @@ export async function login(token) {
   }
   if (response.ok) return;
   if (response.status === 401 || response.status === 403) {
-    throw new ApiError({ type: "Forbidden", message: "That is not the token of this server.", hint: null }, 401);
+    throw new ApiError({ type: "Forbidden", message: t("api.wrongToken"), hint: null }, 401);
   }
   answer(response.status, await response.text());
 }

@@ -1,5 +1,7 @@
 // Numbers as people read them. Nothing here touches the page.
 
+import { language, locale, t } from "./i18n.js";
+
 /** Seconds as on a player: "0:07", "1:02:03"; with tenths where `tenths`: "0:07.3". */
 export function clock(seconds, { tenths = false } = {}) {
   if (!Number.isFinite(seconds)) return "–";
@@ -33,7 +35,7 @@ export function parseClock(text) {
 /** A length of time in words: "8 s", "3 min", "2 h 5 min". */
 export function lasting(seconds) {
   if (!Number.isFinite(seconds)) return "–";
-  if (seconds < 1) return "under 1 s";
+  if (seconds < 1) return t("time.under");
   if (seconds < 90) return `${Math.round(seconds)} s`;
   const minutes = Math.round(seconds / 60);
   if (minutes < 90) return `${minutes} min`;
@@ -51,30 +53,32 @@ export function bytes(size) {
     value /= 1000;
     unit += 1;
   }
-  return `${unit && value < 9.95 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+  return `${unit && value < 9.95 ? decimal(value, 1) : Math.round(value)} ${units[unit]}`;
 }
 
 /** Bits a second: "2.1 Mbit/s". */
 export function bitrate(bits) {
   if (!bits) return "–";
-  return bits >= 999_500 ? `${(bits / 1e6).toFixed(1)} Mbit/s` : `${Math.round(bits / 1000)} kbit/s`;
+  return bits >= 999_500 ? `${decimal(bits / 1e6, 1)} Mbit/s` : `${Math.round(bits / 1000)} kbit/s`;
 }
 
 /** A whole number with its thousands apart. */
 export function count(number) {
-  return Math.round(number).toLocaleString("en");
-}
-
-/** "1 video", "2 videos". */
-export function plural(number, one, many = `${one}s`) {
-  return `${count(number)} ${number === 1 ? one : many}`;
+  return Math.round(number).toLocaleString(language());
 }
 
 /** A probability with one decimal; never 0 or 100%. */
 export function percent(probability) {
-  if (probability > 0.999) return "over 99.9%";
-  if (probability < 0.001) return "under 0.1%";
-  return `${(probability * 100).toFixed(1)}%`;
+  if (probability > 0.999) return t("percent.over", { share: share(99.9) });
+  if (probability < 0.001) return t("percent.under", { share: share(0.1) });
+  return share(probability * 100);
+}
+
+const share = (percents) => `${decimal(percents, 1)}${language() === "en" ? "" : "\u00a0"}%`;
+
+/** A number with so many digits after the point, or the comma. */
+export function decimal(number, digits) {
+  return number.toLocaleString(language(), { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
 /** A day and a time, as the reader's own system writes them. */
@@ -82,25 +86,30 @@ export function when(iso) {
   const date = new Date(iso);
   return Number.isNaN(date.getTime())
     ? "–"
-    : date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+    : date.toLocaleString(locale(), { dateStyle: "medium", timeStyle: "short" });
 }
 
 /** A day, as the reader's own system writes it. */
 export function day(iso) {
   const date = new Date(iso);
-  return Number.isNaN(date.getTime()) ? "–" : date.toLocaleDateString(undefined, { dateStyle: "medium" });
+  return Number.isNaN(date.getTime()) ? "–" : date.toLocaleDateString(locale(), { dateStyle: "medium" });
 }
 
-const VERDICTS = { copy: "copy", "same scene": "same scene or event", "no match": "no match" };
+const VERDICTS = { copy: t("verdict.copy"), "same scene": t("verdict.scene"), "no match": t("verdict.none") };
 
 /** A verdict: words, a number and a level from 1 (no match) to 4 (surely a copy) that colours go by. */
 export function describeVerdict({ verdict, probability, score }) {
   const words = VERDICTS[verdict] ?? verdict;
   if (probability === null || probability === undefined) {
     const level = verdict === "copy" ? 3 : 1;
-    return { words, number: `score ${score.toFixed(2).replace("-", "−")}`, level, calibrated: false };
+    return {
+      words,
+      number: t("verdict.score", { score: decimal(score, 2).replace("-", "−") }),
+      level,
+      calibrated: false,
+    };
   }
   const level = verdict === "copy" ? (probability >= 0.9 ? 4 : 3) : verdict === "same scene" ? 2 : 1;
-  const number = verdict === "copy" ? percent(probability) : `copy: ${percent(probability)}`;
+  const number = verdict === "copy" ? percent(probability) : t("verdict.ofCopy", { share: percent(probability) });
   return { words, number, level, calibrated: true };
 }

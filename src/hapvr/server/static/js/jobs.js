@@ -1,6 +1,7 @@
 // Following a job to its end: by server-sent events, or by asking again and again where those do not come through.
 
 import { ApiError, get, part, remove } from "./api.js";
+import { t } from "./i18n.js";
 
 const POLL_MS = 800;
 const ENDED = new Set(["done", "failed", "cancelled"]);
@@ -64,8 +65,10 @@ export function follow(id, update, { signal } = {}) {
 export async function resultOf(id, update = () => {}, options = {}) {
   const job = await follow(id, update, options);
   if (job.state === "done") return job.result;
-  if (job.state === "cancelled") throw new ApiError({ type: "Cancelled", message: "It was cancelled." });
-  throw new ApiError(typeof job.error === "string" ? { message: job.error } : (job.error ?? { message: "It failed." }));
+  if (job.state === "cancelled") throw new ApiError({ type: "Cancelled", message: t("jobs.cancelled") });
+  throw new ApiError(
+    typeof job.error === "string" ? { message: job.error } : (job.error ?? { message: t("jobs.failed") }),
+  );
 }
 
 export const cancel = (id) => remove(`jobs/${part(id)}`);

@@ -4,7 +4,7 @@ import { get, whenLoginIsNeeded } from "./api.js";
 import { setUpKeyHelp } from "./components/keyhelp.js";
 import { emptyState } from "./components/notice.js";
 import { h, show } from "./dom.js";
-import { t } from "./i18n.js";
+import { LANGUAGES, language, setLanguage, t } from "./i18n.js";
 import { icon } from "./icons.js";
 import { Router } from "./router.js";
 import { duplicatesView } from "./views/duplicates.js";
@@ -16,10 +16,10 @@ import { searchView } from "./views/search.js";
 import { settingsView } from "./views/settings.js";
 
 const PLACES = [
-  ["/", "Search", "search", ["/", "/results", "/match"]],
-  ["/duplicates", "Duplicates", "copies", ["/duplicates"]],
-  ["/library", "Library", "library", ["/library"]],
-  ["/settings", "Settings", "settings", ["/settings"]],
+  ["/", t("search"), "search", ["/", "/results", "/match"]],
+  ["/duplicates", t("duplicates"), "copies", ["/duplicates"]],
+  ["/library", t("library"), "library", ["/library"]],
+  ["/settings", t("settings"), "settings", ["/settings"]],
 ];
 
 const main = document.getElementById("main");
@@ -40,7 +40,7 @@ function themeButton() {
   const button = document.getElementById("theme");
   const refresh = () => {
     const dark = window.hapvrTheme.shown() === "dark";
-    const label = dark ? "Use light colours" : "Use dark colours";
+    const label = dark ? t("theme.light") : t("theme.dark");
     button.setAttribute("aria-label", label);
     button.title = label;
     show(button, icon(dark ? "sun" : "moon"));
@@ -52,6 +52,22 @@ function themeButton() {
   refresh();
 }
 
+/** What the page holds before any view: its language, and a choice of another. */
+function frame() {
+  document.documentElement.lang = language();
+  document.querySelector(".skip").textContent = t("skip");
+  document.getElementById("nav").setAttribute("aria-label", t("nav"));
+  const select = document.getElementById("language");
+  select.setAttribute("aria-label", t("language"));
+  show(
+    select,
+    Object.entries(LANGUAGES).map(([code, name]) =>
+      h("option", { value: code, lang: code, selected: code === language(), "aria-label": name }, code.toUpperCase()),
+    ),
+  );
+  select.addEventListener("change", () => setLanguage(select.value));
+}
+
 function keysButton() {
   const button = document.getElementById("keys");
   button.setAttribute("aria-label", t("keys.open"));
@@ -61,13 +77,9 @@ function keysButton() {
 }
 
 function missingView(place, { title }) {
-  title("Not found");
-  const home = h("a", { class: "button primary", href: "#/" }, "To the search");
-  show(
-    place,
-    h("h1", {}, "Not found"),
-    emptyState({ picture: "search", title: "There is no such page", actions: [home] }),
-  );
+  title(t("missing"));
+  const home = h("a", { class: "button primary", href: "#/" }, t("missing.home"));
+  show(place, h("h1", {}, t("missing")), emptyState({ picture: "search", title: t("missing.text"), actions: [home] }));
 }
 
 async function footer() {
@@ -76,7 +88,7 @@ async function footer() {
     const { version, model, status, cause } = await get("health");
     show(
       foot,
-      h("p", {}, `hapvr ${version} · model ${model} · `, h("a", { href: "api/openapi.json" }, "API")),
+      h("p", {}, t("foot", { version, model }), h("a", { href: "api/openapi.json" }, "API")),
       status === "degraded" && h("p", { role: "status" }, cause),
     );
   } catch (error) {
@@ -111,6 +123,7 @@ whenLoginIsNeeded(() => {
   });
 });
 
+frame();
 keysButton();
 themeButton();
 router.start();

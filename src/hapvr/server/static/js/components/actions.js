@@ -2,16 +2,17 @@
 
 import { get, part, post } from "../api.js";
 import { announce, h, show } from "../dom.js";
-import { bytes, plural } from "../format.js";
+import { bytes } from "../format.js";
+import { t } from "../i18n.js";
 import { icon } from "../icons.js";
 import { resultOf } from "../jobs.js";
 import { confirmed, note, toast } from "./notice.js";
 
 const WORDS = {
-  trash: { offer: "Move to the trash", done: "moved to the trash" },
-  move: { offer: "Move away", done: "moved away" },
-  hardlink: { offer: "Replace by hard links", done: "replaced by hard links" },
-  symlink: { offer: "Replace by symbolic links", done: "replaced by symbolic links" },
+  trash: { offer: t("act.trash"), done: t("act.trash.done") },
+  move: { offer: t("act.move"), done: t("act.move.done") },
+  hardlink: { offer: t("act.hardlink"), done: t("act.hardlink.done") },
+  symlink: { offer: t("act.symlink"), done: t("act.symlink.done") },
 };
 const CHOSEN = new Set(["identical", "copy"]); // kinds that are chosen at first: whole copies
 const SHOWN = 5; // files that are left alone and named
@@ -43,20 +44,25 @@ export class Choice {
   /** The box of a video; nothing for one that is kept or not there. */
   box(video) {
     if (!this.sizes.has(video.id)) return null;
-    const input = h("input", { type: "checkbox", "aria-label": `Choose ${video.name}` });
+    const input = h("input", { type: "checkbox", "aria-label": t("act.chooseName", { name: video.name }) });
     input.checked = this.chosen.has(video.id);
     input.addEventListener("change", () => {
       if (input.checked) this.chosen.add(video.id);
       else this.chosen.delete(video.id);
       this.update();
     });
-    return h("label", { class: "choice small-text" }, input, video.copy_kind ? KINDS[video.copy_kind] : "Choose");
+    return h(
+      "label",
+      { class: "choice small-text" },
+      input,
+      video.copy_kind ? KINDS[video.copy_kind] : t("act.choose"),
+    );
   }
 
   update() {
     const size = [...this.chosen].reduce((sum, id) => sum + this.sizes.get(id), 0);
-    const chosen = `${plural(this.chosen.size, "file")} chosen, ${bytes(size)}`;
-    show(this.count, this.chosen.size ? chosen : "Nothing chosen");
+    const chosen = t("act.chosen", { files: t("n.files", { n: this.chosen.size }), size: bytes(size) });
+    show(this.count, this.chosen.size ? chosen : t("act.nothing"));
     for (const button of this.buttons) button.disabled = this.chosen.size === 0;
   }
 
@@ -77,17 +83,17 @@ export class Choice {
     for (const button of this.buttons) button.disabled = true;
     try {
       const preview = await post("actions/preview", request, { signal });
-      const files = plural(preview.files, "file");
+      const files = t("n.files", { n: preview.files });
       if (!preview.files) {
-        toast(`Nothing can be done. ${leftWords(preview.left)}`, { kind: "error" });
+        toast(t("act.impossible", { left: leftWords(preview.left) }), { kind: "error" });
         return;
       }
-      const kept = `${plural(preview.kept, "copy", "copies")} of them will be kept. It can be taken back.`;
+      const kept = t("act.kept", { n: preview.kept });
       const yes = await confirmed({
         title: `${WORDS[action].offer}: ${files}, ${bytes(preview.bytes)}?`,
         text: [kept, leftWords(preview.left)].filter(Boolean).join(" "),
         yes: WORDS[action].offer,
-        no: "Cancel",
+        no: t("cancel"),
       });
       if (!yes) return;
       const { job } = await post("actions", request, { signal });
@@ -101,31 +107,33 @@ export class Choice {
   }
 }
 
-const KINDS = { identical: "The same bytes", copy: "Another encoding", edited: "Edited", unsure: "Unsure" };
+const KINDS = { identical: t("sameBytes"), copy: t("act.encoding"), edited: t("act.edited"), unsure: t("unsure") };
 
 function leftWords(left) {
   if (!left.length) return "";
   const named = left.slice(0, SHOWN).map((one) => `${one.name}: ${one.reason}.`);
-  if (left.length > SHOWN) named.push(`And ${left.length - SHOWN} more.`);
-  return `Left alone: ${named.join(" ")}`;
+  if (left.length > SHOWN) named.push(t("act.andMore", { n: left.length - SHOWN }));
+  return t("act.left", { named: named.join(" ") });
 }
 
 /** A line that says what was done, with a button that takes it back; `undone` is called then. */
 export function doneLine(result, { signal, undone }) {
-  const done = `${plural(result.files, "file")} ${WORDS[result.action].done}, ${bytes(result.bytes)}.`;
+  const done = `${t("n.files", { n: result.files })} ${WORDS[result.action].done}, ${bytes(result.bytes)}.`;
   const text = [done, leftWords(result.left)].filter(Boolean).join(" ");
   const button = h(
     "button",
-    { type: "button", class: "button quiet small", "aria-label": "Undo what was done with files" },
+    { type: "button", class: "button quiet small", "aria-label": t("act.undo") },
     icon("undo"),
-    "Undo",
+    t("undo"),
   );
   button.addEventListener("click", async () => {
     button.disabled = true;
     try {
       const { job } = await post(`actions/${part(result.id)}/undo`, undefined, { signal });
       const back = await resultOf(job.id, () => {}, { signal });
-      const words = [`${plural(back.files, "file")} taken back.`, leftWords(back.left)].filter(Boolean).join(" ");
+      const words = [t("act.back", { files: t("n.files", { n: back.files }) }), leftWords(back.left)]
+        .filter(Boolean)
+        .join(" ");
       toast(words, { kind: back.left.length ? "error" : "info" });
       announce(words);
       undone();

@@ -2,13 +2,14 @@
 
 import { get, post } from "../api.js";
 import { h, unique } from "../dom.js";
-import { lasting, plural } from "../format.js";
+import { lasting } from "../format.js";
+import { t } from "../i18n.js";
 import { cancel, ended, follow } from "../jobs.js";
 import { folderButton } from "./folderpicker.js";
 import { errorState, note, toast } from "./notice.js";
 import { jobProgress, ProgressCard } from "./progress.js";
 
-const TITLES = { queued: "Waiting to add videos", running: "Adding videos" };
+const TITLES = { queued: t("add.queued"), running: t("add.running") };
 
 /** `changed` is called when an add has ended: counts and lists are then out of date. */
 export function addFolder(roots, { signal, changed }) {
@@ -27,10 +28,8 @@ export function addFolder(roots, { signal, changed }) {
   const element = h(
     "section",
     { class: "card", id: "add" },
-    h("h2", {}, "Add a folder"),
-    roots.length
-      ? form(roots, start)
-      : note("No folder may be added from here. Start the server with --root FOLDER to allow one."),
+    h("h2", {}, t("add.title")),
+    roots.length ? form(roots, start) : note(t("add.notAllowed")),
     jobs,
   );
   /** Try again what failed, under every root. */
@@ -47,7 +46,7 @@ export function addFolder(roots, { signal, changed }) {
 function form(roots, start) {
   const [root, path, prune] = [unique("root"), unique("path"), unique("prune")];
   const problem = h("p", { class: "field-problem", role: "alert" });
-  const button = h("button", { type: "submit", class: "button primary" }, "Add");
+  const button = h("button", { type: "submit", class: "button primary" }, t("add.add"));
   const fields = {
     root: h(
       "select",
@@ -58,7 +57,7 @@ function form(roots, start) {
       id: path,
       type: "text",
       name: "path",
-      placeholder: "all of it",
+      placeholder: t("filter.allOfIt"),
       autocomplete: "off",
       spellcheck: "false",
     }),
@@ -78,15 +77,15 @@ function form(roots, start) {
   return h(
     "form",
     { class: "add-form", onsubmit: submit },
-    h("div", { class: "field" }, h("label", { for: root }, "Root"), fields.root),
-    h("div", { class: "field grow" }, h("label", { for: path }, "Folder within it"), fields.path),
+    h("div", { class: "field" }, h("label", { for: root }, t("add.root")), fields.root),
+    h("div", { class: "field grow" }, h("label", { for: path }, t("filter.folder")), fields.path),
     folderButton({
       root: () => roots.find((one) => one.id === fields.root.value),
       path: () => fields.path.value.trim(),
       chosen: (found) => (fields.path.value = found),
     }),
     button,
-    h("label", { class: "check", for: prune }, fields.prune, h("span", {}, "Remove videos whose files are gone")),
+    h("label", { class: "check", for: prune }, fields.prune, h("span", {}, t("add.prune"))),
     problem,
   );
 }
@@ -103,7 +102,7 @@ async function resume(watch, signal) {
 
 async function watchJob(place, job, { signal, changed }) {
   const card = new ProgressCard({ title: TITLES.queued, stop: () => cancel(job.id) });
-  const units = { unit: "files", rateUnit: "frames/s" };
+  const units = { unit: t("add.files"), rateUnit: t("add.rate") };
   card.update(jobProgress(job, TITLES, units));
   place.prepend(card.element);
   try {
@@ -112,12 +111,12 @@ async function watchJob(place, job, { signal, changed }) {
     changed();
   } catch (error) {
     if (error.name === "AbortError") return;
-    card.element.replaceWith(errorState(error, { title: "Its result is not known" }));
+    card.element.replaceWith(errorState(error, { title: t("add.unknown") }));
   }
 }
 
 function outcome(job) {
-  const close = h("button", { type: "button", class: "button quiet small", onclick: () => box.remove() }, "Dismiss");
+  const close = h("button", { type: "button", class: "button quiet small", onclick: () => box.remove() }, t("dismiss"));
   const [title, ...lines] = describeEnd(job);
   const box = h(
     "section",
@@ -129,22 +128,22 @@ function outcome(job) {
 }
 
 function describeEnd(job) {
-  if (job.state === "failed") return ["Adding failed", h("p", {}, job.error?.message ?? "The server gave no reason.")];
-  if (job.state === "cancelled" && !job.result)
-    return ["Adding was cancelled", h("p", {}, "What was added before stays.")];
+  if (job.state === "failed") return [t("add.failedTitle"), h("p", {}, job.error?.message ?? t("add.noReason"))];
+  if (job.state === "cancelled" && !job.result) return [t("add.cancelled"), h("p", {}, t("add.stays"))];
   const report = job.result ?? {};
   const parts = [
-    report.added && `${plural(report.added, "video")} added`,
-    report.updated && `${report.updated} updated`,
-    report.moved && `${report.moved} moved`,
-    report.unchanged && `${report.unchanged} unchanged`,
-    report.removed && `${report.removed} removed`,
-    report.failed?.length && `${report.failed.length} failed`,
+    report.added && t("add.added", { videos: t("n.videos", { n: report.added }) }),
+    report.updated && t("add.updated", { n: report.updated }),
+    report.moved && t("add.moved", { n: report.moved }),
+    report.unchanged && t("add.unchanged", { n: report.unchanged }),
+    report.removed && t("add.removed", { n: report.removed }),
+    report.failed?.length && t("add.failed", { n: report.failed.length }),
   ].filter(Boolean);
-  const sentence = `${parts.join(", ") || "Nothing to add"}${report.seconds ? `, in ${lasting(report.seconds)}` : ""}.`;
+  const time = report.seconds ? t("add.time", { time: lasting(report.seconds) }) : "";
+  const sentence = `${parts.join(", ") || t("add.nothing")}${time}.`;
   const failed = (report.failed ?? []).slice(0, 20).map((one) => failure(one.name ?? one.path, one.error));
   return [
-    job.state === "cancelled" || report.stopped ? "Adding was cancelled" : "Done",
+    job.state === "cancelled" || report.stopped ? t("add.cancelled") : t("add.done"),
     h("p", {}, sentence),
     failed.length > 0 && h("ul", { class: "failures" }, failed),
   ];

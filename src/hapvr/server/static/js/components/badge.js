@@ -2,13 +2,12 @@
 
 import { h } from "../dom.js";
 import { describeVerdict } from "../format.js";
+import { t } from "../i18n.js";
 
 export function verdictBadge(hit) {
   const { words, number, level, calibrated } = describeVerdict(hit);
   const label = words.charAt(0).toUpperCase() + words.slice(1);
-  const title = calibrated
-    ? "How probable it is that both share footage"
-    : "This model gives no probabilities: the score from −1 to 1 is shown";
+  const title = calibrated ? t("badge.probability") : t("badge.score");
   return h(
     "p",
     { class: `sure sure-${level}`, title },

@@ -1,6 +1,7 @@
 // Drop a file or choose one, or paste a picture. The whole page takes a drop while this is shown.
 
 import { h, unique } from "../dom.js";
+import { t } from "../i18n.js";
 import { icon } from "../icons.js";
 
 export function dropzone({ choose, signal }) {
@@ -16,10 +17,10 @@ export function dropzone({ choose, signal }) {
     "div",
     { class: "dropzone" },
     h("div", { class: "dropzone-icon" }, icon("upload")),
-    h("p", { class: "dropzone-title" }, "Drop a video or picture here"),
-    h("p", { class: "muted" }, "A whole film, a clip or a single frame. It is sent to this server only."),
+    h("p", { class: "dropzone-title" }, t("drop.title")),
+    h("p", { class: "muted" }, t("drop.text")),
     input,
-    h("label", { for: id, class: "button primary" }, "Choose a file"),
+    h("label", { for: id, class: "button primary" }, t("drop.choose")),
   );
 
   let depth = 0; // dragenter and dragleave also come from everything inside

@@ -23,7 +23,7 @@ export class Filmstrip {
       max: 1,
       step: 0.1,
       value: 0,
-      "aria-label": `Position in ${label}`,
+      "aria-label": label,
       oninput: () => seek(Number(this.input.value)),
     });
     this.#side = side;

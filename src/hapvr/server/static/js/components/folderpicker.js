@@ -55,7 +55,8 @@ function pickFolder(root, start) {
         use.disabled = false;
         (list.querySelector("button") ?? use).focus();
       } catch (error) {
-        if (path) go(""); // what was typed is no folder: begin at the root
+        if (path)
+          go(""); // what was typed is no folder: begin at the root
         else show(place, error.message);
       }
     };

@@ -2,7 +2,8 @@
 
 import { media } from "../api.js";
 import { h } from "../dom.js";
-import { clock, plural } from "../format.js";
+import { clock } from "../format.js";
+import { t } from "../i18n.js";
 import { address } from "../router.js";
 import { verdictBadge, verdictReason } from "./badge.js";
 import { pathLine } from "./pathline.js";
@@ -22,8 +23,7 @@ export function hitCard(hit, query, rank) {
   });
   thumbnail.addEventListener("error", () => thumbnail.classList.add("thumb-none"));
   const link = h("a", { class: "hit-link", href: matchAddress(query, hit.id) }, hit.name);
-  const more =
-    hit.segments.length > 1 ? ` · and ${plural(hit.segments.length - 1, "more stretch", "more stretches")}` : "";
+  const more = hit.segments.length > 1 ? ` · ${t("hit.more", { n: hit.segments.length - 1 })}` : "";
   return h(
     "li",
     { class: "card hit", dataset: { id: hit.id } },
@@ -40,8 +40,8 @@ export function hitCard(hit, query, rank) {
       hit.segments.length > 0
         ? timeline(
             hit.segments,
-            { label: "Query", duration: query.duration },
-            { label: "This video", duration: hit.duration },
+            { label: t("query"), duration: query.duration },
+            { label: t("hit.video"), duration: hit.duration },
           )
         : h("p", { class: "muted" }, instant(hit)),
       best && h("p", { class: "hit-where muted", "aria-hidden": "true" }, sentence(best), more),
@@ -54,7 +54,7 @@ export function hitCard(hit, query, rank) {
 
 /** A picture matches at an instant; of two videos that share no footage, it is where they are most alike. */
 function instant({ match, best }) {
-  return `${match ? "Matches" : "Most alike"} at ${clock(best.target)}.`;
+  return t(match ? "hit.at" : "hit.alike", { time: clock(best.target) });
 }
 
 /** Where both are shown side by side. */

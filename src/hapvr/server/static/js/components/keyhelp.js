@@ -4,7 +4,14 @@ import { h } from "../dom.js";
 import { t } from "../i18n.js";
 
 const KEYS = [
-  ["keys.everywhere", [[["?"], "keys.help"], [["Tab"], "keys.next"], [["Esc"], "keys.close"]]],
+  [
+    "keys.everywhere",
+    [
+      [["?"], "keys.help"],
+      [["Tab"], "keys.next"],
+      [["Esc"], "keys.close"],
+    ],
+  ],
   [
     "keys.match",
     [
@@ -54,6 +61,7 @@ function showKeyHelp() {
   });
   document.body.append(dialog);
   dialog.showModal();
+  dialog.scrollTop = 0; // the button has the focus, but one reads from the top
 }
 
 function row([keys, what]) {

@@ -2,6 +2,7 @@
 
 import { post, remove } from "../api.js";
 import { announce, h, show } from "../dom.js";
+import { t } from "../i18n.js";
 import { icon } from "../icons.js";
 import { verdictBadge, verdictReason } from "./badge.js";
 import { matchAddress } from "./hitcard.js";
@@ -9,17 +10,17 @@ import { toast } from "./notice.js";
 import { timeline } from "./timeline.js";
 
 const KINDS = {
-  identical: "is the same file as",
-  duplicate: "is the same as",
-  contained: "is part of",
-  contains: "contains a part of",
-  shared: "shares a stretch with",
+  identical: t("link.identical"),
+  duplicate: t("link.duplicate"),
+  contained: t("link.contained"),
+  contains: t("link.contains"),
+  shared: t("link.shared"),
 };
 
 /** `byId` are the videos that the link may name. */
 export function linkRow(link, byId) {
   const [a, b] = [link.a, link.b].map((id) => byId.get(id) ?? { id, name: id });
-  const pair = `${a.name} and ${b.name}`;
+  const pair = t("match.pair", { a: a.name, b: b.name });
   const row = h("li", { class: "link" });
   const state = h("div", { class: "row link-actions" });
   const small = (label, text, onclick, ...before) =>
@@ -35,17 +36,17 @@ export function linkRow(link, byId) {
     const address = matchAddress({ kind: "videos", id: a.id }, b.id);
     show(
       state,
-      h("a", { class: "button quiet small", href: address, "aria-label": `Compare ${pair}` }, "Side by side"),
-      small("Not a duplicate", "Not a duplicate", mark),
+      h(
+        "a",
+        { class: "button quiet small", href: address, "aria-label": t("link.compare", { pair }) },
+        t("sideBySide"),
+      ),
+      small(t("link.distinct"), t("link.distinct"), mark),
     );
   };
   const marked = () => {
     row.classList.add("link-distinct");
-    show(
-      state,
-      h("span", { class: "muted" }, "Marked as not a duplicate"),
-      small("Undo", "Undo", unmark, icon("undo")),
-    );
+    show(state, h("span", { class: "muted" }, t("link.marked")), small(t("undo"), t("undo"), unmark, icon("undo")));
   };
   const tell = async (send, then, text) => {
     try {
@@ -57,8 +58,8 @@ export function linkRow(link, byId) {
       toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
     }
   };
-  const mark = () => tell(post, marked, `Marked ${pair} as not a duplicate.`);
-  const unmark = () => tell(remove, offered, "The mark was removed.");
+  const mark = () => tell(post, marked, t("link.markedPair", { pair }));
+  const unmark = () => tell(remove, offered, t("link.unmarked"));
 
   offered();
   show(row, facts(link, a, b), drawing(link, a, b), state);
@@ -73,11 +74,11 @@ function facts(link, a, b) {
       "p",
       { class: "link-names" },
       h("strong", {}, a.name),
-      h("span", { class: "muted" }, ` ${KINDS[link.kind] ?? "shows the same as"} `),
+      h("span", { class: "muted" }, ` ${KINDS[link.kind] ?? t("link.same")} `),
       h("strong", {}, b.name),
     ),
     link.kind === "identical"
-      ? h("p", { class: "sure sure-4" }, "The same bytes")
+      ? h("p", { class: "sure sure-4" }, t("sameBytes"))
       : [verdictBadge(link), verdictReason(link)],
   );
 }

@@ -1,7 +1,8 @@
 // The frame matrix as a heat map: rows are frames of the query, columns frames of the target. A cell moves both.
 
 import { h, unique } from "../dom.js";
-import { clock } from "../format.js";
+import { clock, decimal } from "../format.js";
+import { t } from "../i18n.js";
 import { nearest, toTarget } from "../timing.js";
 
 const LEFT = 46; // room for the query's times
@@ -63,8 +64,8 @@ export class MatrixView {
         class: "matrix",
         tabindex: 0,
         role: "application",
-        "aria-roledescription": "heat map",
-        "aria-label": "Frame similarities. Arrow keys move to a pair of frames and both players jump there.",
+        "aria-roledescription": t("matrix.role"),
+        "aria-label": t("matrix.label"),
         "aria-describedby": id,
       },
       this.#canvas,
@@ -297,9 +298,11 @@ export class MatrixView {
     const [query, target] = this.#moments([row, column]);
     const { columns, values, lowest, highest } = this.#matrix;
     const value = lowest + (values[row * columns + column] / 255) * (highest - lowest);
-    this.#readout.textContent =
-      `Query ${clock(query, { tenths: true })} · video ${clock(target, { tenths: true })} · ` +
-      `similarity ${value.toFixed(2).replace("-", "−")}`;
+    this.#readout.textContent = t("matrix.readout", {
+      query: clock(query, { tenths: true }),
+      target: clock(target, { tenths: true }),
+      value: decimal(value, 2).replace("-", "−"),
+    });
   }
 }
 

@@ -1,6 +1,7 @@
 // What is said in place of content: nothing here yet, still loading, something went wrong; and short messages.
 
 import { h } from "../dom.js";
+import { t } from "../i18n.js";
 import { icon } from "../icons.js";
 
 /** Nothing to show, and what one may do about it. */
@@ -16,7 +17,7 @@ export function emptyState({ picture = "info", title, text, actions = [] }) {
 }
 
 /** An error as it came from the server: what happened, and what to do. */
-export function errorState(error, { title = "That did not work", retry = null, actions = [] } = {}) {
+export function errorState(error, { title = t("wentWrong"), retry = null, actions = [] } = {}) {
   return h(
     "div",
     { class: "state state-error", role: "alert" },
@@ -27,7 +28,7 @@ export function errorState(error, { title = "That did not work", retry = null, a
     h(
       "div",
       { class: "row centred" },
-      retry && h("button", { type: "button", class: "button", onclick: retry }, "Try again"),
+      retry && h("button", { type: "button", class: "button", onclick: retry }, t("tryAgain")),
       actions,
     ),
   );
@@ -36,7 +37,12 @@ export function errorState(error, { title = "That did not work", retry = null, a
 /** Grey bars in the shape of what is to come. */
 export function skeleton(rows = 3, kind = "card") {
   const bars = Array.from({ length: rows }, () => h("div", { class: `skeleton skeleton-${kind}` }));
-  return h("div", { class: "skeletons", "aria-busy": "true" }, h("p", { class: "visually-hidden" }, "Loading…"), bars);
+  return h(
+    "div",
+    { class: "skeletons", "aria-busy": "true" },
+    h("p", { class: "visually-hidden" }, t("loading")),
+    bars,
+  );
 }
 
 /** A line of warning or information within a view. */
@@ -62,14 +68,18 @@ export function toast(text, { action = null, kind = "info" } = {}) {
         { type: "button", class: "button quiet small", onclick: () => (close(), action.run()) },
         action.label,
       ),
-    h("button", { type: "button", class: "icon-button small", "aria-label": "Dismiss", onclick: close }, icon("cross")),
+    h(
+      "button",
+      { type: "button", class: "icon-button small", "aria-label": t("dismiss"), onclick: close },
+      icon("cross"),
+    ),
   );
   document.getElementById("toasts").append(box);
   setTimeout(close, action ? 12_000 : 6_000);
 }
 
 /** Ask before something that changes what cannot easily come back; resolves to whether it was confirmed. */
-export function confirmed({ title, text, yes, no = "Keep it" }) {
+export function confirmed({ title, text, yes, no = t("keepIt") }) {
   return new Promise((resolve) => {
     const dialog = h(
       "dialog",

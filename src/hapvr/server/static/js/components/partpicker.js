@@ -2,6 +2,7 @@
 
 import { h, unique } from "../dom.js";
 import { clock, lasting, parseClock } from "../format.js";
+import { t } from "../i18n.js";
 
 export class PartPicker {
   #from;
@@ -14,23 +15,21 @@ export class PartPicker {
     signal.addEventListener("abort", () => URL.revokeObjectURL(url));
     const picture = file.type.startsWith("image/");
     const player = picture
-      ? h("img", { src: url, alt: `The chosen picture, ${file.name}` })
+      ? h("img", { src: url, alt: t("part.picture", { name: file.name }) })
       : h("video", { src: url, controls: true, muted: true, playsinline: true, preload: "metadata" });
     this.element = h("div", { class: "picker" }, h("div", { class: "picker-screen" }, player));
     if (picture) return;
     player.muted = true;
     player.addEventListener("loadedmetadata", () => {
       this.#duration = Number.isFinite(player.duration) ? player.duration : null;
-      this.#to.placeholder = this.#duration ? clock(this.#duration, { tenths: true }) : "end";
+      this.#to.placeholder = this.#duration ? clock(this.#duration, { tenths: true }) : t("part.end");
     });
     player.addEventListener("error", () => {
-      player.replaceWith(
-        h("p", { class: "picker-none muted" }, "This browser cannot show the file; the server will try to read it."),
-      );
+      player.replaceWith(h("p", { class: "picker-none muted" }, t("part.cannotShow")));
       for (const button of this.element.querySelectorAll("button")) button.remove();
     });
     this.#from = this.#field("start", "0:00.0");
-    this.#to = this.#field("end", "end");
+    this.#to = this.#field("end", t("part.end"));
     const take = (input) => {
       input.value = clock(player.currentTime, { tenths: true });
       this.#check();
@@ -39,9 +38,9 @@ export class PartPicker {
       h(
         "fieldset",
         { class: "picker-part" },
-        h("legend", {}, "Search for a part only (optional)"),
-        this.#row("From", this.#from, () => take(this.#from), "Start here"),
-        this.#row("To", this.#to, () => take(this.#to), "End here"),
+        h("legend", {}, t("part.title")),
+        this.#row(t("part.from"), this.#from, () => take(this.#from), t("part.startHere")),
+        this.#row(t("part.to"), this.#to, () => take(this.#to), t("part.endHere")),
         this.#problem,
       ),
     );
@@ -79,9 +78,9 @@ export class PartPicker {
   #wrong() {
     const from = parseClock(this.#from.value);
     const to = parseClock(this.#to.value);
-    if (Number.isNaN(from) || Number.isNaN(to)) return "Give times as seconds or minutes: 75, 1:15 or 1:15.5.";
-    if (to !== null && to <= (from ?? 0)) return "The part must end after it starts.";
-    if (this.#duration && (from ?? 0) >= this.#duration) return `The video is only ${lasting(this.#duration)} long.`;
+    if (Number.isNaN(from) || Number.isNaN(to)) return t("part.badTime");
+    if (to !== null && to <= (from ?? 0)) return t("part.order");
+    if (this.#duration && (from ?? 0) >= this.#duration) return t("part.short", { length: lasting(this.#duration) });
     return "";
   }
 

@@ -1,6 +1,7 @@
 // Where a file lies, if the server may tell, with a button that copies it.
 
 import { announce, h } from "../dom.js";
+import { t } from "../i18n.js";
 import { icon } from "../icons.js";
 import { toast } from "./notice.js";
 
@@ -12,11 +13,11 @@ export function pathLine({ path, name }) {
     {
       type: "button",
       class: "button quiet small copy-path",
-      "aria-label": `Copy path of ${name}`,
+      "aria-label": t("path.copyOf", { name }),
       onclick: () => put(path),
     },
     icon("copies"),
-    "Copy path",
+    t("path.copy"),
   );
   return h("p", { class: "path-line muted small-text" }, h("span", { class: "path-text", title: path }, path), copy);
 }
@@ -24,9 +25,9 @@ export function pathLine({ path, name }) {
 async function put(path) {
   try {
     await navigator.clipboard.writeText(path);
-    announce("The path was copied.");
-    toast("Path copied.");
+    announce(t("path.copied"));
+    toast(t("path.copied.short"));
   } catch {
-    toast("The browser does not let this page copy: select the path by hand.", { kind: "error" });
+    toast(t("path.byHand"), { kind: "error" });
   }
 }

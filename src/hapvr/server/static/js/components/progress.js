@@ -1,7 +1,8 @@
 // How far something has come: a bar, numbers, and a way to stop it. Read out now and then, not at every step.
 
 import { announce, h } from "../dom.js";
-import { count, lasting } from "../format.js";
+import { count, decimal, lasting } from "../format.js";
+import { t } from "../i18n.js";
 
 const SPOKEN_MS = 4000;
 
@@ -13,7 +14,7 @@ export class ProgressCard {
   #numbers = h("span", { class: "progress-numbers" });
   #spoken = 0;
 
-  constructor({ title, stop = null, stopLabel = "Cancel" }) {
+  constructor({ title, stop = null, stopLabel = t("cancel") }) {
     this.#title.textContent = title;
     this.#bar.setAttribute("aria-label", title);
     this.button =
@@ -40,10 +41,10 @@ export class ProgressCard {
     }
     this.#message.textContent = message ?? "";
     const numbers = [
-      total > 0 && unit && `${count(done)} of ${count(total)} ${unit}`,
+      total > 0 && unit && t("progress.of", { done: count(done), total: count(total), unit }),
       total > 0 && !unit && `${Math.round((100 * Math.min(done, total)) / total)}%`,
-      rate > 0 && rateUnit && `${rate >= 10 ? count(rate) : rate.toFixed(1)} ${rateUnit}`,
-      eta_s > 0 && `${lasting(eta_s)} left`,
+      rate > 0 && rateUnit && `${rate >= 10 ? count(rate) : decimal(rate, 1)} ${rateUnit}`,
+      eta_s > 0 && t("progress.left", { time: lasting(eta_s) }),
     ].filter(Boolean);
     this.#numbers.textContent = numbers.join(" · ");
     const now = Date.now();

@@ -3,6 +3,7 @@
 
 import { media } from "../api.js";
 import { h } from "../dom.js";
+import { t } from "../i18n.js";
 
 const FRAME_S = 1; // how far apart single frames are shown while "playing" them
 const WAIT_MS = 15_000; // a file that tells nothing about itself by then is not going to
@@ -44,9 +45,7 @@ export class Screen extends EventTarget {
     } catch {
       // Not a format of this browser's.
     }
-    await this.#asFrames(
-      "This browser does not play the file's format: single frames are shown while a preview is made.",
-    );
+    await this.#asFrames(t("screen.making"));
     this.#toPreview();
   }
 
@@ -62,7 +61,7 @@ export class Screen extends EventTarget {
           await this.#load(url);
           this.pause();
           this.kind = "preview";
-          this.#say("This browser does not play the file's format: a smaller preview is shown.");
+          this.#say(t("screen.preview"));
           this.seek(time);
           this.setRate(this.#rate);
           if (playing) this.play();
@@ -75,7 +74,7 @@ export class Screen extends EventTarget {
     } catch (error) {
       if (error.name === "AbortError") return;
     }
-    this.#say("This browser does not play the file's format: single frames are shown.");
+    this.#say(t("screen.frames"));
   }
 
   #load(url) {
@@ -124,7 +123,7 @@ export class Screen extends EventTarget {
   #still(url) {
     this.#picture = h("img", { src: url, alt: this.label });
     this.#picture.addEventListener("error", () => {
-      this.frame.replaceChildren(h("p", { class: "screen-none" }, "No picture of this moment."));
+      this.frame.replaceChildren(h("p", { class: "screen-none" }, t("screen.none")));
     });
     this.#picture.addEventListener("load", () => {
       this.#fit(this.#picture.naturalWidth, this.#picture.naturalHeight);

@@ -2,7 +2,8 @@
 
 import { media } from "../api.js";
 import { h } from "../dom.js";
-import { plural, span } from "../format.js";
+import { decimal, span } from "../format.js";
+import { t } from "../i18n.js";
 
 const FIRST = 4; // clips that are shown at once
 const EXAMPLES = 3; // videos of a clip that are shown
@@ -20,19 +21,13 @@ export function sharedList({ clips, complete }) {
     h(
       "button",
       { type: "button", class: "button quiet small", onclick: showRest },
-      `Show ${plural(clips.length - FIRST, "more", "more")}`,
+      t("n.more", { n: clips.length - FIRST }),
     );
   return h(
     "section",
     { class: "card stack", id: "shared" },
-    h("h2", {}, "Shared footage"),
-    h(
-      "p",
-      { class: "muted small-text" },
-      complete
-        ? "Intros, end cards and the like that many videos show. They make no match unless the settings say so."
-        : "Footage that many videos share was not looked for: the library is too large.",
-    ),
+    h("h2", {}, t("shared.title")),
+    h("p", { class: "muted small-text" }, complete ? t("shared.text") : t("shared.tooLarge")),
     clips.length > 0 && list,
     more,
   );
@@ -42,7 +37,7 @@ function clipRow({ seconds, videos, occurrences }) {
   return h(
     "li",
     { class: "shared-clip" },
-    h("h3", {}, `${seconds.toFixed(1)} s in ${plural(videos, "video")}`),
+    h("h3", {}, t("shared.clip", { seconds: decimal(seconds, 1), videos: t("n.videos", { n: videos }) })),
     h("ul", { class: "shared-places" }, occurrences.slice(0, EXAMPLES).map(placeItem)),
   );
 }

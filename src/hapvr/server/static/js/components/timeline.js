@@ -2,6 +2,7 @@
 
 import { h, s } from "../dom.js";
 import { clock, span } from "../format.js";
+import { t } from "../i18n.js";
 
 const WIDTH = 1000;
 const BAR = 10;
@@ -43,18 +44,18 @@ export function timeline(segments, query, target) {
 
 /** One segment in words: "0:03–0:09 of the query is 0:12–0:18 of this video". */
 export function sentence(segment) {
-  return `${span(segment.query)} of the query is ${span(segment.target)} of this video${describeSegment(segment)}`;
+  return t("hit.sentence", { query: span(segment.query), target: span(segment.target) }) + describeSegment(segment);
 }
 
 /** What is special about a segment, after a comma each; nothing for most. */
 export function describeSegment({ backwards, shared }) {
-  return `${backwards ? ", backwards" : ""}${shared ? ", shared footage" : ""}`;
+  return `${backwards ? t("hit.backwards") : ""}${shared ? t("hit.shared") : ""}`;
 }
 
 /** What shared footage is, where a drawing shows some; null where it shows none. */
 export function sharedNote(segments) {
   if (!segments.some((one) => one.shared)) return null;
-  return h("p", { class: "shared-note" }, "Dashed: shared footage, which many videos of the library show.");
+  return h("p", { class: "shared-note" }, t("hit.dashed"));
 }
 
 function shapes(segment, [queryLength, targetLength], index) {

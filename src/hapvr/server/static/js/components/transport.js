@@ -1,6 +1,7 @@
 // Play, pause, step, speed, repeat and sound, for two videos at once. Space and the letter k play and pause.
 
 import { h, show, unique } from "../dom.js";
+import { t } from "../i18n.js";
 import { icon } from "../icons.js";
 
 const PACES = [0.25, 0.5, 1, 1.5, 2];
@@ -14,8 +15,8 @@ export function transport(duet, { signal }) {
       type: "button",
       class: "icon-button",
       "aria-pressed": "false",
-      "aria-label": "Repeat the match",
-      title: "Repeat the match",
+      "aria-label": t("transport.loop"),
+      title: t("transport.loop"),
     },
     icon("loop"),
   );
@@ -34,7 +35,7 @@ export function transport(duet, { signal }) {
   const refresh = () => {
     if (play.dataset.playing === String(duet.playing)) return;
     play.dataset.playing = String(duet.playing);
-    show(play, icon(duet.playing ? "pause" : "play"), duet.playing ? "Pause" : "Play");
+    show(play, icon(duet.playing ? "pause" : "play"), duet.playing ? t("transport.pause") : t("transport.play"));
   };
   duet.addEventListener("change", refresh);
   refresh();
@@ -42,23 +43,23 @@ export function transport(duet, { signal }) {
 
   return h(
     "div",
-    { class: "transport", role: "group", "aria-label": "Both players" },
+    { class: "transport", role: "group", "aria-label": t("transport.both") },
     play,
-    stepper("back", "One second back", -STEP_S),
-    stepper("forward", "One second on", STEP_S),
+    stepper("back", t("transport.back"), -STEP_S),
+    stepper("forward", t("transport.on"), STEP_S),
     loop,
     choice(
-      "Speed",
+      t("transport.speed"),
       PACES.map((pace) => [pace, `${pace}×`]),
       duet.pace,
       (value) => (duet.pace = Number(value)),
     ),
     choice(
-      "Sound",
+      t("transport.sound"),
       [
-        ["none", "off"],
-        ["query", "of the query"],
-        ["target", "of the match"],
+        ["none", t("transport.off")],
+        ["query", t("transport.ofQuery")],
+        ["target", t("transport.ofMatch")],
       ],
       "none",
       (value) => (duet.sound = value),

@@ -3,6 +3,7 @@
 import { get, media, part, remove } from "../api.js";
 import { announce, h, show, unique } from "../dom.js";
 import { bytes, clock, count, when } from "../format.js";
+import { t } from "../i18n.js";
 import { address } from "../router.js";
 import { searchById } from "../views/results.js";
 import { confirmed, emptyState, errorState, skeleton, toast } from "./notice.js";
@@ -11,10 +12,10 @@ import { pathLine } from "./pathline.js";
 const PAGE = 24;
 const WAIT_MS = 250;
 const STATES = [
-  ["", "All"],
-  ["ready", "Ready"],
-  ["failed", "Failed"],
-  ["missing", "Missing"],
+  ["", t("list.all")],
+  ["ready", t("list.ready")],
+  ["failed", t("list.failed")],
+  ["missing", t("list.missing")],
 ];
 
 export class VideoList {
@@ -35,7 +36,7 @@ export class VideoList {
       id,
       type: "search",
       value: this.#query.q,
-      placeholder: "Part of a name",
+      placeholder: t("list.part"),
       oninput: () => {
         clearTimeout(timer);
         timer = setTimeout(() => this.#ask({ q: name.value.trim(), page: 1 }), WAIT_MS);
@@ -58,12 +59,12 @@ export class VideoList {
     this.element = h(
       "section",
       { class: "card videos", id: "videos" },
-      h("h2", {}, "Videos"),
+      h("h2", {}, t("list.videos")),
       h(
         "div",
         { class: "videos-tools" },
-        h("div", { class: "field grow" }, h("label", { for: id, class: "visually-hidden" }, "Search by name"), name),
-        h("fieldset", { class: "segmented" }, h("legend", { class: "visually-hidden" }, "State"), states),
+        h("div", { class: "field grow" }, h("label", { for: id, class: "visually-hidden" }, t("list.byName")), name),
+        h("fieldset", { class: "segmented" }, h("legend", { class: "visually-hidden" }, t("list.state")), states),
       ),
       this.#list,
     );
@@ -106,13 +107,13 @@ export class VideoList {
         filtered
           ? emptyState({
               picture: "search",
-              title: "No such video",
-              text: "No video has this name and state. Try fewer letters.",
+              title: t("list.noSuch"),
+              text: t("list.fewer"),
             })
           : emptyState({
               picture: "film",
-              title: "No videos yet",
-              text: "Add a folder above; its videos appear here.",
+              title: t("list.none"),
+              text: t("list.addAbove"),
             }),
       );
       return;
@@ -131,12 +132,12 @@ export class VideoList {
   #row(video) {
     const ready = video.state !== "failed";
     const facts = [
-      ready && (video.duration ? clock(video.duration) : "picture"),
+      ready && (video.duration ? clock(video.duration) : t("picture")),
       ready && video.width > 0 && `${video.width} × ${video.height}`,
       bytes(video.size),
-      `added ${when(video.added)}`,
+      t("list.added", { when: when(video.added) }),
     ].filter(Boolean);
-    const state = { failed: "Failed", missing: "File is missing" }[video.state];
+    const state = { failed: t("list.failed"), missing: t("list.fileMissing") }[video.state];
     return h(
       "li",
       { class: "row-item", dataset: { id: video.id } },
@@ -159,20 +160,20 @@ export class VideoList {
             {
               type: "button",
               class: "button quiet small",
-              "aria-label": `Find similar to ${video.name}`,
+              "aria-label": t("list.similarTo", { name: video.name }),
               onclick: () => searchById(video),
             },
-            "Find similar",
+            t("list.similar"),
           ),
         h(
           "button",
           {
             type: "button",
             class: "button quiet small",
-            "aria-label": `Remove ${video.name}`,
+            "aria-label": t("list.removeName", { name: video.name }),
             onclick: () => this.#remove(video),
           },
-          "Remove",
+          t("list.remove"),
         ),
       ),
     );
@@ -180,14 +181,14 @@ export class VideoList {
 
   async #remove(video) {
     const sure = await confirmed({
-      title: `Remove ${video.name}?`,
-      text: "The library no longer finds it. The file itself stays where it is, and can be added again.",
-      yes: "Remove it",
+      title: t("list.removeAsk", { name: video.name }),
+      text: t("list.removeText"),
+      yes: t("list.removeIt"),
     });
     if (!sure) return;
     try {
       await remove(`videos/${part(video.id)}`);
-      toast(`${video.name} is removed.`);
+      toast(t("list.removed", { name: video.name }));
       this.refresh();
       this.#changed();
     } catch (error) {
@@ -200,7 +201,7 @@ export class VideoList {
     const pages = Math.max(1, Math.ceil(total / PAGE));
     const turn = (to) => {
       this.#ask({ page: to });
-      announce(`Page ${to} of ${pages}`);
+      announce(t("list.page", { to, pages }));
       this.element.scrollIntoView({ block: "start" });
     };
     const button = (label, to, off) =>
@@ -208,10 +209,19 @@ export class VideoList {
     const [first, last] = [(page - 1) * PAGE + 1, Math.min(page * PAGE, total)];
     return h(
       "nav",
-      { class: "row between pager", "aria-label": "Pages of videos" },
-      h("p", { class: "muted small-text" }, `${count(first)}–${count(last)} of ${count(total)}`),
+      { class: "row between pager", "aria-label": t("list.pages") },
+      h(
+        "p",
+        { class: "muted small-text" },
+        t("list.range", { first: count(first), last: count(last), total: count(total) }),
+      ),
       pages > 1 &&
-        h("div", { class: "row" }, button("Previous", page - 1, page <= 1), button("Next", page + 1, page >= pages)),
+        h(
+          "div",
+          { class: "row" },
+          button(t("list.previous"), page - 1, page <= 1),
+          button(t("list.next"), page + 1, page >= pages),
+        ),
     );
   }
 }

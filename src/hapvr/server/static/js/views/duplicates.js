@@ -8,23 +8,24 @@ import { emptyState, errorState, skeleton } from "../components/notice.js";
 import { pathLine } from "../components/pathline.js";
 import { jobProgress, ProgressCard } from "../components/progress.js";
 import { announce, h, show } from "../dom.js";
-import { bitrate, bytes, clock, plural } from "../format.js";
+import { bitrate, bytes, clock } from "../format.js";
+import { t } from "../i18n.js";
 import { icon } from "../icons.js";
 import { cancel, ended, resultOf } from "../jobs.js";
 import { settings, sharedFields } from "../settings.js";
 
-const TITLES = { queued: "Waiting for a free place", running: "Looking for duplicates" };
+const TITLES = { queued: t("queued"), running: t("dup.running") };
 
 export async function duplicatesView(place, { signal, title }) {
-  title("Duplicates");
+  title(t("duplicates"));
   const body = h("div", {});
   const tools = h("div", { class: "row" });
-  const lead = h("p", { class: "lead" }, "Videos of the library that show the same, in full or in part.");
+  const lead = h("p", { class: "lead" }, t("dup.lead"));
   const done = h("div", { class: "actions-done" });
   const limits = h("div", { class: "limits" });
   show(
     place,
-    h("div", { class: "row between view-head" }, h("h1", {}, "Duplicates"), tools),
+    h("div", { class: "row between view-head" }, h("h1", {}, t("duplicates")), tools),
     lead,
     sharedLine(),
     limits,
@@ -39,7 +40,7 @@ export async function duplicatesView(place, { signal, title }) {
     view.roots = library.roots ?? [];
     view.filter = new FilterPanel(view.roots);
     show(limits, view.filter.element);
-    if (!view.actions.length) lead.append(" Files are never touched from here.");
+    if (!view.actions.length) lead.append(t("dup.untouched"));
     const all = await get("jobs", { signal });
     const last = view.actions.length ? await lastAction(all, { signal }) : null;
     if (last) showDone(view, last);
@@ -57,10 +58,8 @@ export async function duplicatesView(place, { signal, title }) {
 
 /** What the next search for duplicates does with footage that many videos share. */
 function sharedLine() {
-  const words = settings().ignoreShared
-    ? "Footage that many videos share, such as end cards, is ignored. "
-    : "Footage that many videos share, such as end cards, counts too. ";
-  return h("p", { class: "muted small-text below-lead" }, words, h("a", { href: "#/settings" }, "Change"));
+  const words = settings().ignoreShared ? t("dup.sharedIgnored") : t("dup.sharedCounts");
+  return h("p", { class: "muted small-text below-lead" }, words, h("a", { href: "#/settings" }, t("change")));
 }
 
 /** Nothing was looked for yet. */
@@ -68,27 +67,27 @@ async function offer(view) {
   const library = await get("library", { signal: view.signal });
   show(view.tools);
   if (library.videos < 2) {
-    const add = h("a", { class: "button primary", href: "#/library" }, "Add videos");
+    const add = h("a", { class: "button primary", href: "#/library" }, t("dup.addVideos"));
     show(
       view.body,
       emptyState({
         picture: "copies",
-        title: "Too few videos to compare",
-        text: "The library needs at least two.",
+        title: t("dup.tooFew"),
+        text: t("dup.needsTwo"),
         actions: [add],
       }),
     );
     return;
   }
-  const all = plural(library.videos, "video");
-  const text = `All ${all} are compared with each other. It runs in the background and can be cancelled.`;
+  const all = t("n.videos", { n: library.videos });
+  const text = t("dup.all", { videos: all });
   show(
     view.body,
     emptyState({
       picture: "copies",
-      title: "See what is there twice",
+      title: t("dup.see"),
       text,
-      actions: [lookButton(view, "Look for duplicates")],
+      actions: [lookButton(view, t("dup.look"))],
     }),
   );
 }
@@ -115,7 +114,7 @@ async function look(view) {
     await watch(view, job.id);
   } catch (error) {
     if (error.name === "AbortError") return;
-    show(view.body, errorState(error, { title: "The search for duplicates did not finish", retry: () => look(view) }));
+    show(view.body, errorState(error, { title: t("dup.failed"), retry: () => look(view) }));
   }
 }
 
@@ -129,7 +128,7 @@ async function watch(view, id) {
     showResult(view, result);
   } catch (error) {
     if (error.type !== "Cancelled") throw error;
-    announce("Cancelled.");
+    announce(t("dup.cancelled"));
     await offer(view);
   }
 }
@@ -137,25 +136,21 @@ async function watch(view, id) {
 function showResult(view, result) {
   const { groups, links = [] } = result;
   const some = groups.length + links.length > 0;
-  show(view.tools, some && exports(), lookButton(view, "Look again", "quiet"));
+  show(view.tools, some && exports(), lookButton(view, t("dup.again"), "quiet"));
   const only = filterLine(result.filter, view.roots);
   if (!some) {
-    show(
-      view.body,
-      only,
-      emptyState({ picture: "check", title: "No duplicates", text: "No two videos of the library show the same." }),
-    );
-    announce("No duplicates.");
+    show(view.body, only, emptyState({ picture: "check", title: t("dup.none"), text: t("dup.noneText") }));
+    announce(t("dup.none"));
     return;
   }
   const changed = (done) => (showDone(view, done), offerAgain(view));
   const choice = view.actions.length && groups.length ? new Choice(groups, view.actions, { ...view, changed }) : null;
   const spare = groups.flatMap((group) => group.videos).filter((video) => !video.keep);
   const size = spare.reduce((sum, video) => sum + (video.size || 0), 0);
-  const [found, left] = [plural(groups.length, "group"), plural(spare.length, "video")];
+  const [found, left] = [t("n.groups", { n: groups.length }), t("n.videos", { n: spare.length })];
   const summary = groups.length
-    ? `${found}; ${left} to spare, ${bytes(size)} in all.`
-    : "No whole copies, but shared parts.";
+    ? t("dup.summary", { groups: found, videos: left, size: bytes(size) })
+    : t("dup.onlyParts");
   show(
     view.body,
     only,
@@ -177,7 +172,7 @@ function parts(links, { videos = [] }) {
   return h(
     "section",
     { class: "card group parts" },
-    h("h2", {}, "Parts of others"),
+    h("h2", {}, t("dup.parts")),
     h(
       "ul",
       { class: "links" },
@@ -213,13 +208,18 @@ function groupCard(group, number, choice) {
   return h(
     "li",
     { class: "card group" },
-    h("h2", {}, `Group ${number}`, h("span", { class: "muted" }, ` · ${plural(group.videos.length, "video")}`)),
+    h(
+      "h2",
+      {},
+      t("dup.group", { number }),
+      h("span", { class: "muted" }, ` · ${t("n.videos", { n: group.videos.length })}`),
+    ),
     h(
       "ul",
       { class: "group-videos" },
       ordered.map((video) => videoTile(video, group.reason, choice?.box(video))),
     ),
-    h("h3", {}, "Evidence"),
+    h("h3", {}, t("dup.evidence")),
     h(
       "ul",
       { class: "links" },
@@ -230,8 +230,8 @@ function groupCard(group, number, choice) {
 
 /** What the tile of the suggested copy says; where the reason is doubtful, it suggests nothing. */
 function keepBadge(why) {
-  if ((why || "").startsWith("unsure")) return h("span", { class: "keep keep-unsure" }, "Unsure");
-  return h("span", { class: "keep" }, icon("check"), "Keep");
+  if ((why || "").startsWith("unsure")) return h("span", { class: "keep keep-unsure" }, t("unsure"));
+  return h("span", { class: "keep" }, icon("check"), t("dup.keep"));
 }
 
 function videoTile(video, reason = null, box = null) {
@@ -248,7 +248,7 @@ function videoTile(video, reason = null, box = null) {
   picture.addEventListener("error", () => picture.classList.add("thumb-none"));
   const facts = [
     video.width && `${video.width} × ${video.height}`,
-    video.duration ? clock(video.duration) : "picture",
+    video.duration ? clock(video.duration) : t("picture"),
     video.bitrate && bitrate(video.bitrate),
     bytes(video.size),
   ].filter(Boolean);

@@ -6,20 +6,21 @@ import { errorState, note, skeleton } from "../components/notice.js";
 import { sharedList } from "../components/sharedlist.js";
 import { VideoList } from "../components/videolist.js";
 import { h, show } from "../dom.js";
-import { bytes, count, lasting, plural } from "../format.js";
+import { bytes, count, lasting } from "../format.js";
+import { t } from "../i18n.js";
 import { icon } from "../icons.js";
 
 const CALIBRATIONS = {
-  judge: "verdicts by the model's judge",
-  library: "calibrated on its own videos",
-  model: "probabilities by the model's calibration",
+  judge: t("lib.judge"),
+  library: t("lib.own"),
+  model: t("lib.model"),
 };
 const FIRST = 5; // failures that are shown at once
 
 export async function libraryView(place, { query, signal, title }) {
-  title("Library");
+  title(t("library"));
   const body = h("div", { class: "stack" });
-  show(place, h("h1", {}, "Library"), body);
+  show(place, h("h1", {}, t("library")), body);
   show(body, skeleton(3));
   try {
     const library = await get("library", { signal });
@@ -57,22 +58,22 @@ function figures(library) {
   const figure = (number, label, kind = "") =>
     h("div", { class: `figure ${kind}` }, h("dd", {}, number), h("dt", {}, label));
   const facts = [
-    `model ${library.model}`,
-    `${library.codec} descriptors`,
-    `${library.fps} ${library.fps === 1 ? "frame" : "frames"} a second`,
-    CALIBRATIONS[library.calibration] ?? "no probabilities",
+    t("lib.modelName", { model: library.model }),
+    t("lib.codec", { codec: library.codec }),
+    t("lib.fps", { n: library.fps, fps: library.fps }),
+    CALIBRATIONS[library.calibration] ?? t("lib.noProbability"),
   ];
   return h(
     "section",
-    { "aria-label": "Counts" },
+    { "aria-label": t("lib.counts") },
     h(
       "dl",
       { class: "figures" },
-      figure(count(library.videos), library.videos === 1 ? "video" : "videos"),
-      figure(lasting(library.duration_s), "of footage"),
-      figure(bytes(library.bytes), "on disk"),
-      figure(count(library.failed), "failed", library.failed ? "figure-bad" : ""),
-      figure(count(library.missing), "missing", library.missing ? "figure-warn" : ""),
+      figure(count(library.videos), t("lib.videos", { n: library.videos })),
+      figure(lasting(library.duration_s), t("lib.footage")),
+      figure(bytes(library.bytes), t("lib.disk")),
+      figure(count(library.failed), t("lib.failed"), library.failed ? "figure-bad" : ""),
+      figure(count(library.missing), t("lib.missing"), library.missing ? "figure-warn" : ""),
     ),
     h("p", { class: "muted small-text figures-facts" }, `${library.path}: ${facts.join(", ")}.`),
   );
@@ -84,7 +85,7 @@ async function showShared(place, signal) {
     show(place, sharedList(await get("shared", { signal })));
   } catch (error) {
     if (error.name === "AbortError" || error.status === 401) return;
-    show(place, note(`Shared footage cannot be shown: ${error.message}`, { kind: "warning" }));
+    show(place, note(t("lib.sharedFailed", { why: error.message }), { kind: "warning" }));
   }
 }
 
@@ -108,7 +109,7 @@ async function showFailures(place, roots, signal, retry) {
           more.remove();
         },
       },
-      `Show ${plural(failures.length - FIRST, "more", "more")}`,
+      t("n.more", { n: failures.length - FIRST }),
     );
   show(
     place,
@@ -118,9 +119,9 @@ async function showFailures(place, roots, signal, retry) {
       h(
         "div",
         { class: "row between" },
-        h("h2", {}, icon("warning"), `${plural(failures.length, "file")} could not be read`),
+        h("h2", {}, icon("warning"), t("lib.unreadable", { files: t("n.files", { n: failures.length }) })),
         roots?.length > 0 &&
-          h("button", { type: "button", class: "button quiet small", onclick: retry }, "Try these again"),
+          h("button", { type: "button", class: "button quiet small", onclick: retry }, t("lib.retry")),
       ),
       list,
       more,

@@ -2,14 +2,15 @@
 
 import { login } from "../api.js";
 import { h, show, unique } from "../dom.js";
+import { t } from "../i18n.js";
 import { icon } from "../icons.js";
 
 export function loginView(place, { done }) {
-  document.title = "Sign in – hapvr";
+  document.title = `${t("login.title")} – hapvr`;
   const id = unique("token");
   const problem = h("p", { class: "field-problem", role: "alert" });
   const input = h("input", { id, type: "password", autocomplete: "current-password", required: true });
-  const button = h("button", { type: "submit", class: "button primary" }, "Continue");
+  const button = h("button", { type: "submit", class: "button primary" }, t("login.go"));
   const submit = async (event) => {
     event.preventDefault();
     problem.textContent = "";
@@ -30,9 +31,9 @@ export function loginView(place, { done }) {
       "form",
       { class: "card login stack", onsubmit: submit },
       h("div", { class: "state-icon" }, icon("lock")),
-      h("h1", {}, "This library asks for a token"),
-      h("p", { class: "muted" }, "The person who started the server has it."),
-      h("div", { class: "field" }, h("label", { for: id }, "Token"), input),
+      h("h1", {}, t("login.heading")),
+      h("p", { class: "muted" }, t("login.who")),
+      h("div", { class: "field" }, h("label", { for: id }, t("login.token")), input),
       problem,
       button,
     ),

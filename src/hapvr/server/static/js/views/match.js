@@ -15,20 +15,21 @@ import { describeSegment, sharedNote } from "../components/timeline.js";
 import { transport } from "../components/transport.js";
 import { announce, h, show } from "../dom.js";
 import { clock, percent, span } from "../format.js";
+import { t } from "../i18n.js";
 import { cancel, resultOf } from "../jobs.js";
 import { sharedFields } from "../settings.js";
 import { fitted } from "../timing.js";
 import { sideFromAddress } from "./results.js";
 
-const TITLES = { queued: "Waiting for a free place", running: "Comparing frame by frame" };
+const TITLES = { queued: t("queued"), running: t("match.running") };
 
 export async function matchView(place, { parameters, signal, title }) {
-  title("Side by side");
+  title(t("sideBySide"));
   const head = h("div", { class: "match-head" });
   const body = h("div", { class: "match" });
-  const back = h("button", { type: "button", class: "button quiet small", onclick: () => history.back() }, "‹ Back");
+  const back = h("button", { type: "button", class: "button quiet small", onclick: () => history.back() }, t("back"));
   const tools = h("div", { class: "row" }, back);
-  show(place, h("div", { class: "row between" }, h("h1", {}, "Side by side"), tools), head, body);
+  show(place, h("div", { class: "row between" }, h("h1", {}, t("sideBySide")), tools), head, body);
   const card = new ProgressCard({ title: TITLES.running });
   card.update({ total: 0 });
   show(body, card.element);
@@ -38,7 +39,7 @@ export async function matchView(place, { parameters, signal, title }) {
       get(`videos/${part(parameters.b)}`, { signal }),
     ]);
     const target = { kind: "videos", id: video.id, name: video.name, duration: video.duration, still: !video.duration };
-    title(`${query.name} and ${target.name}`);
+    title(t("match.pair", { a: query.name, b: target.name }));
     const { job } = await post("compare", { a: query.id, b: target.id, ...sharedFields() }, { signal });
     signal.addEventListener("abort", () => cancel(job.id).catch(() => {})); // it may have ended, which is as good
     const result = await resultOf(job.id, (now) => card.update(jobProgress(now, TITLES)), { signal });
@@ -46,9 +47,10 @@ export async function matchView(place, { parameters, signal, title }) {
       head,
       verdictBadge(result),
       verdictReason(result),
-      result.prior !== null && h("p", { class: "muted small-text" }, `at a prior of ${percent(result.prior)}`),
-      warned("The query", result.warnings.query),
-      warned("The match", result.warnings.target),
+      result.prior !== null &&
+        h("p", { class: "muted small-text" }, t("match.prior", { prior: percent(result.prior) })),
+      warned(t("match.query"), result.warnings.query),
+      warned(t("match.match"), result.warnings.target),
     );
     show(tools, linkButton(query), back);
     await play(body, query, target, result, signal);
@@ -57,8 +59,8 @@ export async function matchView(place, { parameters, signal, title }) {
     show(
       body,
       errorState(error, {
-        title: "These two cannot be shown",
-        actions: [h("a", { class: "button", href: "#/" }, "New search")],
+        title: t("match.failed"),
+        actions: [h("a", { class: "button", href: "#/" }, t("newSearch"))],
       }),
     );
   }
@@ -69,14 +71,18 @@ const warned = (name, texts) => texts.length > 0 && note(`${name}: ${texts.join(
 async function play(body, query, target, result, signal) {
   const segments = inStep(result);
   const screens = {
-    query: new Screen(query, { label: `Query: ${query.name}`, still: query.still, signal }),
-    target: new Screen(target, { label: `Match: ${target.name}`, still: target.still, signal }),
+    query: new Screen(query, { label: `${t("query")}: ${query.name}`, still: query.still, signal }),
+    target: new Screen(target, { label: `${t("match")}: ${target.name}`, still: target.still, signal }),
   };
   let duet = null;
   const strips = {
-    query: new Filmstrip(query, { label: "the query", name: query.name, seek: (time) => duet?.seek("query", time) }),
+    query: new Filmstrip(query, {
+      label: t("match.positionQuery"),
+      name: query.name,
+      seek: (time) => duet?.seek("query", time),
+    }),
     target: new Filmstrip(target, {
-      label: "the match",
+      label: t("match.positionMatch"),
       name: target.name,
       seek: (time) => duet?.seek("target", time),
     }),
@@ -88,8 +94,8 @@ async function play(body, query, target, result, signal) {
     h(
       "div",
       { class: "screens" },
-      side("Query", screens.query, strips.query),
-      side("Match", screens.target, strips.target),
+      side(t("query"), screens.query, strips.query),
+      side(t("match"), screens.target, strips.target),
     ),
     controls,
     matrix,
@@ -120,7 +126,7 @@ async function play(body, query, target, result, signal) {
     screen.addEventListener("seeked", () => duet.dispatchEvent(new Event("change")));
   }
   start(duet, segments, result.matrix, view);
-  announce("Both videos are ready.");
+  announce(t("match.ready"));
   if (!matchMedia("(prefers-reduced-motion: reduce)").matches) duet.play();
 }
 
@@ -158,12 +164,8 @@ function mostSimilar(matrix) {
 /** The matching stretches, to jump to. */
 function places(segments, duet, { match, best }) {
   if (!segments.length) {
-    const where = `${clock(best.query)} and ${clock(best.target)}`;
-    return note(
-      match
-        ? `They match at an instant: ${where}, where the players start.`
-        : `No stretch of the two matches; the players start at the most similar frames, ${where}.`,
-    );
+    const where = t("match.pair", { a: clock(best.query), b: clock(best.target) });
+    return note(match ? t("match.instant", { where }) : t("match.noStretch", { where }));
   }
   const items = segments.map((segment) =>
     h(
@@ -183,16 +185,16 @@ function places(segments, duet, { match, best }) {
   return h(
     "div",
     { class: "places" },
-    h("h2", { class: "places-title" }, "Matching stretches"),
+    h("h2", { class: "places-title" }, t("match.stretches")),
     h("ul", { class: "chips" }, items),
     sharedNote(segments),
   );
 }
 
 function heatMap(place, matrix, segments, duet, signal) {
-  const heading = h("h2", { id: "matrix-title" }, "Frame matrix");
+  const heading = h("h2", { id: "matrix-title" }, t("matrix"));
   if (!matrix?.rows || !matrix?.columns) {
-    show(place, heading, h("p", { class: "muted" }, "There is no matrix of these two."));
+    show(place, heading, h("p", { class: "muted" }, t("matrix.none")));
     return null;
   }
   const times = { query: matrix.query_times, target: matrix.target_times };
@@ -224,19 +226,17 @@ function heatMap(place, matrix, segments, duet, signal) {
         h(
           "fieldset",
           { class: "segmented" },
-          h("legend", { class: "visually-hidden" }, "Stage of the matrix"),
-          toggle("before", "Frames as they are"),
-          toggle("after", "Refined"),
+          h("legend", { class: "visually-hidden" }, t("matrix.stage")),
+          toggle("before", t("matrix.before")),
+          toggle("after", t("matrix.after")),
         ),
     ),
     h(
       "p",
       { class: "muted small-text" },
-      "Down: the query. Across: the match. The stronger the colour, the more alike two frames are; ",
-      segments.some((one) => one.shared)
-        ? "outlined is what matches, with dashes where it is shared footage. "
-        : "outlined is what counts as a match. ",
-      "Click a cell, or move with the arrow keys, to see its two frames.",
+      t("matrix.axes"),
+      segments.some((one) => one.shared) ? t("matrix.outlinedShared") : t("matrix.outlined"),
+      t("matrix.use"),
     ),
     view.element,
   );

@@ -6,18 +6,19 @@ import { hitCard } from "../components/hitcard.js";
 import { emptyState, errorState, note, skeleton, toast } from "../components/notice.js";
 import { jobProgress, ProgressCard } from "../components/progress.js";
 import { announce, h, show } from "../dom.js";
-import { clock, count, percent, plural } from "../format.js";
+import { clock, decimal, percent } from "../format.js";
+import { t } from "../i18n.js";
 import { cancel, resultOf } from "../jobs.js";
 import { recall, remember } from "../memory.js";
 import { go } from "../router.js";
 import { searchFields, settings } from "../settings.js";
 
-const TITLES = { queued: "Waiting for a free place", running: "Searching" };
+const TITLES = { queued: t("queued"), running: t("results.running") };
 
 export async function resultsView(place, { parameters, signal, title }) {
-  title("Search results");
+  title(t("results.title"));
   const body = h("div", {});
-  const heading = h("h1", {}, "Results");
+  const heading = h("h1", {}, t("results"));
   show(place, heading, body);
   const card = new ProgressCard({ title: TITLES.running, stop: () => cancel(parameters.job) });
   card.update({ total: 0, message: "" });
@@ -28,12 +29,12 @@ export async function resultsView(place, { parameters, signal, title }) {
     showResult(body, heading, result, title, roots);
   } catch (error) {
     if (error.name === "AbortError") return;
-    const again = h("a", { class: "button primary", href: "#/" }, "Search again");
+    const again = h("a", { class: "button primary", href: "#/" }, t("results.again"));
     if (error.type === "Cancelled") {
-      show(body, emptyState({ picture: "cross", title: "The search was cancelled", actions: [again] }));
+      show(body, emptyState({ picture: "cross", title: t("results.cancelled"), actions: [again] }));
       return;
     }
-    show(body, errorState(error, { title: "The search did not finish", actions: [again] }));
+    show(body, errorState(error, { title: t("results.failed"), actions: [again] }));
   }
 }
 
@@ -41,9 +42,9 @@ function showResult(body, heading, result, title, roots) {
   const query = sideOf(result.query);
   const matches = result.hits.filter((hit) => hit.match);
   const others = result.hits.filter((hit) => !hit.match);
-  heading.textContent = matches.length ? plural(matches.length, "match", "matches") : "No match";
-  title(`${heading.textContent} for ${query.name}`);
-  announce(`${heading.textContent} for ${query.name}`);
+  heading.textContent = matches.length ? t("n.matches", { n: matches.length }) : t("results.none");
+  title(t("results.for", { found: heading.textContent, name: query.name }));
+  announce(t("results.for", { found: heading.textContent, name: query.name }));
   const list = (hits, from) =>
     h(
       "ol",
@@ -53,15 +54,14 @@ function showResult(body, heading, result, title, roots) {
   show(
     body,
     about(query, result, roots),
-    result.warnings.length > 0 && note(`The query: ${result.warnings.join(" ")}`, { kind: "warning" }),
-    result.hits.some((hit) => hit.probability === null) &&
-      note("This model gives no probabilities: a similarity score from −1 to 1 is shown instead."),
-    matches.length > 0 && [h("h2", { class: "visually-hidden" }, "Matches"), list(matches, 1)],
+    result.warnings.length > 0 && note(t("results.warnings", { text: result.warnings.join(" ") }), { kind: "warning" }),
+    result.hits.some((hit) => hit.probability === null) && note(t("results.noProbability")),
+    matches.length > 0 && [h("h2", { class: "visually-hidden" }, t("results.matches")), list(matches, 1)],
     others.length > 0 &&
       h(
         "details",
         { class: "others", open: !matches.length },
-        h("summary", {}, `Show the nearest others (${count(others.length)})`),
+        h("summary", {}, t("results.others", { n: others.length })),
         list(others, matches.length + 1),
       ),
     !result.hits.length && nothing(query, result.note),
@@ -86,15 +86,15 @@ function about(query, result, roots) {
   if (query.still) strip.src = media(query, "thumbnail", { width: 240 });
   strip.addEventListener("error", () => strip.remove());
   const facts = [
-    query.still ? "a picture" : clock(query.duration),
-    `${plural(result.database, "video")} searched`,
-    result.scored < result.database && `${count(result.scored)} compared in full`,
-    result.prior !== null && `probabilities at a prior of ${percent(result.prior)}`,
-    seconds > 0 && `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`,
+    query.still ? t("results.aPicture") : clock(query.duration),
+    t("results.searched", { videos: t("n.videos", { n: result.database }) }),
+    result.scored < result.database && t("results.compared", { n: result.scored }),
+    result.prior !== null && t("results.prior", { prior: percent(result.prior) }),
+    seconds > 0 && `${decimal(seconds, seconds < 10 ? 1 : 0)} s`,
   ].filter(Boolean);
   return h(
     "section",
-    { class: "card query", "aria-label": "What was searched for" },
+    { class: "card query", "aria-label": t("results.about") },
     strip,
     h(
       "div",
@@ -103,28 +103,28 @@ function about(query, result, roots) {
       h("p", { class: "muted small-text" }, facts.join(" · ")),
       filterLine(result.filter, roots),
     ),
-    h("a", { class: "button quiet small", href: "#/" }, "New search"),
+    h("a", { class: "button quiet small", href: "#/" }, t("newSearch")),
   );
 }
 
 /** No hits: because of the query itself, if the server says so; else because nothing is like it. */
 function nothing(query, why) {
   if (why) {
-    const again = h("a", { class: "button primary", href: "#/" }, "New search");
-    return emptyState({ picture: "search", title: "Nothing to look for", text: why, actions: [again] });
+    const again = h("a", { class: "button primary", href: "#/" }, t("newSearch"));
+    return emptyState({ picture: "search", title: t("results.nothingTo"), text: why, actions: [again] });
   }
   const { least, exact } = settings();
   const tips = [
-    least > 0 && `Only matches from ${percent(least)} on were asked for: a lower threshold may show more.`,
-    !exact && "An exact search compares with every video; it takes longer.",
+    least > 0 && t("results.tip.least", { share: percent(least) }),
+    !exact && t("results.tip.exact"),
   ].filter(Boolean);
   return emptyState({
     picture: "search",
-    title: "Nothing in the library matches",
-    text: tips.join(" ") || `No video shows what ${query.name} shows.`,
+    title: t("results.nothing"),
+    text: tips.join(" ") || t("results.noVideo", { name: query.name }),
     actions: [
-      h("a", { class: "button", href: "#/settings" }, "Search settings"),
-      h("a", { class: "button primary", href: "#/" }, "New search"),
+      h("a", { class: "button", href: "#/settings" }, t("results.settings")),
+      h("a", { class: "button primary", href: "#/" }, t("newSearch")),
     ],
   });
 }

@@ -7,28 +7,20 @@ import { errorState, note, toast } from "../components/notice.js";
 import { PartPicker } from "../components/partpicker.js";
 import { ProgressCard } from "../components/progress.js";
 import { announce, h, show } from "../dom.js";
-import { bytes, percent, plural } from "../format.js";
+import { bytes, percent } from "../format.js";
+import { t } from "../i18n.js";
 import { icon } from "../icons.js";
 import { remember } from "../memory.js";
 import { go } from "../router.js";
 import { searchFields, settings } from "../settings.js";
 
 export function searchView(place, { signal, title }) {
-  title("Search");
+  title(t("search"));
   const stage = h("div", { class: "stage" });
   const about = h("div", { class: "search-about" });
   show(
     place,
-    h(
-      "header",
-      { class: "hero" },
-      h("h1", {}, "Find a video by what it shows"),
-      h(
-        "p",
-        { class: "lead" },
-        "Copies, cut and edited versions, clips inside longer films: see what matches, and where.",
-      ),
-    ),
+    h("header", { class: "hero" }, h("h1", {}, t("search.heading")), h("p", { class: "lead" }, t("search.lead"))),
     stage,
     about,
   );
@@ -50,7 +42,7 @@ function begin(stage, signal) {
 /** A file is chosen: look at it, perhaps take a part, and go. */
 function prepare(stage, file, signal) {
   if (file.size === 0) {
-    toast("That file is empty. Choose another.", { kind: "error" });
+    toast(t("search.empty"), { kind: "error" });
     begin(stage, signal);
     return;
   }
@@ -68,7 +60,7 @@ function prepare(stage, file, signal) {
     ({ roots }) => show(limits, (filter = new FilterPanel(roots)).element),
     () => {}, // the upload will say what is wrong
   );
-  const send = h("button", { type: "submit", class: "button primary large" }, icon("search"), "Search");
+  const send = h("button", { type: "submit", class: "button primary large" }, icon("search"), t("search"));
   const form = h(
     "form",
     {
@@ -86,7 +78,7 @@ function prepare(stage, file, signal) {
       "div",
       { class: "row between chosen-head" },
       h("div", { class: "chosen-name" }, h("h2", {}, file.name), h("p", { class: "muted" }, bytes(file.size))),
-      h("button", { type: "button", class: "button quiet small", onclick: leave }, "Choose another"),
+      h("button", { type: "button", class: "button quiet small", onclick: leave }, t("search.another")),
     ),
     picker.element,
     limits,
@@ -94,24 +86,24 @@ function prepare(stage, file, signal) {
   );
   show(stage, form);
   send.focus({ preventScroll: true });
-  announce(`${file.name} is chosen.`);
+  announce(t("search.chosen", { name: file.name }));
 }
 
 function settingsLine() {
   const { k, least, exact, ignoreShared } = settings();
   const words = [
-    `Best ${k}`,
-    least > 0 ? `from ${percent(least)} on` : "however unlikely",
-    exact ? "compared with every video" : "fast search",
-    ignoreShared ? "shared footage ignored" : "shared footage counts",
+    t("search.best", { k }),
+    least > 0 ? t("search.from", { share: percent(least) }) : t("search.any"),
+    exact ? t("search.exact") : t("search.fast"),
+    ignoreShared ? t("search.noShared") : t("search.shared"),
   ].join(", ");
-  return h("p", { class: "muted small-text" }, `${words}. `, h("a", { href: "#/settings" }, "Change"));
+  return h("p", { class: "muted small-text" }, `${words}. `, h("a", { href: "#/settings" }, t("change")));
 }
 
 async function upload(stage, file, part, signal) {
   const stopping = new AbortController();
   signal.addEventListener("abort", () => stopping.abort());
-  const card = new ProgressCard({ title: "Uploading", stop: () => stopping.abort() });
+  const card = new ProgressCard({ title: t("search.uploading"), stop: () => stopping.abort() });
   card.update({ done: 0, total: 1, message: file.name });
   show(stage, card.element);
   try {
@@ -120,10 +112,10 @@ async function upload(stage, file, part, signal) {
       signal: stopping.signal,
       progress: (share) =>
         card.update({
-          title: share < 1 ? "Uploading" : "Handing over",
+          title: share < 1 ? t("search.uploading") : t("search.handing"),
           done: share,
           total: 1,
-          message: `${bytes(share * file.size)} of ${bytes(file.size)}`,
+          message: t("search.sent", { done: bytes(share * file.size), all: bytes(file.size) }),
         }),
     });
     remember(query, { kind: "queries", id: query, name: file.name, still: file.type.startsWith("image/") });
@@ -132,16 +124,20 @@ async function upload(stage, file, part, signal) {
     if (signal.aborted) return;
     if (error.name === "AbortError") {
       begin(stage, signal);
-      announce("The upload was stopped.");
+      announce(t("search.stopped"));
       return;
     }
     show(
       stage,
       errorState(error, {
-        title: "The search could not start",
+        title: t("search.notStarted"),
         retry: error.type === "Offline" || error.type === "Busy" ? () => upload(stage, file, part, signal) : null,
         actions: [
-          h("button", { type: "button", class: "button", onclick: () => begin(stage, signal) }, "Choose another file"),
+          h(
+            "button",
+            { type: "button", class: "button", onclick: () => begin(stage, signal) },
+            t("search.anotherFile"),
+          ),
         ],
       }),
     );
@@ -160,8 +156,8 @@ async function describe(about, signal) {
   if (library.videos === 0) {
     show(
       about,
-      note("The library is empty, so nothing can be found yet. ", {
-        children: [h("a", { href: "#/library" }, "Add a folder of videos")],
+      note(t("search.libraryEmpty"), {
+        children: [h("a", { href: "#/library" }, t("search.addFolder"))],
       }),
     );
     return;
@@ -171,8 +167,8 @@ async function describe(about, signal) {
     h(
       "p",
       { class: "muted centred-text" },
-      `Searches ${plural(library.videos, "video")} in ${library.path}. `,
-      h("a", { href: "#/library" }, "Search for one of them instead"),
+      t("search.where", { videos: t("n.videos", { n: library.videos }), library: library.path }),
+      h("a", { href: "#/library" }, t("search.byVideo")),
     ),
   );
 }

@@ -4,17 +4,13 @@ import { get } from "../api.js";
 import { note } from "../components/notice.js";
 import { announce, h, show, unique } from "../dom.js";
 import { percent } from "../format.js";
+import { t } from "../i18n.js";
 import { DEFAULTS, keep, settings } from "../settings.js";
 
 export function settingsView(place, { signal, title }) {
-  title("Settings");
+  title(t("settings"));
   const form = h("div", { class: "stack" });
-  show(
-    place,
-    h("h1", {}, "Settings"),
-    h("p", { class: "lead" }, "Kept in this browser; every search from here on follows them."),
-    form,
-  );
+  show(place, h("h1", {}, t("settings")), h("p", { class: "lead" }, t("set.lead")), form);
   fill(form, signal);
 }
 
@@ -25,21 +21,29 @@ function fill(form, signal) {
     keep(DEFAULTS);
     window.hapvrTheme.choose("system");
     fill(form, signal);
-    announce("All settings have their defaults again.");
+    announce(t("set.reset.done"));
   };
   show(
     form,
-    h("section", { class: "card stack" }, h("h2", {}, "Search"), threshold(now), calibration, number(now), exact(now)),
-    h("section", { class: "card stack" }, h("h2", {}, "Search, comparison and duplicates"), shared(now)),
-    h("section", { class: "card stack" }, h("h2", {}, "Looks"), theme()),
-    h("div", {}, h("button", { type: "button", class: "button quiet", onclick: reset }, "Back to the defaults")),
+    h(
+      "section",
+      { class: "card stack" },
+      h("h2", {}, t("search")),
+      threshold(now),
+      calibration,
+      number(now),
+      exact(now),
+    ),
+    h("section", { class: "card stack" }, h("h2", {}, t("set.compare")), shared(now)),
+    h("section", { class: "card stack" }, h("h2", {}, t("set.looks")), theme()),
+    h("div", {}, h("button", { type: "button", class: "button quiet", onclick: reset }, t("set.reset"))),
   );
   get("library", { signal }).then(
     (library) =>
       library.calibration ||
       show(
         calibration,
-        note("This library's model gives no probabilities: the threshold has no effect.", {
+        note(t("set.noProbability"), {
           kind: "warning",
         }),
       ),
@@ -61,8 +65,8 @@ function threshold(now) {
   });
   const tell = () => {
     const value = Number(input.value);
-    const text = value > 0 ? percent(value) : "everything";
-    said.textContent = value > 0 ? `${text} or more` : text;
+    const text = value > 0 ? percent(value) : t("set.everything");
+    said.textContent = value > 0 ? t("set.orMore", { share: text }) : text;
     input.setAttribute("aria-valuetext", said.textContent);
   };
   input.addEventListener("input", () => {
@@ -73,13 +77,9 @@ function threshold(now) {
   return h(
     "div",
     { class: "setting" },
-    h("div", { class: "row between" }, h("label", { for: id }, "Minimum probability"), said),
+    h("div", { class: "row between" }, h("label", { for: id }, t("set.least")), said),
     input,
-    h(
-      "p",
-      { id: hint, class: "muted small-text" },
-      "Less probable matches are not shown. At 50% a hit is as likely right as wrong.",
-    ),
+    h("p", { id: hint, class: "muted small-text" }, t("set.least.hint")),
   );
 }
 
@@ -101,21 +101,21 @@ function number(now) {
   return h(
     "div",
     { class: "setting" },
-    h("div", { class: "row between" }, h("label", { for: id }, "Matches shown at most"), input),
-    h("p", { id: hint, class: "muted small-text" }, "From 1 to 100."),
+    h("div", { class: "row between" }, h("label", { for: id }, t("set.most")), input),
+    h("p", { id: hint, class: "muted small-text" }, t("set.most.hint")),
   );
 }
 
 function exact(now) {
-  return choice("Exact search", now.exact, {
-    hint: "Compare with every video in full, not only with the likeliest. Slower in a large library.",
+  return choice(t("set.exact"), now.exact, {
+    hint: t("set.exact.hint"),
     change: (checked) => keep({ exact: checked }),
   });
 }
 
 function shared(now) {
-  return choice("Ignore shared footage", now.ignoreShared, {
-    hint: "Intros, end cards and the like that many videos of the library show make no match; they are marked.",
+  return choice(t("set.shared"), now.ignoreShared, {
+    hint: t("set.shared.hint"),
     change: (checked) => keep({ ignoreShared: checked }),
   });
 }
@@ -150,11 +150,11 @@ function theme() {
   return h(
     "fieldset",
     { class: "segmented" },
-    h("legend", { class: "visually-hidden" }, "Colours"),
+    h("legend", { class: "visually-hidden" }, t("set.colours")),
     [
-      ["system", "As the system"],
-      ["light", "Light"],
-      ["dark", "Dark"],
+      ["system", t("set.system")],
+      ["light", t("set.light")],
+      ["dark", t("set.dark")],
     ].map(item),
   );
 }
