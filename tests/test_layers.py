@@ -25,6 +25,7 @@ LAYERS = [
     "records",
     "workers",
     "video",
+    "audio",
     "synthetic",
     "backbones",
     "features",

@@ -66,6 +66,14 @@ def add(
     prune: Prune = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try again the videos that failed before.")] = False,
     device: Device = "auto",
+    audio: Annotated[
+        bool | None,
+        typer.Option(
+            "--audio/--no-audio",
+            help="Read the sound of all videos of the library too, also of those added before; it remembers that.",
+            show_default="as the library remembers",
+        ),
+    ] = None,
     workers: Workers = None,
     wait: Wait = 10.0,
     as_json: AsJson = False,
@@ -81,6 +89,8 @@ def add(
     from hapvr.library.versions import is_library
 
     rules = _make_rules(include, exclude, min_size, min_length)
+    if rebuild and audio is not None:
+        raise ConfigError("--rebuild takes the sound over as it is: run `hapvr add LIBRARY --audio` when it is done.")
     if rebuild and (videos or rules is not None):
         raise ConfigError(
             "--rebuild reads the videos that the library knows: give no others, and add them when it is done."
@@ -113,6 +123,7 @@ def add(
                     retry=retry,
                     workers=workers,
                     progress=lambda now: update(now.done, now.total),
+                    sound=audio,
                 )
     _print_report(report, library, as_json)
     raise typer.Exit(1 if report.failed or report.still_failed else 0)
@@ -427,6 +438,9 @@ def _format_report(report: AddReport, library: Path) -> Iterator[str]:
     counts = {name: getattr(report, name) for name in names} | {"failed": len(report.failed)}
     rate = f" ({report.frames:,} frames, {report.frames / report.seconds:.0f} a second)" if report.frames else ""
     yield ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) + rate or "nothing to do"
+    if report.sounds or report.silent or report.sound_failed:
+        failed = f", {report.sound_failed:,} cannot be read" if report.sound_failed else ""
+        yield f"sound of {report.sounds:,} videos read, {report.silent:,} are silent{failed}"
     if count := report.still_failed:
         yield (
             f"{count:,} failed before and {'was' if count == 1 else 'were'} not tried again: --retry does that, "

@@ -17,7 +17,9 @@ from hapvr.cli.options import Device, HtmlPage, IgnoreShared, LibraryFolder, Pri
 from hapvr.cli.terminal import escape, progress_bar, warn
 
 if TYPE_CHECKING:
+    from hapvr.audio.matching import SameSound
     from hapvr.library import Library, SearchResult
+    from hapvr.library.results import SoundHit
     from hapvr.library.search_report import QueryResult
 
 
@@ -47,6 +49,10 @@ def search(
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare with every video, not only with the most promising ones.")
     ] = False,
+    sound: Annotated[
+        bool,
+        typer.Option("--sound", help="Look for the sound of the queries alone: song.mp3, or a video's sound."),
+    ] = False,
     folders: Folders = None,
     min_size: MinSize = None,
     max_size: MaxSize = None,
@@ -70,11 +76,13 @@ def search(
 ) -> None:
     """Find the videos that show what a query shows: hapvr search library clip.mp4 --from 12 --to 20.
 
-    The exit code is 0 if there is a match, 1 if there is none, and 2 after an error, also if one of several queries
-    could not be read.
+    A file of sound alone is looked for by its sound, in a library whose videos were added with `--audio`. The exit
+    code is 0 if there is a match, 1 if there is none, and 2 after an error, also if one of several queries could not be
+    read.
     """
+    from hapvr.errors import ConfigError
     from hapvr.library import Library
-    from hapvr.library.search_report import QueryResult, list_queries, search_each, write_results
+    from hapvr.library.search_report import QueryResult, is_sound_file, list_queries, search_each, write_results
 
     part: dict[str, Any] = {"start_s": start_s, "end_s": end_s}
     options = part | {
@@ -85,11 +93,16 @@ def search(
             after=after, before=before,
         ),
     }  # fmt: skip
+    if sound and (output or page is not None):
+        raise ConfigError("--sound prints what it finds, as text or --json. Leave out -o and --html.")
     listed = list_queries(queries)
     alone = listed == queries and len(queries) == 1
     answers: list[QueryResult] = []
     with Library.open(library, device=device) as opened:
         _require_files(opened, listed, output or [], page, alone=alone)
+        if sound or (alone and not output and page is None and is_sound_file(queries[0])):
+            chosen = {name: options[name] for name in ("start_s", "end_s", "k", "filter")}
+            raise typer.Exit(_search_sound(opened, listed, chosen, as_json=as_json))
         if alone:  # what cannot be read is an error
             answers = [QueryResult(queries[0], opened.search(queries[0], **options))]
             _print_answer(answers[0], as_json=as_json, everything=everything, alone=True)
@@ -109,7 +122,41 @@ def search(
             _explain(opened, answers[0], page, part, everything=everything)
     if any(answer.result is None for answer in answers):
         raise typer.Exit(2)
-    raise typer.Exit(0 if any(answer.match for answer in answers) else 1)
+    raise typer.Exit(0 if any(answer.match or answer.sound_match for answer in answers) else 1)
+
+
+def _search_sound(library: Library, queries: Sequence[str], options: dict[str, Any], *, as_json: bool) -> int:
+    """Look for the sound of each query, and print what is found; the exit code."""
+    from hapvr.errors import DataError, DecodeError
+    from hapvr.library.results import display_path
+
+    found, failed = False, False
+    for query in queries:
+        name = display_path(query)
+        try:
+            result = library.search_sound(query, **options)
+        except (DataError, DecodeError) as error:
+            if len(queries) == 1:
+                raise
+            failed = True
+            warn([f"{name}: {error}"])
+            if as_json:
+                typer.echo(json.dumps({"query": name, "match": False, "error": str(error)}))
+            continue
+        found = found or bool(result.hits)
+        if as_json:
+            typer.echo(json.dumps({"query": name} | result.to_json()))
+            continue
+        head = "" if len(queries) == 1 else f"{escape(name)}: "
+        if not result.hits:
+            typer.echo(f"{head}{result.note or 'no match'}")
+        elif head:
+            typer.echo(f"{head}{len(result.hits)} with the same sound")
+        for line in _format_sound_hits(result.hits):
+            typer.echo(line)
+        warn(result.warnings, before="the query: ")
+        warn([f"the sound of {result.database:,} videos compared; {sum(result.seconds.values()):.2f} s"])
+    return 2 if failed else 0 if found else 1
 
 
 def _require_files(
@@ -182,6 +229,30 @@ def _format_result(result: SearchResult, *, everything: bool, name: str) -> Iter
         if not hit.segments:
             yield f"       most alike at {hit.best.target:.1f} s (similarity {hit.best.similarity:.2f})"
         yield f"       {hit.verdict.reason} Score {hit.score:.3f}."
+        if hit.sound is not None:
+            yield f"       sound: {hit.sound.kind}{_format_stretches(hit.sound.stretches)}"
+    if result.sound_hits:
+        yield f"{head}the same sound with another picture"
+    yield from _format_sound_hits(result.sound_hits)
+
+
+def _format_sound_hits(hits: Sequence[SoundHit]) -> Iterator[str]:
+    for number, hit in enumerate(hits, 1):
+        yield f"{number:3}. {hit.verdict}  {hit.id}  {escape(hit.path)}"
+        yield f"       sound: same{_format_stretches(hit.stretches)}"
+
+
+def _format_stretches(stretches: Sequence[SameSound]) -> str:
+    """Where a sound is the same.
+
+    >>> from hapvr.audio.matching import SameSound
+    >>> _format_stretches([SameSound((0.0, 4.26), (10.0, 14.3), 31, 0.99)])
+    ', 0.0-4.3 s of the query is 10.0-14.3 s at 0.99 of its speed'
+    """
+    return "".join(
+        f", {a:.1f}-{b:.1f} s of the query is {c:.1f}-{d:.1f} s" + (f" at {speed:g} of its speed" if speed != 1 else "")
+        for (a, b), (c, d), speed in ((one.query, one.target, one.speed) for one in stretches)
+    )
 
 
 def _print_counts(answers: Sequence[QueryResult]) -> None:

@@ -19,10 +19,11 @@ from hapvr.errors import ConfigError, StorageError
 from hapvr.features import Features
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import ExtractedVideo, default_workers, extract_stream, make_tasks
-from hapvr.library.indexed_folders import IndexRules, read_folders, write_folders
+from hapvr.library.indexed_folders import IndexRules, read_folders, read_sound_setting, write_folders
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecord, display_path, escape_text, utc_now
 from hapvr.library.shared_file import update_shared_footage
+from hapvr.library.sound import add_sounds
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import is_library
@@ -46,6 +47,7 @@ def add_videos(
     workers: int | None = None,
     progress: Callable[[AddProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    sound: bool | None = None,
 ) -> AddReport:
     """Update the library from files and folders: new and changed videos are indexed, the others left as they are.
 
@@ -66,10 +68,12 @@ def add_videos(
         workers: decoding processes; by default as many as cores, four at most.
         progress: called after each file.
         stop: asked all the time; True ends it, and what is done by then is kept.
+        sound: read the sound of all videos of the library too, whose sound is not read yet; it remembers that. None: as
+            it remembers, which is no for a new library.
     """
     folders, gone = choose_folders(library, paths, rules)
     found = find_files(folders, known=library.store.catalog().paths, folders=folders)
-    report = add_found(library, found, AddOptions(prune, retry, workers, progress, stop), folders)
+    report = add_found(library, found, AddOptions(prune, retry, workers, progress, stop, sound), folders)
     return replace(report, warnings=(*((folder, "The folder is not there.") for folder in gone), *report.warnings))
 
 
@@ -98,8 +102,11 @@ def add_found(library: OpenLibrary, found: Found, options: AddOptions, folders: 
     """`add_videos`, of files that were found before."""
     with library.write_access("hapvr add") as store:
         new = {place: rules for place, rules in folders.items() if os.path.isdir(place)}
-        write_folders(library.path, read_folders(library.path) | new)
-        return add_files(store, lambda: library.model.extractor, found, options)
+        write_folders(library.path, read_folders(library.path) | new, sound=options.sound)
+        report = add_files(store, lambda: library.model.extractor, found, options)
+        if report.stopped or not read_sound_setting(library.path):
+            return report
+        return add_sounds(store, report, options)
 
 
 # --- which files are meant -------------------------------------------------------------------------------------------

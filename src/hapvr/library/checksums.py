@@ -26,7 +26,7 @@ from pathlib import Path
 from hapvr.errors import StorageError
 from hapvr.library.engine import DATA, INDICES, MANIFESTS, UNREADABLE, list_files, newest_manifest, table_folder
 from hapvr.library.results import display_path
-from hapvr.library.tables import FRAMES, REGIONS, VIDEOS
+from hapvr.library.tables import TABLES, VIDEOS
 from hapvr.storage import read_document, write_document
 
 CHECKSUMS = "checksums.json"
@@ -242,7 +242,7 @@ class Guard:
     def count_unlisted(self) -> int:
         """How many files are in use without a checksum."""
         count = 0
-        for name in (VIDEOS, REGIONS, FRAMES):
+        for name in TABLES:
             table, listed = table_folder(self.folder, name), self.listing.tables.get(name)
             newest = newest_manifest(table)
             if newest is not None and (listed is None or newest[0] > listed.version):
@@ -253,7 +253,7 @@ class Guard:
     def seal(self, *, kept: Collection[str] = ()) -> None:
         """List what the tables consist of by now, and files beside them that are `kept`; for the writer."""
         tables: dict[str, TableSums] = {}
-        for name in (VIDEOS, REGIONS, FRAMES):
+        for name in TABLES:
             table, listed = table_folder(self.folder, name), self.listing.tables.get(name)
             newest, before = newest_manifest(table), {} if listed is None else listed.files
             if listed is not None and (newest is None or newest[0] <= listed.version):

@@ -6,9 +6,12 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from hapvr.errors import ConfigError
+from hapvr.library.tables import Catalog
 
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -31,6 +34,15 @@ class FiledVideo(Protocol):
     @property
     def mtime_ns(self) -> int:
         """When it was last changed, in nanoseconds."""
+
+
+class _FiledRow(NamedTuple):
+    """What a filter looks at."""
+
+    path: str
+    size: int
+    duration: float
+    mtime_ns: int
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,16 @@ class VideoFilter:
             return False
         after, before = (None if one is None else one.timestamp() for one in (self.after, self.before))
         return (after is None or after <= changed) and (before is None or changed < before)
+
+
+def find_allowed(catalog: Catalog, filter: VideoFilter | None) -> set[int] | None:
+    """The rows of described videos that a filter allows; None for all."""
+    if filter is None or filter == VideoFilter():
+        return None
+    rows = np.flatnonzero(catalog.described).tolist()
+    columns = [catalog.column(name) for name in ("size", "duration", "mtime_ns")]
+    videos = (_FiledRow(os.fsdecode(catalog.paths[row]), *(column[row] for column in columns)) for row in rows)
+    return {row for row, video in zip(rows, videos, strict=True) if filter.allows(video)}
 
 
 def _is_below(path: str, folder: str) -> bool:

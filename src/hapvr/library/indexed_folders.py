@@ -1,4 +1,4 @@
-"""Which files of a folder are indexed, and the folders that a library remembers to have been given."""
+"""Which files of a folder are indexed, and what a library remembers: its folders, and whether sound is read."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hapvr.storage import read_document, write_document
 
 FOLDERS = "folders.json"
 _FORMAT = 1
+_SOUND = "sound"  # a name in the file
 
 
 @dataclass(frozen=True)
@@ -80,18 +81,28 @@ Folders = Mapping[str, IndexRules]
 
 def read_folders(library: Path) -> dict[str, IndexRules]:
     """The folders that a library remembers; none in one of an older release."""
+    return _read(library)[0]
+
+
+def read_sound_setting(library: Path) -> bool:
+    """Whether `add` reads the sound of videos too; False in a library that was never asked to."""
+    return _read(library)[1]
+
+
+def _read(library: Path) -> tuple[dict[str, IndexRules], bool]:
     path = library / FOLDERS
     try:
-        content = read_document(path, ("format", "folders"))
+        content = read_document(path, ("format", "folders", _SOUND))
         if content.get("format") != _FORMAT:
             raise ValueError(f"it has the format {content.get('format')}, this hapvr reads {_FORMAT}.")
-        return {str(folder): _parse(rules) for folder, rules in content["folders"].items()}
+        folders = {str(folder): _parse(rules) for folder, rules in content["folders"].items()}
+        return folders, bool(content.get(_SOUND, False))
     except FileNotFoundError:
         if FOLDERS in read_manifest(library).kept:
             raise StorageError(
                 f"'{display_path(path)}' is missing. Restore it from a copy; or name the folders again: hapvr add."
             ) from None
-        return {}
+        return {}, False
     except (OSError, ValueError, KeyError, TypeError, AttributeError, HapvrError) as error:
         raise StorageError(f"'{display_path(path)}' cannot be read: {error} Restore it from a copy.") from error
 
@@ -101,11 +112,18 @@ def _parse(rules: Mapping[str, Any]) -> IndexRules:
     return from_mapping(IndexRules, {**rules, **patterns})
 
 
-def write_folders(library: Path, folders: Folders) -> None:
-    """Remember these folders, with the writer's lock held; nothing is written if they are remembered so already."""
-    if dict(folders) == read_folders(library):
+def write_folders(library: Path, folders: Folders, *, sound: bool | None = None) -> None:
+    """Remember these folders, and whether sound is read, with the writer's lock held; None leaves that as it is.
+
+    Nothing is written if it is remembered so already.
+    """
+    before = _read(library)
+    wanted = dict(folders), before[1] if sound is None else sound
+    if wanted == before:
         return
     with translate_write_errors(library):
         content = {folder: asdict(rules) for folder, rules in sorted(folders.items())}
-        write_document(library / FOLDERS, {"format": _FORMAT, "folders": content})
+        # Without sound the file is what older releases write.
+        more = {_SOUND: True} if wanted[1] else {}
+        write_document(library / FOLDERS, {"format": _FORMAT, "folders": content, **more})
     require_from_now_on(library, FOLDERS)

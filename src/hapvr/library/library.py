@@ -24,6 +24,7 @@ from hapvr.library.results import LibraryInfo, VideoRecord
 from hapvr.library.search import compare_videos, explain_hits, search_library
 from hapvr.library.shared_file import read_shared_footage, update_shared_footage
 from hapvr.library.shared_footage import SharedFootage
+from hapvr.library.sound import search_sound
 from hapvr.library.transfer import export_features, import_features
 from hapvr.library.versions import read_settings, unfinished_version, version_folder
 from hapvr.library.watch import watch_folders
@@ -39,6 +40,7 @@ class Library(OpenLibrary):
 
     # Methods that are defined, with their arguments and defaults, in the modules that do the work.
     search = search_library
+    search_sound = search_sound
     explain_hits = explain_hits
     compare = compare_videos
     add = add_videos

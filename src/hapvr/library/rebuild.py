@@ -9,9 +9,11 @@ from pathlib import Path
 
 from hapvr.errors import ConfigError, StorageError
 from hapvr.library.adding import Found, add_files, is_gone
+from hapvr.library.indexed_folders import read_sound_setting
 from hapvr.library.opening import OpenLibrary, choose_settings, model_name
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
 from hapvr.library.shared_file import update_shared_footage
+from hapvr.library.sound import add_sounds, copy_sounds
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import (
@@ -70,6 +72,9 @@ def rebuild_library(
         if same_features and now.codec in (_EXACT, wanted.codec):
             _encode_again(old, new)
         report = _read_again(library.path, old, new, loaded, options)
+        copy_sounds(old, new)
+        if not report.stopped and read_sound_setting(library.path):
+            report = add_sounds(new, report, options)
         if not report.stopped:
             switch_version(library.path, version)
     library.refresh()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal
 
+from hapvr.audio.matching import SameSound, SoundEvidence
 from hapvr.judge.judge import Verdict
 from hapvr.matching import Instant
 from hapvr.similarity import Segment
@@ -58,6 +59,7 @@ class Hit:
     segments: tuple[Segment, ...]
     best: Instant  # the most similar frames of the query and of this video
     warnings: tuple[str, ...] = ()  # what was wrong with its file when it was added
+    sound: SoundEvidence | None = None  # what the sound of both says; None in a library without sound
 
     @property
     def probability(self) -> float | None:
@@ -74,7 +76,54 @@ class Hit:
             "segments": [one.to_json() for one in self.segments],
             "best": dataclasses.asdict(self.best),
             "warnings": list(self.warnings),
+            "sound": None if self.sound is None else self.sound.to_json(),
         }
+
+
+@dataclass(frozen=True)
+class SoundHit:
+    """A video that holds the sound of the query."""
+
+    id: str
+    path: str
+    stretches: tuple[SameSound, ...]  # of the same sound
+    picture: Literal["other"] | None = "other"  # None where pictures were not compared
+
+    @property
+    def seconds(self) -> float:
+        """How much of the query is heard in it."""
+        return sum(one.query[1] - one.query[0] for one in self.stretches)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words."""
+        return "same sound" if self.picture is None else "same sound, other picture"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "id": self.id,
+            "path": display_path(self.path),
+            "verdict": self.verdict,
+            "stretches": [one.to_json() for one in self.stretches],
+        }
+
+
+@dataclass(frozen=True)
+class SoundResult:
+    """What a search by sound alone found, the longest stretches first."""
+
+    hits: tuple[SoundHit, ...]
+    database: int  # different contents whose sound was compared
+    seconds: dict[str, float]  # decode, search
+    note: str | None = None  # why there are no hits, if it is because of what was asked
+    warnings: tuple[str, ...] = ()  # what was wrong with the query's sound
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hapvr search --sound --json` prints, beside the query's name."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        hits = [hit.to_json() for hit in self.hits]
+        return plain | {"match": bool(hits), "sound_hits": hits, "hits": [], "warnings": list(self.warnings)}
 
 
 @dataclass(frozen=True)
@@ -88,6 +137,7 @@ class SearchResult:
     note: str | None = None  # why there are no hits, if it is because of what was asked
     prior: float | None = None  # of the probabilities; None for a model that gives none
     warnings: tuple[str, ...] = ()  # what was wrong with the query's file, and how many of its frames are left out
+    sound_hits: tuple[SoundHit, ...] = ()  # the same sound with other pictures, the longest stretches first
 
     @property
     def matches(self) -> tuple[Hit, ...]:
@@ -98,7 +148,9 @@ class SearchResult:
         """What `hapvr search --json` prints, beside the query's name; `match` is whether any hit is one."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         plain["match"] = bool(self.matches)
-        return plain | {"hits": [hit.to_json() for hit in self.hits], "warnings": list(self.warnings)}
+        sounds = [hit.to_json() for hit in self.sound_hits]
+        hits = [hit.to_json() for hit in self.hits]
+        return plain | {"hits": hits, "warnings": list(self.warnings), "sound_hits": sounds}
 
 
 @dataclass(frozen=True)
@@ -124,6 +176,7 @@ class AddOptions:
     workers: int | None = None
     progress: Callable[[AddProgress], None] | None = None
     stop: Callable[[], bool] | None = None
+    sound: bool | None = None  # None: as the library remembers
 
 
 @dataclass(frozen=True)
@@ -145,6 +198,9 @@ class AddReport:
     stopped: bool = False  # before the end, because it was asked to
     seconds: float = 0.0
     frames: int = 0
+    sounds: int = 0  # contents whose sound was read
+    silent: int = 0  # of which there is none: no sound track, or a silent one
+    sound_failed: int = 0  # whose sound cannot be read; a warning says why, and the video is added all the same
 
     def to_json(self) -> dict[str, Any]:
         """What `hapvr add --json` prints."""

@@ -5,7 +5,6 @@ The functions with a `library` first are methods of `Library`, whose arguments a
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import math
 import os
@@ -13,26 +12,28 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.errors import ConfigError, DataError
+from hapvr.audio.description import SoundDescription
+from hapvr.errors import ConfigError, DataError, DecodeError
 from hapvr.features import Features
 from hapvr.judge.judge import Verdict
 from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library.candidates import MAX_COMPARED, count_rough, count_votes, find_runs, max_candidates
 from hapvr.library.close_reading import MAX_READ, read_closely
-from hapvr.library.filters import VideoFilter
+from hapvr.library.filters import VideoFilter, find_allowed
 from hapvr.library.opening import OpenLibrary
-from hapvr.library.results import Hit, SearchResult, display_path
+from hapvr.library.results import Hit, SearchResult, SoundHit, display_path
 from hapvr.library.shared_file import read_shared_footage
 from hapvr.library.shared_matching import match_beyond_shared
+from hapvr.library.sound import match_sounds, read_sound_query
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import (
     NO_CACHE,
     RegionCache,
+    find_row,
     is_unchanged,
     match_contents,
     require_dims,
@@ -63,15 +64,6 @@ _MAX_ROUGH = 2_000  # videos that a filter leaves, all of which have a rough sco
 _ALL_FLAT = (
     "The query has no informative frames: all of them are flat (black, or of one colour). There is nothing to look for."
 )
-
-
-class _FiledRow(NamedTuple):
-    """What a filter looks at."""
-
-    path: str
-    size: int
-    duration: float
-    mtime_ns: int
 
 
 def search_library(
@@ -135,11 +127,12 @@ def search_library(
     asked = read_query(store, model, query, start_s=start_s, end_s=end_s, cache=cache)
     laps.append(time.perf_counter())
     catalog = store.catalog()
-    allowed = _find_allowed(catalog, filter)
+    allowed = find_allowed(catalog, filter)
     own = {catalog.row(asked.id)} if asked.id is not None else set()
     database = int(catalog.described.sum()) - len(own) if allowed is None else len(allowed - own)
     if asked.features.all_flat:
-        return SearchResult((), database, 0, _measure_stages(laps), _ALL_FLAT, prior, asked.all_warnings)
+        nothing = SearchResult((), database, 0, _measure_stages(laps), _ALL_FLAT, prior, asked.all_warnings)
+        return _add_sound(store, nothing, query, asked, allowed, k=k, start_s=start_s, end_s=end_s)
     with one_torch_thread() as threads:
         count = None if exact else max_candidates(database, k=k, max_compared=max_compared)
         keys = _choose_contents(store, model, asked, count, cache, threads, allowed)
@@ -180,7 +173,54 @@ def search_library(
     hits.sort(key=_rank)
     laps.append(time.perf_counter())
     note = None if hits else _explain_no_hit(model, min_probability, prior)
-    return SearchResult(tuple(hits), database, len(scores), _measure_stages(laps), note, prior, asked.all_warnings)
+    found_hits = tuple(hits)
+    result = SearchResult(found_hits, database, len(scores), _measure_stages(laps), note, prior, asked.all_warnings)
+    return _add_sound(store, result, query, asked, allowed, k=k, start_s=start_s, end_s=end_s)
+
+
+def _add_sound(
+    store: Store,
+    result: SearchResult,
+    given: StrPath | Features | Query,
+    asked: Query,
+    allowed: Collection[int] | None,
+    *,
+    k: int,
+    start_s: float | None,
+    end_s: float | None,
+) -> SearchResult:
+    """The result with what the sound says of its hits, and with videos of the same sound and other pictures.
+
+    Verdicts and probabilities are those of the pictures, as they were. Nothing changes in a library without sound, nor
+    for a query without a file that may be read here.
+    """
+    if not store.has_sound() or asked.look is not None or not isinstance(given, str | os.PathLike):
+        return result
+    try:
+        sound = read_sound_query(store, given, start_s=start_s, end_s=end_s)
+    except (DataError, DecodeError) as error:
+        sound = SoundDescription("failed", warning=str(error))
+    matches, catalog = match_sounds(store, sound), store.catalog()
+    hits = tuple(
+        dataclasses.replace(hit, sound=matches.find(int(catalog.keys[catalog.row(hit.id)])))
+        for hit in result.hits
+        if hit.id in catalog
+    )
+    seen = {hit.id for hit in hits if hit.verdict.match} | {asked.id}
+    rows = [
+        row
+        for key, evidence in matches.evidence.items()
+        if evidence.kind == "same"
+        for row in catalog.with_key(key)
+        if catalog.ids[row] not in seen and (allowed is None or row in allowed)
+    ]
+    others = [
+        SoundHit(record.id, record.path, matches.find(int(catalog.keys[row])).stretches)
+        for record, row in zip(catalog.records(rows), rows, strict=True)
+    ]
+    others.sort(key=lambda hit: (-hit.seconds, hit.path))
+    warnings = result.warnings if matches.warning is None else (*result.warnings, f"The sound: {matches.warning}")
+    return dataclasses.replace(result, hits=hits, sound_hits=tuple(others[:k]), warnings=warnings)
 
 
 def explain_hits(
@@ -306,16 +346,6 @@ def _choose_contents(
     return keys
 
 
-def _find_allowed(catalog: Catalog, filter: VideoFilter | None) -> set[int] | None:
-    """The rows of described videos that a filter allows; None for all."""
-    if filter is None or filter == VideoFilter():
-        return None
-    rows = np.flatnonzero(catalog.described).tolist()
-    columns = [catalog.column(name) for name in ("size", "duration", "mtime_ns")]
-    videos = (_FiledRow(os.fsdecode(catalog.paths[row]), *(column[row] for column in columns)) for row in rows)
-    return {row for row, video in zip(rows, videos, strict=True) if filter.allows(video)}
-
-
 def _rank(hit: Hit) -> tuple[float, ...]:
     """Copies come first, the most probable first, by the score where probabilities are the same to a percent."""
     sure = hit.probability if hit.verdict.match and hit.probability is not None else 0.0
@@ -412,7 +442,7 @@ def read_query(
     catalog = store.catalog()
     if isinstance(given, str) and given in catalog:
         return dataclasses.replace(_read_stored(store, catalog.row(given), start_s, end_s, cache), id=given)
-    if (row := _find_row(catalog, given)) is not None:
+    if (row := find_row(catalog, given)) is not None:
         return _read_stored(store, row, start_s, end_s, cache)
     if os.path.lexists(given):
         read = model.extractor.extract_file(given, start_s=start_s, end_s=end_s)
@@ -421,15 +451,6 @@ def read_query(
         raise DataError(f"There is no such file: '{display_path(given)}'.")
     near = catalog.suggest_ids(str(given))
     raise DataError(f"'{display_path(given)}' is neither a file nor the id of a video in the library{near}")
-
-
-def _find_row(catalog: Catalog, path: StrPath) -> int | None:
-    """The row of a file that is as it was when it was added; None for any other."""
-    name = os.fsencode(os.path.abspath(path))
-    row = bisect.bisect_left(catalog.paths, name)
-    if row == len(catalog) or catalog.paths[row] != name or catalog.keys[row] == NO_KEY:
-        return None
-    return row if is_unchanged(catalog.record(row)) else None
 
 
 def _looks_like_path(given: StrPath) -> bool:

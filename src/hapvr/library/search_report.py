@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hapvr.audio.decoding import has_only_sound
 from hapvr.errors import ConfigError, DataError, DecodeError
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, SearchResult, display_path, escape_text
@@ -37,6 +38,11 @@ class QueryResult:
         """Whether the library has a match."""
         return self.result is not None and bool(self.result.matches)
 
+    @property
+    def sound_match(self) -> bool:
+        """Whether a video with other pictures has the same sound."""
+        return self.result is not None and bool(self.result.sound_hits)
+
     def to_json(self) -> dict[str, Any]:
         """A line of `hapvr search --json`."""
         name = {"query": display_path(self.query)}
@@ -60,6 +66,11 @@ def list_queries(given: Iterable[str]) -> list[str]:
             raise ConfigError(f"There is no video in the folder '{display_path(one)}'. Name files, or another folder.")
         queries += found
     return list(dict.fromkeys(queries))
+
+
+def is_sound_file(query: str) -> bool:
+    """Whether a query is a file of sound alone, without pictures; a cover is none."""
+    return os.path.isfile(query) and has_only_sound(query)
 
 
 def search_each(library: OpenLibrary, queries: Sequence[str], **options: Any) -> Iterator[QueryResult]:

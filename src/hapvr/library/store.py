@@ -1,6 +1,6 @@
-"""One version of a library on disk: three tables in LanceDB, read by many and written by one.
+"""One version of a library on disk: tables in LanceDB, read by many and written by one.
 
-Each commit of a table is atomic; the three are kept in step by the order of the commits (see `hapvr.library.tables`)
+Each commit of a table is atomic; they are kept in step by the order of the commits (see `hapvr.library.tables`)
 and by `recover`, which removes what a writer that was killed had begun. Readers have a moment's view; `refresh` brings
 them to the latest. What is read is checked (see `hapvr.library.checksums`).
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.errors import StorageError
+from hapvr.audio.description import SoundDescription
+from hapvr.errors import DataError, StorageError
 from hapvr.features import Features
 from hapvr.library import engine, tables
 from hapvr.library.candidates import NEIGHBOURS, Finds, find_nearest_vectors, find_runs
@@ -30,7 +31,7 @@ from hapvr.library.checksums import REMEDY, Guard
 from hapvr.library.codecs import get_codec
 from hapvr.library.engine import EngineError, table_folder
 from hapvr.library.results import VideoRecord, display_path
-from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, VIDEOS, Catalog, StoredContent
+from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, SOUNDS, TABLES, VIDEOS, Catalog, StoredContent
 from hapvr.library.versions import (
     CALIBRATION,
     Settings,
@@ -105,7 +106,7 @@ class Store:
         to, but never older.
         """
         with self._lock:
-            for name in (REGIONS, FRAMES, VIDEOS):
+            for name in (REGIONS, FRAMES, SOUNDS, VIDEOS):
                 if name in self._tables:
                     self._follow(name)
                 else:
@@ -222,6 +223,31 @@ class Store:
         which = found["query_index"].to_numpy() if "query_index" in found.column_names else np.zeros(len(found))
         return which.astype(np.int64), found["key"].to_numpy(), 1 - found["_distance"].to_numpy()
 
+    def has_sound(self) -> bool:
+        """Whether the sound of any video was ever read."""
+        return self._table(SOUNDS) is not None
+
+    def list_sounds(self) -> NDArray[np.int64]:
+        """The keys of all contents whose sound was read."""
+        return self._keys(SOUNDS)
+
+    def read_sounds(self, keys: Collection[int] | None = None) -> Iterator[tuple[int, SoundDescription]]:
+        """The sounds of contents, or of all, a thousand at a time; absent ones are left out."""
+        table = self._table(SOUNDS)
+        if table is None:
+            return
+        wanted = self._keys(SOUNDS).tolist() if keys is None else sorted(set(map(int, keys)))
+        for part in _split(wanted):
+            chosen = f"key IN ({_join(part)})"
+            query = partial(table.search().where(chosen).limit, len(part))
+            for row in self._read(SOUNDS, lambda query=query: _list_rows(query())):  # type: ignore[misc]
+                try:
+                    yield row["key"], tables.parse_sound(row)
+                except DataError as error:
+                    raise self._explain_damage(SOUNDS) or self._explain_damaged_content(
+                        row["key"], f"are damaged: the sound cannot be read ({error})"
+                    ) from error
+
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def begin(self, *, recover: bool) -> None:
@@ -240,7 +266,8 @@ class Store:
     def recover(self) -> None:
         """Remove contents that no record names; records whose content is gone become failed, to be done again."""
         named, stored = set(self._keys(VIDEOS).tolist()) - {NO_KEY}, set(self._keys(REGIONS).tolist())
-        self._remove_contents((stored | set(np.unique(self._keys(FRAMES)).tolist())) - named)
+        others = set(np.unique(self._keys(FRAMES)).tolist()) | set(self._keys(SOUNDS).tolist())
+        self._remove_contents((stored | others) - named)
         if lost := named - stored:
             catalog = self.catalog()
             rows = [row for key in lost for row in catalog.with_key(key)]
@@ -276,6 +303,17 @@ class Store:
                 self._add(REGIONS, pa.Table.from_pylist(rows, schema=tables.REGIONS_SCHEMA))
                 self._add(FRAMES, tables.make_frame_rows([key for key, _ in contents], vectors))
             return self.put_records([(video.record, video.key) for video in videos], moved=moved)
+
+    def put_sounds(self, sounds: Mapping[int, SoundDescription]) -> None:
+        """Write the sounds of contents, by their keys, in place of those that are there."""
+        if not sounds:
+            return
+        known = set(self._keys(SOUNDS).tolist())
+        with self._change():
+            table = self._table(SOUNDS)
+            for part in _split(sorted(known.intersection(sounds))):
+                self._write(SOUNDS, partial(table.delete, f"key IN ({_join(part)})"))
+            self._add(SOUNDS, tables.make_sound_rows(sounds))
 
     def write_all(self, videos: Iterable[NewVideo]) -> None:
         """Write any number of videos as they come, in batches of `write`; of no two with the same path."""
@@ -336,7 +374,7 @@ class Store:
     def maintain(self, *, thoroughly: bool = False) -> None:
         """Keep the number of files and the index in order; cheap if there is nothing to do."""
         with self._change():
-            for name in (VIDEOS, REGIONS, FRAMES):
+            for name in TABLES:
                 if (table := self._table(name)) is not None:
                     check = partial(self._check_whole, name)
                     self._write(name, partial(engine.compact_table, table, check, thoroughly=thoroughly))
@@ -524,7 +562,7 @@ class Store:
 
     def _remove_contents(self, keys: Collection[int]) -> None:
         with self._change():
-            for name in (FRAMES, REGIONS):
+            for name in (FRAMES, REGIONS, SOUNDS):
                 if (table := self._table(name)) is not None:
                     for part in _split(sorted(keys)):
                         self._write(name, partial(table.delete, f"key IN ({_join(part)})"))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import bisect
 import os
 import threading
 from collections import OrderedDict
@@ -22,13 +23,13 @@ from hapvr.features import Features, select_frames
 from hapvr.library.codecs import Chosen
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import Store
-from hapvr.library.tables import StoredContent
+from hapvr.library.tables import NO_KEY, Catalog, StoredContent
 from hapvr.matching import Match, VideoDescription, describe_features
 from hapvr.model import Model
 from hapvr.similarity import pairwise
 from hapvr.similarity.int8 import Int8Descriptors, Int8Scorer, fast_score_dtype, join, quantize
 from hapvr.similarity.network import Descriptors, VideoSimilarity
-from hapvr.storage import file_signature
+from hapvr.storage import StrPath, file_signature
 from hapvr.workers.threads import map_threads, share_work
 
 # --- in memory from one search to the next ---------------------------------------------------------------------------
@@ -281,6 +282,15 @@ def describe_stored(
 def is_unchanged(record: VideoRecord) -> bool:
     """Whether a file is there and, by its size and time, the one that was added."""
     return (record.size, record.mtime_ns) == file_signature(os.fsencode(record.path))
+
+
+def find_row(catalog: Catalog, path: StrPath) -> int | None:
+    """The row of a file that is as it was when it was added; None for any other."""
+    name = os.fsencode(os.path.abspath(path))
+    row = bisect.bisect_left(catalog.paths, name)
+    if row == len(catalog) or catalog.paths[row] != name or catalog.keys[row] == NO_KEY:
+        return None
+    return row if is_unchanged(catalog.record(row)) else None
 
 
 def _limit_threads(threads: int, device: torch.device) -> int:

@@ -3,6 +3,7 @@
     videos    one row a file: its record, and the key of its content
     regions   one row a content: its key, frames, their times and flags, and the encoded region vectors
     frames    one row a frame that may vote: the key of its content, its place among them, and its vector
+    sounds    one row a content whose sound was read: its key and the fingerprint; only in libraries with sound
 
 Copies of a file are rows of `videos` with one key. The order of writing makes the row of `videos` the acknowledgement:
 it is written when `regions` and `frames` have the key, and taken away before they lose it. A key that `videos` does not
@@ -26,13 +27,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hapvr.audio.description import SoundDescription
+from hapvr.audio.fingerprints import Fingerprint
 from hapvr.config import suggest
 from hapvr.errors import DataError
 from hapvr.features import Features
 from hapvr.library.codecs import Codec
 from hapvr.library.results import STATES, VideoRecord, escape_text
 
-VIDEOS, REGIONS, FRAMES = "videos", "regions", "frames"
+VIDEOS, REGIONS, FRAMES, SOUNDS = "videos", "regions", "frames", "sounds"
+TABLES = (VIDEOS, REGIONS, FRAMES, SOUNDS)
+"""All tables that a version may have; libraries without sound lack the last."""
 MINIATURES = "miniatures"  # a column of the regions, which libraries of older releases lack
 ROW_CHECKSUM = "row_crc32"  # the same, with `miniatures_crc32`
 _NO_WARNINGS = "[]"  # JSON of none
@@ -77,6 +82,17 @@ REGIONS_SCHEMA = pa.schema(
     ]
 )
 
+SOUNDS_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.int64(), nullable=False),
+        pa.field("state", pa.string(), nullable=False),  # of `hapvr.audio.description.SoundDescription`
+        pa.field("seconds", pa.float64(), nullable=False),
+        pa.field("warning", pa.string()),
+        pa.field("data", pa.binary(), nullable=False),  # `Fingerprint.to_bytes`
+        pa.field("crc32", pa.int64(), nullable=False),  # of `data`
+    ]
+)
+
 
 def frames_schema(dims: int) -> pa.Schema:
     """The table of frame vectors of `dims` dimensions."""
@@ -96,8 +112,9 @@ COLUMNS = {
     VIDEOS: VIDEOS_SCHEMA.names,
     REGIONS: ["key", "frames", "regions", "dims", "times", "low", "crc32", "data"],
     FRAMES: frames_schema(1).names,
+    SOUNDS: SOUNDS_SCHEMA.names,
 }
-"""What each table has in libraries of every release."""
+"""What each table has in libraries of every release, where there is one."""
 
 
 # --- videos ----------------------------------------------------------------------------------------------------------
@@ -325,3 +342,24 @@ def make_frame_rows(keys: Sequence[int], vectors: Sequence[NDArray[np.float16]])
         pa.FixedSizeListArray.from_arrays(flat, dims),
     ]
     return pa.Table.from_arrays(columns, schema=frames_schema(dims))
+
+
+# --- sounds ----------------------------------------------------------------------------------------------------------
+
+
+def make_sound_rows(sounds: Mapping[int, SoundDescription]) -> pa.Table:
+    """The rows of contents, by their keys."""
+    rows = []
+    for key, sound in sounds.items():
+        data = sound.peaks.to_bytes()
+        warning = None if sound.warning is None else escape_text(sound.warning)
+        row = {"key": key, "state": sound.state, "seconds": sound.seconds, "warning": warning}
+        rows.append(row | {"data": data, "crc32": zlib.crc32(data)})
+    return pa.Table.from_pylist(rows, schema=SOUNDS_SCHEMA)
+
+
+def parse_sound(row: Mapping[str, Any]) -> SoundDescription:
+    """A sound from its row; `DataError` if that is damaged."""
+    if zlib.crc32(row["data"]) != row["crc32"]:
+        raise DataError("its checksum is another")
+    return SoundDescription(row["state"], Fingerprint.from_bytes(row["data"]), row["seconds"], row["warning"])

@@ -132,8 +132,13 @@ class LibraryTasks:
             }
             for hit in result.hits
         ]
+        sounds = [
+            hit.to_json() | {"name": file_name(hit.path), "path": visible_path(hit.path, self._roots)}
+            for hit in result.sound_hits
+        ]
         own = [escape_text(text) for text in result.warnings]
-        return result.to_json() | {"query": about, "hits": hits, "warnings": own, "filter": arguments["filter"]}
+        more = {"sound_hits": sounds, "warnings": own, "filter": arguments["filter"]}
+        return result.to_json() | {"query": about, "hits": hits} | more
 
     def _describe_upload(
         self, query: dict[str, Any], start_s: float | None, end_s: float | None, call: Call

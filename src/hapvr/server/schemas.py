@@ -373,11 +373,38 @@ class Verdict(Strict):
     best: Instant
 
 
+class SameSound(Strict):
+    """A stretch of the query that sounds like one of the video, in seconds."""
+
+    query: tuple[float, float]
+    target: tuple[float, float]
+    events: int = Field(description="Moments that agree.")
+    speed: float = Field(description="Of the query, of 1 for that of the video.")
+
+
+class Sound(Strict):
+    """What the sound of two videos says about them."""
+
+    kind: Literal["same", "other", "silent", "not indexed"]
+    stretches: list[SameSound]
+
+
+class SoundHit(Strict):
+    """A video with the same sound and other pictures."""
+
+    id: str
+    name: str = Field(description="The name of its file.")
+    path: str | None
+    verdict: str
+    stretches: list[SameSound]
+
+
 class Hit(Verdict):
     """A video that was found."""
 
     path: str | None
     warnings: list[str]
+    sound: Sound | None = Field(description="Null if sound was not compared.")
 
 
 class QueryInfo(Strict):
@@ -401,6 +428,7 @@ class SearchResult(Strict):
     warnings: list[str]
     filter: FilterOptions = Field(description="Which videos were meant: the limits of the request.")
     hits: list[Hit]
+    sound_hits: list[SoundHit] = Field(description="The same sound with other pictures.")
 
 
 class Matrix(Strict):

@@ -1,0 +1,1 @@
+"""Sound: decoding, fingerprints made of spectral peaks, and where two of them hold the same sound."""

@@ -1,0 +1,226 @@
+"""The sound of a library's videos: reading it after an `add`, evidence for hits, and a search by sound alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from hapvr.audio.description import SoundDescription, describe_sound, describe_sound_task
+from hapvr.audio.matching import SoundEvidence, SoundQuery
+from hapvr.errors import ConfigError, DataError
+from hapvr.features.video_extraction import default_workers
+from hapvr.library.filters import VideoFilter, find_allowed
+from hapvr.library.opening import OpenLibrary
+from hapvr.library.results import AddOptions, AddReport, SoundHit, SoundResult, display_path
+from hapvr.library.store import Store
+from hapvr.library.stored_scores import find_row, is_unchanged
+from hapvr.library.tables import NO_KEY
+from hapvr.storage import StrPath, hold_interrupts
+from hapvr.workers.pool import TaskResult, WorkerPool
+
+_BATCH = 256  # sounds that are written at once
+_BATCH_S = 15.0
+_BLOCK_BYTES = 1  # nothing goes through blocks: an answer is small
+NOT_INDEXED = SoundEvidence("not indexed")
+"""The evidence where the sound of a video is not known."""
+
+
+# --- adding ----------------------------------------------------------------------------------------------------------
+
+
+def add_sounds(store: Store, report: AddReport, options: AddOptions) -> AddReport:
+    """Read the sound of all contents that have none yet and whose files are at hand; with the lock held.
+
+    A sound that cannot be read fails no video: it is counted, and a warning says why. Interrupted, the next `add` goes
+    on where it was. With `options.retry`, those that could not be read are read again.
+    """
+    began = time.monotonic()
+    paths = _find_missing(store, retry=options.retry)
+    counts = {"sounds": 0, "silent": 0, "sound_failed": 0}
+    warnings: list[tuple[str, str]] = []
+    pending: dict[int, SoundDescription] = {}
+    written_s, done = time.monotonic(), 0
+    is_stopped = options.stop or (lambda: False)
+    for key, sound in _describe_all(paths, default_workers(options.workers)):
+        pending[key] = sound
+        done += 1
+        counts[{"ready": "sounds", "failed": "sound_failed"}.get(sound.state, "silent")] += 1
+        if sound.warning is not None:
+            warnings.append((paths[key], f"The sound: {sound.warning}"))
+        if len(pending) >= _BATCH or time.monotonic() - written_s > _BATCH_S:
+            _write(store, pending)
+            pending, written_s = {}, time.monotonic()
+        if is_stopped():
+            break
+    _write(store, pending)
+    store.maintain()
+    return replace(
+        report,
+        **counts,
+        warnings=(*report.warnings, *warnings),
+        stopped=report.stopped or done < len(paths),
+        seconds=report.seconds + time.monotonic() - began,
+    )
+
+
+def copy_sounds(old: Store, new: Store) -> None:
+    """Take over the sounds of contents that another version has too: they depend on no model and no rate."""
+    before, after = old.catalog(), new.catalog()
+    keys = dict(zip(before.column("content_hash"), before.keys.tolist(), strict=True))
+    taken = set(new.list_sounds().tolist())
+    wanted: dict[int, int] = {}
+    for hash, key in zip(after.column("content_hash"), after.keys.tolist(), strict=True):
+        if key != NO_KEY and key not in taken and keys.get(hash, NO_KEY) != NO_KEY:
+            wanted[keys[hash]] = key
+    pending: dict[int, SoundDescription] = {}
+    for key, sound in old.read_sounds(wanted):
+        pending[wanted[key]] = sound
+        if len(pending) >= _BATCH:
+            new.put_sounds(pending)
+            pending = {}
+    new.put_sounds(pending)
+
+
+def _write(store: Store, sounds: dict[int, SoundDescription]) -> None:
+    with hold_interrupts():
+        store.put_sounds(sounds)
+
+
+def _find_missing(store: Store, *, retry: bool) -> dict[int, str]:
+    """The files of contents whose sound is to be read, by key; of copies, the first that is at hand."""
+    catalog, known = store.catalog(), set(store.list_sounds().tolist())
+    if retry:
+        known -= {key for key, sound in store.read_sounds() if sound.state == "failed"}
+    found: dict[int, str] = {}
+    for key in catalog.contents.tolist():
+        if key not in known:
+            records = (catalog.record(row) for row in catalog.with_key(key))
+            path = next((record.path for record in records if is_unchanged(record)), None)
+            if path is not None:
+                found[key] = path
+    return found
+
+
+def _describe_all(paths: dict[int, str], workers: int) -> Iterator[tuple[int, SoundDescription]]:
+    """The sounds of files, as they are read by other processes: a decoder that crashes loses one file's sound."""
+    if not paths:
+        return
+    with WorkerPool(describe_sound_task, paths.items(), workers=workers, block_bytes=_BLOCK_BYTES) as pool:
+        while pool.busy:
+            for event in pool.wait():
+                if isinstance(event, TaskResult) and isinstance(event.key, int):
+                    yield event.key, event.value or SoundDescription("failed", warning=f"{event.error}.")
+
+
+# --- looking for a sound ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class SoundMatches:
+    """What the sound of a query says of the contents of a library, by key."""
+
+    evidence: dict[int, SoundEvidence]
+    warning: str | None = None  # what was wrong with the query's sound
+
+    def find(self, key: int) -> SoundEvidence:
+        """The evidence for one content."""
+        return self.evidence.get(key, NOT_INDEXED)
+
+
+def match_sounds(store: Store, query: SoundDescription, keys: Collection[int] | None = None) -> SoundMatches:
+    """Compare the sound of a query with that of contents, or of all, one after the other."""
+    if query.state == "failed":
+        return SoundMatches({}, f"Its sound cannot be read: {query.warning}")
+    asked = SoundQuery(query.peaks)
+    return SoundMatches({key: asked.compare(sound.peaks) if sound.state != "failed" else NOT_INDEXED
+                         for key, sound in store.read_sounds(keys)}, query.warning)  # fmt: skip
+
+
+def read_sound_query(
+    store: Store, given: StrPath, *, start_s: float | None = None, end_s: float | None = None
+) -> SoundDescription:
+    """The sound of a query: as it is stored of an id, or of a file that is as it was added; else read now.
+
+    Raises:
+        DataError: there is no such id or file, or the sound of the id is not indexed.
+        DecodeError: the file cannot be opened.
+    """
+    catalog = store.catalog()
+    by_id = isinstance(given, str) and given in catalog
+    row = catalog.row(str(given)) if by_id else find_row(catalog, given)
+    if row is not None:
+        for _, sound in store.read_sounds([int(catalog.keys[row])]):
+            return replace(sound, peaks=sound.peaks.between(start_s, end_s))
+    if by_id:
+        path = catalog.record(catalog.row(str(given))).path
+        if not os.path.lexists(path):
+            raise DataError(f"The sound of '{given}' is not indexed, and its file '{display_path(path)}' is gone.")
+        given = path
+    if not os.path.lexists(given):
+        raise DataError(f"'{display_path(given)}' is neither a file nor the id of a video in the library.")
+    return describe_sound(given, start_s=start_s, end_s=end_s)
+
+
+def search_sound(
+    library: OpenLibrary,
+    query: StrPath,
+    *,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    k: int = 10,
+    filter: VideoFilter | None = None,
+) -> SoundResult:
+    """Find the videos that hold the sound of a file, whatever they show: the longest stretches first.
+
+    The sound of every video is compared. Speeds from 0.95 to 1.05 are tried.
+
+    Args:
+        library: an open one, whose videos were added with `sound`.
+        query: a file of sound (wav, mp3, m4a, ...), a video, whose sound counts, or the id of an indexed one.
+        start_s: seconds; what lies before is left out.
+        end_s: seconds; what lies from there on is left out.
+        k: hits at most.
+        filter: only videos that it allows are searched.
+
+    Raises:
+        ConfigError: the library has no sound.
+        DecodeError: the file cannot be read.
+        DataError: there is no such file or id, or it has no sound.
+    """
+    store = library.store
+    require_sound(store)
+    began = time.perf_counter()
+    sound = read_sound_query(store, query, start_s=start_s, end_s=end_s)
+    if sound.state in ("none", "failed"):
+        why = "has no sound track" if sound.state == "none" else f"has sound that cannot be read: {sound.warning}"
+        raise DataError(f"'{display_path(query)}' {why.rstrip('.')}. Give a file with sound.")
+    read = time.perf_counter()
+    catalog = store.catalog()
+    own = query if isinstance(query, str) and query in catalog else None
+    allowed = find_allowed(catalog, filter)
+    matches = match_sounds(store, sound)
+    hits = []
+    for key, evidence in matches.evidence.items():
+        for row in catalog.with_key(key) if evidence.kind == "same" else ():
+            if catalog.ids[row] != own and (allowed is None or row in allowed):
+                record = catalog.record(row)
+                hits.append(SoundHit(record.id, record.path, evidence.stretches, None))
+    hits.sort(key=lambda hit: (-hit.seconds, hit.path))
+    indexed = len(matches.evidence)
+    note = None
+    if SoundQuery(sound.peaks, speeds=(1.0,)).is_silent:
+        note = "The query is silent, or nearly: there is nothing to look for."
+    seconds = {"decode": read - began, "search": time.perf_counter() - read}
+    warnings = () if sound.warning is None else (sound.warning,)
+    return SoundResult(tuple(hits[:k]), indexed, seconds, note, warnings)
+
+
+def require_sound(store: Store) -> None:
+    """Raise `ConfigError` for a library without sound."""
+    if not store.has_sound():
+        raise ConfigError(
+            f"'{display_path(store.library)}' has no sound: its videos were added without. Read it now, which leaves "
+            f"everything else as it is: hapvr add {display_path(store.library)} --audio"
+        )
