@@ -164,12 +164,14 @@ def _find_stretches(
     if len(here) < config.min_events:
         return
     shifts = there - here
-    lowest = int(shifts.min())
-    counts = np.bincount(shifts - lowest, minlength=1)
+    lowest = int(shifts.min()) - _SPREAD
+    counts = np.bincount(shifts - lowest, minlength=int(shifts.max()) + _SPREAD + 1 - lowest)
     wide = np.convolve(counts, np.ones(2 * _SPREAD + 1, np.int64), "same")
-    shift = int(wide.argmax()) + lowest
+    shift = int((wide * (len(here) + 1) + counts).argmax()) + lowest  # of equal ones, that with most in its middle
     chosen = np.abs(shifts - shift) <= _SPREAD
-    expected = float(wide.sum() / max(1, len(wide)))  # of chance, at any one shift
+    # What chance would give at any one shift: the others, spread over all shifts at which the two overlap.
+    others, possible = len(here) - int(chosen.sum()), int(np.ptp(here) + np.ptp(there)) + 1
+    expected = others * (2 * _SPREAD + 1) / possible
     agreed = np.unique(here[chosen])
     if len(agreed) < max(config.min_events, expected + config.chance * np.sqrt(expected)):
         return

@@ -39,7 +39,7 @@ from hapvr.library.stored_scores import (
     require_dims,
     score_contents,
 )
-from hapvr.library.tables import NO_KEY, Catalog
+from hapvr.library.tables import NO_KEY
 from hapvr.matching import (
     Match,
     VideoDescription,

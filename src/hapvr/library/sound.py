@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
@@ -38,7 +39,7 @@ def add_sounds(store: Store, report: AddReport, options: AddOptions) -> AddRepor
     """
     began = time.monotonic()
     paths = _find_missing(store, retry=options.retry)
-    counts = {"sounds": 0, "silent": 0, "sound_failed": 0}
+    counts: Counter[str] = Counter()  # by state
     warnings: list[tuple[str, str]] = []
     pending: dict[int, SoundDescription] = {}
     written_s, done = time.monotonic(), 0
@@ -46,7 +47,7 @@ def add_sounds(store: Store, report: AddReport, options: AddOptions) -> AddRepor
     for key, sound in _describe_all(paths, default_workers(options.workers)):
         pending[key] = sound
         done += 1
-        counts[{"ready": "sounds", "failed": "sound_failed"}.get(sound.state, "silent")] += 1
+        counts[sound.state] += 1
         if sound.warning is not None:
             warnings.append((paths[key], f"The sound: {sound.warning}"))
         if len(pending) >= _BATCH or time.monotonic() - written_s > _BATCH_S:
@@ -58,7 +59,9 @@ def add_sounds(store: Store, report: AddReport, options: AddOptions) -> AddRepor
     store.maintain()
     return replace(
         report,
-        **counts,
+        sounds=counts["ready"],
+        silent=counts["silent"] + counts["none"],
+        sound_failed=counts["failed"],
         warnings=(*report.warnings, *warnings),
         stopped=report.stopped or done < len(paths),
         seconds=report.seconds + time.monotonic() - began,

@@ -490,6 +490,9 @@ class AddResult(Strict):
     stopped: bool
     seconds: float
     frames: int
+    sounds: int = Field(description="Different videos whose sound was read, in a library with sound.")
+    silent: int
+    sound_failed: int
 
 
 class Derivation(Strict):

@@ -103,6 +103,7 @@ def write_sound(sound: Sound, path: str | Path, *, bit_rate: int = 128_000, rate
     form, codec = _CODECS[suffix]
     with replace_file(path, sync=False) as temporary, av.open(os.fspath(temporary), "w", format=form) as container:
         stream = container.add_stream(codec, rate=rate, layout="mono")
+        assert isinstance(stream, av.AudioStream)
         if form != "wav":
             stream.bit_rate = bit_rate
         _encode(container, stream, sound, rate)

@@ -1,0 +1,195 @@
+"""Sound, as a user has it: added to an old library by a command, searched by a song, and as evidence of a search."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hapvr.audio.decoding import RATE as READ_RATE
+from hapvr.audio.decoding import SoundReading, has_only_sound, read_sound
+from hapvr.audio.description import SoundDescription, describe_sound
+from hapvr.errors import ConfigError, DataError, StorageError
+from hapvr.library import Library
+from hapvr.library.indexed_folders import read_folders, read_sound_setting, write_folders
+from hapvr.synthetic.clip_files import write_clip
+from hapvr.synthetic.films import draw_scene
+from hapvr.synthetic.sounds import RATE, add_sound, draw_sound, write_sound
+from tests.library import toy
+from tests.library.conftest import Run
+
+toys = toy.toys
+
+
+def call(*arguments: object) -> tuple[int, Any]:
+    """The command in a process: its exit code, and the JSON that it printed."""
+    program = "import sys\nfrom hapvr.cli import main\nmain(sys.argv[1:])"
+    command = [sys.executable, "-c", program, *map(str, arguments), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A film with a melody, one with another, one with the end of the first melody, and one without sound."""
+    folder = tmp_path_factory.mktemp("sound")
+    (folder / "films").mkdir()
+    melody, other = draw_sound(1, 16), draw_sound(2, 16, kind="mumble")
+    sounds = {"one": melody, "two": other, "dubbed": melody[6 * RATE :], "mute": None}
+    for seed, (name, sound) in enumerate(sounds.items(), 1):
+        picture = folder / "picture.mp4"
+        write_clip(draw_scene(seed, seconds=6, fps=8, size=(112, 144)), picture)
+        if sound is None:
+            os.replace(picture, folder / "films" / f"{name}.mp4")
+        else:
+            add_sound(picture, sound, folder / "films" / f"{name}.mp4")
+    quiet = 0.3 * melody[8 * RATE : 14 * RATE]
+    noisy = quiet + 0.01 * np.random.default_rng(0).normal(size=len(quiet))
+    write_sound(noisy.astype(np.float32), folder / "song.mp3", bit_rate=64_000)
+    write_sound(draw_sound(9, 6), folder / "unknown.m4a", bit_rate=64_000)
+    return folder
+
+
+def name_hits(hits: list[dict[str, Any]]) -> list[str]:
+    return [Path(hit["path"]).stem for hit in hits]
+
+
+def test_an_old_library_gets_sound_and_is_searched_by_it(films: Path, run: Run) -> None:
+    place, one = films / "library", films / "films" / "one.mp4"
+    code, report = call("add", place, films / "films", "--workers", "1")
+    assert (code, report["added"], report["sounds"]) == (0, 4, 0)
+    code, out, err = run("search", place, films / "song.mp3")
+    assert code == 2 and "--audio" in err  # it says how to get sound
+    _, out, _ = run("search", place, one, "--all", "--no-second-look", "--json")
+    before = json.loads(out)
+    assert before["sound_hits"] == [] and {hit["sound"] for hit in before["hits"]} == {None}
+
+    code, report = call("add", place, "--audio", "--workers", "1")
+    found = {name: report[name] for name in ("added", "unchanged", "sounds", "silent", "sound_failed")}
+    assert (code, found) == (0, {"added": 0, "unchanged": 4, "sounds": 3, "silent": 1, "sound_failed": 0})
+
+    code, answer = call("search", place, films / "song.mp3")  # a file without pictures
+    assert (
+        code == 0
+        and name_hits(answer["sound_hits"]) == ["dubbed", "one"]
+        or name_hits(answer["sound_hits"])
+        == [
+            "one",
+            "dubbed",
+        ]
+    )
+    for hit in answer["sound_hits"]:
+        (stretch,) = hit["stretches"]
+        start_s = {"one": 8.0, "dubbed": 2.0}[Path(hit["path"]).stem]
+        assert hit["verdict"] == "same sound"
+        assert stretch["target"][0] - stretch["query"][0] == pytest.approx(start_s, abs=0.15)
+        assert stretch["query"][1] - stretch["query"][0] > 3
+    assert run("search", place, films / "unknown.m4a")[:2] == (1, "no match\n")
+
+    code, out, _ = run("search", place, one, "--all", "--no-second-look", "--json")
+    after = json.loads(out)
+    kinds = {Path(hit["path"]).stem: hit["sound"]["kind"] for hit in after["hits"]}
+    assert kinds == {"one": "same", "two": "other", "dubbed": "same", "mute": "silent"}
+    assert name_hits(after["sound_hits"]) == ["dubbed"]  # the picture was replaced
+    assert after["sound_hits"][0]["verdict"] == "same sound, other picture"
+    same = ("id", "verdict", "probability", "score", "segments")
+    assert [[hit[name] for name in same] for hit in after["hits"]] == [
+        [hit[name] for name in same] for hit in before["hits"]
+    ]  # pictures decide as they did
+    code, out, _ = run("search", place, one, "--no-second-look")
+    assert code == 0
+    assert "sound: same, " in out and "the same sound with another picture" in out
+
+    code, out, _ = run("search", place, one, "--sound", "--from", "7", "--json")
+    answer = json.loads(out)
+    assert set(name_hits(answer["sound_hits"])) == {"one", "dubbed"}
+    code, _, err = run("search", place, films / "films" / "mute.mp4", "--sound")
+    assert code == 2 and "has no sound track" in err
+
+
+def test_sound_follows_its_video(films: Path, toys: None, tmp_path: Path) -> None:
+    """Remembered, removed with its video, kept by a rebuild, and counted where it cannot be read."""
+    (tmp_path / "films").mkdir()
+    for name in ("one", "two"):
+        os.link(films / "films" / f"{name}.mp4", tmp_path / "films" / f"{name}.mp4")
+    with toy.make(tmp_path / "library") as library:
+        report = library.add(tmp_path / "films", sound=True, workers=1)
+        assert (report.sounds, report.silent, report.sound_failed) == (2, 0, 0)
+        assert read_sound_setting(library.path)
+        (tmp_path / "films" / "broken.mp4").write_bytes(toy.write(tmp_path, "toy.mp4", 5).read_bytes())
+        report = library.add(workers=1)  # as it remembers
+        assert (report.added, report.failed, report.sound_failed, report.sounds) == (1, (), 1, 0)
+        assert [path.rpartition("/")[2] for path, text in report.warnings if "sound" in text] == ["broken.mp4"]
+        assert library.add(workers=1).sound_failed == 0  # not tried again
+        assert library.add(workers=1, retry=True).sound_failed == 1
+        ids = {Path(record.path).stem: record.id for record in library.videos()}
+        assert [hit.id for hit in library.search_sound(films / "song.mp3").hits] == [ids["one"]]
+        library.rebuild(codec="int8", workers=1)
+        assert [hit.id for hit in library.search_sound(films / "song.mp3").hits] == [ids["one"]]
+        library.remove([ids["one"]])
+        assert library.search_sound(films / "song.mp3").hits == ()
+        assert len(library.store.list_sounds()) == 2
+        library.add(workers=1, sound=False)
+        assert not read_sound_setting(library.path) and library.folders()
+        with pytest.raises(DataError, match="neither a file nor the id"):
+            library.search_sound("nothing.mp3")
+
+
+def test_a_library_without_sound_says_how_to_get_it(toys: None, tmp_path: Path) -> None:
+    with toy.make(tmp_path / "library") as library:
+        with pytest.raises(ConfigError, match="--audio"):
+            library.search_sound("song.mp3")
+        write_folders(library.path, {"/films": next(iter([*read_folders(library.path).values()]), _rules())})
+        assert not read_sound_setting(library.path)
+        assert '"sound"' not in (library.path / "folders.json").read_text()  # as older releases write it
+
+
+def _rules() -> Any:
+    from hapvr.library.indexed_folders import IndexRules
+
+    return IndexRules()
+
+
+def test_damage_of_stored_sound_is_said(films: Path, toys: None, tmp_path: Path) -> None:
+    with toy.make(tmp_path / "library") as library:
+        library.add(films / "films" / "one.mp4", sound=True, workers=1)
+        (data,) = (library.store.folder / "sounds.lance" / "data").iterdir()
+    content = bytearray(data.read_bytes())
+    content[len(content) // 3] ^= 255
+    data.write_bytes(content)
+    with Library.open(tmp_path / "library") as library, pytest.raises(StorageError, match="damaged"):
+        library.search_sound(films / "song.mp3")
+
+
+def test_the_sound_of_a_file_is_read_with_its_times(films: Path) -> None:
+    reading = SoundReading()
+    parts = list(read_sound(films / "films" / "one.mp4", reading))
+    assert reading.has_track and reading.has_picture and not reading.warnings
+    assert reading.seconds == pytest.approx(16, abs=0.2) and abs(parts[0].start_s) < 0.1
+    assert all(part.joined for part in parts[1:])
+    part = list(read_sound(films / "films" / "one.mp4", SoundReading(), start_s=3.0, end_s=5.0))
+    assert part[0].start_s == pytest.approx(3, abs=0.01)
+    assert sum(len(one.samples) for one in part) == pytest.approx(2 * READ_RATE, abs=20)
+    assert has_only_sound(films / "song.mp3") and not has_only_sound(films / "films" / "one.mp4")
+    assert not has_only_sound(films / "films" / "mute.mp4") and not has_only_sound(Path(__file__))
+
+
+def test_damaged_and_silent_sound_is_reported_and_no_error(films: Path, tmp_path: Path) -> None:
+    content = bytearray((films / "song.mp3").read_bytes())
+    rng = np.random.default_rng(0)
+    for place in rng.integers(len(content) // 3, len(content), size=400):
+        content[place] ^= 255
+    (tmp_path / "damaged.mp3").write_bytes(content)
+    damaged = describe_sound(tmp_path / "damaged.mp3")
+    assert damaged.state == "ready" and len(damaged.peaks) > 20
+    write_sound(np.zeros(2 * RATE, np.float32), tmp_path / "silent.wav")
+    assert describe_sound(tmp_path / "silent.wav").state == "silent"
+    assert describe_sound(films / "films" / "mute.mp4").state == "none"
+    assert isinstance(damaged, SoundDescription)
