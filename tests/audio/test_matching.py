@@ -15,7 +15,7 @@ def draw_peaks(seed: int, frames: int, *, a_frame: float = 0.3) -> Fingerprint:
     """Peaks at random places, sorted."""
     rng = np.random.default_rng(seed)
     count = round(frames * a_frame)
-    points = sorted({(int(t), int(b)) for t, b in zip(rng.integers(frames, size=count), rng.integers(256, size=count))})
+    points = sorted({(int(t), int(b)) for t, b in rng.integers((frames, 256), size=(count, 2))})
     return Fingerprint(np.array([t for t, _ in points]), np.array([b for _, b in points]))
 
 
@@ -61,7 +61,8 @@ def test_ten_moments_at_one_distance_are_the_same_sound_and_seven_are_not() -> N
     keys, frames = np.arange(10), np.arange(10) * 10
     query, target = Pairs(keys, frames), Pairs(keys, frames + 50)
     (found,) = find_same_sound(query, target)
-    assert found.query == pytest.approx((0, 90 * FRAME_S)) and found.events == 10
+    assert found.query == pytest.approx((0, 90 * FRAME_S))
+    assert found.events == 10
     assert found.target == pytest.approx((50 * FRAME_S, 140 * FRAME_S))
     assert find_same_sound(Pairs(keys[:7], frames[:7]), target) == ()
 
@@ -72,7 +73,8 @@ def test_a_query_that_begins_later_is_found_later_by_as_much() -> None:
     (plain,) = SoundQuery(clip).find(film)
     (later,) = SoundQuery(clip).find(shift(film, 40))
     assert plain.target[0] - plain.query[0] == pytest.approx(film.frames[300] * FRAME_S)
-    assert later.query == plain.query and later.events == plain.events > 50
+    assert later.query == plain.query
+    assert later.events == plain.events > 50
     assert later.target == pytest.approx([one + 40 * FRAME_S for one in plain.target])
 
 
@@ -80,7 +82,8 @@ def test_swapping_the_two_swaps_the_stretches() -> None:
     film = draw_peaks(8, 2_000)
     clip = Fingerprint(film.frames[200:400] - 30, film.bins[200:400])
     (forth,), (back,) = (find_same_sound(make_pairs(a), make_pairs(b)) for a, b in ((clip, film), (film, clip)))
-    assert forth.query == pytest.approx(back.target) and forth.target == pytest.approx(back.query)
+    assert forth.query == pytest.approx(back.target)
+    assert forth.target == pytest.approx(back.query)
 
 
 def test_two_stretches_in_another_order_are_both_found() -> None:
@@ -95,8 +98,10 @@ def test_two_stretches_in_another_order_are_both_found() -> None:
 def test_other_sounds_and_silence_are_told_apart() -> None:
     one, other = draw_peaks(11, 1_500), draw_peaks(12, 1_500)
     query = SoundQuery(one)
-    assert query.compare(one).kind == "same" and query.compare(other).kind == "other"
-    assert query.compare(NOTHING).kind == "silent" and SoundQuery(NOTHING).compare(one).kind == "silent"
+    assert query.compare(one).kind == "same"
+    assert query.compare(other).kind == "other"
+    assert query.compare(NOTHING).kind == "silent"
+    assert SoundQuery(NOTHING).compare(one).kind == "silent"
 
 
 @pytest.mark.parametrize("speed", [0.96, 1.03])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,10 @@ import pytest
 
 from hapvr.audio.decoding import RATE as READ_RATE
 from hapvr.audio.decoding import SoundReading, has_only_sound, read_sound
-from hapvr.audio.description import SoundDescription, describe_sound
+from hapvr.audio.description import describe_sound
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.library import Library
-from hapvr.library.indexed_folders import read_folders, read_sound_setting, write_folders
+from hapvr.library.indexed_folders import IndexRules, read_sound_setting, write_folders
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from hapvr.synthetic.sounds import RATE, add_sound, draw_sound, write_sound
@@ -63,28 +64,23 @@ def name_hits(hits: list[dict[str, Any]]) -> list[str]:
 
 def test_an_old_library_gets_sound_and_is_searched_by_it(films: Path, run: Run) -> None:
     place, one = films / "library", films / "films" / "one.mp4"
-    code, report = call("add", place, films / "films", "--workers", "1")
-    assert (code, report["added"], report["sounds"]) == (0, 4, 0)
+    code, out, _ = run("add", place, films / "films", "--workers", "1", "--json")
+    assert (code, json.loads(out)["added"], json.loads(out)["sounds"]) == (0, 4, 0)
     code, out, err = run("search", place, films / "song.mp3")
-    assert code == 2 and "--audio" in err  # it says how to get sound
+    assert code == 2
+    assert "--audio" in err
     _, out, _ = run("search", place, one, "--all", "--no-second-look", "--json")
     before = json.loads(out)
-    assert before["sound_hits"] == [] and {hit["sound"] for hit in before["hits"]} == {None}
+    assert before["sound_hits"] == []
+    assert {hit["sound"] for hit in before["hits"]} == {None}
 
     code, report = call("add", place, "--audio", "--workers", "1")
     found = {name: report[name] for name in ("added", "unchanged", "sounds", "silent", "sound_failed")}
     assert (code, found) == (0, {"added": 0, "unchanged": 4, "sounds": 3, "silent": 1, "sound_failed": 0})
 
     code, answer = call("search", place, films / "song.mp3")  # a file without pictures
-    assert (
-        code == 0
-        and name_hits(answer["sound_hits"]) == ["dubbed", "one"]
-        or name_hits(answer["sound_hits"])
-        == [
-            "one",
-            "dubbed",
-        ]
-    )
+    assert code == 0
+    assert sorted(name_hits(answer["sound_hits"])) == ["dubbed", "one"]
     for hit in answer["sound_hits"]:
         (stretch,) = hit["stretches"]
         start_s = {"one": 8.0, "dubbed": 2.0}[Path(hit["path"]).stem]
@@ -105,29 +101,33 @@ def test_an_old_library_gets_sound_and_is_searched_by_it(films: Path, run: Run) 
     ]  # pictures decide as they did
     code, out, _ = run("search", place, one, "--no-second-look")
     assert code == 0
-    assert "sound: same, " in out and "the same sound with another picture" in out
+    assert "sound: same, " in out
+    assert "the same sound with another picture" in out
 
     code, out, _ = run("search", place, one, "--sound", "--from", "7", "--json")
     answer = json.loads(out)
     assert set(name_hits(answer["sound_hits"])) == {"one", "dubbed"}
     code, _, err = run("search", place, films / "films" / "mute.mp4", "--sound")
-    assert code == 2 and "has no sound track" in err
+    assert code == 2
+    assert "has no sound track" in err
 
 
-def test_sound_follows_its_video(films: Path, toys: None, tmp_path: Path) -> None:
-    """Remembered, removed with its video, kept by a rebuild, and counted where it cannot be read."""
-    (tmp_path / "films").mkdir()
-    for name in ("one", "two"):
-        os.link(films / "films" / f"{name}.mp4", tmp_path / "films" / f"{name}.mp4")
-    with toy.make(tmp_path / "library") as library:
-        report = library.add(tmp_path / "films", sound=True, workers=1)
-        assert (report.sounds, report.silent, report.sound_failed) == (2, 0, 0)
+def test_sound_follows_its_video(films: Path, tmp_path: Path) -> None:
+    """Remembered, counted where it cannot be read, kept by a rebuild, and removed with its video."""
+    folder = tmp_path / "films"
+    folder.mkdir()
+    for name in ("one", "dubbed"):
+        shutil.copy(films / "films" / f"{name}.mp4", folder / f"{name}.mp4")
+    with Library.open(tmp_path / "library", create=True, codec="float16") as library:
+        library.add(folder, workers=1)
+        dubbed, state = folder / "dubbed.mp4", (folder / "dubbed.mp4").stat()
+        dubbed.write_bytes(bytes(state.st_size))  # no video any more, though nothing tells from outside
+        os.utime(dubbed, ns=(state.st_atime_ns, state.st_mtime_ns))
+        report = library.add(sound=True, workers=1)
+        assert (report.unchanged, report.failed, report.sounds, report.sound_failed) == (2, (), 1, 1)
+        assert [Path(path).name for path, text in report.warnings if "sound" in text] == ["dubbed.mp4"]
         assert read_sound_setting(library.path)
-        (tmp_path / "films" / "broken.mp4").write_bytes(toy.write(tmp_path, "toy.mp4", 5).read_bytes())
-        report = library.add(workers=1)  # as it remembers
-        assert (report.added, report.failed, report.sound_failed, report.sounds) == (1, (), 1, 0)
-        assert [path.rpartition("/")[2] for path, text in report.warnings if "sound" in text] == ["broken.mp4"]
-        assert library.add(workers=1).sound_failed == 0  # not tried again
+        assert library.add(workers=1).sound_failed == 0  # it remembers sound, and does not try again
         assert library.add(workers=1, retry=True).sound_failed == 1
         ids = {Path(record.path).stem: record.id for record in library.videos()}
         assert [hit.id for hit in library.search_sound(films / "song.mp3").hits] == [ids["one"]]
@@ -135,31 +135,21 @@ def test_sound_follows_its_video(films: Path, toys: None, tmp_path: Path) -> Non
         assert [hit.id for hit in library.search_sound(films / "song.mp3").hits] == [ids["one"]]
         library.remove([ids["one"]])
         assert library.search_sound(films / "song.mp3").hits == ()
-        assert len(library.store.list_sounds()) == 2
+        assert len(library.store.list_sounds()) == 1
         library.add(workers=1, sound=False)
-        assert not read_sound_setting(library.path) and library.folders()
+        assert not read_sound_setting(library.path)
+        assert library.folders()
         with pytest.raises(DataError, match="neither a file nor the id"):
             library.search_sound("nothing.mp3")
 
 
-def test_a_library_without_sound_says_how_to_get_it(toys: None, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("toys")
+def test_damage_of_stored_sound_is_said(films: Path, tmp_path: Path) -> None:
     with toy.make(tmp_path / "library") as library:
-        with pytest.raises(ConfigError, match="--audio"):
-            library.search_sound("song.mp3")
-        write_folders(library.path, {"/films": next(iter([*read_folders(library.path).values()]), _rules())})
-        assert not read_sound_setting(library.path)
-        assert '"sound"' not in (library.path / "folders.json").read_text()  # as older releases write it
-
-
-def _rules() -> Any:
-    from hapvr.library.indexed_folders import IndexRules
-
-    return IndexRules()
-
-
-def test_damage_of_stored_sound_is_said(films: Path, toys: None, tmp_path: Path) -> None:
-    with toy.make(tmp_path / "library") as library:
-        library.add(films / "films" / "one.mp4", sound=True, workers=1)
+        library.add(toy.write(tmp_path, "toy.mp4", 1), workers=1)
+        with library.write_access("a test") as store:
+            store.put_sounds({int(store.catalog().keys[0]): describe_sound(films / "song.mp3")})
+        assert library.search_sound(films / "song.mp3").hits
         (data,) = (library.store.folder / "sounds.lance" / "data").iterdir()
     content = bytearray(data.read_bytes())
     content[len(content) // 3] ^= 255
@@ -168,17 +158,32 @@ def test_damage_of_stored_sound_is_said(films: Path, toys: None, tmp_path: Path)
         library.search_sound(films / "song.mp3")
 
 
+@pytest.mark.usefixtures("toys")
+def test_a_library_without_sound_says_how_to_get_it(tmp_path: Path) -> None:
+    with toy.make(tmp_path / "library") as library:
+        with pytest.raises(ConfigError, match="--audio"):
+            library.search_sound("song.mp3")
+        write_folders(library.path, {"/films": IndexRules()})
+        assert not read_sound_setting(library.path)
+        assert '"sound"' not in (library.path / "folders.json").read_text()  # as older releases write it
+
+
 def test_the_sound_of_a_file_is_read_with_its_times(films: Path) -> None:
     reading = SoundReading()
     parts = list(read_sound(films / "films" / "one.mp4", reading))
-    assert reading.has_track and reading.has_picture and not reading.warnings
-    assert reading.seconds == pytest.approx(16, abs=0.2) and abs(parts[0].start_s) < 0.1
+    assert reading.has_track
+    assert reading.has_picture
+    assert not reading.warnings
+    assert reading.seconds == pytest.approx(16, abs=0.2)
+    assert abs(parts[0].start_s) < 0.1
     assert all(part.joined for part in parts[1:])
     part = list(read_sound(films / "films" / "one.mp4", SoundReading(), start_s=3.0, end_s=5.0))
     assert part[0].start_s == pytest.approx(3, abs=0.01)
     assert sum(len(one.samples) for one in part) == pytest.approx(2 * READ_RATE, abs=20)
-    assert has_only_sound(films / "song.mp3") and not has_only_sound(films / "films" / "one.mp4")
-    assert not has_only_sound(films / "films" / "mute.mp4") and not has_only_sound(Path(__file__))
+    assert has_only_sound(films / "song.mp3")
+    assert not has_only_sound(films / "films" / "one.mp4")
+    assert not has_only_sound(films / "films" / "mute.mp4")
+    assert not has_only_sound(Path(__file__))
 
 
 def test_damaged_and_silent_sound_is_reported_and_no_error(films: Path, tmp_path: Path) -> None:
@@ -188,8 +193,8 @@ def test_damaged_and_silent_sound_is_reported_and_no_error(films: Path, tmp_path
         content[place] ^= 255
     (tmp_path / "damaged.mp3").write_bytes(content)
     damaged = describe_sound(tmp_path / "damaged.mp3")
-    assert damaged.state == "ready" and len(damaged.peaks) > 20
+    assert damaged.state == "ready"
+    assert len(damaged.peaks) > 20
     write_sound(np.zeros(2 * RATE, np.float32), tmp_path / "silent.wav")
     assert describe_sound(tmp_path / "silent.wav").state == "silent"
     assert describe_sound(films / "films" / "mute.mp4").state == "none"
-    assert isinstance(damaged, SoundDescription)
