@@ -12,6 +12,7 @@ import argparse
 import itertools
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        changes = {
+        changes: dict[str, Callable[[Samples], Samples]] = {
             "AAC 64 kbit/s": lambda x: code_again(x, folder, "a.m4a", 64_000),
             "MP3 64 kbit/s": lambda x: code_again(x, folder, "a.mp3", 64_000),
             "a tenth of the volume, MP3 128": lambda x: 0.1 * code_again(x, folder, "a.mp3", 128_000),
@@ -94,7 +95,8 @@ def main() -> None:
         for name, samples in files.items():
             starts = range(0, max(1, len(samples) - 5 * RATE), PIECE_S * RATE)
             pieces += [(name, describe(samples[start : start + PIECE_S * RATE])) for start in starts]
-        for kind, seed in itertools.product(("melody", "mumble"), range(options.drawn)):
+        kinds: tuple[sounds.Kind, ...] = ("melody", "mumble")
+        for kind, seed in itertools.product(kinds, range(options.drawn)):
             drawn = sounds.draw_sound(seed, PIECE_S, kind=kind)
             pieces.append((f"{kind} {seed}", describe(np.ascontiguousarray((drawn[::2] + drawn[1::2]) / 2))))
     wrong = pairs = 0
