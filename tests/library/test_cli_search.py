@@ -78,7 +78,9 @@ def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, run: Run) -> No
     code, out, err = run("search", films / "library", films / "middle.mp4", *part)
     answer = json.loads(out)
     assert (code, err) == (0, "")
-    assert set(answer) == {*("query", "match", "hits", "database", "scored", "seconds", "note", "prior", "warnings")}
+    assert set(answer) == {
+        *("query", "match", "hits", "database", "scored", "seconds", "note", "prior", "warnings", "sound_hits")
+    }
     best = answer["hits"][0]
     assert set(best) == HIT
     assert best["path"].endswith("one.mp4")
