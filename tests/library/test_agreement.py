@@ -20,8 +20,10 @@ from torch import Tensor
 from hapvr.features import Features
 from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library import Library, duplicates
+from hapvr.library.filters import VideoFilter
 from hapvr.library.store import NewVideo
 from hapvr.model import load
+from hapvr.server.filters import write_filter
 from hapvr.server.library_tasks import LibraryTasks
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
@@ -43,7 +45,13 @@ def surfaces(library: Library, tasks: LibraryTasks, pairs: list[tuple[str, str]]
     for a in {a for a, _ in pairs}:
         found = library.search(a, k=len(videos), exact=True)
         searched[a] = {hit.id: hit.to_json() for hit in found.hits}
-        query = {"query": {"id": a}, "start_s": None, "end_s": None}
+        query = {
+            "query": {"id": a},
+            "start_s": None,
+            "end_s": None,
+            "limits": write_filter(VideoFilter()),
+            "filter": {},
+        }
         served = tasks.search(
             query | {"k": len(videos), "min_probability": None, "exact": True, "ignore_shared": True}, call
         )
