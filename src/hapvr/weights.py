@@ -137,7 +137,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
             "`hapvr model convert`."
         )
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_text("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise WeightsError(f"'{path}' is not readable JSON: {error}. Copy the whole folder again.") from error
     if not isinstance(config, dict) or config.get("format") != "hapvr" or not isinstance(config.get("parts"), dict):

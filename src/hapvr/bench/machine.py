@@ -138,6 +138,6 @@ def _find_memory_gib(info: str) -> float | None:
 
 def _read_text(path: str) -> str:
     try:
-        return Path(path).read_text(errors="replace")
+        return Path(path).read_text("utf-8", errors="replace")
     except OSError:  # no Linux
         return ""

@@ -117,7 +117,7 @@ def _check_sources(path: Path, out: Path, files: Mapping[str, Path], done: Itera
 def _read_table(path: Path, out: Path) -> dict[str, Any]:
     """A JSON file that lies beside `out`; empty if it is not there."""
     try:
-        table = json.loads(path.read_text()) if path.exists() else {}
+        table = json.loads(path.read_text("utf-8")) if path.exists() else {}
         if not isinstance(table, dict):
             raise ValueError("it is no table")
     except (OSError, ValueError) as error:

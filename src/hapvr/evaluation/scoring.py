@@ -269,7 +269,7 @@ class WorkFolder:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not path.exists():
                 write_json(path, dict(identity), only_new=True)
-            found = json.loads(path.read_text())
+            found = json.loads(path.read_text("utf-8"))
         except OSError as error:
             raise StorageError(f"'{self.folder}' cannot be used as a work folder: {error.strerror}.") from error
         except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,7 +56,8 @@ class IndexRules:
         >>> [rules.allows(Path("/films") / name, Path("/films")) for name in ("a.mp4", "cache/a.mp4", "b.tmp")]
         [True, False, False]
         """
-        below = path.relative_to(root).as_posix().lower()
+        # macOS takes the letters of a name apart (NFD); people type them in one piece (NFC).
+        below = unicodedata.normalize("NFC", path.relative_to(root).as_posix()).lower()
         if self.include and not any(_matches(below, pattern) for pattern in self.include):
             return False
         if any(_matches(below, pattern) for pattern in self.exclude):
@@ -69,7 +71,7 @@ class IndexRules:
 
 
 def _matches(below: str, pattern: str) -> bool:
-    pattern = pattern.lower()
+    pattern = unicodedata.normalize("NFC", pattern).lower()
     if "/" in pattern.rstrip("/"):
         return fnmatch.fnmatchcase(below, pattern.lstrip("/"))
     return any(fnmatch.fnmatchcase(name, pattern.rstrip("/")) for name in below.split("/"))

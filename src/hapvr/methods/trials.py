@@ -99,7 +99,7 @@ def run_trials(
 def read_trials(log: StrPath) -> list[Trial]:
     """The trials of a log; none if there is no such file."""
     path = Path(log)
-    return [Trial(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+    return [Trial(**json.loads(line)) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
 
 
 def run_study(
@@ -144,7 +144,7 @@ def time_results(
     for path in sorted(Path(folder).glob(f"*-{data.name}.json")):
         method, _ = load_method(Path(folder) / path.stem.removesuffix(f"-{data.name}"), device=device)
         describe_s, speeds = time_method(method, data.benchmark, data.features)
-        record = json.loads(path.read_text())
+        record = json.loads(path.read_text("utf-8"))
         record["method"] |= {"describe_s": describe_s, "speeds": [dataclasses.asdict(one) for one in speeds]}
         write_json(path, record)
         if report is not None:

@@ -104,7 +104,7 @@ def resident_bytes(pid: int | None) -> float | None:
     if pid is None or sys.platform != "linux":
         return None
     try:
-        with open(f"/proc/{pid}/statm") as file:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * 4096.0
     except (OSError, ValueError, IndexError):
         return None

@@ -97,7 +97,7 @@ class Uploads:
         until = time.time() + self._settings.keep_linked_uploads_s
         plain = {"name": query.name, "size": query.size, "part": query.part, "duration": query.duration, "until": until}
         new = about.with_suffix(".new")
-        new.write_text(json.dumps(plain))
+        new.write_text(json.dumps(plain), "utf-8")
         os.replace(new, about)
         query.until = until
         return query
@@ -108,7 +108,7 @@ class Uploads:
             return False
         path = self._linked / id
         try:
-            plain = json.loads((self._linked / f"{id}.json").read_text())
+            plain = json.loads((self._linked / f"{id}.json").read_text("utf-8"))
             start_s, end_s = plain["part"]
             query = Query(
                 id,

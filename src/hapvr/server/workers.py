@@ -485,5 +485,5 @@ def lower_priority(by: int) -> None:
         with suppress(OSError):
             os.nice(by)
         # Linux may divide processor time among sessions first, and each worker has its own session.
-        with suppress(OSError), open("/proc/self/autogroup", "w") as group:
+        with suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as group:
             group.write(str(by))

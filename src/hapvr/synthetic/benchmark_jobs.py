@@ -332,7 +332,7 @@ def write_note(name: str, recipe: dict[str, Any], files: Iterable[str], content:
 def read_note(name: str, recipe: dict[str, Any], out: Path) -> dict[str, Any] | None:
     """The content of a note, if the same recipe made it and its files are whole."""
     try:
-        note = json.loads((out / ".made" / f"{name}.json").read_text())
+        note = json.loads((out / ".made" / f"{name}.json").read_text("utf-8"))
         same = note["recipe"] == recipe
         whole = all((out / file).stat().st_size == size for file, size in note["sizes"].items())
         content: dict[str, Any] = dict(note["content"])

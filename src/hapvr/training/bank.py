@@ -233,7 +233,7 @@ def _require_same(folder: Path, description: Mapping[str, Any]) -> None:
         if not path.exists():
             write_json(path, description)
             return
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise StorageError(f"the bank '{folder}' cannot be used: {error}.") from error
     before = found.get("settings", {}) if isinstance(found, dict) else {}
@@ -267,7 +267,7 @@ def _read_shard(folder: Path | None, number: int) -> dict[str, Tensor] | None:
         return None
     path = _shard_path(folder, number)
     try:
-        data, checksum = path.read_bytes(), path.with_suffix(".sha256").read_text()
+        data, checksum = path.read_bytes(), path.with_suffix(".sha256").read_text("utf-8")
         if sha256_bytes(data) != checksum:
             return None
         tensors: dict[str, Tensor] = load(data)

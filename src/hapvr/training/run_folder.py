@@ -83,7 +83,7 @@ class RunFolder:
         path = self.folder / METRICS
         done = 0 if checkpoint is None else checkpoint.step
         if path.exists():
-            kept = [line for line in path.read_text().splitlines() if _read_step(line) <= done]
+            kept = [line for line in path.read_text("utf-8").splitlines() if _read_step(line) <= done]
             write_text(path, "".join(f"{line}\n" for line in kept))
         return checkpoint
 
@@ -95,7 +95,7 @@ class RunFolder:
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Add a line of metrics."""
-        with (self.folder / METRICS).open("a") as file:
+        with (self.folder / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
         if self._board is not None:
             for name, value in values.items():
@@ -154,7 +154,7 @@ class RunFolder:
 
     def _note_versions(self, config: TrainConfig) -> None:
         path = self.folder / VERSIONS
-        starts = json.loads(path.read_text()) if path.exists() else []
+        starts = json.loads(path.read_text("utf-8")) if path.exists() else []
         starts.append(read_versions(config.run.torch_device()))
         write_json(path, starts)
 
@@ -259,7 +259,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, name: str | None = 
 def read_checkpoint(place: Path) -> Checkpoint:
     """Read one checkpoint, its checksum verified. `StorageError` if it is damaged."""
     try:
-        state = json.loads((place / STATE).read_text())
+        state = json.loads((place / STATE).read_text("utf-8"))
         data = (place / TENSORS).read_bytes()
         if not isinstance(state, dict) or state.get("format") != _FORMAT or state.get("version") != _VERSION:
             raise StorageError(f"'{place}' is no checkpoint of this version of hapvr.")

@@ -71,7 +71,8 @@ class SharedMemory:
             torch.cuda.cudart().cudaHostUnregister(self.data.ctypes.data)  # type: ignore[no-untyped-call]
         os.close(self._descriptor)
         if not self.path.startswith("/proc/"):
-            os.unlink(self.path)
+            with suppress(PermissionError):  # Windows removes no file that is still mapped: it stays until cleaned up
+                os.unlink(self.path)
 
 
 def open_shared(path: str, size: int) -> Bytes:
