@@ -68,11 +68,12 @@ def test_every_task_ends_whatever_happens_to_the_processes() -> None:
 
 
 def test_a_process_without_a_block_left_waits_and_is_not_taken_for_hung() -> None:
-    with WorkerPool(work, [("abcdef", "abcdef")], workers=3, block_bytes=4, blocks=2, timeout_s=0.5) as pool:
+    with WorkerPool(work, [("abcdef", "abcdef")], workers=3, block_bytes=4, blocks=2, timeout_s=3.0) as pool:
         held: list[Block] = []
         while len(held) < 2:
+            assert pool.busy  # else the process was too slow for timeout_s, and nothing more would come
             held += [event for event in pool.wait() if isinstance(event, Block)]
-        end = time.monotonic() + 1.0
+        end = time.monotonic() + 4.0  # longer than timeout_s
         while time.monotonic() < end:
             assert pool.wait(0.1) == []
         assert [bytes(block.data) for block in held] == [b"aaaa", b"bbbb"]
