@@ -154,7 +154,7 @@ def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light"
         if (size, scheme) == ("desktop", "light"):
             keep(page, out / "page-search.png")
         page.set_input_files("input[type=file]", str(clip))
-        if size == "desktop":
+        if (size, scheme) == ("desktop", "light"):
             page.locator(".filter summary").click()
             page.wait_for_timeout(1000)
             keep(page, out / f"page-filter-{size}-{scheme}.png")
@@ -176,6 +176,10 @@ def take(address: str, clip: Path, out: Path, size: str, scheme: Literal["light"
         page.wait_for_timeout(3000)
         page.evaluate("window.scrollTo(0, 0)")
         keep(page, out / f"page-library-{size}-{scheme}.png", whole=size == "desktop")
+        if (size, scheme) == ("phone", "light"):
+            page.locator("#add .choose-folder").click()
+            page.get_by_role("dialog").get_by_role("listitem").first.wait_for()
+            keep(page, out / f"page-folders-{size}-{scheme}.png")
 
 
 def take_closer(page: Page, out: Path, size: str, scheme: str) -> None:
