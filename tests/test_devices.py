@@ -223,6 +223,7 @@ def test_apples_gpu_is_left_where_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -
 def test_a_search_on_two_devices_gives_the_same_hits(tmp_path: Path) -> None:
     from hapvr.features import FeatureWriter
     from hapvr.library import Library
+    from hapvr.library.stored_scores import score_contents
 
     model = load()
     dims = model.similarity.config.dims
@@ -238,14 +239,18 @@ def test_a_search_on_two_devices_gives_the_same_hits(tmp_path: Path) -> None:
             writer.add(id, features)
     with Library.open(tmp_path / "library", create=True) as library:
         library.import_features(tmp_path / "features.h5")
-    hits = []
+    hits, scores = [], []
     for device in ("cpu", "cpu,cpu"):
         with Library.open(tmp_path / "library", device=device) as library:
             assert len(library.model.networks) == len(device.split(","))
             found = library.search(videos["7.mp4"], exact=True, k=40).hits
             assert len(found) == 40
             hits.append([(hit.path, hit.score) for hit in found])
+            keys = library.store.catalog().contents.tolist()
+            scores.append(score_contents(library.store, library.model, videos["7.mp4"], keys))
     assert hits[0] == hits[1]
+    assert len(scores[0]) == 40
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
 def test_a_device_that_is_not_here_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> None:
