@@ -6,12 +6,12 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hapvr.errors import ConfigError
-from hapvr.library.tables import Catalog
+
+if TYPE_CHECKING:  # the command line reads this module: it must not wait for torch and tables
+    from hapvr.library.tables import Catalog
 
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -94,7 +94,7 @@ def find_allowed(catalog: Catalog, filter: VideoFilter | None) -> set[int] | Non
     """The rows of described videos that a filter allows; None for all."""
     if filter is None or filter == VideoFilter():
         return None
-    rows = np.flatnonzero(catalog.described).tolist()
+    rows = catalog.described.nonzero()[0].tolist()
     columns = [catalog.column(name) for name in ("size", "duration", "mtime_ns")]
     videos = (_FiledRow(os.fsdecode(catalog.paths[row]), *(column[row] for column in columns)) for row in rows)
     return {row for row, video in zip(rows, videos, strict=True) if filter.allows(video)}
