@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hapvr.device_check import require_same_answers
 from hapvr.devices import describe_devices, find_device, find_devices
 from hapvr.errors import ConfigError
 from hapvr.features import Features, PackedFrames, PackedWriter
 from hapvr.features.video_extraction import extract_packed
-from hapvr.model import Model, load, require_same_answers
+from hapvr.model import Model, load
 from hapvr.similarity import pairwise
 
 if TYPE_CHECKING:
@@ -193,12 +194,14 @@ def test_a_device_that_is_not_here(name: str, gpus: int, message: str, monkeypat
 
 def test_answers_of_another_network_are_refused() -> None:
     model = load(engine="torch")
-    require_same_answers(load(), model)  # another engine, in another precision, passes
+    other = load()
+    reference = (model.extractor, model.similarity)
+    require_same_answers(other.extractor, other.similarity, *reference)  # another engine, in another precision, passes
     wrong = load(engine="torch")
     next(wrong.extractor.backbone.parameters()).mul_(-0.5)
     wrong.extractor._torch = wrong.extractor._make_torch_engine()
     with pytest.raises(ConfigError, match="differ from those of the CPU"):
-        require_same_answers(wrong, model)
+        require_same_answers(wrong.extractor, wrong.similarity, *reference)
 
 
 def test_apples_gpu_is_left_where_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

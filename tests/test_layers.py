@@ -35,6 +35,7 @@ LAYERS = [
     "conversion",
     "judge",
     "fetching",
+    "device_check",
     "model",
     "batch",
     "model_evaluation",

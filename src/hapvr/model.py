@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from hapvr import weights
 from hapvr.backbones import Backbone, build_empty_backbone
 from hapvr.config import from_mapping, suggest
+from hapvr.device_check import require_same_answers
 from hapvr.devices import AUTO, find_devices
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.features.extractor import RegionExtractor
@@ -26,7 +26,7 @@ from hapvr.features.features import Features
 from hapvr.features.whitening import Whitening
 from hapvr.fetching import TIMEOUT_S, Fetched, Origin, fetch, halve, read_cached
 from hapvr.judge.judge import Judge
-from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity, pairwise
+from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration
 from hapvr.storage import StrPath
 from hapvr.video.sampling import SamplingConfig
@@ -43,8 +43,6 @@ _OLD_SEGMENT_KEYS = {
     "rival": "max_rival_gap", "price": "skip_cost", "drop": "max_drop", "least_gain": "min_gain",
     "least_frames": "min_frames", "most_speed": "max_speed", "most": "max_segments",
 }  # fmt: skip
-_CHECKED = 8  # pictures that a device is tried on
-_MAX_DISTANCE, _MAX_DIFFERENCE = 1e-3, 5e-3  # from the CPU: of vectors (1 - cosine) and of similarities
 HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
 
@@ -157,7 +155,7 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
     reference = _load_on(name_or_folder, (torch.device("cpu"),), "torch")
     try:
         model = _load_on(name_or_folder, devices, engine)
-        require_same_answers(model, reference)
+        require_same_answers(model.extractor, model.similarity, reference.extractor, reference.similarity)
     except (RuntimeError, NotImplementedError, ConfigError) as error:  # torch lacks an operation there, or is wrong
         problem = f"The device '{devices[0]}' cannot be used: {' '.join(str(error).split())[:300]}"
         if device != AUTO:
@@ -165,28 +163,6 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
         warnings.warn(f"{problem} The CPU computes instead.", RuntimeWarning, stacklevel=2)
         return _load_on(name_or_folder, (torch.device("cpu"),), engine)
     return model
-
-
-def require_same_answers(model: Model, reference: Model) -> None:
-    """Raise `ConfigError` unless a model gives, for drawn pictures, the vectors and scores of a reference."""
-    generator = torch.Generator().manual_seed(0)
-    side = reference.sampling.crop
-    soft = F.interpolate(torch.rand((_CHECKED, 3, 8, 8), generator=generator), (side, side), mode="bilinear")
-    pictures = (255 * soft).byte().permute(0, 2, 3, 1).contiguous()
-    here, there = (one.extractor(pictures) for one in (model, reference))
-    distance = 1 - float(F.cosine_similarity(here, there, dim=-1).min())
-    own = here.to(model.similarity.device)
-    scores = pairwise(model.similarity, [own], [own.flip(0)]), pairwise(reference.similarity, [there], [there.flip(0)])
-    with torch.no_grad():
-        described = model.similarity.make_descriptors(own), reference.similarity.make_descriptors(there)
-        networks = zip((model.similarity, reference.similarity), described, strict=True)
-        matrices = [one.frame_matrix_unchecked(video, video).float().cpu() for one, video in networks]
-    difference = max(float((one - other).abs().max()) for one, other in (scores, matrices))
-    if not (distance <= _MAX_DISTANCE and difference <= _MAX_DIFFERENCE):
-        raise ConfigError(
-            f"Its answers differ from those of the CPU: vectors by {distance:.2g} (1 - cosine), similarities by "
-            f"{difference:.2g}."
-        )
 
 
 def _load_on(name_or_folder: StrPath, devices: Sequence[torch.device], engine: str | None) -> Model:

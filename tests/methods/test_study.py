@@ -104,6 +104,26 @@ def test_the_table_has_mean_and_range_of_seeds(results: Path) -> None:
     assert text in printed.output
 
 
+def test_a_table_has_variants_after_their_method_and_others_first(results: Path, tmp_path: Path) -> None:
+    record = json.loads((results / "tmk-0-toy.json").read_text())
+    for name in (
+        "hapvr-binary",
+        "hapvr",
+        "visil-sym",
+        "visil",
+        "visil-f",
+        "hash",
+        "dns-coarse",
+        "dns-b",
+        "dns-a",
+        "dml",
+    ):
+        changed = record | {"method": record["method"] | {"name": name, "settings": {}}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(changed))
+    order = ["hash", "dml", "visil", "dns-a", "dns-b", "dns-coarse", "visil-f", "visil-sym", "hapvr", "hapvr-binary"]
+    assert [line.name for line in read_method_results([tmp_path])] == order
+
+
 def test_results_that_contradict_each_other_are_refused(results: Path, tmp_path: Path) -> None:
     record = json.loads((results / "tca-0-toy.json").read_text())
     for name in ("a", "b"):

@@ -170,12 +170,12 @@ def _reads_pictures(line: MethodLine) -> bool:
     return cls is not None and cls.reads == "pictures"
 
 
-def _order(line: MethodLine) -> tuple[int, str]:
-    """As the paper's Table 1 has them; others by their names before them."""
-    cls = list_methods().get(line.name)
+def _order(line: MethodLine) -> tuple[int, bool, str]:
+    """As the paper's Table 1 has them, each followed by its variants; others, by name, before them."""
     keys = [one.keys[0] for one in find_paper_table("methods").lines]
-    known = cls is not None and cls.paper_line in keys
-    return (keys.index(cls.paper_line) if known and cls is not None else -1, line.name)
+    places = {name: keys.index(cls.paper_line) for name, cls in list_methods().items() if cls.paper_line in keys}
+    family = [place for name, place in places.items() if name.partition("-")[0] == line.name.partition("-")[0]]
+    return places.get(line.name, max(family, default=-1)), line.name not in places, line.name
 
 
 def _format_line(line: MethodLine) -> tuple[str, ...]:

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from hapvr.errors import HapvrError
 from hapvr.library.duplicate_report import DuplicateReport, Group, Link
 from hapvr.library.results import VideoRecord, display_path
-from hapvr.reports.html_page import format_interval, format_time, make_thumbnail, write_page
+from hapvr.reports.frame_strips import render_strip
+from hapvr.reports.html_page import format_interval, format_time, write_page
 from hapvr.storage import StrPath
 
 _FRAMES = 6  # of a strip
 _MAX_SHOWN = 200  # groups on a page, and as many links beside them
-_HEIGHT = 72  # of a frame on the page; twice as many pixels, for fine screens
 
 _STYLE = """<style>
 .copy { display: grid; grid-template-columns: minmax(0, 34rem) minmax(0, 1fr); gap: .2rem 1.5rem; padding: .6rem 0;
@@ -126,33 +125,3 @@ def _render_copy(video: VideoRecord, times: Sequence[float], word: str, mark: st
 <p><span class="badge {mark}">{html.escape(word)}</span> {html.escape(note)}</p>
 <p class="note">{html.escape(video.id)}: {facts}</p></div></div>
 """
-
-
-def render_strip(video: VideoRecord, times: Sequence[float]) -> str:
-    """Frames of a video near some seconds, side by side."""
-    images = read_thumbnails(video, times)
-    if not images:
-        return "<div class='none'>its file cannot be read</div>"
-    figures = "".join(f"<figure><img src='{image}' alt='at {time:.1f} s'></figure>" for time, image in images)
-    return f"<div class='strip'>{figures}</div>"
-
-
-def read_thumbnails(video: VideoRecord, times: Sequence[float]) -> list[tuple[float, str]]:
-    """Frames near some seconds, as data addresses; fewer if some cannot be read."""
-    from hapvr.video.decode import decode
-
-    if video.state != "ready":
-        return []
-    found = []
-    for time in times if video.duration else [0.0]:
-        start = max(0.0, min(time, video.duration - 0.5)) if video.duration else None
-        end = None if start is None else start + 1.0
-        try:
-            frames = decode(
-                video.path, fps=2.0, short_side=2 * _HEIGHT, min_frames=1, crop_bars=False, start_s=start, end_s=end
-            )
-        except HapvrError:
-            continue
-        place = int(np.abs(frames.timestamps - time).argmin())
-        found.append((time, make_thumbnail(frames.images[place], _HEIGHT)))
-    return found

@@ -12,7 +12,7 @@ import numpy as np
 
 from hapvr.library.library_map import LibraryMap
 from hapvr.library.results import display_path
-from hapvr.reports.duplicates_page import read_thumbnails
+from hapvr.reports.frame_strips import read_thumbnails
 from hapvr.reports.html_page import format_time, write_page
 from hapvr.storage import StrPath
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.shared_footage import Occurrence, SharedClip, SharedFootage
-from hapvr.reports.duplicates_page import render_strip
+from hapvr.reports.frame_strips import render_strip
 from hapvr.reports.html_page import format_interval, write_page
 from hapvr.storage import StrPath
 
