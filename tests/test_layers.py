@@ -35,6 +35,7 @@ LAYERS = [
     "conversion",
     "judge",
     "fetching",
+    "backbone_changes",
     "device_check",
     "model",
     "batch",

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from hapvr import weights
+from hapvr.backbone_changes import apply_changes, list_changes
 from hapvr.backbones import Backbone, build_empty_backbone
 from hapvr.config import from_mapping, suggest
 from hapvr.device_check import require_same_answers
@@ -304,15 +305,13 @@ def _exchange_backbone(parts: dict[str, weights.Part], backbone: Backbone) -> No
 
 
 def _list_changes(config: Mapping[str, Any], backbone: Backbone, origin: Origin) -> weights.Part:
-    """The part "backbone" of a model that takes its backbone from elsewhere: the tensors that are others there."""
+    """The part "backbone" of a model that takes its backbone from elsewhere: what was changed there."""
     fetched = read_cached(origin)
     if fetched is None:
         raise WeightsError(f"{origin.package} {origin.version}, which this backbone was trained from, is not here.")
-    new = halve(backbone.state_dict())
+    new = backbone.state_dict()
     weights.load_strict(build_empty_backbone(str(config["name"])), new, source="the trained backbone")
-    return weights.Part(
-        config, {name: tensor for name, tensor in new.items() if not torch.equal(tensor, fetched[name])}
-    )
+    return weights.Part(config, list_changes(new, fetched))
 
 
 def save_calibration(folder: StrPath, calibration: Calibration) -> Path:
@@ -377,7 +376,7 @@ def _read_origin(parts: Mapping[str, weights.Part]) -> Origin | None:
 def _read_backbone_tensors(parts: Mapping[str, weights.Part], name: StrPath) -> tuple[Mapping[str, Tensor], str | None]:
     """The backbone's tensors, and where they came from if not from the model's folder.
 
-    Of a backbone that was fetched, the folder holds the tensors that were trained since.
+    Of a backbone that was fetched, the folder holds what was trained since.
     """
     origin = _read_origin(parts)
     if origin is None:
@@ -392,7 +391,7 @@ def _read_backbone_tensors(parts: Mapping[str, weights.Part], name: StrPath) -> 
             f"The model '{os.fspath(name)}' does not carry its backbone ({origin.package} {origin.version}) and it has "
             f"not been fetched yet: {remedy}."
         )
-    return {**tensors, **parts["backbone"].tensors}, f"'{origin.cached}'"
+    return apply_changes(tensors, parts["backbone"].tensors), f"'{origin.cached}'"
 
 
 def save_model(

@@ -117,7 +117,7 @@ OFF = (
 FREE = {
     "data": {"frames", "device", "size", "max_pictures", "group", "stream", "buffer", "workers"},
     "teacher": {"weights"},
-    "backbone": {"layers", "weight_decay", "stay", "average", "targets", "same", "twin", "hosts", "host_share"},
+    "backbone": {"layers", "rank", "weight_decay", "stay", "average", "targets", "same", "twin", "hosts", "host_share"},
     "views": {"perspective_part", "letterbox_part", "low_rate_step", "noise_strength", "jpeg_quality", "border_width",
               "max_stickers", "stickers_size", "tiny_scale", "tiny_quality", "screen_strength"},
     "bank": {"folder", "device"},

@@ -24,6 +24,7 @@ from hapvr.similarity import VideoSimilarity
 from hapvr.training import Batch, Camera, ClipSet, Encoder, TrainConfig, ViewConfig, fit, load_config, load_stages
 from hapvr.training.augment import draw_plan
 from hapvr.training.config import BackboneConfig, DataConfig
+from hapvr.training.low_rank import merge_low_rank_changes
 from hapvr.training.run_folder import RunFolder
 from hapvr.training.sources import derive_seed
 from hapvr.training.step import NOTHING, compute_step_losses, find_shared_content
@@ -273,9 +274,9 @@ def learner(
     clips: ClipSet, *, views: ViewConfig = STILL, seed: int = 0, **settings: Any
 ) -> tuple[WholeSource, Backbone, Noted]:
     noted = Noted(clips)
-    names = ("targets", "same", "twin", "hosts", "host_share", "layers")
+    names = ("targets", "same", "twin", "hosts", "host_share", "layers", "rank")
     own = {name: settings.pop(name) for name in names if name in settings}
-    student = copy_for_training(backbone(), CPU, layers=own.get("layers", ()))
+    student = copy_for_training(backbone(), CPU, layers=own.get("layers", ()), rank=own.get("rank", 0))
     source = WholeSource(
         noted,
         make_region_extractor(student, whitening(), torch.float32),
@@ -379,7 +380,7 @@ def run(
             raise KeyboardInterrupt
 
     own = config.backbone
-    backbone_words = {name: getattr(own, name) for name in ("targets", "same", "twin", "layers")}
+    backbone_words = {name: getattr(own, name) for name in ("targets", "same", "twin", "layers", "rank")}
     source, student, _ = learner(clips, batch=config.data.batch, seed=config.run.seed, **backbone_words)
     torch.manual_seed(1)
     model = VideoSimilarity(config.similarity)
@@ -480,6 +481,31 @@ def test_named_layers_and_batch_norms_learn_and_the_others_stay() -> None:
         assert torch.equal(part.state_dict()[name], value) == (name not in learning), name
     with pytest.raises(ConfigError, match=r"layers must be a list of texts, got \(1,\)"):
         settings("backbone.layers=[1]")
+
+
+def test_convolutions_learn_a_change_of_low_rank_and_nothing_else_of_them_does() -> None:
+    student = copy_for_training(backbone(), CPU, layers=["layers.1"], rank=2)
+    learning = {name for name, parameter in student.named_parameters() if parameter.requires_grad}
+    norms = {f"norms.{number}.{name}" for number in range(4) for name in ("weight", "bias")}
+    changes = {f"layers.{number}.{name}" for number in (0, 2, 3) for name in ("up", "down")}
+    assert learning == {"layers.1.weight", "layers.1.bias", *norms, *changes}
+    pictures = torch.rand(2, 3, 64, 64)
+    for one, other in zip(student.stages(pictures), backbone().eval().stages(pictures), strict=True):
+        torch.testing.assert_close(one, other)  # nothing has changed yet
+    _, trained = run(settings("losses.instant_ap.weight=1", "backbone.rate=0.01", "backbone.rank=2"), noise_clips(6))
+    before = trained.stages(pictures)
+    merge_low_rank_changes(trained)
+    for one, other in zip(before, trained.stages(pictures), strict=True):
+        torch.testing.assert_close(one, other)
+    assert trained.state_dict().keys() == backbone().state_dict().keys()
+    for number in range(4):
+        name = f"layers.{number}.weight"
+        values = torch.linalg.svdvals((trained.state_dict()[name] - backbone().state_dict()[name]).flatten(1))
+        assert values[1] > 1e-4
+        assert (values[2:] < 1e-5 * values[0]).all()
+        assert torch.equal(
+            trained.state_dict()[f"layers.{number}.bias"], backbone().state_dict()[f"layers.{number}.bias"]
+        )
 
 
 def test_a_running_mean_by_hand() -> None:

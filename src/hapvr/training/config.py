@@ -77,6 +77,10 @@ class BackboneConfig(CheckedConfig):
     rate: NonNegative = 0.0  # learning rate at the top of the schedule; 0: it is frozen, as in the paper
     layers: tuple[str, ...] = ()  # those that learn, by how the names of their parameters begin; batch norms always
     # learn, and (): everything does. A model that does not carry its backbone stores what has changed: few layers
+    rank: Count = (
+        0  # of the change that all other convolutions learn, two small matrices each; 0: they stay as they are.
+    )
+    # With () every convolution learns one
     weight_decay: NonNegative = 1e-4
     stay: NonNegative = 2.0  # weight of what changes in weak views: the mean of 1 - cosine of their region vectors
     average: Share = 0.998  # of all weights, a step: what a run gives is their running mean

@@ -33,6 +33,7 @@ from hapvr.training.clips import Camera, ClipSet, Skipped
 from hapvr.training.config import TrainConfig, to_table, to_toml
 from hapvr.training.distributed import average, broadcast, join_processes, rank, world_size
 from hapvr.training.encoder import Encoder, build_teacher
+from hapvr.training.low_rank import merge_low_rank_changes
 from hapvr.training.preview import save_preview
 from hapvr.training.run_folder import (
     SKIPPED,
@@ -86,8 +87,12 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
         device = config.run.torch_device()
         base = load(config.model.base)
         model = build_network(config, base).to(device)  # what contradicts the base is refused before any work
-        layers = config.backbone.layers
-        backbone = copy_for_training(base.extractor.backbone, device, layers=layers) if config.backbone.rate else None
+        backbone = None
+        if config.backbone.rate:
+            own = config.backbone
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(derive_seed(config.run.seed, 7))
+                backbone = copy_for_training(base.extractor.backbone, device, layers=own.layers, rank=own.rank)
         benchmark = load_validation_set(config.validation)
         folder = Path(config.run.folder)
         begun = rank() == 0 and (folder / "checkpoints").is_dir()
@@ -117,6 +122,8 @@ def train(config: TrainConfig, *, report: Report = print) -> Trained:
                 clips.close()
         if isinstance(clips, StreamedClips) and clips.replaced:
             report(f"{clips.replaced} clips could not be read; other videos took their places, see {SKIPPED}")
+        if backbone is not None:
+            merge_low_rank_changes(backbone)
         if run is not None:
             save_trained(folder / "model", model, config, backbone=backbone)
             run.close()

@@ -29,6 +29,7 @@ from hapvr.training.augment.views import cut
 from hapvr.training.clips import ClipRequest, ClipSet
 from hapvr.training.config import BackboneConfig, DataConfig
 from hapvr.training.encoder import Encoder
+from hapvr.training.low_rank import add_low_rank_changes
 from hapvr.training.sources import Timed, compute_clip_vectors, derive_seed, draw_batch, find_look_alikes
 from hapvr.training.step import NOTHING, Batch, find_shared_content, list_contents
 
@@ -56,12 +57,15 @@ def make_region_extractor(
     return extract
 
 
-def copy_for_training(backbone: Backbone, device: torch.device, *, layers: Sequence[str] = ()) -> Backbone:
+def copy_for_training(
+    backbone: Backbone, device: torch.device, *, layers: Sequence[str] = (), rank: int = 0
+) -> Backbone:
     """A copy of a backbone that can be trained: in evaluation mode, its parameters asking for gradients.
 
     With `layers` only those do whose names begin so, and all batch norms: they are small, and adapt the other layers.
+    With `rank` all other convolutions learn a change of that rank; `merge_low_rank_changes` ends that.
     """
-    student: Backbone = copy.deepcopy(backbone).eval().requires_grad_(not layers)
+    student: Backbone = copy.deepcopy(backbone).eval().requires_grad_(not layers and not rank)
     parameters = dict(student.named_parameters())
     for layer in layers:
         named = [parameter for name, parameter in parameters.items() if name.startswith(layer)]
@@ -73,6 +77,8 @@ def copy_for_training(backbone: Backbone, device: torch.device, *, layers: Seque
     for module in student.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.requires_grad_()
+    if rank:
+        add_low_rank_changes(student, rank)
     return student.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
