@@ -538,6 +538,12 @@ def test_stages_follow_on_each_other(tmp_path: Path) -> None:
     assert (a.run.folder, b.run.folder, a.model.base, b.model.base) == ("r/a", "r/b", "x", "r/a/model")
     assert (list(a.losses.terms), list(b.losses.terms)) == (["video_ap"], ["infonce"])
     assert a.views.frames == b.views.frames == 9
+    a, b = load_stages(file, ["model.base=r50"]).values()  # of the first stage alone
+    assert (a.model.base, b.model.base) == ("r50", f"{a.run.folder}/model")
+    (alone,) = load_stages(file, ["stages=b", "model.base=r50"]).values()
+    assert (alone.model.base, alone.run.folder) == ("r50", b.run.folder)
+    with pytest.raises(ConfigError, match="stages=a,c: there is no stage 'c'; known: a, b"):
+        load_stages(file, ["stages=a,c"])
     with pytest.raises(ConfigError, match="has the stages a, b"):
         load_config(file)
     file.write_text("stage = 3\n")

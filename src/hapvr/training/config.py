@@ -28,6 +28,7 @@ from hapvr.training.augment.config import RENAMED, ViewConfig
 
 RECIPES = Path(__file__).parent / "recipes"  # package data
 STAGE = "stage"  # the table of a recipe that holds its stages
+STAGES = "stages"  # the word that chooses some of them
 SELF_TERMS = ("video_ap", "frame_ap")  # losses that may count a clip as its own positive
 
 Start = Literal["random", "base"]
@@ -320,32 +321,40 @@ def load_stages(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -
     """The settings of each stage of a recipe, in order; a recipe without stages has one, named "".
 
     The tables of [stage.NAME] change the common settings. A stage has the folder RUN.FOLDER/NAME; all but the first
-    start from the model of the stage before. "schedule.steps=100" changes every stage, "stage.NAME.schedule.steps=100"
-    one.
+    start from the model of the stage before, and "model.base=NAME" says what the first starts from.
+    "schedule.steps=100" changes every stage, "stage.NAME.schedule.steps=100" one; "stages=clips,network" trains these
+    alone.
 
     >>> whole = load_stages("whole", ["stage.harden.schedule.steps=7", "run.folder=runs/a"])
     >>> [(name, config.model.base) for name, config in whole.items()]
     [('harden', 'lite-untrained'), ('clips', 'runs/a/harden/model'), ('network', 'runs/a/clips/model')]
     >>> whole["harden"].schedule.steps
     7
+    >>> further = load_stages("whole", ["stages=clips,network", "model.base=lite", "run.folder=runs/b"])
+    >>> [(name, config.model.base) for name, config in further.items()]
+    [('clips', 'lite'), ('network', 'runs/b/clips/model')]
     """
     table = _read_table(source)
     words = list(overrides)
+    chosen = [word for word in words if word.startswith(STAGES + "=")]
+    words = [word for word in words if word not in chosen]
     for word in words:
         if word.startswith(STAGE + "."):
             _override(table, word)
     stages = table.pop(STAGE, {"": {}})
     if not isinstance(stages, Mapping) or not all(isinstance(changes, Mapping) for changes in stages.values()):
         raise ConfigError(f"[{STAGE}] holds a table for each stage, such as [{STAGE}.first.schedule]; got {stages!r}.")
+    if chosen:
+        stages = _choose_stages(stages, chosen[-1].partition("=")[2])
     configs: dict[str, TrainConfig] = {}
     base: str | None = None
     for name, changes in stages.items():
         merged = _merge(table, changes)
-        if base is not None:
-            merged["model"] = {**merged.get("model", {}), "base": base}
         for word in words:
             if not word.startswith(STAGE + "."):
                 _override(merged, word)
+        if base is not None:
+            merged["model"] = {**merged.get("model", {}), "base": base}
         config = make_config(merged)
         if name:
             folder = (Path(config.run.folder) / name).as_posix()
@@ -353,6 +362,15 @@ def load_stages(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -
             base = f"{folder}/model"
         configs[name] = config
     return configs
+
+
+def _choose_stages(stages: Mapping[str, Any], names: str) -> dict[str, Any]:
+    """The stages of these names, in the recipe's order."""
+    wanted = [name.strip() for name in names.split(",")]
+    for name in wanted:
+        if name not in stages or not name:
+            raise ConfigError(f"{STAGES}={names}: there is no stage '{name}'; {suggest(name, [*filter(None, stages)])}")
+    return {name: changes for name, changes in stages.items() if name in wanted}
 
 
 def _read_table(source: str | os.PathLike[str]) -> dict[str, Any]:
