@@ -1,16 +1,21 @@
-"""How many positives are among the candidates of a search: a library's votes and fitted methods, at equal bytes.
+"""Candidates of a search at equal bytes: a library's votes beside fitted methods, such as DnS's coarse student.
 
     python benchmarks/candidate_methods.py BENCHMARK FEATURES FITTED... [--kept 15]
 
 BENCHMARK is a folder of `hapvr make-benchmark` (or its ground_truth.json), FEATURES the HDF5 file of its videos, FITTED
-folders of `hapvr method fit`, such as of dns-coarse and dns. A method's candidates are the videos with its best scores;
-those of dns also the pairs that its selector would score again. A library's are counted for several lengths of its
-vectors, in float16 as the methods' are: compare lines of about as many bytes.
+folders of `hapvr method fit`. A method's candidates are the videos with its best scores, those of a DnS's selector the
+pairs that it would score again. A library's are counted for several lengths of its vectors, in float16 as the methods'
+are: compare lines of about as many bytes.
+
+Recall is the share of positives among the candidates. With a fitted `dns`, its fine student compares the candidates of
+every stage: mAP and uAP of a search in which all other videos are not scored. DnS as published leaves them the score of
+the coarse student: the line "rest by coarse".
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +24,26 @@ import torch
 from numpy.typing import NDArray
 
 from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
+from hapvr.evaluation.protocol import evaluate
+from hapvr.evaluation.score_files import Scores
 from hapvr.features import FeatureFile, Features
 from hapvr.library.candidates import NEIGHBOURS, count_votes, find_nearest_vectors, find_runs, max_candidates
 from hapvr.methods import load_method
+from hapvr.methods.base import Description
 from hapvr.methods.dns import DnS
 from measure import machine
 
 DIMS = (16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What chooses candidates."""
+
+    name: str
+    bytes: float  # a video
+    ranks: NDArray[np.int64]  # [Q, N] places in the database, best first; -1 behind the last that has a vote
+    rest: NDArray[np.float32] | None = None  # [Q, N] scores of videos that are no candidates; None: they have none
 
 
 def main() -> None:
@@ -34,6 +52,7 @@ def main() -> None:
     parser.add_argument("features", type=Path)
     parser.add_argument("fitted", type=Path, nargs="*")
     parser.add_argument("--kept", type=int, help="candidates of a query; those of a library if not given")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
     print(machine())
     truth = open_benchmark(arguments.benchmark)
@@ -41,13 +60,31 @@ def main() -> None:
         videos = {id: file[id].drop_flat() for id in (*truth.queries, *truth.database)}
     kept = arguments.kept or max_candidates(len(truth.database), k=1, max_compared=200)
     print(f"{len(truth.queries)} queries, {len(truth.database)} videos, {kept} candidates of each query")
-    for dims in DIMS:
-        ranks, size = rank_by_votes(truth, videos, dims)
-        print(f"library, {dims:3} dims: {size:8,.0f} bytes a video, recall {measure(truth, ranks, kept):6.2f} %")
+    library = [rank_by_votes(truth, videos, dims) for dims in DIMS]
+    if not arguments.fitted:
+        print_stages(truth, library, kept)
     for folder in arguments.fitted:
-        for name, scores, size in rank_by_method(truth, videos, folder):
-            recall = measure(truth, np.argsort(-scores, axis=1, kind="stable"), kept)
-            print(f"{name}: {size:8,.0f} bytes a video, recall {recall:6.2f} %")
+        method: Any = load_method(folder, device=arguments.device)[0]
+        sides = [[method.describe(videos[id]) for id in ids] for ids in (truth.queries, truth.database)]
+        print(folder)
+        if isinstance(method, DnS):
+            print_stages(truth, [*library, *rank_by_dns(method, *sides)], kept, compare_exactly(method, *sides))
+        else:
+            size = float(np.mean([one.bytes for one in sides[1]]))
+            print_stages(truth, [*library, Stage(method.title, size, sort_scores(method.score(*sides)))], kept)
+
+
+def print_stages(truth: Benchmark, stages: list[Stage], kept: int, exact: NDArray[np.float32] | None = None) -> None:
+    """A line for each stage; with exact scores [Q, N], mAP and uAP of a search too, and of comparing everything."""
+    for stage in stages:
+        line = (
+            f"  {stage.name:<28} {stage.bytes:7,.0f} bytes a video, recall {measure(truth, stage.ranks, kept):6.2f} %"
+        )
+        if exact is not None:
+            line += ", " + format_figures(truth, search(stage, exact, kept))
+        print(line, flush=True)
+    if exact is not None:
+        print(f"  {'all compared exactly':<28} {'':7}                               {format_figures(truth, exact)}")
 
 
 def measure(truth: Benchmark, ranks: NDArray[np.int64], kept: int) -> float:
@@ -61,8 +98,29 @@ def measure(truth: Benchmark, ranks: NDArray[np.int64], kept: int) -> float:
     return 100 * float(np.mean(found))
 
 
-def rank_by_votes(truth: Benchmark, videos: dict[str, Features], dims: int) -> tuple[NDArray[np.int64], float]:
-    """Places of the database by votes [Q, N], -1 behind the last that has one; and mean bytes a video."""
+def search(stage: Stage, exact: NDArray[np.float32], kept: int) -> NDArray[np.float32]:
+    """Exact scores of the candidates, those of the stage (or minus infinity, "not scored") for the rest: [Q, N].
+
+    >>> stage = Stage("two of three", 0, np.array([[2, 0, 1]]))
+    >>> search(stage, np.array([[0.1, 0.2, 0.3]], np.float32), 2).tolist()
+    [[0.10000000149011612, -inf, 0.30000001192092896]]
+    """
+    scores = np.full_like(exact, -np.inf) if stage.rest is None else stage.rest.copy()
+    for row, places in enumerate(stage.ranks[:, :kept]):
+        chosen = places[places >= 0]
+        scores[row, chosen] = exact[row, chosen]
+    return scores
+
+
+def format_figures(truth: Benchmark, scores: NDArray[np.float32]) -> str:
+    """mAP and uAP in percent."""
+    found = evaluate(truth, Scores(tuple(truth.queries), tuple(truth.database), scores), missing="error")
+    values = {one.task.figure: one.overall.value for one in found.results}
+    return f"mAP {100 * values['mAP']:6.2f}, uAP {100 * values['uAP']:6.2f}"
+
+
+def rank_by_votes(truth: Benchmark, videos: dict[str, Features], dims: int) -> Stage:
+    """A library's candidates by vectors of `dims` numbers."""
     runs = {id: find_runs(video.regions, dims=dims) for id, video in videos.items()}
     stored = [runs[id][0] for id in truth.database]
     keys = np.repeat(np.arange(len(stored)), [len(one) for one in stored])
@@ -72,24 +130,33 @@ def rank_by_votes(truth: Benchmark, videos: dict[str, Features], dims: int) -> t
         own, weights = runs[query]
         found, _ = count_votes(*find_nearest_vectors(keys, vectors, own, k=NEIGHBOURS), weights.numpy())
         ranks[row, : len(found)] = found
-    return ranks, 2 * vectors.size / len(stored)
+    return Stage(f"library, {dims} dims", 2 * vectors.size / len(stored), ranks)
 
 
 @torch.no_grad()
-def rank_by_method(
-    truth: Benchmark, videos: dict[str, Features], folder: Path
-) -> list[tuple[str, NDArray[np.float32], float]]:
-    """Scores [Q, N] by which a method ranks, and bytes a video; of dns by the coarse student and by the selector."""
-    method: Any = load_method(folder)[0]
-    if not isinstance(method, DnS):
-        sides = [[method.describe(videos[id]) for id in ids] for ids in (truth.queries, truth.database)]
-        size = float(np.mean([one.bytes for one in sides[1]]))
-        return [(method.title, method.score(*sides).numpy(), size)]
-    sides = [[method.describe(videos[id]) for id in ids] for ids in (truth.queries, truth.database)]
-    coarse = method.coarse.score(*sides)
-    logits = method.selector(coarse, *(torch.cat([one.more["measure"] for one in side]) for side in sides))
-    size = 2.0 * method.dims[1]
-    return [("DnS, coarse", coarse.numpy(), size), ("DnS, selector", logits.numpy(), size + 2)]
+def rank_by_dns(method: DnS, queries: list[Description], targets: list[Description]) -> list[Stage]:
+    """The coarse student's candidates, and the selector's, whose other videos have no score or a coarse one."""
+    coarse = method.coarse.score(queries, targets)
+    numbers = (torch.cat([one.more["measure"] for one in side]) for side in (queries, targets))
+    selected = sort_scores(method.selector(coarse.to(method.device), *numbers))
+    size, rest = 2.0 * method.dims[1], coarse.numpy()
+    return [
+        Stage("DnS, coarse", size, sort_scores(coarse)),
+        Stage("DnS, coarse, rest by coarse", size, sort_scores(coarse), rest),
+        Stage("DnS, selector", size + 2, selected),
+        Stage("DnS, selector, rest by coarse", size + 2, selected, rest),
+    ]
+
+
+def compare_exactly(method: DnS, queries: list[Description], targets: list[Description]) -> NDArray[np.float32]:
+    """The fine student's scores of all pairs [Q, N]."""
+    fine = [[Description(one.more["fine"], one.times, 0) for one in side] for side in (queries, targets)]
+    return np.asarray(method.fine.score(*fine).cpu().numpy(), np.float32)
+
+
+def sort_scores(scores: torch.Tensor) -> NDArray[np.int64]:
+    """Places by scores [Q, N], best first."""
+    return np.argsort(-scores.float().cpu().numpy(), axis=1, kind="stable")
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def measure_steps(arguments: argparse.Namespace, side: int | None) -> dict[str, 
         trainer.step(source)
         trainer.clock.exact = False
         figures[f"step {name} s"] = seconds(
-            lambda source=source: [trainer.step(source) for _ in range(5)], repeats=5, warm_up=2  # type: ignore[misc]
+            lambda source=source: [trainer.step(source) for _ in range(5)], repeats=3, warm_up=1  # type: ignore[misc]
         ) / 5  # fmt: skip
     stream.close()
     figures["streamed / in memory"] = figures["step streamed s"] / figures["step in memory s"]
