@@ -78,13 +78,13 @@ def print_stages(truth: Benchmark, stages: list[Stage], kept: int, exact: NDArra
     """A line for each stage; with exact scores [Q, N], mAP and uAP of a search too, and of comparing everything."""
     for stage in stages:
         line = (
-            f"  {stage.name:<28} {stage.bytes:7,.0f} bytes a video, recall {measure(truth, stage.ranks, kept):6.2f} %"
+            f"  {stage.name:<30} {stage.bytes:7,.0f} bytes a video, recall {measure(truth, stage.ranks, kept):6.2f} %"
         )
         if exact is not None:
             line += ", " + format_figures(truth, search(stage, exact, kept))
         print(line, flush=True)
     if exact is not None:
-        print(f"  {'all compared exactly':<28} {'':7}                               {format_figures(truth, exact)}")
+        print(f"  {'all compared exactly':<30} {'':7}                               {format_figures(truth, exact)}")
 
 
 def measure(truth: Benchmark, ranks: NDArray[np.int64], kept: int) -> float:
@@ -114,7 +114,7 @@ def search(stage: Stage, exact: NDArray[np.float32], kept: int) -> NDArray[np.fl
 
 def format_figures(truth: Benchmark, scores: NDArray[np.float32]) -> str:
     """mAP and uAP in percent."""
-    found = evaluate(truth, Scores(tuple(truth.queries), tuple(truth.database), scores), missing="error")
+    found = evaluate(truth, Scores(tuple(truth.queries), tuple(truth.database), scores), missing="miss")
     values = {one.task.figure: one.overall.value for one in found.results}
     return f"mAP {100 * values['mAP']:6.2f}, uAP {100 * values['uAP']:6.2f}"
 
