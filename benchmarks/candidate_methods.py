@@ -7,11 +7,11 @@ folders of `hapvr method fit`. A method's candidates are the videos with its bes
 pairs that it would score again. A library's are counted for several lengths of its vectors, in float16 as the methods'
 are: compare lines of about as many bytes.
 
-Two recalls are printed: the share of positives among the candidates, and among as many more as a library gives a rough
-score before it chooses (four times as many). The mean of a video's frames, nothing learnt, is there as a floor for
-methods with one vector a video. With a fitted `dns`, its fine student compares the candidates of
-every stage: mAP and uAP of a search in which all other videos are not scored. DnS as published leaves them the score of
-the coarse student: the line "rest by coarse".
+Two recalls are printed: the share of positives among the candidates, and among as many as a library gives a rough
+score before it chooses (four times as many). The mean of a video's frames, nothing learnt, is the floor for
+methods with one vector a video. With a fitted `dns`, its fine student compares the candidates of every stage: mAP and
+uAP of a search in which all other videos are not scored. DnS as published leaves them the score of the coarse student:
+the lines "rest by coarse".
 """
 
 from __future__ import annotations
