@@ -1,9 +1,13 @@
 """Sound: what is found after coding, noise, cuts and other speeds, false matches, and what it costs.
 
     python benchmarks/sound.py FOLDER_OF_SOUNDS --drawn 40
+    python benchmarks/sound.py --videos 10000
 
 Files of the folder that last a minute or more are looked for by parts of them, coded again; pieces of 20 s of different
 files, and drawn sounds, are compared with each other: any match is a false one.
+
+With `--videos`, a search in that many sounds: by the index, and by comparing all, in turns. The sounds are drawn ones
+whose parts of two seconds were put into another order and moved up or down by some tones, since drawing takes long.
 """
 
 from __future__ import annotations
@@ -19,12 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.audio.decoding import RATE, SoundPart, SoundReading, read_sound
-from hapvr.audio.fingerprints import Fingerprint, make_fingerprint
+from hapvr.audio.fingerprints import BINS, FRAME_S, Fingerprint, make_fingerprint
 from hapvr.audio.matching import SoundQuery
+from hapvr.audio.sound_index import build_index, read_index, write_index
 from hapvr.synthetic import sounds
 
 Samples = NDArray[np.float32]
 PIECE_S = 20
+PART_FRAMES = round(2 / FRAME_S)
 
 
 def read(path: Path) -> Samples:
@@ -55,10 +61,69 @@ def add_noise(samples: Samples, decibels: float, rng: np.random.Generator) -> Sa
 def main() -> None:
     """Print all figures."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--drawn", type=int, default=40, help="drawn sounds of each kind")
     parser.add_argument("--parts", type=int, default=6, help="of each file, for each length and change")
+    parser.add_argument("--videos", type=int, help="sounds to search in")
+    parser.add_argument("--seconds", type=int, default=20, help="of each of them")
+    parser.add_argument("--queries", type=int, default=5, help="of 10 s each")
     options = parser.parse_args()
+    if options.videos is not None:
+        measure_search(options.videos, options.seconds, options.queries)
+    if options.folder is not None:
+        measure_matching(options)
+
+
+def mix(parts: list[Fingerprint], seconds: int, rng: np.random.Generator) -> Fingerprint:
+    """A sound made of parts of two seconds, each moved by up to 20 bins."""
+    frames, bins = [], []
+    for place in range(seconds // 2):
+        part, move = parts[rng.integers(len(parts))], rng.integers(-20, 21)
+        kept = (part.bins + move >= 0) & (part.bins + move < BINS)
+        frames.append(part.frames[kept] + place * PART_FRAMES)
+        bins.append(part.bins[kept] + move)
+    return Fingerprint(np.concatenate(frames), np.concatenate(bins))
+
+
+def measure_search(videos: int, seconds: int, queries: int) -> None:
+    """Print what a search in many sounds costs, in seconds of processor time."""
+    rng = np.random.default_rng(0)
+    parts = []
+    for kind, seed in itertools.product(("melody", "mumble"), range(40)):
+        drawn = sounds.draw_sound(seed, PIECE_S, kind=kind)  # type: ignore[arg-type]
+        whole = describe(np.ascontiguousarray((drawn[::2] + drawn[1::2]) / 2))
+        for start in range(0, int(whole.frames.max()), PART_FRAMES):
+            inside = (whole.frames >= start) & (whole.frames < start + PART_FRAMES)
+            parts.append(Fingerprint(whole.frames[inside] - start, whole.bins[inside]))
+    targets = {key: mix(parts, seconds, rng) for key in range(videos)}
+    began = time.process_time()
+    index = build_index({key: (0, peaks) for key, peaks in targets.items()})
+    spent = time.process_time() - began
+    with tempfile.TemporaryDirectory() as made:
+        write_index(index, Path(made, "index.npz"))
+        size = Path(made, "index.npz").stat().st_size
+        began = time.process_time()
+        index = read_index(Path(made, "index.npz"))
+        read_s = time.process_time() - began
+    print(f"{videos:,} sounds of {seconds} s, {len(index.places):,} pairs: {spent:.1f} s to index them, "
+          f"{size / 2**20:.0f} MiB, {read_s:.2f} s to read the index")  # fmt: skip
+    for _ in range(queries):
+        wanted = int(rng.integers(videos))
+        query_peaks = targets[wanted].between(5.0, 15.0)
+        took = [time.process_time()]
+        query = SoundQuery(query_peaks)
+        candidates = index.names[index.find_candidates(query)].tolist()
+        quick = {key: found for key in candidates if (found := query.find(targets[key]))}
+        took.append(time.process_time())
+        slow = {key: found for key, peaks in targets.items() if (found := query.find(peaks))}
+        took.append(time.process_time())
+        print(f"{len(query_peaks)} peaks: {took[1] - took[0]:.3f} s by the index, {len(candidates):,} candidates; "
+              f"{took[2] - took[1]:.2f} s by comparing all; {len(slow):,} found, the answers are "
+              f"{'equal' if quick == slow else 'NOT EQUAL'}")  # fmt: skip
+
+
+def measure_matching(options: argparse.Namespace) -> None:
+    """Print what is found, false matches, and costs, of the files of a folder."""
     rng = np.random.default_rng(0)
     files = {path.name: read(path) for path in sorted(options.folder.iterdir()) if path.is_file()}
     began = time.process_time()

@@ -15,13 +15,17 @@ import pytest
 
 from hapvr.audio.decoding import RATE as READ_RATE
 from hapvr.audio.decoding import SoundReading, has_only_sound, read_sound
-from hapvr.audio.description import describe_sound
+from hapvr.audio.description import SoundDescription, describe_sound
+from hapvr.audio.matching import SoundQuery
 from hapvr.errors import ConfigError, DataError, StorageError
-from hapvr.library import Library
+from hapvr.library import Library, sound_lookup
 from hapvr.library.indexed_folders import IndexRules, read_sound_setting, write_folders
+from hapvr.library.sound import NOT_INDEXED, match_sounds
+from hapvr.library.sound_lookup import SoundLookup, update_sound_index
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from hapvr.synthetic.sounds import RATE, add_sound, draw_sound, write_sound
+from tests.audio.test_matching import draw_peaks
 from tests.library import toy
 from tests.library.conftest import Run
 
@@ -156,6 +160,58 @@ def test_damage_of_stored_sound_is_said(films: Path, tmp_path: Path) -> None:
     data.write_bytes(content)
     with Library.open(tmp_path / "library") as library, pytest.raises(StorageError, match="damaged"):
         library.search_sound(films / "song.mp3")
+
+
+@pytest.mark.usefixtures("toys")
+def test_an_index_of_sounds_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With index files, with some that are outdated or damaged, and without any, the evidence is the same."""
+    with toy.make(tmp_path / "library") as library:
+        library.add([toy.write(tmp_path, f"{n}.mp4", n) for n in range(8)], workers=1)
+        keys = library.store.catalog().contents.tolist()
+        film = draw_peaks(1, 900)
+        sounds = {key: SoundDescription("ready", draw_peaks(10 + n, 500), 16.0) for n, key in enumerate(keys)}
+        sounds[keys[1]] = SoundDescription("ready", film, 28.8)
+        sounds[keys[2]] = SoundDescription("silent")
+        sounds[keys[3]] = SoundDescription("failed", warning="It is damaged.")
+        query = SoundDescription("ready", film.between(3, 15), 12.0)
+
+        def find_kinds() -> list[str]:
+            with library.write_access("a test") as store:
+                matches = match_sounds(store, query)
+                asked = SoundQuery(query.peaks)
+                for key, sound in store.read_sounds():  # one by one
+                    assert matches.find(key) == (NOT_INDEXED if sound.state == "failed" else asked.compare(sound.peaks))
+                return [matches.find(key).kind for key in keys]
+
+        def update(changed: dict[int, SoundDescription]) -> list[Path]:
+            with library.write_access("a test") as store:
+                store.put_sounds(changed)
+                update_sound_index(store)
+                return sorted(store.folder.glob("sound-index-*.npz"))
+
+        assert update(sounds) == []  # too little sound
+        assert SoundLookup(library.store).missing == set(keys) - {keys[2], keys[3]}
+        expected = ["other", "same", "silent", "not indexed", *4 * ["other"]]
+        assert find_kinds() == expected
+        monkeypatch.setattr(sound_lookup, "_MIN_SECONDS", 10.0)
+        monkeypatch.setattr(sound_lookup, "_MAX_PEAKS", 300)
+        files = update({})
+        assert len(files) > 1
+        assert SoundLookup(library.store).missing == set()
+        assert find_kinds() == expected
+        monkeypatch.setattr(sound_lookup, "_MIN_SECONDS", 1_000.0)
+        update({keys[4]: SoundDescription("ready", film, 28.8)})  # in a file, but as it was before
+        library.remove([library.store.catalog().record(library.store.catalog().with_key(keys[0])[0]).id])
+        assert SoundLookup(library.store).missing == {keys[4]}
+        expected[0], expected[4] = "not indexed", "same"
+        assert find_kinds() == expected
+        files[0].write_bytes(files[0].read_bytes()[:-30])
+        assert len(SoundLookup(library.store).missing) > 1
+        assert find_kinds() == expected
+        monkeypatch.setattr(sound_lookup, "_MIN_SECONDS", 10.0)
+        assert files[0] not in update({})
+        assert SoundLookup(library.store).missing == set()
+        assert find_kinds() == expected
 
 
 @pytest.mark.usefixtures("toys")

@@ -19,7 +19,8 @@ from hapvr.audio.fingerprints import BINS, FRAME_S, Fingerprint
 _FAN_OUT = 5  # peaks that each one is paired with
 _MIN_APART, _MAX_APART = 2, 63  # frames of a pair
 _MIN_INTERVAL, _MAX_INTERVAL = 2, 64  # bins; a tone that goes on is no event
-_SPREAD = 1  # frames by which a distance may be off, on either side
+MAX_SHIFT_ERROR = 1
+"""Frames by which a distance may be off, on either side."""
 _MAX_COMMON = 24  # times that a pair may occur in a sound: a beep that returns every second says little
 _MAX_SHIFTS = 8  # stretches of different shifts that are looked for
 _KEYS = (_MAX_APART + 1) * BINS * BINS  # pairs are numbers below this
@@ -130,9 +131,16 @@ def join_pairs(query: Pairs, target: Pairs) -> tuple[NDArray[np.int64], NDArray[
     """The frames [M] of the query and of the target at which both hold the same pair, each with each."""
     low = np.searchsorted(target.keys, query.keys, "left")
     counts = np.searchsorted(target.keys, query.keys, "right") - low
+    return expand_pairs(query.frames, target.frames, low, counts)
+
+
+def expand_pairs(
+    here: NDArray[np.int64], there: NDArray[np.integer[Any]], low: NDArray[np.int64], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Each of some frames `here` [N] with `counts` [N] frames of `there`, those from `low` [N] on."""
     ends = counts.cumsum()
     within = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts, counts)
-    return np.repeat(query.frames, counts), target.frames[np.repeat(low, counts) + within]
+    return np.repeat(here, counts), there[np.repeat(low, counts) + within]
 
 
 def find_same_sound(query: Pairs, target: Pairs, *, config: MatchConfig = DEFAULT) -> tuple[SameSound, ...]:
@@ -164,14 +172,14 @@ def _find_stretches(
     if len(here) < config.min_events:
         return
     shifts = there - here
-    lowest = int(shifts.min()) - _SPREAD
-    counts = np.bincount(shifts - lowest, minlength=int(shifts.max()) + _SPREAD + 1 - lowest)
-    wide = np.convolve(counts, np.ones(2 * _SPREAD + 1, np.int64), "same")
+    lowest = int(shifts.min()) - MAX_SHIFT_ERROR
+    counts = np.bincount(shifts - lowest, minlength=int(shifts.max()) + MAX_SHIFT_ERROR + 1 - lowest)
+    wide = np.convolve(counts, np.ones(2 * MAX_SHIFT_ERROR + 1, np.int64), "same")
     shift = int((wide * (len(here) + 1) + counts).argmax()) + lowest  # of equal ones, that with most in its middle
-    chosen = np.abs(shifts - shift) <= _SPREAD
+    chosen = np.abs(shifts - shift) <= MAX_SHIFT_ERROR
     # What chance would give at any one shift: the others, spread over all shifts at which the two overlap.
     others, possible = len(here) - int(chosen.sum()), int(np.ptp(here) + np.ptp(there)) + 1
-    expected = others * (2 * _SPREAD + 1) / possible
+    expected = others * (2 * MAX_SHIFT_ERROR + 1) / possible
     agreed = np.unique(here[chosen])
     if len(agreed) < max(config.min_events, expected + config.chance * np.sqrt(expected)):
         return
@@ -198,25 +206,25 @@ class SoundQuery:
     """
 
     def __init__(self, peaks: Fingerprint, *, speeds: Sequence[float] = SPEEDS, config: MatchConfig = DEFAULT) -> None:
-        self._config = config
-        self._variants = [(speed, make_pairs(change_speed(peaks, speed))) for speed in speeds]
+        self.config = config
+        self.variants = [(speed, make_pairs(change_speed(peaks, speed))) for speed in speeds]
         self.is_silent = is_silent(peaks, config)
         # A bit for each speed at which a pair occurs: most targets share too few with the query to be looked at.
         self._marks = np.zeros(_KEYS if not self.is_silent else 0, np.uint16)
-        for number, (_, pairs) in enumerate(self._variants if not self.is_silent else ()):
+        for number, (_, pairs) in enumerate(self.variants if not self.is_silent else ()):
             self._marks[pairs.keys] |= np.uint16(1 << number)
 
     def find(self, peaks: Fingerprint) -> tuple[SameSound, ...]:
         """The stretches that are the same as stretches of a target, at the speed at which most moments agree."""
-        if self.is_silent or is_silent(peaks, self._config):
+        if self.is_silent or is_silent(peaks, self.config):
             return ()
         target = make_pairs(peaks)
         marks = self._marks[target.keys]
         best: tuple[SameSound, ...] = ()
-        for number, (speed, pairs) in enumerate(self._variants):
-            if np.count_nonzero(marks & np.uint16(1 << number)) < self._config.min_events:
+        for number, (speed, pairs) in enumerate(self.variants):
+            if np.count_nonzero(marks & np.uint16(1 << number)) < self.config.min_events:
                 continue
-            found = find_same_sound(pairs, target, config=self._config)
+            found = find_same_sound(pairs, target, config=self.config)
             if sum(one.events for one in found) > sum(one.events for one in best):
                 best = tuple(
                     replace(one, query=(one.query[0] / speed, one.query[1] / speed), speed=round(speed, 2))
@@ -228,7 +236,7 @@ class SoundQuery:
 
     def compare(self, peaks: Fingerprint) -> SoundEvidence:
         """What the sounds of the query and of a target say about them."""
-        if self.is_silent or is_silent(peaks, self._config):
+        if self.is_silent or is_silent(peaks, self.config):
             return SoundEvidence("silent")
         found = self.find(peaks)
         return SoundEvidence("same" if found else "other", found)

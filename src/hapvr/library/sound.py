@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hapvr.audio.description import SoundDescription, describe_sound, describe_sound_task
-from hapvr.audio.matching import SoundEvidence, SoundQuery
+from hapvr.audio.matching import SoundEvidence, SoundKind, SoundQuery
 from hapvr.errors import ConfigError, DataError
 from hapvr.features.video_extraction import default_workers
 from hapvr.library.filters import VideoFilter, find_allowed
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddReport, SoundHit, SoundResult, display_path
+from hapvr.library.sound_lookup import SoundLookup, update_sound_index
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import find_row, is_unchanged
 from hapvr.library.tables import NO_KEY
@@ -57,6 +58,7 @@ def add_sounds(store: Store, report: AddReport, options: AddOptions) -> AddRepor
             break
     _write(store, pending)
     store.maintain()
+    update_sound_index(store)
     return replace(
         report,
         sounds=counts["ready"],
@@ -132,13 +134,18 @@ class SoundMatches:
         return self.evidence.get(key, NOT_INDEXED)
 
 
-def match_sounds(store: Store, query: SoundDescription, keys: Collection[int] | None = None) -> SoundMatches:
-    """Compare the sound of a query with that of contents, or of all, one after the other."""
+def match_sounds(store: Store, query: SoundDescription) -> SoundMatches:
+    """What the sound of a query says of all contents; those that may be the same are compared."""
     if query.state == "failed":
         return SoundMatches({}, f"Its sound cannot be read: {query.warning}")
-    asked = SoundQuery(query.peaks)
-    return SoundMatches({key: asked.compare(sound.peaks) if sound.state != "failed" else NOT_INDEXED
-                         for key, sound in store.read_sounds(keys)}, query.warning)  # fmt: skip
+    asked, lookup = SoundQuery(query.peaks), SoundLookup(store)
+    evidence = {}
+    for key, sound in lookup.sounds.items():
+        heard: SoundKind = "other" if sound.state == "ready" and not asked.is_silent else "silent"
+        evidence[key] = NOT_INDEXED if sound.state == "failed" else SoundEvidence(heard)
+    for key, described in store.read_sounds(lookup.find_candidates(asked)):
+        evidence[key] = asked.compare(described.peaks)
+    return SoundMatches(evidence, query.warning)
 
 
 def read_sound_query(
@@ -177,7 +184,7 @@ def search_sound(
 ) -> SoundResult:
     """Find the videos that hold the sound of a file, whatever they show: the longest stretches first.
 
-    The sound of every video is compared. Speeds from 0.95 to 1.05 are tried.
+    Speeds from 0.95 to 1.05 are tried.
 
     Args:
         library: an open one, whose videos were added with `sound`.

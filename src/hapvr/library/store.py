@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.audio.description import SoundDescription
+from hapvr.audio.description import SoundDescription, SoundState
 from hapvr.errors import DataError, StorageError
 from hapvr.features import Features
 from hapvr.library import engine, tables
@@ -65,6 +65,15 @@ class NewVideo:
     record: VideoRecord
     key: int = NO_KEY
     features: Features | None = None
+
+
+@dataclass(frozen=True)
+class SoundSummary:
+    """What is known of the sound of a content without reading it."""
+
+    state: SoundState
+    seconds: float
+    check: int  # of its fingerprint: the CRC-32 of its bytes
 
 
 def is_batch(videos: int, size: int) -> bool:
@@ -230,6 +239,16 @@ class Store:
     def list_sounds(self) -> NDArray[np.int64]:
         """The keys of all contents whose sound was read."""
         return self._keys(SOUNDS)
+
+    def summarize_sounds(self) -> dict[int, SoundSummary]:
+        """What is known of all sounds but their fingerprints, by the keys of their contents."""
+        table = self._table(SOUNDS)
+        if table is None:
+            return {}
+        names = ["key", "state", "seconds", "crc32"]
+        rows = self._read(SOUNDS, lambda: table.search().select(names).to_arrow())
+        columns = [rows[name].to_pylist() for name in names]
+        return {key: SoundSummary(*rest) for key, *rest in zip(*columns, strict=True)}
 
     def read_sounds(self, keys: Collection[int] | None = None) -> Iterator[tuple[int, SoundDescription]]:
         """The sounds of contents, or of all, a thousand at a time; absent ones are left out."""

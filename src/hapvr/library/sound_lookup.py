@@ -1,0 +1,104 @@
+"""Which sounds of a library may be the same as a query's: by index files beside its tables (`sound-index-*.npz`).
+
+The files can be made again from the table of sounds at any time. A sound that is in none of them, or has changed since,
+is always compared; so is everything in a file that cannot be read. So the answers are the same with and without them.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from hapvr.audio.fingerprints import Fingerprint
+from hapvr.audio.matching import SoundQuery
+from hapvr.audio.sound_index import SoundIndex, build_index, read_index, write_index
+from hapvr.errors import DataError
+from hapvr.library.store import Store
+from hapvr.library.versions import translate_write_errors
+
+_PATTERN = "sound-index-*.npz"
+_MIN_SECONDS = 1_800.0  # of sound that is in no file: a search compares less than this in a tenth of a second
+_MAX_PEAKS = 4_000_000  # in one file: to make it takes half a gigabyte of memory
+_MIN_VALID = 0.5  # of the sounds of a file that are in the library as they were; below this it is made again
+
+
+class SoundLookup:
+    """Finds the sounds to compare with a query, in a library as it is now."""
+
+    def __init__(self, store: Store) -> None:
+        self.sounds = store.summarize_sounds()
+        """State and more of each sound, by the key of its content."""
+        self.indexes: dict[Path, SoundIndex] = {}
+        self.outdated: list[Path] = []  # files that cannot be read, or hold too little that others do not
+        self.missing = {key for key, sound in self.sounds.items() if sound.state == "ready"}
+        """The keys of sounds that are in no index: they are always compared."""
+        for path in sorted(store.folder.glob(_PATTERN), reverse=True):  # what was killed left the older files over
+            index = _read(path)
+            pairs = () if index is None else zip(index.names.tolist(), index.checks.tolist(), strict=True)
+            valid = {key for key, check in pairs if key in self.missing and self.sounds[key].check == check}
+            if index is None or len(valid) < _MIN_VALID * len(index.names):
+                self.outdated.append(path)
+            else:
+                self.indexes[path] = index
+                self.missing -= valid
+
+    def find_candidates(self, query: SoundQuery) -> set[int]:
+        """The keys of all sounds that may be the same as a query, or parts of it."""
+        if query.is_silent:
+            return set()
+        found = {key for index in self.indexes.values() for key in index.names[index.find_candidates(query)].tolist()}
+        return {key for key in found if key in self.sounds} | self.missing
+
+
+def update_sound_index(store: Store) -> None:
+    """Index the sounds that are in no file yet, once they are enough; with the lock held.
+
+    Files with less sound than is new are made again together with it, so that there are never many files.
+    """
+    lookup = SoundLookup(store)
+
+    def measure(keys: set[int]) -> float:
+        return sum(lookup.sounds[key].seconds for key in keys)
+
+    todo, replaced = set(lookup.missing), list(lookup.outdated)
+    if measure(todo) < _MIN_SECONDS:
+        return
+    known = {path: set(index.names.tolist()) & lookup.sounds.keys() for path, index in lookup.indexes.items()}
+    for path, keys in sorted(known.items(), key=lambda one: measure(one[1])):
+        if measure(keys) <= measure(todo):
+            todo |= keys
+            replaced.append(path)
+    numbers = [int(path.stem.rpartition("-")[2]) for path in (*lookup.indexes, *lookup.outdated)]
+    with translate_write_errors(store.folder):
+        _write_files(store, lookup, todo, max(numbers, default=0))
+        for path in replaced:
+            with suppress(OSError):  # another process may have it open; the next update removes it
+                path.unlink()
+
+
+def _write_files(store: Store, lookup: SoundLookup, keys: set[int], number: int) -> None:
+    block: dict[int, tuple[int, Fingerprint]] = {}
+    left, peaks = len(keys), 0
+    for key, sound in store.read_sounds(keys):
+        block[key] = lookup.sounds[key].check, sound.peaks
+        left, peaks = left - 1, peaks + len(sound.peaks)
+        if peaks >= _MAX_PEAKS or not left:
+            number += 1
+            write_index(build_index(block), store.folder / _PATTERN.replace("*", f"{number:06}"))
+            block, peaks = {}, 0
+
+
+def _read(path: Path) -> SoundIndex | None:
+    """The index of a file; None if it cannot be read."""
+    try:
+        state = os.stat(path)
+        return _read_once(path, state.st_mtime_ns, state.st_size)
+    except (OSError, DataError):
+        return None
+
+
+@lru_cache(maxsize=32)
+def _read_once(path: Path, _mtime_ns: int, _size: int) -> SoundIndex:
+    return read_index(path)
