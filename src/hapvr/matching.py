@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -32,6 +32,10 @@ from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.similarity.network import Descriptors
 from hapvr.storage import StrPath
 from hapvr.video.sampling import SamplingConfig
+
+if TYPE_CHECKING:
+    from hapvr.audio.description import SoundDescription
+    from hapvr.audio.matching import SoundEvidence
 
 _FLAT = "All its frames are flat or repeats: they were compared all the same, but the score says little."
 NO_STRETCH = "No stretch of the two videos matches."
@@ -105,6 +109,7 @@ class Match:
     matrix: NDArray[np.float32]  # [Tq, Tt] frame similarities, before psi
     psi: NDArray[np.float32] | None  # [Tq / 4, Tt / 4] psi's output in [-1, 1]; None for a model without psi
     min_frames: int = SegmentConfig.min_frames  # of a segment, on either side
+    sound: SoundEvidence | None = None  # what the sound of both says; None if it was not compared
 
     @property
     def probability(self) -> float | None:
@@ -142,6 +147,7 @@ class Match:
             "segments": [segment.to_json() for segment in self.segments],
             "best": dataclasses.asdict(self.best),
             "warnings": {"query": list(self.query.warnings), "target": list(self.target.warnings)},
+            "sound": None if self.sound is None else self.sound.to_json(),
         }
 
 
@@ -153,6 +159,7 @@ def compare(
     prior: float | None = None,
     second_look: bool = True,
     device: str = "cpu",
+    sound: bool = False,
 ) -> Match:
     """Compare two video files: how much of `query` is found in `target`, and where.
 
@@ -164,11 +171,29 @@ def compare(
         prior: probability of a copy before the comparison; the judge's own if None.
         second_look: compare a few instants at full size if the verdict is undecided.
         device: where a model that is loaded here computes, see `hapvr.load`.
+        sound: compare their sound too, for `Match.sound`; the verdict is about the pictures in any case.
     """
     chosen = model if isinstance(model, Model) else load(DEFAULT if model is None else model, device=device)
     require_prior(prior, chosen)  # before the work
     described = (describe_video(path, chosen) for path in (query, target))
-    return match_videos(*described, model=chosen, prior=prior, second_look=second_look)
+    match = match_videos(*described, model=chosen, prior=prior, second_look=second_look)
+    if not sound:
+        return match
+    from hapvr.audio.description import describe_sound
+
+    return add_sound(match, describe_sound(query), describe_sound(target))
+
+
+def add_sound(match: Match, query: SoundDescription, target: SoundDescription) -> Match:
+    """A match with what the sounds of both videos say, and with warnings about what could not be read of them."""
+    from hapvr.audio.description import compare_sounds
+
+    def warn(video: VideoDescription, sound: SoundDescription) -> VideoDescription:
+        more = () if sound.warning is None else (f"The sound: {sound.warning}",)
+        return dataclasses.replace(video, warnings=(*video.warnings, *more))
+
+    sides = {"query": warn(match.query, query), "target": warn(match.target, target)}
+    return dataclasses.replace(match, sound=compare_sounds(query, target), **sides)  # type: ignore[arg-type]
 
 
 def describe_video(

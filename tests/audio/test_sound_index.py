@@ -49,6 +49,15 @@ def test_eight_pairs_at_one_distance_make_a_candidate_and_seven_do_not() -> None
     assert find(index, SoundQuery(draw(7, 100), speeds=(1.0,), config=MatchConfig(min_events=7))) == {5, 6}
 
 
+def test_many_pairs_of_few_moments_make_no_candidate() -> None:
+    """Six peaks, twice: 30 pairs that agree, of ten moments."""
+    points = [(4 * n + start, 30 + 7 * n) for start in (0, 500) for n in range(6)]
+    peaks = Fingerprint(np.array([t for t, _ in points]), np.array([b for _, b in points]))
+    query = SoundQuery(peaks, speeds=(1.0,), config=MatchConfig(min_events=11))
+    assert len(query.variants[0][1]) > 20
+    assert find(make({1: peaks}), query) == find_slowly({1: peaks}, query) == set()
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_all_that_a_comparison_with_each_finds_is_a_candidate(seed: int) -> None:
     rng = np.random.default_rng(seed)

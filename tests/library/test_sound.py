@@ -108,12 +108,58 @@ def test_an_old_library_gets_sound_and_is_searched_by_it(films: Path, run: Run) 
     assert "sound: same, " in out
     assert "the same sound with another picture" in out
 
+    code, out, _ = run("compare", one, films / "films" / "dubbed.mp4", "--sound", "--html", films / "pair.html")
+    assert code == 0
+    assert "sound: same, " in out
+    assert "Sound: same, " in (films / "pair.html").read_text()
+    code, out, _ = run("compare", one, films / "films" / "mute.mp4", "--sound", "--library", place, "--json")
+    assert json.loads(out)["sound"] == {"kind": "silent", "stretches": [], "audible": "query"}
+    code, out, _ = run("compare", one, films / "films" / "two.mp4", "--json")
+    assert json.loads(out)["sound"] is None  # it was not asked for
+
     code, out, _ = run("search", place, one, "--sound", "--from", "7", "--json")
     answer = json.loads(out)
     assert set(name_hits(answer["sound_hits"])) == {"one", "dubbed"}
     code, _, err = run("search", place, films / "films" / "mute.mp4", "--sound")
     assert code == 2
     assert "has no sound track" in err
+
+
+def test_duplicates_say_what_the_sound_says(films: Path, tmp_path: Path, run: Run) -> None:
+    """A film, its pictures with another melody, other pictures with its melody, and a mute copy."""
+    folder, source = tmp_path / "films", films / "films"
+    folder.mkdir()
+    for name in ("one", "dubbed"):
+        shutil.copy(source / f"{name}.mp4", folder)
+    write_clip(draw_scene(1, seconds=6, fps=8, size=(112, 144)), folder / "mute.mp4")  # as `one` is
+    add_sound(folder / "mute.mp4", draw_sound(5, 16), folder / "translated.mp4")
+    place, report = tmp_path / "library", tmp_path / "d.csv"
+    assert run("add", place, folder, "--audio", "--workers", "1")[0] == 0
+    code, out, _ = run("duplicates", place, "--json", "-o", report, "--html", tmp_path / "d.html",
+                       "--plan", tmp_path / "plan.csv")  # fmt: skip
+    assert code == 0
+    answer = json.loads(out)
+    (group,) = answer["groups"]
+    names = {video["id"]: Path(video["path"]).stem for video in [*group["videos"], *answer["videos"].values()]}
+    kinds = {frozenset((names[link["a"]], names[link["b"]])): link["sound"] for link in group["links"]}
+    assert kinds[frozenset(("one", "translated"))]["kind"] == "other"
+    silent = {pair: kind for pair, kind in kinds.items() if "mute" in pair}
+    assert {kind["kind"] for kind in silent.values()} == {"silent"}
+    assert None not in {kind["audible"] for kind in silent.values()}
+    (pair,) = answer["sound_pairs"]
+    assert {names[pair["a"]], names[pair["b"]]} == {"one", "dubbed"}
+    starts = {names[pair["a"]]: pair["stretches"][0]["query"][0], names[pair["b"]]: pair["stretches"][0]["target"][0]}
+    assert starts["one"] - starts["dubbed"] == pytest.approx(6.0, abs=0.15)
+    assert "same sound" in report.read_text()
+    assert "Same sound, other pictures" in (tmp_path / "d.html").read_text()
+    plan = (tmp_path / "plan.csv").read_text()
+    assert "only one has sound" in plan
+    assert "other sound" in plan
+    assert "move" not in plan  # a copy with another sound, or none, is no plain copy
+    _, out, _ = run("duplicates", place, "--no-sound", "--json")
+    assert json.loads(out)["sound_pairs"] == []
+    _, out, _ = run("duplicates", place)
+    assert "same sound, other pictures" in out
 
 
 def test_sound_follows_its_video(films: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from hapvr.audio.decoding import SoundReading, read_sound
 from hapvr.audio.fingerprints import NOTHING, Fingerprint, make_fingerprint
-from hapvr.audio.matching import is_silent
+from hapvr.audio.matching import NOT_INDEXED, SoundEvidence, SoundQuery, is_silent
 from hapvr.errors import DecodeError
 from hapvr.storage import StrPath
 from hapvr.video.limits import DecodeLimits
@@ -55,6 +55,13 @@ def describe_sound(
     if is_silent(peaks):
         return SoundDescription("silent", seconds=reading.seconds, warning=warning)
     return SoundDescription("ready", peaks, reading.seconds, warning)
+
+
+def compare_sounds(query: SoundDescription, target: SoundDescription) -> SoundEvidence:
+    """What two sounds say about their videos."""
+    if "failed" in (query.state, target.state):
+        return NOT_INDEXED
+    return SoundQuery(query.peaks).compare(target.peaks)
 
 
 def describe_sound_task(_context: Any, path: str) -> SoundDescription:

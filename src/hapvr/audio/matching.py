@@ -76,14 +76,47 @@ class SoundEvidence:
         kind: "same": stretches are the same; "other": both have sound, and none of it is the same; "silent": one of
             them has no sound, or nearly none; "not indexed": the sound of one of them is not known.
         stretches: of the same sound, by their time in the query.
+        audible: which of them has sound, where the other is silent; None if both are, and for other kinds.
     """
 
     kind: SoundKind
     stretches: tuple[SameSound, ...] = ()
+    audible: Literal["query", "target"] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {"kind": self.kind, "stretches": [one.to_json() for one in self.stretches]}
+        stretches = [one.to_json() for one in self.stretches]
+        return {"kind": self.kind, "stretches": stretches, "audible": self.audible}
+
+    def describe(self, query: str = "the query", target: str = "") -> str:
+        """In words; `query` and `target` are what the two are called, a target without a name is the one at hand.
+
+        >>> SoundEvidence("same", (SameSound((0.0, 4.26), (10.0, 14.3), 31, 0.99),)).describe("A", "B")
+        'same, 0.0-4.3 s of A is 10.0-14.3 s of B at 0.99 of its speed'
+        >>> SoundEvidence("silent", audible="query").describe()
+        'only the query has any'
+        """
+        if self.audible is not None:
+            return f"only {query if self.audible == 'query' else target or 'this video'} has any"
+        return self.kind + "".join(f", {describe_stretch(one, query, target)}" for one in self.stretches)
+
+
+def describe_stretch(stretch: SameSound, query: str = "the query", target: str = "") -> str:
+    """Where a sound is the same, in words; see `SoundEvidence.describe`."""
+    (a, b), (c, d) = stretch.query, stretch.target
+    speed = f" at {stretch.speed:g} of its speed" if stretch.speed != 1 else ""
+    return f"{a:.1f}-{b:.1f} s of {query} is {c:.1f}-{d:.1f} s{f' of {target}' if target else ''}{speed}"
+
+
+OTHER = SoundEvidence("other")
+"""The evidence of two sounds of which nothing is the same."""
+NOT_INDEXED = SoundEvidence("not indexed")
+"""The evidence where the sound of a video is not known."""
+
+
+def make_silent_evidence(*, query: bool, target: bool) -> SoundEvidence:
+    """The evidence of two videos of which these have sound: at most one."""
+    return SoundEvidence("silent", audible="query" if query else "target" if target else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,8 +269,9 @@ class SoundQuery:
 
     def compare(self, peaks: Fingerprint) -> SoundEvidence:
         """What the sounds of the query and of a target say about them."""
-        if self.is_silent or is_silent(peaks, self.config):
-            return SoundEvidence("silent")
+        query, target = not self.is_silent, not is_silent(peaks, self.config)
+        if not query or not target:
+            return make_silent_evidence(query=query, target=target)
         found = self.find(peaks)
         return SoundEvidence("same" if found else "other", found)
 

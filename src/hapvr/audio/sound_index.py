@@ -62,16 +62,17 @@ class SoundIndex:
         at = at[known]
         low = np.where(at > 0, self.ends[at - 1], 0)
         here, there = expand_pairs(query.frames[known], self.places, low, self.ends[at] - low)
-        there = there.astype(np.int64)
         if len(here) < min_events:
             return np.zeros(0, np.int64)
-        shifts = there - here
-        order = np.argsort(shifts)
-        shifts = shifts[order]
+        # Sorted by distance and by moment of the query; of several pairs of one moment at one distance, one counts.
+        bits = int(here.max()).bit_length()
+        events = np.unique(((there.astype(np.int64) - here) << bits) | here)
+        shifts = events >> bits
         # Where as many events as are needed follow each other closely enough: the first of them names the sound.
-        close = shifts[min_events - 1 :] - shifts[: len(shifts) - min_events + 1] <= 2 * MAX_SHIFT_ERROR
-        first = there[order[: len(close)][close]]
-        return np.unique(np.searchsorted(self.starts, first, "right") - 1)
+        close = shifts[min_events - 1 :] - shifts[: max(0, len(shifts) - min_events + 1)] <= 2 * MAX_SHIFT_ERROR
+        first = np.flatnonzero(close)
+        place = shifts[first] + (events[first] & ((1 << bits) - 1))
+        return np.unique(np.searchsorted(self.starts, place, "right") - 1)
 
 
 def _split(pairs: Pairs, config: MatchConfig) -> Iterator[Pairs]:
@@ -120,7 +121,8 @@ def write_index(index: SoundIndex, path: StrPath) -> None:
 def read_index(path: Path) -> SoundIndex:
     """What `write_index` wrote; `DataError` if it is damaged, or of another kind."""
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:  # a zip archive, with a checksum of each array
+        # It is a zip archive, with a checksum of each array.
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             if int(file["format"]) != _FORMAT:
                 raise ValueError(f"its format is {int(file['format'])}, and not {_FORMAT}")
             return SoundIndex(**{name: file[name] for name in _ARRAYS})

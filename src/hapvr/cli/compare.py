@@ -32,6 +32,9 @@ def compare(
     device: Device = "auto",
     second_look: SecondLook = True,
     ignore_shared: IgnoreShared = True,
+    sound: Annotated[
+        bool, typer.Option("--sound", help="Compare the sound too; the verdict is about the pictures in any case.")
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the match into this PNG, SVG or PDF.")] = None,
     page: HtmlPage = None,
     as_json: AsJson = False,
@@ -45,8 +48,10 @@ def compare(
     from hapvr.storage import require_outputs
 
     if method is not None:
-        if library is not None or plot is not None or page is not None:
-            raise ConfigError("--method gives a score and segments alone. Leave out --library, --plot and --html.")
+        if library is not None or plot is not None or page is not None or sound:
+            raise ConfigError(
+                "--method gives a score and segments alone. Leave out --library, --sound, --plot and --html."
+            )
         found = compare_by_method(query, target, method, model=model, device=find_device(device))
         show(as_json, found.to_json(), _format_method(found))
         return
@@ -63,6 +68,7 @@ def compare(
         second_look=second_look,
         ignore_shared=ignore_shared,
         device=device,
+        sound=sound,
         outputs=outputs,
     )
     # The answer comes first, so that a page that cannot be written does not lose it.
@@ -86,6 +92,7 @@ def _compare(
     second_look: bool,
     ignore_shared: bool,
     device: str,
+    sound: bool,
     outputs: Sequence[Path],
 ) -> Match:
     from hapvr.errors import ConfigError
@@ -94,12 +101,16 @@ def _compare(
     from hapvr.storage import require_outputs
 
     if library is None:
-        return compare_files(query, target, model=model, prior=prior, second_look=second_look, device=device)
+        return compare_files(
+            query, target, model=model, prior=prior, second_look=second_look, device=device, sound=sound
+        )
     if model is not None:
         raise ConfigError("A library compares with the model that it was made with: give --library or --model.")
     with Library.open(library, device=device) as opened:
         require_outputs(outputs, inputs=[path for file in outputs for path in opened.find_files_named(file)])
-        return opened.compare(query, target, prior=prior, second_look=second_look, ignore_shared=ignore_shared)
+        return opened.compare(
+            query, target, prior=prior, second_look=second_look, ignore_shared=ignore_shared, sound=sound
+        )
 
 
 def _format_match(match: Match) -> Iterator[str]:
@@ -113,6 +124,8 @@ def _format_match(match: Match) -> Iterator[str]:
         own = "" if len(match.matrix) == 1 else f"{match.best.query:.1f} s of A and "
         yield f"  most alike at {own}{match.best.target:.1f} s of B (similarity {match.best.similarity:.2f})"
     yield f"  {match.verdict.reason} Score {match.score:.3f}."
+    if match.sound is not None:
+        yield f"  sound: {match.sound.describe('A', 'B')}"
 
 
 def _format_method(match: MethodMatch) -> Iterator[str]:

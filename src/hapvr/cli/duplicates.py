@@ -37,6 +37,10 @@ def duplicates(
         datetime | None,
         typer.Option(formats=_DATES, help="Only pairs with a video that was added since this date or time."),
     ] = None,
+    sound: Annotated[
+        bool,
+        typer.Option(help="In a library with sound: compare it too, and list videos with the same sound only."),
+    ] = True,
     as_json: AsJson = False,
     output: Reports = None,
     page: HtmlPage = None,
@@ -138,6 +142,7 @@ def duplicates(
                 ignore_shared=ignore_shared,
                 since=since,
                 progress=lambda now: update(now.done, now.total),
+                sound=sound,
             )
     made = None if plan is None else make_plan(report, options)
     if options.kinds is not None or chosen != VideoFilter():
@@ -229,6 +234,7 @@ def calibrate(
 
 
 def _format_duplicates(report: DuplicateReport) -> Iterator[str]:
+    from hapvr.audio.matching import describe_stretch
     from hapvr.reports.html_page import format_time
 
     for number, group in enumerate(report.groups, 1):
@@ -255,6 +261,11 @@ def _format_duplicates(report: DuplicateReport) -> Iterator[str]:
             yield f"  {own} of {a} is {other} of {b}  {link.reason}"
         else:
             yield f"  {a} is a copy of {b}  {link.reason}"
+    if report.sound_pairs:
+        yield "same sound, other pictures"
+    for pair in report.sound_pairs:
+        a, b = (escape(report.records[id].path) for id in (pair.a, pair.b))
+        yield f"  {', '.join(describe_stretch(one, a, b) for one in pair.stretches)}"
     count = len(report.groups)
     groups = "group" if count == 1 else "groups"
     yield f"{count:,} {groups} of copies, {len(beside):,} other links among {report.videos:,} videos"

@@ -17,7 +17,6 @@ from hapvr.cli.options import Device, HtmlPage, IgnoreShared, LibraryFolder, Pri
 from hapvr.cli.terminal import escape, progress_bar, warn
 
 if TYPE_CHECKING:
-    from hapvr.audio.matching import SameSound
     from hapvr.library import Library, SearchResult
     from hapvr.library.results import SoundHit
     from hapvr.library.search_report import QueryResult
@@ -230,29 +229,18 @@ def _format_result(result: SearchResult, *, everything: bool, name: str) -> Iter
             yield f"       most alike at {hit.best.target:.1f} s (similarity {hit.best.similarity:.2f})"
         yield f"       {hit.verdict.reason} Score {hit.score:.3f}."
         if hit.sound is not None:
-            yield f"       sound: {hit.sound.kind}{_format_stretches(hit.sound.stretches)}"
+            yield f"       sound: {hit.sound.describe()}"
     if result.sound_hits:
         yield f"{head}the same sound with another picture"
     yield from _format_sound_hits(result.sound_hits)
 
 
 def _format_sound_hits(hits: Sequence[SoundHit]) -> Iterator[str]:
+    from hapvr.audio.matching import SoundEvidence
+
     for number, hit in enumerate(hits, 1):
         yield f"{number:3}. {hit.verdict}  {hit.id}  {escape(hit.path)}"
-        yield f"       sound: same{_format_stretches(hit.stretches)}"
-
-
-def _format_stretches(stretches: Sequence[SameSound]) -> str:
-    """Where a sound is the same.
-
-    >>> from hapvr.audio.matching import SameSound
-    >>> _format_stretches([SameSound((0.0, 4.26), (10.0, 14.3), 31, 0.99)])
-    ', 0.0-4.3 s of the query is 10.0-14.3 s at 0.99 of its speed'
-    """
-    return "".join(
-        f", {a:.1f}-{b:.1f} s of the query is {c:.1f}-{d:.1f} s" + (f" at {speed:g} of its speed" if speed != 1 else "")
-        for (a, b), (c, d), speed in ((one.query, one.target, one.speed) for one in stretches)
-    )
+        yield f"       sound: {SoundEvidence('same', hit.stretches).describe()}"
 
 
 def _print_counts(answers: Sequence[QueryResult]) -> None:

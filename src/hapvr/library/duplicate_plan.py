@@ -21,7 +21,8 @@ from hapvr.matching import format_percent
 
 CopyKind = Literal["identical", "copy", "edited", "unsure", "clip", "shared"]
 """What a file is to the copy that is kept: of the same bytes; encoded in another way; edited; doubtful (it may be an
-edit, is less probable, or is linked to that copy by others only); a part of it; or only a stretch of both is the same.
+edit, has another sound, is less probable, or is linked to that copy by others only); a part of it; or only a stretch of
+both is the same.
 """
 COPY_KINDS: tuple[CopyKind, ...] = get_args(CopyKind)
 
@@ -109,6 +110,8 @@ def classify_copy(
         return "unsure", f"{link.reason}{seen}", link
     if not derivation.is_quality_only:
         return "edited", f"{link.reason}{seen}", link
+    if link.sound is not None and (link.sound.kind == "other" or link.sound.audible is not None):
+        return "unsure", link.reason, link  # which says it: to keep one of them would lose a sound
     if link.probability is not None and link.probability < min_probability:
         return "unsure", f"{link.reason}; below {format_percent(min_probability)}", link
     return "copy", f"{link.reason}{seen}", link
@@ -191,4 +194,6 @@ def filter_report(
     within = {(link.a, link.b) for group in groups for link in group.links}
     beside = {(link.a, link.b) for link in report.beside if is_shown(link)}
     links = tuple(link for link in report.links if (link.a, link.b) in within | beside)
-    return dataclasses.replace(report, groups=groups, links=links)
+    sounds = report.sound_pairs if wanted is None else ()
+    pairs = [pair for pair in sounds if any(chosen.allows(report.records[id]) for id in (pair.a, pair.b))]
+    return dataclasses.replace(report, groups=groups, links=links, sound_pairs=tuple(pairs))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hapvr.audio.matching import SameSound, SoundEvidence
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.judge.judge import Verdict
 from hapvr.library.derivation import Derivation
@@ -24,10 +25,10 @@ from hapvr.similarity import Segment
 from hapvr.storage import StrPath, format_csv_rows, read_document, write_document, write_json, write_text
 
 Kind = Literal["identical", "duplicate", "contained", "shared"]
-Stage = Literal["candidates", "pairs"]
+Stage = Literal["candidates", "pairs", "sounds"]
 CSV_FIELDS = (
     "group", "kind", "a", "b", "a_id", "b_id", "keep", "probability", "score", "a_coverage", "b_coverage", "a_from",
-    "a_to", "b_from", "b_to", "speed", "reason", "derived", "derived_reason", "keep_reason",
+    "a_to", "b_from", "b_to", "speed", "reason", "derived", "derived_reason", "keep_reason", "sound",
 )  # fmt: skip
 
 
@@ -48,6 +49,7 @@ class Link:
     speed: float = 1.0  # of B against A; below 0 it runs backwards
     segments: tuple[Segment, ...] = ()  # the stretches that match (query: A, target: B)
     derivation: Derivation | None = None  # which is an edit of the other; None if the files were not looked at
+    sound: SoundEvidence | None = None  # of both (query: A, target: B); None if it was not compared
 
     @property
     def probability(self) -> float | None:
@@ -68,7 +70,10 @@ class Link:
         speed = f", at {abs(self.speed):.2f} times the speed" if abs(abs(self.speed) - 1) > 0.03 else ""
         way = ", backwards" if self.speed < 0 else ""
         looked = ", compared at full size" if self.verdict.second_look else ""
-        return f"{sure}score {self.score:.2f}{speed}{way}{looked}"
+        sound = "" if self.sound is None else _SOUND_WORDS.get(self.sound.kind, "")
+        if self.sound is not None and self.sound.audible is not None:
+            sound = ", only one has sound"
+        return f"{sure}score {self.score:.2f}{speed}{way}{looked}{sound}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -82,7 +87,29 @@ class Link:
             "intervals": [list(interval) for interval in self.intervals],
             "segments": [segment.to_json() for segment in self.segments],
             "derivation": None if self.derivation is None else self.derivation.to_json(),
+            "sound": None if self.sound is None else self.sound.to_json(),
         }
+
+
+_SOUND_WORDS = {"same": ", same sound", "other": ", other sound"}
+
+
+@dataclass(frozen=True)
+class SoundPair:
+    """Two videos with the same sound, whose pictures are no copies."""
+
+    a: str  # id
+    b: str  # id
+    stretches: tuple[SameSound, ...]  # of the same sound (query: A, target: B)
+
+    @property
+    def seconds(self) -> float:
+        """How much of A is heard in B."""
+        return sum(one.query[1] - one.query[0] for one in self.stretches)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"a": self.a, "b": self.b, "stretches": [one.to_json() for one in self.stretches]}
 
 
 @dataclass(frozen=True)
@@ -110,7 +137,7 @@ class DuplicateReport:
 
     groups: tuple[Group, ...]  # copies of the same, largest group first
     links: tuple[Link, ...]  # all, the most certain first: those within groups, and of clips and shared parts
-    records: Mapping[str, VideoRecord]  # the videos that links name, by id
+    records: Mapping[str, VideoRecord]  # the videos that links and pairs name, by id
     videos: int  # in the library
     scored: int  # pairs of contents that were compared exactly
     pairs: int  # pairs of contents there are; with `since`, those with a new one
@@ -118,12 +145,18 @@ class DuplicateReport:
     min_probability: float  # of the links reported
     seconds: float
     prior: float | None = None  # of the probabilities; None where there are none
+    sound_pairs: tuple[SoundPair, ...] = ()  # the same sound with other pictures, the longest first
 
     @property
     def beside(self) -> tuple[Link, ...]:
         """Links that are not within a group: parts of others, shared stretches."""
         within = {(link.a, link.b) for group in self.groups for link in group.links}
         return tuple(link for link in self.links if (link.a, link.b) not in within)
+
+    @property
+    def sounding(self) -> set[str]:
+        """The ids of videos that have the same sound as another, and other pictures."""
+        return {id for pair in self.sound_pairs for id in (pair.a, pair.b)}
 
     def with_records(self, change: Callable[[VideoRecord], VideoRecord]) -> DuplicateReport:
         """The same report about changed records, such as ones that hide where files lie."""
@@ -146,11 +179,12 @@ class DuplicateReport:
             for group in self.groups
         ]
         beside = self.beside
-        named = {id for link in beside for id in (link.a, link.b)}
+        named = {id for link in beside for id in (link.a, link.b)} | self.sounding
         same_names = ("scored", "pairs", "marked", "min_probability", "prior", "seconds")
         return {
             "groups": groups,
             "links": [link.to_json() for link in beside],
+            "sound_pairs": [pair.to_json() for pair in self.sound_pairs],
             "videos": {id: record.to_json() for id, record in self.records.items() if id in named},
             "looked_at": self.videos,
             **{name: getattr(self, name) for name in same_names},
@@ -176,7 +210,10 @@ class DuplicateProgress:
 
 
 def make_rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
-    """One flat row for each link, as `hapvr duplicates -o FILE.csv` writes them; groups are numbered from 1."""
+    """One flat row for each link, as `hapvr duplicates -o FILE.csv` writes them; groups are numbered from 1.
+
+    Then one for each pair of videos with the same sound and other pictures, with the first stretch of it.
+    """
     number = {video.id: place for place, group in enumerate(report.groups, 1) for video in group.videos}
     kept = {group.keep.id: group.reason for group in report.groups}
     for link in report.links:
@@ -205,6 +242,22 @@ def make_rows(report: DuplicateReport) -> Iterator[dict[str, Any]]:
             "derived": derivation.derived or "",
             "derived_reason": "; ".join(derivation.reasons),
             "keep_reason": kept[link.a if keep == "a" else link.b] if keep else "",
+            "sound": "" if link.sound is None else link.sound.kind,
+        }
+    for pair in report.sound_pairs:
+        first = pair.stretches[0]
+        yield dict.fromkeys(CSV_FIELDS, "") | {
+            "kind": "same sound",
+            "a": display_path(report.records[pair.a].path),
+            "b": display_path(report.records[pair.b].path),
+            "a_id": pair.a,
+            "b_id": pair.b,
+            "a_from": round(first.query[0], 2),
+            "a_to": round(first.query[1], 2),
+            "b_from": round(first.target[0], 2),
+            "b_to": round(first.target[1], 2),
+            "reason": f"the same sound, other pictures: {pair.seconds:.1f} s in all",
+            "sound": "same",
         }
 
 

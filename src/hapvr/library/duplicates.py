@@ -34,6 +34,7 @@ from hapvr.library.duplicate_report import (
     Kind,
     Link,
     Pair,
+    SoundPair,
     Stage,
     group_links,
     make_pair,
@@ -43,6 +44,7 @@ from hapvr.library.results import VideoRecord
 from hapvr.library.shared_file import read_shared_footage
 from hapvr.library.shared_footage import SharedFootage
 from hapvr.library.shared_matching import match_beyond_shared, may_be_copies
+from hapvr.library.sound_duplicates import add_link_sounds, find_sound_pairs
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import describe_stored
 from hapvr.library.tables import Catalog, StoredContent
@@ -73,6 +75,7 @@ def find_duplicates(
     ignore_shared: bool = True,
     since: datetime | None = None,
     progress: Progress | None = None,
+    sound: bool = True,
 ) -> DuplicateReport:
     """Find the duplicates in a library; see `Library.find_duplicates`.
 
@@ -104,8 +107,17 @@ def find_duplicates(
     links = sorted(found, key=lambda link: (-link.certainty, -link.score, records[link.a].path, records[link.b].path))
     if second_look:
         links = _find_derivations(links, records, marks)
+    sound_pairs: list[SoundPair] = []
+    if sound and store.has_sound():
+        links = add_link_sounds(store, links)
+        known = marks | {make_pair(records[link.a].content_hash, records[link.b].content_hash) for link in links}
+        sound_pairs = find_sound_pairs(store, new, known, _Clock("sounds", len(new), progress).advance)
+        records |= {id: catalog.record(catalog.row(id)) for pair in sound_pairs for id in (pair.a, pair.b)}
+    groups = group_links(links, records, marks)
+    together = {video.id: number for number, group in enumerate(groups) for video in group.videos}
+    sound_pairs = [pair for pair in sound_pairs if together.get(pair.a, pair.a) != together.get(pair.b, pair.b)]
     return DuplicateReport(
-        groups=group_links(links, records, marks),
+        groups=groups,
         links=tuple(links),
         records=records,
         videos=int(catalog.described.sum()),
@@ -115,6 +127,7 @@ def find_duplicates(
         min_probability=float(limit),
         prior=None if model is None else find_prior(model),
         seconds=time.monotonic() - started,
+        sound_pairs=tuple(sound_pairs),
     )
 
 

@@ -128,6 +128,7 @@ class Library(OpenLibrary):
         ignore_shared: bool = True,
         since: datetime | None = None,
         progress: Callable[[DuplicateProgress], None] | None = None,
+        sound: bool = True,
     ) -> DuplicateReport:
         """Find groups of copies, and clips that are part of longer videos; see `hapvr.library.duplicates`.
 
@@ -137,6 +138,8 @@ class Library(OpenLibrary):
             ignore_shared: footage that many videos of the library share makes no link; False keeps such links.
             since: only what was added at or after this time, against everything; a time without a zone is local.
             progress: called now and then.
+            sound: in a library with sound, say of each link whether the sound is the same, and find videos with the
+                same sound and other pictures.
         """
         return find_duplicates(
             self.store,
@@ -146,6 +149,7 @@ class Library(OpenLibrary):
             ignore_shared=ignore_shared,
             since=since,
             progress=progress,
+            sound=sound,
         )
 
     def find_shared_footage(self) -> SharedFootage:

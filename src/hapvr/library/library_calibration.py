@@ -309,6 +309,7 @@ def _find_linked(store: Store, model: Model, progress: Progress) -> set[frozense
         lambda: model,
         ignore_shared=False,  # videos with the same end card are no strangers: they have footage in common
         progress=lambda now: progress(CalibrationProgress("duplicates", now.done, now.total)),
+        sound=False,
     )
     pairs = [(link.a, link.b) for link in report.links]
     pairs += [

@@ -43,6 +43,7 @@ from hapvr.library.tables import NO_KEY
 from hapvr.matching import (
     Match,
     VideoDescription,
+    add_sound,
     describe_features,
     find_max_probability,
     find_prior,
@@ -196,10 +197,7 @@ def _add_sound(
     """
     if not store.has_sound() or asked.look is not None or not isinstance(given, str | os.PathLike):
         return result
-    try:
-        sound = read_sound_query(store, given, start_s=start_s, end_s=end_s)
-    except (DataError, DecodeError) as error:
-        sound = SoundDescription("failed", warning=str(error))
+    sound = _read_sound(store, given, start_s=start_s, end_s=end_s)
     matches, catalog = match_sounds(store, sound), store.catalog()
     hits = tuple(
         dataclasses.replace(hit, sound=matches.find(int(catalog.keys[catalog.row(hit.id)])))
@@ -260,6 +258,7 @@ def compare_videos(
     prior: float | None = None,
     second_look: bool = True,
     ignore_shared: bool = True,
+    sound: bool = False,
 ) -> Match:
     """Compare two videos as a search does: how much of `a` is found in `b`, and where.
 
@@ -274,6 +273,7 @@ def compare_videos(
         prior: probability of a copy before the comparison; the judge's own if None.
         second_look: compare a few instants at full size if the verdict is undecided and the files are at hand.
         ignore_shared: as in `search`.
+        sound: compare their sound too, for `Match.sound`: as it is stored, or read from the files.
 
     Raises:
         DataError: there is no such id or file, or it failed when it was added; or features have no frames.
@@ -282,7 +282,7 @@ def compare_videos(
     model = library.model
     require_prior(prior, model)
     query, target = (read_query(library.store, model, one).describe(model) for one in (a, b))
-    return match_beyond_shared(
+    match = match_beyond_shared(
         query,
         target,
         model=model,
@@ -291,6 +291,19 @@ def compare_videos(
         prior=prior,
         second_look=second_look,
     )
+    if not sound:
+        return match
+    return add_sound(match, *(_read_sound(library.store, one) for one in (a, b)))
+
+
+def _read_sound(store: Store, given: StrPath | Features | Query, **part: float | None) -> SoundDescription:
+    """`read_sound_query`; sound that cannot be read, or has no file that may be read here, is "failed"."""
+    if not isinstance(given, str | os.PathLike):
+        return SoundDescription("failed")
+    try:
+        return read_sound_query(store, given, **part)
+    except (DataError, DecodeError) as error:
+        return SoundDescription("failed", warning=str(error))
 
 
 def _require_sense(

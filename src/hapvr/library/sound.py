@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hapvr.audio.description import SoundDescription, describe_sound, describe_sound_task
-from hapvr.audio.matching import SoundEvidence, SoundKind, SoundQuery
+from hapvr.audio.matching import NOT_INDEXED, OTHER, SoundEvidence, SoundQuery, make_silent_evidence
 from hapvr.errors import ConfigError, DataError
 from hapvr.features.video_extraction import default_workers
 from hapvr.library.filters import VideoFilter, find_allowed
@@ -25,8 +25,6 @@ from hapvr.workers.pool import TaskResult, WorkerPool
 _BATCH = 256  # sounds that are written at once
 _BATCH_S = 15.0
 _BLOCK_BYTES = 1  # nothing goes through blocks: an answer is small
-NOT_INDEXED = SoundEvidence("not indexed")
-"""The evidence where the sound of a video is not known."""
 
 
 # --- adding ----------------------------------------------------------------------------------------------------------
@@ -141,8 +139,11 @@ def match_sounds(store: Store, query: SoundDescription) -> SoundMatches:
     asked, lookup = SoundQuery(query.peaks), SoundLookup(store)
     evidence = {}
     for key, sound in lookup.sounds.items():
-        heard: SoundKind = "other" if sound.state == "ready" and not asked.is_silent else "silent"
-        evidence[key] = NOT_INDEXED if sound.state == "failed" else SoundEvidence(heard)
+        heard = not asked.is_silent, sound.state == "ready"
+        if sound.state == "failed":
+            evidence[key] = NOT_INDEXED
+        else:
+            evidence[key] = OTHER if all(heard) else make_silent_evidence(query=heard[0], target=heard[1])
     for key, described in store.read_sounds(lookup.find_candidates(asked)):
         evidence[key] = asked.compare(described.peaks)
     return SoundMatches(evidence, query.warning)

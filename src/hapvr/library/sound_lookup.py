@@ -7,6 +7,7 @@ is always compared; so is everything in a file that cannot be read. So the answe
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -25,12 +26,17 @@ _MIN_VALID = 0.5  # of the sounds of a file that are in the library as they were
 
 
 class SoundLookup:
-    """Finds the sounds to compare with a query, in a library as it is now."""
+    """Finds the sounds to compare with a query, in a library as it is now.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: of the library.
+        complete: index what is in no file now, in memory: for many queries.
+    """
+
+    def __init__(self, store: Store, *, complete: bool = False) -> None:
         self.sounds = store.summarize_sounds()
         """State and more of each sound, by the key of its content."""
-        self.indexes: dict[Path, SoundIndex] = {}
+        self.indexes: dict[Path | int, SoundIndex] = {}  # by file; those in memory by number
         self.outdated: list[Path] = []  # files that cannot be read, or hold too little that others do not
         self.missing = {key for key, sound in self.sounds.items() if sound.state == "ready"}
         """The keys of sounds that are in no index: they are always compared."""
@@ -43,6 +49,20 @@ class SoundLookup:
             else:
                 self.indexes[path] = index
                 self.missing -= valid
+        if complete:
+            self.indexes |= dict(enumerate(self.make_indexes(store, self.missing)))
+            self.missing = set()
+
+    def make_indexes(self, store: Store, keys: Collection[int]) -> Iterator[SoundIndex]:
+        """Index sounds, by the keys of their contents; no more at once than memory is for."""
+        block: dict[int, tuple[int, Fingerprint]] = {}
+        left, peaks = len(keys), 0
+        for key, sound in store.read_sounds(keys):
+            block[key] = self.sounds[key].check, sound.peaks
+            left, peaks = left - 1, peaks + len(sound.peaks)
+            if peaks >= _MAX_PEAKS or not left:
+                yield build_index(block)
+                block, peaks = {}, 0
 
     def find_candidates(self, query: SoundQuery) -> set[int]:
         """The keys of all sounds that may be the same as a query, or parts of it."""
@@ -65,29 +85,22 @@ def update_sound_index(store: Store) -> None:
     todo, replaced = set(lookup.missing), list(lookup.outdated)
     if measure(todo) < _MIN_SECONDS:
         return
-    known = {path: set(index.names.tolist()) & lookup.sounds.keys() for path, index in lookup.indexes.items()}
+    known = {
+        path: set(index.names.tolist()) & lookup.sounds.keys()
+        for path, index in lookup.indexes.items()
+        if isinstance(path, Path)
+    }
     for path, keys in sorted(known.items(), key=lambda one: measure(one[1])):
         if measure(keys) <= measure(todo):
             todo |= keys
             replaced.append(path)
-    numbers = [int(path.stem.rpartition("-")[2]) for path in (*lookup.indexes, *lookup.outdated)]
+    numbers = [int(path.stem.rpartition("-")[2]) for path in (*known, *lookup.outdated)]
     with translate_write_errors(store.folder):
-        _write_files(store, lookup, todo, max(numbers, default=0))
+        for number, index in enumerate(lookup.make_indexes(store, todo), max(numbers, default=0) + 1):
+            write_index(index, store.folder / _PATTERN.replace("*", f"{number:06}"))
         for path in replaced:
             with suppress(OSError):  # another process may have it open; the next update removes it
                 path.unlink()
-
-
-def _write_files(store: Store, lookup: SoundLookup, keys: set[int], number: int) -> None:
-    block: dict[int, tuple[int, Fingerprint]] = {}
-    left, peaks = len(keys), 0
-    for key, sound in store.read_sounds(keys):
-        block[key] = lookup.sounds[key].check, sound.peaks
-        left, peaks = left - 1, peaks + len(sound.peaks)
-        if peaks >= _MAX_PEAKS or not left:
-            number += 1
-            write_index(build_index(block), store.folder / _PATTERN.replace("*", f"{number:06}"))
-            block, peaks = {}, 0
 
 
 def _read(path: Path) -> SoundIndex | None:

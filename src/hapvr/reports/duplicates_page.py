@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hapvr.library.duplicate_report import DuplicateReport, Group, Link
+from hapvr.audio.matching import describe_stretch
+from hapvr.library.duplicate_report import DuplicateReport, Group, Link, SoundPair
 from hapvr.library.results import VideoRecord, display_path
 from hapvr.reports.frame_strips import render_strip
 from hapvr.reports.html_page import format_interval, format_time, write_page
@@ -39,13 +40,15 @@ def save_page(report: DuplicateReport, path: StrPath, library: StrPath) -> Path:
     sections = "".join(_render_group(number, group) for number, group in enumerate(groups[:_MAX_SHOWN], 1))
     others = "".join(_render_link(link, report) for link in beside[:_MAX_SHOWN])
     more = ""
-    if len(groups) > _MAX_SHOWN or len(beside) > _MAX_SHOWN:
+    if max(len(groups), len(beside), len(report.sound_pairs)) > _MAX_SHOWN:
         more = f"<p class='note'>Only {_MAX_SHOWN} of each are shown here; --json and -o FILE.csv have all.</p>"
+    sounds = "".join(_render_sound_pair(pair, report) for pair in report.sound_pairs[:_MAX_SHOWN])
     body = f"""{_STYLE}<h1>Duplicates in {html.escape(display_path(library))}</h1>
 <p class="lead">{html.escape(summary)}</p>
 <p class="note">Frames one below the other are of the same moment of what they share.</p>{more}
 {sections}
 {f"<h2>Parts of others</h2>{others}" if others else ""}
+{f"<h2>Same sound, other pictures</h2>{sounds}" if sounds else ""}
 <p class="note">{report.scored:,} of {report.pairs:,} pairs were compared, links have a probability of at least
 {report.min_probability:g}. To say that two are no duplicates: hapvr duplicates LIBRARY --distinct ID ID</p>"""
     return write_page(Path(path), title="Duplicates", body=body)
@@ -83,6 +86,14 @@ def _render_link(link: Link, report: DuplicateReport) -> str:
     times = _spread_times(link.intervals[1])
     second = _render_copy(b, times[::-1] if link.speed < 0 else times, notes[1], "good", "")
     return f"<section class='group'>{first}{second}</section>"
+
+
+def _render_sound_pair(pair: SoundPair, report: DuplicateReport) -> str:
+    where = ", ".join(describe_stretch(one, "it", "the one below") for one in pair.stretches)
+    first = pair.stretches[0]
+    a = _render_copy(report.records[pair.a], _spread_times(first.query), "same sound", "fair", where)
+    b = _render_copy(report.records[pair.b], _spread_times(first.target), "same sound", "fair", "")
+    return f"<section class='group'>{a}{b}</section>"
 
 
 def _explain_link(link: Link) -> str:

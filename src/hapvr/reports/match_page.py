@@ -218,7 +218,9 @@ def _write_headline(match: Match, target: str) -> str:
 def _render_verdict(match: Match) -> str:
     """The verdict and what it rests on, as a paragraph."""
     said = f"{match.meaning[:1].upper()}{match.meaning[1:]}."
-    return f"<p><strong>{html.escape(said)}</strong> {html.escape(match.verdict.reason)}</p>"
+    names = (Path(side.path).name for side in (match.query, match.target))
+    sound = "" if match.sound is None else f" Sound: {match.sound.describe(*names)}."
+    return f"<p><strong>{html.escape(said)}</strong> {html.escape(match.verdict.reason + sound)}</p>"
 
 
 def _explain_no_segment(match: Match, query: str, target: str) -> str:

@@ -200,7 +200,7 @@ class LibraryTasks:
                 del self._uploads[key]
 
     def _compare(
-        self, arguments: dict[str, Any], call: Call, *, ignore_shared: bool
+        self, arguments: dict[str, Any], call: Call, *, ignore_shared: bool, sound: bool = False
     ) -> tuple[Match, list[_Upload | None]]:
         """The comparison of sides "a" and "b"; and each side that is an upload."""
         sides: list[str | Query] = []
@@ -210,11 +210,12 @@ class LibraryTasks:
             sides.append(self._library.get(side["id"]).id if upload is None else self._make_query(side, upload))
             uploads.append(upload)
         call.check()
-        return self._library.compare(*sides, ignore_shared=ignore_shared), uploads
+        return self._library.compare(*sides, ignore_shared=ignore_shared, sound=sound), uploads
 
     def compare(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Two videos in full: the score, where they match, and the matrix of their frames."""
-        found, uploads = self._compare(arguments, call, ignore_shared=arguments["ignore_shared"])
+        sound = self._library.store.has_sound()
+        found, uploads = self._compare(arguments, call, ignore_shared=arguments["ignore_shared"], sound=sound)
         warnings = {}
         for name, side, upload in zip(("query", "target"), (found.query, found.target), uploads, strict=True):
             texts = (*(() if upload is None else upload.warnings), *side.warnings)
@@ -306,8 +307,8 @@ class LibraryTasks:
         """Groups of videos that show the same footage."""
 
         def report_progress(now: DuplicateProgress) -> None:
-            message = "looking for candidates" if now.stage == "candidates" else "comparing videos"
-            call.progress(now.done, now.total, message, eta_s=now.left_s)
+            what = {"candidates": "looking for candidates", "pairs": "comparing videos", "sounds": "comparing sounds"}
+            call.progress(now.done, now.total, what[now.stage], eta_s=now.left_s)
 
         since = None if arguments["since"] is None else datetime.fromisoformat(arguments["since"])
         report = self._library.find_duplicates(
@@ -321,7 +322,7 @@ class LibraryTasks:
             report = filter_report(report, chosen)
         self._actions.remember(report)
         visible = report.with_records(lambda record: visible_record(record, self._roots))
-        ids = {id for link in report.beside for id in (link.a, link.b)}
+        ids = {id for link in report.beside for id in (link.a, link.b)} | report.sounding
         return {
             "groups": [
                 {
@@ -338,6 +339,7 @@ class LibraryTasks:
                 for group in report.groups
             ],
             "links": [link_json(link) for link in report.beside],
+            "sound_pairs": [pair.to_json() for pair in report.sound_pairs],
             "videos": {id: video_json(report.records[id], self._roots) for id in ids},
             **{
                 name: getattr(report, name)

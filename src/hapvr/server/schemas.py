@@ -387,6 +387,7 @@ class Sound(Strict):
 
     kind: Literal["same", "other", "silent", "not indexed"]
     stretches: list[SameSound]
+    audible: Literal["query", "target"] | None = Field(description="Which has sound, if the other is silent.")
 
 
 class SoundHit(Strict):
@@ -456,6 +457,7 @@ class CompareResult(Verdict):
 
     warnings: CompareWarnings
     matrix: Matrix
+    sound: Sound | None = Field(description="Null in a library without sound.")
 
 
 class AddFailure(Strict):
@@ -518,7 +520,16 @@ class Link(Strict):
     speed: float
     segments: list[Segment]
     derivation: Derivation | None = Field(description="Null if the files were not looked at.")
+    sound: Sound | None = Field(description="Null if it was not compared.")
     words: str
+
+
+class SoundPair(Strict):
+    """Two videos with the same sound and other pictures; of stretches, the query is `a` and the target is `b`."""
+
+    a: str
+    b: str
+    stretches: list[SameSound]
 
 
 class GroupVideo(Video):
@@ -545,6 +556,7 @@ class DuplicatesResult(Strict):
 
     groups: list[Group]
     links: list[Link]
+    sound_pairs: list[SoundPair]
     videos: dict[str, Video]
     scored: int
     pairs: int
