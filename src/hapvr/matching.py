@@ -173,6 +173,10 @@ def compare(
         device: where a model that is loaded here computes, see `hapvr.load`.
         sound: compare their sound too, for `Match.sound`; the verdict is about the pictures in any case.
     """
+    from hapvr.video.sources import require_file
+
+    for path in (query, target):
+        require_file(path)  # before a model is loaded, which takes seconds
     chosen = model if isinstance(model, Model) else load(DEFAULT if model is None else model, device=device)
     require_prior(prior, chosen)  # before the work
     described = (describe_video(path, chosen) for path in (query, target))

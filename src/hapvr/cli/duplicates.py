@@ -11,7 +11,7 @@ import typer
 
 from hapvr.cli.filters import After, Before, Folders, MaxLength, MaxSize, MinLength, MinSize, make_filter
 from hapvr.cli.options import AsJson, Device, HtmlPage, IgnoreShared, LibraryFolder, Reports, SecondLook, Wait
-from hapvr.cli.terminal import escape, progress_bar, show, warn
+from hapvr.cli.terminal import describe_problem, escape, progress_bar, show, warn
 from hapvr.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def calibrate(
     show(as_json, report.to_json(), _format_calibration(report))
     if not as_json:
         warn(report.warnings, before="warning: ")
-        warn(f"  {path}: {reason}" for path, reason in report.failed)
+        warn(describe_problem(path, reason) for path, reason in report.failed)
     raise typer.Exit(1 if report.failed else 0)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hapvr.cli.options import Annotations, AsJson, Missing, Model, Reports, SecondLook
-from hapvr.cli.terminal import progress_bars, show, warn
+from hapvr.cli.terminal import describe_problem, progress_bars, show, warn
 from hapvr.cli.verdict_tables import print_verdicts
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def evaluate(
             report = replace(report, verdicts=found.to_json())
             for path in output or ():
                 report.write(path)
-    warn(f"  {failure.path}: {failure.error}" for failure in report.failed)
+    warn(describe_problem(failure.path, failure.error) for failure in report.failed)
     for id, warnings in report.warnings.items():
         warn(warnings, before=f"  {id}: ")
     show(as_json, report.to_json(), lambda: _print_report(report, found))

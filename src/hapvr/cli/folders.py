@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from hapvr.cli.options import AsJson, Device, Model, Rate, VideoPaths, Workers, parse_rate
-from hapvr.cli.terminal import progress_bar, show, warn
+from hapvr.cli.terminal import describe_problem, progress_bar, show, warn
 
 if TYPE_CHECKING:
     from hapvr.features.video_extraction import ExtractionReport
@@ -171,7 +171,7 @@ def _print(report: ExtractionReport, as_json: bool) -> None:
     )
     show(as_json, report.to_json(), [text, *_format_other_files(len(report.other_files))])
     if not as_json:
-        warn(f"  {failure.path}: {failure.error}" for failure in report.failed)
+        warn(describe_problem(failure.path, failure.error) for failure in report.failed)
         for id, warnings in report.warnings.items():
             warn(warnings, before=f"  {id}: ")
     raise typer.Exit(1 if report.failed else 0)

@@ -11,7 +11,7 @@ import typer
 
 from hapvr.cli.match_watch import report_matches
 from hapvr.cli.options import AsJson, Device, LibraryFolder, Rate, Wait, WebhookAddresses, Workers, parse_rate
-from hapvr.cli.terminal import catch_signals, escape, progress_bar, raise_on_sigterm, show, warn
+from hapvr.cli.terminal import catch_signals, describe_problem, escape, progress_bar, raise_on_sigterm, show, warn
 
 if TYPE_CHECKING:
     from hapvr.library import AddReport, LibraryInfo, VideoRecord
@@ -430,14 +430,14 @@ def _require_files(library: Path, videos: Sequence[Path]) -> None:
 def _print_report(report: AddReport, library: Path, as_json: bool) -> None:
     show(as_json, report.to_json(), _format_report(report, library))
     if not as_json:
-        warn(f"  {path}: {reason}" for path, reason in (*report.failed, *report.warnings))
+        warn(describe_problem(path, reason) for path, reason in (*report.failed, *report.warnings))
 
 
 def _format_report(report: AddReport, library: Path) -> Iterator[str]:
     names = ("added", "updated", "moved", "unchanged", "removed", "missing")
     counts = {name: getattr(report, name) for name in names} | {"failed": len(report.failed)}
     rate = f" ({report.frames:,} frames, {report.frames / report.seconds:.0f} a second)" if report.frames else ""
-    yield ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) + rate or "nothing to do"
+    yield ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) + rate or "no video was found"
     if report.sounds or report.silent or report.sound_failed:
         failed = f", {report.sound_failed:,} cannot be read" if report.sound_failed else ""
         yield f"sound of {report.sounds:,} videos read, {report.silent:,} are silent{failed}"

@@ -56,6 +56,15 @@ def warn(texts: Iterable[str], *, before: str = "") -> None:
         typer.echo(escape(f"{before}{text}"), err=True)
 
 
+def describe_problem(path: str, reason: str) -> str:
+    """A line about a file; a reason that begins with the file's name needs no other mention of it.
+
+    >>> describe_problem("a.mp4", "'a.mp4' is empty."), describe_problem("a.mp4", "it is cut off.")
+    ("  'a.mp4' is empty.", '  a.mp4: it is cut off.')
+    """
+    return f"  {reason}" if reason.startswith(f"'{path}' ") else f"  {path}: {reason}"
+
+
 # --- progress --------------------------------------------------------------------------------------------------------
 
 

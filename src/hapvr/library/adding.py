@@ -164,7 +164,7 @@ def find_files(
         elif any(_is_below(path, name) for path in known):
             empty.append(name)
         elif name not in known:
-            raise ConfigError(f"'{display_path(given)}' is not there.")
+            raise ConfigError(f"'{display_path(given)}' is not there: give a video, or a folder of videos.")
     return Found(list(files), roots, empty, len(others), len(linked), len(excluded - set(files)), min_seconds)
 
 
@@ -172,7 +172,7 @@ def require_files(paths: Iterable[StrPath]) -> None:
     """Raise `ConfigError` for what `find_files` would refuse in a library that knows no files yet; looks no deeper."""
     for given in paths:
         if not os.path.lexists(given):
-            raise ConfigError(f"'{display_path(given)}' is not there.")
+            raise ConfigError(f"'{display_path(given)}' is not there: give a video, or a folder of videos.")
         _require_no_library(Path(given))
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from hapvr.errors import DecodeError, DecodeLimitError
 from hapvr.records import Size, VideoInfo
-from hapvr.video.limits import Deadline
+from hapvr.video.limits import Deadline, DecodeLimits
 from hapvr.video.sampling import Times
 
 Picture = NDArray[np.uint8]
@@ -165,3 +165,9 @@ _KINDS = [
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 ]
+
+
+def require_file(path: str | os.PathLike[str]) -> None:
+    """Raise `DecodeError` unless there is a file that can be opened and is not empty; its content is not read."""
+    with OpenFile(path, Deadline(DecodeLimits(), os.fspath(path))):
+        pass
