@@ -16,11 +16,11 @@ import pytest
 from hapvr.audio.decoding import RATE as READ_RATE
 from hapvr.audio.decoding import SoundReading, has_only_sound, read_sound
 from hapvr.audio.description import SoundDescription, describe_sound
-from hapvr.audio.matching import SoundQuery
+from hapvr.audio.matching import NOT_INDEXED, SoundQuery
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.library import Library, sound_lookup
 from hapvr.library.indexed_folders import IndexRules, read_sound_setting, write_folders
-from hapvr.library.sound import NOT_INDEXED, match_sounds
+from hapvr.library.sound import match_sounds
 from hapvr.library.sound_lookup import SoundLookup, update_sound_index
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
