@@ -19,6 +19,7 @@ from hapvr.cli import (
     duplicates,
     evaluate,
     folders,
+    hashes,
     library,
     map,
     method,
@@ -64,6 +65,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "compact": library.compact,
         "export": library.export,
         "import": library.import_features,
+        "hashes": hashes.app,
     },
     "Models and research": {
         "model": model.app,

@@ -20,11 +20,10 @@ from hapvr.library.store import Store
 from hapvr.library.stored_scores import find_row, is_unchanged
 from hapvr.library.tables import NO_KEY
 from hapvr.storage import StrPath, hold_interrupts
-from hapvr.workers.pool import TaskResult, WorkerPool
+from hapvr.workers.pool import run_tasks
 
 _BATCH = 256  # sounds that are written at once
 _BATCH_S = 15.0
-_BLOCK_BYTES = 1  # nothing goes through blocks: an answer is small
 
 
 # --- adding ----------------------------------------------------------------------------------------------------------
@@ -108,13 +107,9 @@ def _find_missing(store: Store, *, retry: bool) -> dict[int, str]:
 
 def _describe_all(paths: dict[int, str], workers: int) -> Iterator[tuple[int, SoundDescription]]:
     """The sounds of files, as they are read by other processes: a decoder that crashes loses one file's sound."""
-    if not paths:
-        return
-    with WorkerPool(describe_sound_task, paths.items(), workers=workers, block_bytes=_BLOCK_BYTES) as pool:
-        while pool.busy:
-            for event in pool.wait():
-                if isinstance(event, TaskResult) and isinstance(event.key, int):
-                    yield event.key, event.value or SoundDescription("failed", warning=f"{event.error}.")
+    for end in run_tasks(describe_sound_task, paths.items(), workers=workers):
+        assert isinstance(end.key, int)
+        yield end.key, end.value or SoundDescription("failed", warning=f"{end.error}.")
 
 
 # --- looking for a sound ---------------------------------------------------------------------------------------------

@@ -326,3 +326,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if (task := self._next()) is not None:
             self._start(task)
         return lost
+
+
+def run_tasks(work: Callable[[TaskContext, Any], Any], tasks: Iterable[Task], *, workers: int) -> Iterator[TaskResult]:
+    """The results of tasks whose answers are small, without blocks, as they come. See `WorkerPool`."""
+    with WorkerPool(work, tasks, workers=workers, block_bytes=1) as pool:
+        while pool.busy:
+            yield from (event for event in pool.wait() if isinstance(event, TaskResult))
