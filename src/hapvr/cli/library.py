@@ -44,6 +44,7 @@ ShortestVideo = Annotated[
     float | None,
     typer.Option("--min-length", metavar="SECONDS", help="Leave out shorter videos of a folder."),
 ]
+_NO_MODEL = "none"  # in place of a text model
 _PLACES = 3  # occurrences of shared footage that are listed
 Prune = Annotated[bool, typer.Option("--prune", help="Remove videos whose files are gone; else they stay, as missing.")]
 
@@ -74,6 +75,14 @@ def add(
             show_default="as the library remembers",
         ),
     ] = None,
+    text_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Describe frames of all videos of the library by this model of open_clip, for `hapvr search --text`; "
+            "it remembers that. `none` removes what a model said.",
+        ),
+    ] = None,
     workers: Workers = None,
     wait: Wait = 10.0,
     as_json: AsJson = False,
@@ -86,17 +95,22 @@ def add(
     """
     from hapvr.errors import ConfigError
     from hapvr.library import Library
+    from hapvr.library.text_model import find_weights
     from hapvr.library.versions import is_library
 
     rules = _make_rules(include, exclude, min_size, min_length)
     if rebuild and audio is not None:
         raise ConfigError("--rebuild takes the sound over as it is: run `hapvr add LIBRARY --audio` when it is done.")
+    if rebuild and text_model is not None:
+        raise ConfigError("--rebuild takes over what a text model said: give --text-model when it is done.")
     if rebuild and (videos or rules is not None):
         raise ConfigError(
             "--rebuild reads the videos that the library knows: give no others, and add them when it is done."
         )
     if not rebuild and not videos and not is_library(library):
         raise ConfigError("Give the videos to add: files, and folders of them.")
+    if text_model not in (None, _NO_MODEL):
+        find_weights(Path(text_model or ""))  # before a library is made
     with raise_on_sigterm():
         if rebuild:
             with Library.open(library, wait_s=wait, device=device) as opened, progress_bar(quiet=as_json) as update:
@@ -116,6 +130,8 @@ def add(
                 ) as opened,
                 progress_bar(quiet=as_json) as update,
             ):
+                if text_model == _NO_MODEL:
+                    opened.forget_text_model()
                 report = opened.add(
                     videos or None,
                     rules=rules,
@@ -124,6 +140,7 @@ def add(
                     workers=workers,
                     progress=lambda now: update(now.done, now.total),
                     sound=audio,
+                    text_model=None if text_model == _NO_MODEL else text_model,
                 )
     _print_report(report, library, as_json)
     raise typer.Exit(1 if report.failed or report.still_failed else 0)
@@ -344,6 +361,8 @@ def _format_info(info: LibraryInfo) -> Iterator[str]:
     yield f"{info.bytes / 1e6:.1f} MB on disk, {info.bytes_per_minute / 1e6:.3f} MB a minute of video"
     index = f"{info.indexed:,} of them indexed" if info.indexed else "searched one by one"
     yield f"{info.vectors:,} frame vectors, {index}"
+    if info.text_model is not None:
+        yield f"text model {escape(info.text_model)}"
     if info.building is not None:
         yield f"a rebuild with the model '{escape(info.building)}' has begun"
     if info.writer is not None:
@@ -441,6 +460,8 @@ def _format_report(report: AddReport, library: Path) -> Iterator[str]:
     if report.sounds or report.silent or report.sound_failed:
         failed = f", {report.sound_failed:,} cannot be read" if report.sound_failed else ""
         yield f"sound of {report.sounds:,} videos read, {report.silent:,} are silent{failed}"
+    if report.text_described:
+        yield f"{report.text_described:,} videos described for search by text"
     if count := report.still_failed:
         yield (
             f"{count:,} failed before and {'was' if count == 1 else 'were'} not tried again: --retry does that, "

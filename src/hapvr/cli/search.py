@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 def search(
     library: LibraryFolder,
     queries: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="QUERY...", help="Videos, GIFs or pictures, folders of them, or ids of videos of the library."
         ),
-    ],
+    ] = None,
     k: Annotated[int, typer.Option("-k", help="Number of hits at most.")] = 10,
     start_s: Annotated[
         float | None, typer.Option("--from", help="Where the part to look for starts, in seconds.")
@@ -52,6 +52,10 @@ def search(
         bool,
         typer.Option("--sound", help="Look for the sound of the queries alone: song.mp3, or a video's sound."),
     ] = False,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", help="In place of queries: what is to be seen, such as 'a red car'."),
+    ] = None,
     folders: Folders = None,
     min_size: MinSize = None,
     max_size: MaxSize = None,
@@ -75,9 +79,9 @@ def search(
 ) -> None:
     """Find the videos that show what a query shows: hapvr search library clip.mp4 --from 12 --to 20.
 
-    A file of sound alone is looked for by its sound, in a library whose videos were added with `--audio`. The exit
-    code is 0 if there is a match, 1 if there is none, and 2 after an error, also if one of several queries could not be
-    read.
+    A file of sound alone is looked for by its sound, in a library whose videos were added with `--audio`. `--text`
+    looks for a description, in a library that was given a text model: `hapvr add --text-model`. The exit code is 0
+    if there is a match, 1 if there is none, and 2 after an error, also if one of several queries could not be read.
     """
     from hapvr.errors import ConfigError
     from hapvr.library import Library
@@ -92,6 +96,21 @@ def search(
             after=after, before=before,
         ),
     }  # fmt: skip
+    if text is not None:
+        given: dict[str, object] = {
+            "queries": queries,
+            "--sound": sound,
+            "-o": output,
+            "--html": page is not None,
+            "--exact": exact,
+        }
+        given |= {"--from": start_s is not None, "--to": end_s is not None, "--min-probability": min_probability}
+        for name in (name for name, value in given.items() if value not in (None, False)):
+            raise ConfigError(f"--text prints what fits a description, as text or --json. Leave out {name}.")
+        with Library.open(library, device=device) as opened:
+            raise typer.Exit(_search_text(opened, text, {"k": k, "filter": options["filter"]}, as_json=as_json))
+    if not queries:
+        raise ConfigError("Give what to look for: videos, pictures, or --text 'a description'.")
     if sound and (output or page is not None):
         raise ConfigError("--sound prints what it finds, as text or --json. Leave out -o and --html.")
     listed = list_queries(queries)
@@ -156,6 +175,27 @@ def _search_sound(library: Library, queries: Sequence[str], options: dict[str, A
         warn(result.warnings, before="the query: ")
         warn([f"the sound of {result.database:,} videos compared; {sum(result.seconds.values()):.2f} s"])
     return 2 if failed else 0 if found else 1
+
+
+def _search_text(library: Library, text: str, options: dict[str, Any], *, as_json: bool) -> int:
+    """Look for a description, and print what fits best; the exit code."""
+    result = library.search_text(text, **options)
+    if as_json:
+        typer.echo(json.dumps({"text": text} | result.to_json()))
+        return 0 if result.hits else 1
+    if not result.hits:
+        typer.echo(result.note or "no video")
+    for number, hit in enumerate(result.hits, 1):
+        typer.echo(f"{number:3}. {hit.id}  {escape(hit.path)}")
+        times = ", ".join(f"{one.time_s:.1f} s (similarity {one.similarity:.3f})" for one in hit.instants)
+        typer.echo(f"       at {times}")
+    warn(
+        [
+            f"{result.database:,} videos are described; {result.seconds['text']:.2f} s for the text, "
+            f"{result.seconds['search']:.2f} s to search"
+        ]
+    )
+    return 0 if result.hits else 1
 
 
 def _require_files(

@@ -26,6 +26,8 @@ from hapvr.library.shared_file import update_shared_footage
 from hapvr.library.sound import add_sounds
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
+from hapvr.library.text import add_embeddings, choose_text_model
+from hapvr.library.text_model import TextModel
 from hapvr.library.versions import is_library
 from hapvr.storage import HASH_BYTES, StrPath, file_signature, hold_interrupts, is_regular_file
 from hapvr.video.frame_tasks import FileEnd, FileTask, read_file
@@ -48,6 +50,7 @@ def add_videos(
     progress: Callable[[AddProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     sound: bool | None = None,
+    text_model: TextModel | StrPath | None = None,
 ) -> AddReport:
     """Update the library from files and folders: new and changed videos are indexed, the others left as they are.
 
@@ -70,10 +73,14 @@ def add_videos(
         stop: asked all the time; True ends it, and what is done by then is kept.
         sound: read the sound of all videos of the library too, whose sound is not read yet; it remembers that. None: as
             it remembers, which is no for a new library.
+        text_model: describes frames of all videos of the library that it has not described yet, for `search_text`: a
+            folder of open_clip, or any `hapvr.library.text_model.TextModel`. The library remembers a folder. None: the
+            one that it remembers, if any.
     """
+    model = None if text_model is None else choose_text_model(library, text_model)
     folders, gone = choose_folders(library, paths, rules)
     found = find_files(folders, known=library.store.catalog().paths, folders=folders)
-    report = add_found(library, found, AddOptions(prune, retry, workers, progress, stop, sound), folders)
+    report = add_found(library, found, AddOptions(prune, retry, workers, progress, stop, sound, model), folders)
     return replace(report, warnings=(*((folder, "The folder is not there.") for folder in gone), *report.warnings))
 
 
@@ -104,9 +111,9 @@ def add_found(library: OpenLibrary, found: Found, options: AddOptions, folders: 
         new = {place: rules for place, rules in folders.items() if os.path.isdir(place)}
         write_folders(library.path, read_folders(library.path) | new, sound=options.sound)
         report = add_files(store, lambda: library.model.extractor, found, options)
-        if report.stopped or not read_sound_setting(library.path):
-            return report
-        return add_sounds(store, report, options)
+        if not report.stopped and read_sound_setting(library.path):
+            report = add_sounds(store, report, options)
+        return report if report.stopped else add_embeddings(library, store, report, options)
 
 
 # --- which files are meant -------------------------------------------------------------------------------------------

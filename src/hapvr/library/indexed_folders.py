@@ -1,4 +1,6 @@
-"""Which files of a folder are indexed, and what a library remembers: its folders, and whether sound is read."""
+"""Which files of a folder are indexed, and what a library remembers: its folders, whether sound is read, and which text
+model describes frames.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import fnmatch
 import os
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from hapvr.storage import read_document, write_document
 
 FOLDERS = "folders.json"
 _FORMAT = 1
-_SOUND = "sound"  # a name in the file
+_SOUND, _TEXT = "sound", "text_model"  # names in the file
 
 
 @dataclass(frozen=True)
@@ -81,30 +83,52 @@ Folders = Mapping[str, IndexRules]
 """The rules of folders, by their absolute paths."""
 
 
+@dataclass(frozen=True)
+class TextModelSource:
+    """The text model that described the frames of a library."""
+
+    name: str  # its folder, or what a model of your own calls itself
+    digest: str
+
+
+@dataclass(frozen=True)
+class _Remembered:
+    folders: Folders = field(default_factory=dict)
+    sound: bool = False
+    text_model: TextModelSource | None = None
+
+
 def read_folders(library: Path) -> dict[str, IndexRules]:
     """The folders that a library remembers; none in one of an older release."""
-    return _read(library)[0]
+    return dict(_read(library).folders)
 
 
 def read_sound_setting(library: Path) -> bool:
     """Whether `add` reads the sound of videos too; False in a library that was never asked to."""
-    return _read(library)[1]
+    return _read(library).sound
 
 
-def _read(library: Path) -> tuple[dict[str, IndexRules], bool]:
+def read_text_model(library: Path) -> TextModelSource | None:
+    """The text model of a library; None if it has none."""
+    return _read(library).text_model
+
+
+def _read(library: Path) -> _Remembered:
     path = library / FOLDERS
     try:
-        content = read_document(path, ("format", "folders", _SOUND))
+        content = read_document(path, ("format", "folders", _SOUND, _TEXT))
         if content.get("format") != _FORMAT:
             raise ValueError(f"it has the format {content.get('format')}, this hapvr reads {_FORMAT}.")
         folders = {str(folder): _parse(rules) for folder, rules in content["folders"].items()}
-        return folders, bool(content.get(_SOUND, False))
+        text = content.get(_TEXT)
+        model = None if text is None else from_mapping(TextModelSource, text)
+        return _Remembered(folders, bool(content.get(_SOUND, False)), model)
     except FileNotFoundError:
         if FOLDERS in read_manifest(library).kept:
             raise StorageError(
                 f"'{display_path(path)}' is missing. Restore it from a copy; or name the folders again: hapvr add."
             ) from None
-        return {}, False
+        return _Remembered()
     except (OSError, ValueError, KeyError, TypeError, AttributeError, HapvrError) as error:
         raise StorageError(f"'{display_path(path)}' cannot be read: {error} Restore it from a copy.") from error
 
@@ -115,17 +139,24 @@ def _parse(rules: Mapping[str, Any]) -> IndexRules:
 
 
 def write_folders(library: Path, folders: Folders, *, sound: bool | None = None) -> None:
-    """Remember these folders, and whether sound is read, with the writer's lock held; None leaves that as it is.
-
-    Nothing is written if it is remembered so already.
-    """
+    """Remember these folders, and whether sound is read, with the writer's lock held; None leaves that as it is."""
     before = _read(library)
-    wanted = dict(folders), before[1] if sound is None else sound
-    if wanted == before:
+    _write(library, replace(before, folders=dict(folders), sound=before.sound if sound is None else sound))
+
+
+def write_text_model(library: Path, model: TextModelSource | None) -> None:
+    """Remember a text model, or that there is none, with the writer's lock held."""
+    _write(library, replace(_read(library), text_model=model))
+
+
+def _write(library: Path, wanted: _Remembered) -> None:
+    """Write what is to be remembered, unless it is already."""
+    if wanted == _read(library):
         return
     with translate_write_errors(library):
-        content = {folder: asdict(rules) for folder, rules in sorted(folders.items())}
-        # Without sound the file is what older releases write.
-        more = {_SOUND: True} if wanted[1] else {}
+        content = {folder: asdict(rules) for folder, rules in sorted(wanted.folders.items())}
+        # Without sound and a text model the file is what older releases write.
+        more: dict[str, Any] = {_SOUND: True} if wanted.sound else {}
+        more |= {} if wanted.text_model is None else {_TEXT: asdict(wanted.text_model)}
         write_document(library / FOLDERS, {"format": _FORMAT, "folders": content, **more})
     require_from_now_on(library, FOLDERS)

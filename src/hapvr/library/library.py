@@ -14,7 +14,7 @@ from hapvr.features import Features
 from hapvr.library.adding import add_videos
 from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport, set_mark, set_marks
 from hapvr.library.duplicates import MIN_PROBABILITY, find_duplicates
-from hapvr.library.indexed_folders import IndexRules, read_folders, write_folders
+from hapvr.library.indexed_folders import IndexRules, read_folders, read_text_model, write_folders
 from hapvr.library.library_calibration import calibrate_library
 from hapvr.library.match_watch import watch_matches
 from hapvr.library.monitoring import monitor_stream
@@ -25,6 +25,7 @@ from hapvr.library.search import compare_videos, explain_hits, search_library
 from hapvr.library.shared_file import read_shared_footage, update_shared_footage
 from hapvr.library.shared_footage import SharedFootage
 from hapvr.library.sound import search_sound
+from hapvr.library.text import forget_text_model, search_text
 from hapvr.library.transfer import export_features, import_features
 from hapvr.library.versions import read_settings, unfinished_version, version_folder
 from hapvr.library.watch import watch_folders
@@ -41,6 +42,8 @@ class Library(OpenLibrary):
     # Methods that are defined, with their arguments and defaults, in the modules that do the work.
     search = search_library
     search_sound = search_sound
+    search_text = search_text
+    forget_text_model = forget_text_model
     explain_hits = explain_hits
     compare = compare_videos
     add = add_videos
@@ -56,7 +59,7 @@ class Library(OpenLibrary):
         """What the library consists of, and its size."""
         store = self.store  # first: it may be another version than a moment ago
         settings, catalog = store.settings, store.catalog()
-        building = unfinished_version(self.path)
+        building, text_model = unfinished_version(self.path), read_text_model(self.path)
         return LibraryInfo(
             path=str(self.path),
             version=self._version,
@@ -78,6 +81,7 @@ class Library(OpenLibrary):
             building=None if building is None else read_settings(version_folder(self.path, building)).model,
             writer=find_holder(self.path),
             unchecked=store.count_unchecked(),
+            text_model=None if text_model is None else text_model.name,
         )
 
     def folders(self) -> dict[str, IndexRules]:

@@ -16,6 +16,7 @@ from hapvr.library.shared_file import update_shared_footage
 from hapvr.library.sound import add_sounds, copy_sounds
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
+from hapvr.library.text import copy_embeddings
 from hapvr.library.versions import (
     Settings,
     next_version,
@@ -73,6 +74,7 @@ def rebuild_library(
             _encode_again(old, new)
         report = _read_again(library.path, old, new, loaded, options)
         copy_sounds(old, new)
+        copy_embeddings(old, new)
         if not report.stopped and read_sound_setting(library.path):
             report = add_sounds(new, report, options)
         if not report.stopped:

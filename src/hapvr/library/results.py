@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from hapvr.audio.matching import SameSound, SoundEvidence
 from hapvr.judge.judge import Verdict
+from hapvr.library.text_model import TextModel
 from hapvr.matching import Instant
 from hapvr.similarity import Segment
 
@@ -127,6 +128,44 @@ class SoundResult:
 
 
 @dataclass(frozen=True)
+class TextInstant:
+    """A frame that fits a description."""
+
+    time_s: float
+    similarity: float  # in [-1, 1]; what is high depends on the text model
+
+
+@dataclass(frozen=True)
+class TextHit:
+    """A video with frames that fit a description."""
+
+    id: str
+    path: str
+    instants: tuple[TextInstant, ...]  # the best first
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return dataclasses.asdict(self) | {
+            "path": display_path(self.path),
+            "instants": [dataclasses.asdict(one) for one in self.instants],
+        }
+
+
+@dataclass(frozen=True)
+class TextResult:
+    """What a search by text found, the best first."""
+
+    hits: tuple[TextHit, ...]
+    database: int  # contents that the text model has described
+    seconds: dict[str, float]  # text, search
+    note: str | None = None  # why there are no hits
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hapvr search --text --json` prints, beside the text."""
+        return dataclasses.asdict(self) | {"hits": [hit.to_json() for hit in self.hits]}
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """The hits of a search, matches first, and how long each stage took."""
 
@@ -177,6 +216,7 @@ class AddOptions:
     progress: Callable[[AddProgress], None] | None = None
     stop: Callable[[], bool] | None = None
     sound: bool | None = None  # None: as the library remembers
+    text_model: TextModel | None = None  # None: the one that the library remembers
 
 
 @dataclass(frozen=True)
@@ -200,6 +240,7 @@ class AddReport:
     frames: int = 0
     sounds: int = 0  # contents whose sound was read
     silent: int = 0  # of which there is none: no sound track, or a silent one
+    text_described: int = 0  # contents that a text model described
     sound_failed: int = 0  # whose sound cannot be read; a warning says why, and the video is added all the same
 
     def to_json(self) -> dict[str, Any]:
@@ -234,6 +275,7 @@ class LibraryInfo:
     building: str | None  # the model of a rebuild that is under way, or was interrupted
     writer: str | None  # who is writing at this moment
     unchecked: int  # files without a checksum, of an older release or a writer that was killed: the next writer adds it
+    text_model: str | None = None  # the folder or name of the text model that described its frames
 
     @property
     def bytes_per_minute(self) -> float:

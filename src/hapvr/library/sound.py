@@ -17,7 +17,7 @@ from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddReport, SoundHit, SoundResult, display_path
 from hapvr.library.sound_lookup import SoundLookup, update_sound_index
 from hapvr.library.store import Store
-from hapvr.library.stored_scores import find_row, is_unchanged
+from hapvr.library.stored_scores import find_row, find_unchanged
 from hapvr.library.tables import NO_KEY
 from hapvr.storage import StrPath, hold_interrupts
 from hapvr.workers.pool import run_tasks
@@ -92,17 +92,10 @@ def _write(store: Store, sounds: dict[int, SoundDescription]) -> None:
 
 def _find_missing(store: Store, *, retry: bool) -> dict[int, str]:
     """The files of contents whose sound is to be read, by key; of copies, the first that is at hand."""
-    catalog, known = store.catalog(), set(store.list_sounds().tolist())
+    known = set(store.list_sounds().tolist())
     if retry:
         known -= {key for key, sound in store.read_sounds() if sound.state == "failed"}
-    found: dict[int, str] = {}
-    for key in catalog.contents.tolist():
-        if key not in known:
-            records = (catalog.record(row) for row in catalog.with_key(key))
-            path = next((record.path for record in records if is_unchanged(record)), None)
-            if path is not None:
-                found[key] = path
-    return found
+    return find_unchanged(store.catalog(), known)
 
 
 def _describe_all(paths: dict[int, str], workers: int) -> Iterator[tuple[int, SoundDescription]]:

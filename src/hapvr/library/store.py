@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.audio.description import SoundDescription, SoundState
-from hapvr.errors import DataError, StorageError
+from hapvr.errors import DataError, ShapeError, StorageError
 from hapvr.features import Features
 from hapvr.library import engine, tables
 from hapvr.library.candidates import NEIGHBOURS, Finds, find_nearest_vectors, find_runs
@@ -31,7 +31,19 @@ from hapvr.library.checksums import REMEDY, Guard
 from hapvr.library.codecs import get_codec
 from hapvr.library.engine import EngineError, table_folder
 from hapvr.library.results import VideoRecord, display_path
-from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, SOUNDS, TABLES, VIDEOS, Catalog, StoredContent
+from hapvr.library.tables import (
+    EMBEDDINGS,
+    FRAMES,
+    NO_KEY,
+    REGIONS,
+    ROW_CHECKSUM,
+    SOUNDS,
+    TABLES,
+    VIDEOS,
+    Catalog,
+    FrameEmbeddings,
+    StoredContent,
+)
 from hapvr.library.versions import (
     CALIBRATION,
     Settings,
@@ -100,7 +112,7 @@ class Store:
         self._columns: dict[str, list[str]] = {}
         self._catalog: tuple[int, Catalog] | None = None
         self._row_ids: tuple[int, NDArray[np.int64], NDArray[np.uint64]] | None = None
-        self._count: tuple[int, int] | None = None  # of frame vectors, with the version of their table
+        self._counts: dict[str, tuple[int, int]] = {}  # of vectors, with the version of their table
         self._vectors: tuple[int, NDArray[np.int64], NDArray[np.float32]] | None = None
         self._dims: tuple[int, int] | None = None
         self._next_key = 0
@@ -115,7 +127,7 @@ class Store:
         to, but never older.
         """
         with self._lock:
-            for name in (REGIONS, FRAMES, SOUNDS, VIDEOS):
+            for name in (REGIONS, FRAMES, SOUNDS, EMBEDDINGS, VIDEOS):
                 if name in self._tables:
                     self._follow(name)
                 else:
@@ -165,20 +177,20 @@ class Store:
         self._dims = (rows[0]["regions"], rows[0]["dims"]) if rows else None
         return self._dims
 
-    def count_vectors(self) -> int:
-        """How many frame vectors there are."""
-        table = self._table(FRAMES)
+    def count_vectors(self, name: str = FRAMES) -> int:
+        """How many frame vectors there are, or vectors of another table."""
+        table = self._table(name)
         if table is None:
             return 0
         with self._lock:
-            version = self._version(FRAMES)
-            if self._count is None or self._count[0] != version:
-                self._count = version, int(self._read(FRAMES, table.count_rows, whole=False))
-            return self._count[1]
+            version = self._version(name)
+            if name not in self._counts or self._counts[name][0] != version:
+                self._counts[name] = version, int(self._read(name, table.count_rows, whole=False))
+            return self._counts[name][1]
 
-    def count_indexed(self) -> int:
-        """How many of them are in the index; the others are searched one by one."""
-        table = self._table(FRAMES)
+    def count_indexed(self, name: str = FRAMES) -> int:
+        """How many of them are in the index, or of another table; the others are searched one by one."""
+        table = self._table(name)
         if table is None:
             return 0
 
@@ -186,7 +198,7 @@ class Store:
             found = [one for one in table.list_indices() if "vector" in one.columns]
             return int(table.index_stats(found[0].name).num_indexed_rows) if found else 0
 
-        return self._read(FRAMES, ask, whole=False)
+        return self._read(name, ask, whole=False)
 
     def count_unchecked(self) -> int:
         """How many files have no checksum yet: of an older release, or of a writer that was killed."""
@@ -267,6 +279,40 @@ class Store:
                         row["key"], f"are damaged: the sound cannot be read ({error})"
                     ) from error
 
+    def list_embedded(self) -> NDArray[np.int64]:
+        """The keys of all contents that a text model described, ascending."""
+        return np.unique(self._keys(EMBEDDINGS))
+
+    def read_embeddings(self, keys: Collection[int]) -> dict[int, FrameEmbeddings]:
+        """What a text model said of contents; absent ones are left out."""
+        table, found = self._table(EMBEDDINGS), {}
+        for part in _split(sorted(set(map(int, keys)))) if table is not None else ():
+            chosen = table.search().where(f"key IN ({_join(part)})")
+            rows = self._read(EMBEDDINGS, chosen.to_arrow).sort_by([("key", "ascending"), ("time_s", "ascending")])
+            vectors = np.array(rows["vector"].to_pylist(), np.float16)
+            own: NDArray[np.int64] = rows["key"].to_numpy()
+            for key in np.unique(own).tolist():
+                found[key] = FrameEmbeddings(rows["time_s"].to_numpy()[own == key], vectors[own == key])
+        return found
+
+    def find_embeddings(
+        self, vector: NDArray[np.float32], *, k: int, keys: Collection[int] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float32]]:
+        """The `k` frames that are nearest to a vector [D], of some contents or of all: keys, times, similarities."""
+        table = self._table(EMBEDDINGS)
+        if table is None or (keys is not None and not len(keys)):
+            return np.zeros(0, np.int64), np.zeros(0, np.float64), np.zeros(0, np.float32)
+        if (dims := table.schema.field("vector").type.list_size) != len(vector):
+            raise ShapeError(f"The text model gives {len(vector)} numbers; the library was made with {dims}.")
+
+        def ask() -> pa.Table:
+            query = table.search(vector, vector_column_name="vector").distance_type("dot").limit(k)
+            query = query.select(["key", "time_s", "_distance"]).nprobes(_PROBES).refine_factor(_REFINE)
+            return (query if keys is None else query.where(f"key IN ({_join(keys)})", prefilter=True)).to_arrow()
+
+        found = self._read(EMBEDDINGS, ask)
+        return found["key"].to_numpy(), found["time_s"].to_numpy(), 1 - found["_distance"].to_numpy()
+
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def begin(self, *, recover: bool) -> None:
@@ -285,7 +331,7 @@ class Store:
     def recover(self) -> None:
         """Remove contents that no record names; records whose content is gone become failed, to be done again."""
         named, stored = set(self._keys(VIDEOS).tolist()) - {NO_KEY}, set(self._keys(REGIONS).tolist())
-        others = set(np.unique(self._keys(FRAMES)).tolist()) | set(self._keys(SOUNDS).tolist())
+        others = {key for name in (FRAMES, SOUNDS, EMBEDDINGS) for key in np.unique(self._keys(name)).tolist()}
         self._remove_contents((stored | others) - named)
         if lost := named - stored:
             catalog = self.catalog()
@@ -333,6 +379,22 @@ class Store:
             for part in _split(sorted(known.intersection(sounds))):
                 self._write(SOUNDS, partial(table.delete, f"key IN ({_join(part)})"))
             self._add(SOUNDS, tables.make_sound_rows(sounds))
+
+    def put_embeddings(self, embeddings: Mapping[int, FrameEmbeddings]) -> None:
+        """Write what a text model says of contents, by their keys, that have nothing of the kind yet."""
+        if not embeddings:
+            return
+        rows, table = tables.make_embedding_rows(embeddings), self._table(EMBEDDINGS)
+        if table is not None and table.schema != rows.schema and not len(self._keys(EMBEDDINGS)):
+            # Of another text model, whose vectors were removed.
+            self._write(EMBEDDINGS, partial(self._create, EMBEDDINGS, rows, "overwrite"))
+        else:
+            self._add(EMBEDDINGS, rows)
+
+    def remove_embeddings(self) -> None:
+        """Remove all that a text model said."""
+        if (table := self._table(EMBEDDINGS)) is not None:
+            self._write(EMBEDDINGS, partial(table.delete, "true"))
 
     def write_all(self, videos: Iterable[NewVideo]) -> None:
         """Write any number of videos as they come, in batches of `write`; of no two with the same path."""
@@ -397,9 +459,11 @@ class Store:
                 if (table := self._table(name)) is not None:
                     check = partial(self._check_whole, name)
                     self._write(name, partial(engine.compact_table, table, check, thoroughly=thoroughly))
-            if (table := self._table(FRAMES)) is not None and self.count_vectors() >= INDEX_FROM:
-                check, indexed = partial(self._check_whole, FRAMES), self.count_indexed()
-                self._write(FRAMES, partial(engine.update_index, table, check, indexed=indexed, thoroughly=thoroughly))
+            for name in (FRAMES, EMBEDDINGS):
+                if (table := self._table(name)) is not None and self.count_vectors(name) >= INDEX_FROM:
+                    check, indexed = partial(self._check_whole, name), self.count_indexed(name)
+                    update = partial(engine.update_index, table, check, indexed=indexed, thoroughly=thoroughly)
+                    self._write(name, update)
 
     # --- one table: opening, reading, changing -----------------------------------------------------------------------
 
@@ -530,11 +594,10 @@ class Store:
             self._write(name, lambda: table.add(rows.select(table.schema.names)))
             return
         mode = "overwrite" if table_folder(self.folder, name).exists() else "create"
+        self._write(name, partial(self._create, name, rows, mode))
 
-        def create() -> None:
-            self._tables[name] = self._database.create_table(name, data=rows, mode=mode)
-
-        self._write(name, create)
+    def _create(self, name: str, rows: pa.Table, mode: str) -> None:
+        self._tables[name] = self._database.create_table(name, data=rows, mode=mode)
 
     def _keys(self, name: str) -> NDArray[np.int64]:
         table = self._table(name)
@@ -581,7 +644,7 @@ class Store:
 
     def _remove_contents(self, keys: Collection[int]) -> None:
         with self._change():
-            for name in (FRAMES, REGIONS, SOUNDS):
+            for name in (FRAMES, REGIONS, SOUNDS, EMBEDDINGS):
                 if (table := self._table(name)) is not None:
                     for part in _split(sorted(keys)):
                         self._write(name, partial(table.delete, f"key IN ({_join(part)})"))

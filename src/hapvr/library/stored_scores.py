@@ -9,7 +9,7 @@ import bisect
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, islice
 from typing import TypeAlias, TypeVar, cast
 
@@ -282,6 +282,18 @@ def describe_stored(
 def is_unchanged(record: VideoRecord) -> bool:
     """Whether a file is there and, by its size and time, the one that was added."""
     return (record.size, record.mtime_ns) == file_signature(os.fsencode(record.path))
+
+
+def find_unchanged(catalog: Catalog, known: Collection[int] = ()) -> dict[int, str]:
+    """The files of contents by key, but of those that are `known`; of copies, the first that is as it was added."""
+    found: dict[int, str] = {}
+    for key in catalog.contents.tolist():
+        if key not in known:
+            records = (catalog.record(row) for row in catalog.with_key(key))
+            path = next((record.path for record in records if is_unchanged(record)), None)
+            if path is not None:
+                found[key] = path
+    return found
 
 
 def find_row(catalog: Catalog, path: StrPath) -> int | None:

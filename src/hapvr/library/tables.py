@@ -4,6 +4,8 @@
     regions   one row a content: its key, frames, their times and flags, and the encoded region vectors
     frames    one row a frame that may vote: the key of its content, its place among them, and its vector
     sounds    one row a content whose sound was read: its key and the fingerprint; only in libraries with sound
+    embeddings  one row a frame that a text model described: the key of its content, its time, and its vector; only in
+              libraries with a text model
 
 Copies of a file are rows of `videos` with one key. The order of writing makes the row of `videos` the acknowledgement:
 it is written when `regions` and `frames` have the key, and taken away before they lose it. A key that `videos` does not
@@ -35,9 +37,9 @@ from hapvr.features import Features
 from hapvr.library.codecs import Codec
 from hapvr.library.results import STATES, VideoRecord, escape_text
 
-VIDEOS, REGIONS, FRAMES, SOUNDS = "videos", "regions", "frames", "sounds"
-TABLES = (VIDEOS, REGIONS, FRAMES, SOUNDS)
-"""All tables that a version may have; libraries without sound lack the last."""
+VIDEOS, REGIONS, FRAMES, SOUNDS, EMBEDDINGS = "videos", "regions", "frames", "sounds", "embeddings"
+TABLES = (VIDEOS, REGIONS, FRAMES, SOUNDS, EMBEDDINGS)
+"""All tables that a version may have; libraries without sound or without a text model lack one of the last two."""
 MINIATURES = "miniatures"  # a column of the regions, which libraries of older releases lack
 ROW_CHECKSUM = "row_crc32"  # the same, with `miniatures_crc32`
 _NO_WARNINGS = "[]"  # JSON of none
@@ -105,6 +107,17 @@ def frames_schema(dims: int) -> pa.Schema:
     )
 
 
+def embeddings_schema(dims: int) -> pa.Schema:
+    """The table of what a text model says of frames, in vectors of `dims` dimensions."""
+    return pa.schema(
+        [
+            pa.field("key", pa.int64(), nullable=False),
+            pa.field("time_s", pa.float64(), nullable=False),
+            pa.field("vector", pa.list_(pa.float16(), dims), nullable=False),
+        ]
+    )
+
+
 _SAME = [name for name in VIDEOS_SCHEMA.names if name not in ("path", "key", "added_us", "warnings")]
 """Columns that are fields of a record, as they are."""
 
@@ -113,6 +126,7 @@ COLUMNS = {
     REGIONS: ["key", "frames", "regions", "dims", "times", "low", "crc32", "data"],
     FRAMES: frames_schema(1).names,
     SOUNDS: SOUNDS_SCHEMA.names,
+    EMBEDDINGS: embeddings_schema(1).names,
 }
 """What each table has in libraries of every release, where there is one."""
 
@@ -363,3 +377,25 @@ def parse_sound(row: Mapping[str, Any]) -> SoundDescription:
     if zlib.crc32(row["data"]) != row["crc32"]:
         raise DataError("its checksum is another")
     return SoundDescription(row["state"], Fingerprint.from_bytes(row["data"]), row["seconds"], row["warning"])
+
+
+# --- embeddings ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class FrameEmbeddings:
+    """What a text model says of frames of one content."""
+
+    times: NDArray[np.float64]  # [T], seconds
+    vectors: NDArray[np.float16]  # [T, D], of unit length
+
+
+def make_embedding_rows(embeddings: Mapping[int, FrameEmbeddings]) -> pa.Table:
+    """The rows of contents, by their keys."""
+    vectors = np.concatenate([one.vectors for one in embeddings.values()])
+    columns = [
+        pa.array(np.repeat(np.array(list(embeddings), np.int64), [len(one.times) for one in embeddings.values()])),
+        pa.array(np.concatenate([one.times for one in embeddings.values()])),
+        pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1), pa.float16()), vectors.shape[1]),
+    ]
+    return pa.Table.from_arrays(columns, schema=embeddings_schema(vectors.shape[1]))

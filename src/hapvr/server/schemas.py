@@ -494,6 +494,7 @@ class AddResult(Strict):
     frames: int
     sounds: int = Field(description="Different videos whose sound was read, in a library with sound.")
     silent: int
+    text_described: int = Field(description="Different videos that a text model described, in a library with one.")
     sound_failed: int
 
 
