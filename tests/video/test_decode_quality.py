@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from hapvr.video.decode import decode
-from hapvr.video.quality import BarFinder, LowInformation, is_flat
+from hapvr.video.quality import BarFinder, LowInformation, _block_means, is_flat, luma_of
 from tests.video import media
 
 
@@ -147,3 +147,17 @@ def test_bars_may_take_two_thirds_at_most() -> None:
     frame[35:60] = np.arange(60, 220, dtype=np.uint8)
     finder.add(frame)
     assert finder.box((160, 90)) is None
+
+
+@pytest.mark.parametrize("size", [(8, 8), (9, 21), (3, 6), (1, 1)])
+def test_blocks_are_means_as_a_slow_loop_takes_them(size: tuple[int, int]) -> None:
+    luma = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
+    height, width = (max(length // 4, 1) for length in size)
+    wanted = [[luma[4 * y : 4 * y + 4, 4 * x : 4 * x + 4].mean() for x in range(width)] for y in range(height)]
+    assert _block_means(luma).tolist() == wanted
+
+
+def test_brightness_counts_green_twice() -> None:
+    assert luma_of(np.array([[[255, 255, 255], [10, 20, 30], [0, 255, 0], [1, 1, 4]]], np.uint8)).tolist() == [
+        [255, 20, 127, 1]
+    ]

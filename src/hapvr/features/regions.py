@@ -52,12 +52,15 @@ def join_pooled(pooled: Sequence[Tensor], *, grid: int = 3, check: bool = True) 
     """Region vectors [N, R, C_total] of what `pool_maps` gives: the second half of `pool_regions`."""
     stages = []
     for stage in pooled:
-        unit = F.normalize(stage.to(torch.promote_types(stage.dtype, torch.float32)), dim=1)
-        stages.append(F.normalize(F.adaptive_max_pool2d(unit, grid), dim=1))  # [N, C, grid, grid]
-    regions = F.normalize(torch.cat(stages, dim=1), dim=1).flatten(2).mT  # [N, R, C_total]
+        cells = stage.to(torch.promote_types(stage.dtype, torch.float32))
+        if cells.shape[2:] != (grid, grid):  # else pooling changes nothing, and normalising once does
+            cells = F.adaptive_max_pool2d(F.normalize(cells, dim=1), grid)
+        # Channels side by side: normalising them takes a fifth of the time.
+        stages.append(F.normalize(cells.flatten(2).mT.contiguous(), dim=-1))  # [N, R, C]
+    regions = F.normalize(torch.cat(stages, dim=-1), dim=-1)  # [N, R, C_total]
     if check:
         require_finite(regions, POOLED)
-    return regions.contiguous()
+    return regions
 
 
 def extract_regions(backbone: Backbone, images: Tensor, whitening: Whitening | None = None) -> Tensor:

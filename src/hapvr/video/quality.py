@@ -29,11 +29,12 @@ _MIN_BAR, _MIN_PICTURE = 0.015, 1 / 3
 
 def luma_of(image: NDArray[np.uint8]) -> Luma:
     """The brightness of an RGB image: (R + 2 G + B) / 4, [H, W, 3] -> [H, W]."""
-    wide = image[..., 0].astype(np.uint16)
+    wide = image[..., 1].astype(np.uint16)
+    wide += wide
+    wide += image[..., 0]
     wide += image[..., 2]
-    wide += image[..., 1]
-    wide += image[..., 1]
-    return (wide >> 2).astype(np.uint8)
+    wide >>= 2
+    return wide.astype(np.uint8)
 
 
 def is_flat(luma: Luma, share: float = _FLAT_SHARE) -> bool:
@@ -143,5 +144,9 @@ def _block_means(luma: Luma) -> NDArray[np.float64]:
     block = _STATIC_BLOCK // 2
     height, width = (max(length // block, 1) for length in luma.shape)
     cut = luma[: height * block, : width * block]
-    means: NDArray[np.float64] = cut.reshape(height, cut.shape[0] // height, width, -1).mean((1, 3))
+    down, across = cut.shape[0] // height, cut.shape[1] // width  # of a block: less than `block` in a tiny picture
+    # Sums of strided views take a quarter of the time of `mean` over two short axes.
+    rows = sum((cut[i::down] for i in range(1, down)), start=cut[::down].astype(np.uint16))
+    sums = sum((rows[:, i::across] for i in range(1, across)), start=rows[:, ::across])
+    means: NDArray[np.float64] = sums / (down * across)
     return means
