@@ -89,10 +89,7 @@ def make_miniatures(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """
     height, width = images.shape[1:3]
     step = max(1, min(height, width) // _READ)
-    read = images[:, ::step, ::step]
-    cells: NDArray[np.float32] = read[..., 0] * _LUMA[0]
-    for colour in (1, 2):
-        cells += read[..., colour] * _LUMA[colour]
+    cells: NDArray[np.float32] = images[:, ::step, ::step].astype(np.float32) @ _LUMA
     for axis in (1, 2):
         edges = np.linspace(0, cells.shape[axis], MINIATURE_SIDE + 1)[:-1].astype(np.intp)
         counts = np.maximum(1, np.diff(edges, append=cells.shape[axis])).astype(np.float32)
