@@ -54,7 +54,7 @@ def _flip(path: Path) -> None:
         (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "not readable JSON"),
         (lambda f: (f / "config.json").write_text('{"model_type": "bert"}'), "not written by hapvr"),
         (lambda f: (f / "config.json").write_text("[]"), "not written by hapvr"),
-        (lambda f: _edit(f, version=99), "format version 99; this hapvr reads 1"),
+        (lambda f: _edit(f, version=99), "of format 99, and this hapvr reads up to 1"),
         (lambda f: _edit(f, parts={"whitening": {}}, parts_crc32=None), "knows no part 'similarity'"),
         (lambda f: _edit(f, parts={"similarity": {"dims": 7}}), "damaged or was edited.*take out the line"),
         (lambda f: _edit(f, parts_crc32=None, parts_crc33=5), "holds 'parts_crc33', which is unknown here"),

@@ -42,6 +42,10 @@ class StorageError(HapvrError):
     """Stored features or frames are damaged, missing, of another kind, or would not mix with what is to be added."""
 
 
+class FormatError(StorageError):
+    """It was stored by another release of hapvr, in a format that this one does not read."""
+
+
 class BusyError(StorageError):
     """Another process is writing into the library."""
 
@@ -60,6 +64,20 @@ class DecodeLimitError(DecodeError):
 
 class DecodeTimeoutError(DecodeError):
     """Decoding a file took longer than the limits allow."""
+
+
+def explain_format(found: object, known: int) -> str:
+    """What to say of a format that this release does not read: it is newer, or it is none.
+
+    >>> explain_format(3, 1).partition(":")[0]
+    'of format 3, and this hapvr reads up to 1. A newer release wrote it'
+    """
+    if isinstance(found, int) and not isinstance(found, bool) and found > known:
+        return (
+            f"of format {found}, and this hapvr reads up to {known}. A newer release wrote it: install that one again, "
+            "or a later one, with `pip install --upgrade hapvr`; nothing was changed."
+        )
+    return f"of format {found!r}, which no release of hapvr writes; this one reads {known}. Restore it from a copy."
 
 
 def to_sentence(error: BaseException) -> str:

@@ -148,13 +148,20 @@ def read_document(path: StrPath, known: Collection[str]) -> dict[str, Any]:
     Files that an older release wrote have no checksum. They are taken as they are if they hold nothing but what is
     `known`: else it may be the name of the checksum that is damaged.
     """
+    return parse_document(Path(path).read_bytes(), known)
+
+
+def parse_document(data: bytes, known: Collection[str], *, require_checksum: bool = False) -> dict[str, Any]:
+    """`read_document`, of bytes that were read before; `require_checksum` refuses those of an older release."""
     try:
-        content = json.loads(Path(path).read_bytes().decode("utf-8"))
+        content = json.loads(data.decode("utf-8"))
     except ValueError as error:
         raise ValueError(f"it is no JSON ({error}).") from error
     if not isinstance(content, dict):
         raise ValueError(f"it holds a {type(content).__name__} instead of named values.")
     written = content.pop(_CHECKSUM, None)
+    if written is None and require_checksum:
+        raise ValueError("it has no checksum.")
     if written is None and (surplus := sorted(set(content).difference(known))):
         raise ValueError(f"it holds '{surplus[0]}', which is unknown here, and no checksum.")
     if written is not None and written != crc32_json(content):

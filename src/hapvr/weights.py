@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from hapvr.errors import WeightsError
+from hapvr.errors import WeightsError, explain_format
 from hapvr.storage import StrPath, crc32_json, sha256_bytes, sha256_file, write_bytes, write_json
 
 VERSION = 1
@@ -143,9 +143,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or config.get("format") != "hapvr" or not isinstance(config.get("parts"), dict):
         raise WeightsError(f'\'{path}\' was not written by hapvr: it lacks "format": "hapvr" or its parts.')
     if config.get("version") != VERSION:
-        raise WeightsError(
-            f"'{folder}' was saved by format version {config.get('version')}; this hapvr reads {VERSION}."
-        )
+        raise WeightsError(f"The model '{folder}' is {explain_format(config.get('version'), VERSION)}")
     written, surplus = config.get(_SETTINGS_CHECKSUM), sorted(set(config).difference(_KEYS))
     if written is None and surplus:  # the name of the checksum may be what is damaged
         raise WeightsError(f"'{path}' holds '{surplus[0]}', which is unknown here. Copy the whole folder again.")

@@ -21,10 +21,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from hapvr.audio.description import SoundDescription
+from hapvr.audio.fingerprints import Fingerprint
 from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.library import Library, opening, store
 from hapvr.library.candidates import count_votes, find_runs
+from hapvr.library.duplicate_report import read_marks
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.model import Model
@@ -32,7 +35,7 @@ from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.video.sampling import SamplingConfig
 from tests.library.test_duplicates import NOW, drawn, noisy
-from tests.library.toy import DIMS, make
+from tests.library.toy import DIMS, make, write
 
 Kind = Literal["flip", "cut", "delete"]
 _FRAMES, _INDEX_FROM = 14, 60
@@ -65,6 +68,54 @@ def make_library(path: Path) -> Path:
         with library.write_access("a test") as tables:
             opening.save_calibration(tables, fitted)
     return path
+
+
+def make_toy_library(folder: Path) -> Path:
+    """A library of 12 toy videos whose files are there, one of them a copy, and one that failed.
+
+    It has an index, deleted rows, sounds, marks, a calibration and a folder that it remembers. The toys must be installed.
+    """
+    videos, path = folder / "videos", folder / "library"
+    with few_vectors_are_indexed(20), make(path) as library:
+        for first in (0, 5, 10):
+            for seed in range(first, first + 5):
+                write(videos, f"{seed:02}.mp4", seed, 4 + seed % 3)
+            library.add([videos])
+        write(videos, "copy.mp4", 3, 4 + 3 % 3)
+        (videos / "broken.mp4").write_text("no video")
+        library.add([videos])
+        ids = {Path(record.path).stem: record.id for record in library.videos()}
+        removed = ("01", "06", "07", "12")
+        library.remove([ids[name] for name in removed])
+        for name in removed:
+            (videos / f"{name}.mp4").unlink()
+        library.mark_distinct(ids["02"], ids["04"])
+        rng = np.random.default_rng(0)
+        fitted = fit_calibration(rng.normal(0.7, 0.1, 60).clip(-1, 1), rng.normal(0.1, 0.1, 400))
+        with library.write_access("a test") as tables:
+            opening.save_calibration(tables, fitted)
+            for keys in np.array_split(tables.catalog().contents, 2):
+                peaks = Fingerprint(np.sort(rng.integers(0, 900, 40)), rng.integers(0, 256, 40))
+                tables.put_sounds({int(key): SoundDescription("ready", peaks, 30.0) for key in keys})
+    return path
+
+
+def toy_answers(path: Path) -> Any:
+    """What a library of toys says, whatever its keys are: records, features, marks and searches."""
+    with few_vectors_are_indexed(20), Library.open(path) as library:
+        library._model = model()
+        ready = [record for record in library.videos() if record.state == "ready"]
+        return (
+            [(one.id, one.path, one.state, one.content_hash, one.frames, one.error) for one in library.videos()],
+            [_bytes(library.features(one.id).regions.numpy()) for one in ready],
+            sorted(read_marks(path)),
+            library.store.count_vectors(),
+            [
+                [(hit.id, round(hit.score, 6)) for hit in library.search(one.id, k=5, exact=exact).hits if hit.match]
+                for one in ready[:3]
+                for exact in (True, False)
+            ],
+        )
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from hapvr.cli import (
     ablate,
     actions,
     bench,
+    check,
     compare,
     demo,
     duplicates,
@@ -58,6 +59,8 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     },
     "Care of a library": {
         "info": library.info,
+        "check": check.check,
+        "backup": check.backup,
         "folders": library.folders,
         "map": map.draw_map,
         "remove": library.remove,

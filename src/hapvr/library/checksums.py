@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hapvr.errors import StorageError
+from hapvr.errors import FormatError, StorageError, explain_format
 from hapvr.library.engine import DATA, INDICES, MANIFESTS, UNREADABLE, list_files, newest_manifest, table_folder
 from hapvr.library.results import display_path
 from hapvr.library.tables import TABLES, VIDEOS
@@ -47,6 +47,14 @@ class FileSum:
 
     size: int
     blocks: str
+
+    def block_sizes(self) -> list[int]:
+        """The bytes of each block."""
+        return [min(_BLOCK, self.size - start) for start in range(0, self.size, _BLOCK)]
+
+    def block_sums(self) -> list[int]:
+        """The CRC-32 of each block."""
+        return [int(self.blocks[at : at + 8], 16) for at in range(0, len(self.blocks), 8)]
 
 
 @dataclass(frozen=True)
@@ -74,12 +82,14 @@ def read_listing(folder: Path) -> Listing | None:
     try:
         content = read_document(path, ("format", "kept", "tables"))
         if content["format"] != _FORMAT:
-            raise ValueError(f"it is of format {content['format']}, this hapvr reads {_FORMAT}.")
+            raise FormatError(f"'{display_path(path)}' is {explain_format(content['format'], _FORMAT)}")
         tables = {
             name: TableSums(table["version"], {file: FileSum(*one) for file, one in table["files"].items()})
             for name, table in content["tables"].items()
         }
         return Listing(tables, frozenset(content["kept"]))
+    except FormatError:
+        raise
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -136,8 +146,11 @@ def _sum_block(path: Path, start: int) -> str:
     return f"{total:08x}"
 
 
-def find_damage(folder: Path, files: Mapping[str, FileSum]) -> dict[Path, str]:
-    """What is wrong with those of the files below a folder that are gone, of another size, or of another content."""
+def find_damage(folder: Path, files: Mapping[str, FileSum], *, sizes_only: bool = False) -> dict[Path, str]:
+    """What is wrong with those of the files below a folder that are gone, of another size, or of another content.
+
+    With `sizes_only` their content is not read.
+    """
     found: dict[Path, str] = {}
     blocks: list[tuple[Path, int, str]] = []
     for name, written in files.items():
@@ -149,7 +162,7 @@ def find_damage(folder: Path, files: Mapping[str, FileSum]) -> dict[Path, str]:
             continue
         if size != written.size:
             found[path] = f"is damaged: it has {size:,} bytes instead of {written.size:,}"
-        else:
+        elif not sizes_only:
             starts = range(0, size, _BLOCK)
             blocks += [(path, start, written.blocks[8 * at : 8 * at + 8]) for at, start in enumerate(starts)]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.audio.matching import SameSound, SoundEvidence
-from hapvr.errors import ConfigError, DataError, StorageError
+from hapvr.errors import ConfigError, DataError, FormatError, StorageError, explain_format
 from hapvr.judge.judge import Verdict
 from hapvr.library.derivation import Derivation
 from hapvr.library.results import VideoRecord, display_path
@@ -446,7 +446,9 @@ def read_marks(folder: Path) -> frozenset[Pair]:
         return frozenset()
     except (OSError, ValueError) as error:
         raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_REMEDY}") from error
-    pairs = content.get("distinct") if content.get("format") == _FORMAT else None
+    if content.get("format") != _FORMAT:
+        raise FormatError(f"'{display_path(path)}' is {explain_format(content.get('format'), _FORMAT)}")
+    pairs = content.get("distinct")
     if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
         raise StorageError(f"'{display_path(path)}' was not written by this hapvr. {_REMEDY}")
     return frozenset(make_pair(*pair) for pair in pairs)

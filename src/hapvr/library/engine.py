@@ -11,6 +11,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -122,7 +123,12 @@ def table_folder(folder: Path, name: str) -> Path:
 
 
 def newest_manifest(table: Path) -> tuple[int, str] | None:
-    """The newest version of a table and its manifest, by the names of its files; None where there is no table.
+    """The newest version of a table and its manifest, by the names of its files; None where there is no table."""
+    return max(list_manifests(table), default=None)
+
+
+def list_manifests(table: Path) -> list[tuple[int, str]]:
+    """All versions of a table of which there is a manifest, and these, by the names of its files.
 
     Names of manifests count downwards, so that the newest comes first in a listing.
     """
@@ -131,7 +137,21 @@ def newest_manifest(table: Path) -> tuple[int, str] | None:
         number = name.removesuffix(".manifest")
         if number != name and number.isdecimal():
             found.append((2**64 - 1 - int(number) if len(number) == 20 else int(number), f"{MANIFESTS}/{name}"))
-    return max(found, default=None)
+    return found
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """Rows of a table that were written at once. Row n of them has the engine's number `(id << 32) + n`."""
+
+    id: int
+    rows: int  # those that were deleted since included
+    files: tuple[str, ...]  # within the table: the data, and the list of deleted rows if there is one
+
+
+def list_fragments(table: Path, manifest: str) -> list[Fragment]:
+    """The fragments that a manifest names; one of `UNREADABLE` if it is damaged. See `list_files`."""
+    return _parse_fragments(table, _parse_manifest(table, manifest)[1])
 
 
 def list_files(table: Path, manifest: str) -> list[str]:
@@ -139,22 +159,34 @@ def list_files(table: Path, manifest: str) -> list[str]:
 
     Those that only older manifests name, or the record of what the last commit replaced, are not among them: they are
     removed without a commit. (Of Lance's `table.proto`: fragments are field 2 of a manifest, the place of its index
-    section 6; of a fragment, the id is field 1, data files 2, the list of deleted rows 3; of a data file, the path 1;
-    of a list of deleted rows, the version 2 and the number 3; of an index, the UUID 1.)
+    section 6; of a fragment, the id is field 1, data files 2, the list of deleted rows 3, the number of rows 4; of a
+    data file, the path 1; of a list of deleted rows, the version 2 and the number 3; of an index, the UUID 1.)
     """
-    data = (table / manifest).read_bytes()
-    content = _parse_fields(_read_section(data, int.from_bytes(data[-16:-8], "little")))
-    names = [manifest]
-    for fragment in map(_parse_fields, content.get(2, [])):
-        names += [f"{DATA}/{_parse_fields(file)[1][0].decode()}" for file in fragment.get(2, [])]
-        for deleted in map(_parse_fields, fragment.get(3, [])):
-            number = "-".join(str(_parse_number(one)) for one in (fragment.get(1), deleted.get(2), deleted.get(3)))
-            names += [f"{DELETIONS}/{file}" for file in _list_names(table / DELETIONS) if file.startswith(f"{number}.")]
+    data, content = _parse_manifest(table, manifest)
+    names = [manifest, *(file for fragment in _parse_fragments(table, content) for file in fragment.files)]
     if 6 in content:
         for index in _parse_fields(_read_section(data, _parse_number(content[6]))).get(1, []):
             folder = f"{INDICES}/{uuid.UUID(bytes=_parse_fields(_parse_fields(index)[1][0])[1][0])}"
             names += [f"{folder}/{file}" for file in _list_names(table / folder)]
     return names
+
+
+def _parse_manifest(table: Path, manifest: str) -> tuple[bytes, dict[int, list[bytes]]]:
+    """The bytes of a manifest, and its fields."""
+    data = (table / manifest).read_bytes()
+    return data, _parse_fields(_read_section(data, int.from_bytes(data[-16:-8], "little")))
+
+
+def _parse_fragments(table: Path, content: dict[int, list[bytes]]) -> list[Fragment]:
+    found = []
+    for fragment in map(_parse_fields, content.get(2, [])):
+        files = [f"{DATA}/{_parse_fields(file)[1][0].decode()}" for file in fragment.get(2, [])]
+        for deleted in map(_parse_fields, fragment.get(3, [])):
+            number = "-".join(str(_parse_number(one)) for one in (fragment.get(1), deleted.get(2), deleted.get(3)))
+            there = [file for file in _list_names(table / DELETIONS) if file.startswith(f"{number}.")]
+            files += [f"{DELETIONS}/{file}" for file in there or [f"{number}.arrow"]]  # if it is gone, that is noticed
+        found.append(Fragment(_parse_number(fragment.get(1)), _parse_number(fragment.get(4)), tuple(files)))
+    return found
 
 
 def _list_names(folder: Path) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hapvr.config import from_mapping
-from hapvr.errors import ConfigError, HapvrError, StorageError
+from hapvr.errors import ConfigError, FormatError, HapvrError, StorageError, explain_format
 from hapvr.library.results import display_path
 from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
 from hapvr.storage import read_document, write_document
@@ -118,11 +118,13 @@ def _read(library: Path) -> _Remembered:
     try:
         content = read_document(path, ("format", "folders", _SOUND, _TEXT))
         if content.get("format") != _FORMAT:
-            raise ValueError(f"it has the format {content.get('format')}, this hapvr reads {_FORMAT}.")
+            raise FormatError(f"'{display_path(path)}' is {explain_format(content.get('format'), _FORMAT)}")
         folders = {str(folder): _parse(rules) for folder, rules in content["folders"].items()}
         text = content.get(_TEXT)
         model = None if text is None else from_mapping(TextModelSource, text)
         return _Remembered(folders, bool(content.get(_SOUND, False)), model)
+    except FormatError:
+        raise
     except FileNotFoundError:
         if FOLDERS in read_manifest(library).kept:
             raise StorageError(

@@ -12,6 +12,8 @@ import numpy as np
 from hapvr.actions.plan import Plan, make_pairs
 from hapvr.features import Features
 from hapvr.library.adding import add_videos
+from hapvr.library.backup import back_up_library
+from hapvr.library.checking import CheckReport, check_library
 from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport, set_mark, set_marks
 from hapvr.library.duplicates import MIN_PROBABILITY, find_duplicates
 from hapvr.library.indexed_folders import IndexRules, read_folders, read_text_model, write_folders
@@ -54,6 +56,7 @@ class Library(OpenLibrary):
     calibrate = calibrate_library
     export = export_features
     import_features = import_features
+    back_up = back_up_library
 
     def info(self) -> LibraryInfo:
         """What the library consists of, and its size."""
@@ -188,6 +191,13 @@ class Library(OpenLibrary):
             store.maintain()
             update_shared_footage(store)
         return len(chosen)
+
+    def check(self, *, quick: bool = False, progress: Callable[[int, int], None] | None = None) -> CheckReport:
+        """Whether everything in it is as it was written; see `hapvr.library.checking.check_library`.
+
+        For a library that cannot be opened, call `hapvr.library.check_library` with its folder; `repair_library` mends.
+        """
+        return check_library(self.path, quick=quick, progress=progress, wait_s=self.wait_s)
 
     def compact(self) -> None:
         """Join small files and free space that is no longer used."""

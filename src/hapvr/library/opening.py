@@ -316,7 +316,7 @@ def read_calibration(store: Store) -> Calibration | JudgeCalibration | None:
     path = store.folder / CALIBRATION
     try:
         state = os.stat(path)
-        return _parse_calibration(path, state.st_mtime_ns, state.st_size)
+        return parse_calibration(path, state.st_mtime_ns, state.st_size)
     except FileNotFoundError:
         if store.must_have(CALIBRATION):
             raise StorageError(f"'{display_path(path)}' is missing. {_calibration_remedy(path)}") from None
@@ -326,7 +326,8 @@ def read_calibration(store: Store) -> Calibration | JudgeCalibration | None:
 
 
 @lru_cache(maxsize=8)
-def _parse_calibration(path: Path, _mtime_ns: int, _size: int) -> Calibration | JudgeCalibration:
+def parse_calibration(path: Path, _mtime_ns: int, _size: int) -> Calibration | JudgeCalibration:
+    """What a file of a calibration holds; `StorageError` if it is damaged. Parsed once for each time and size."""
     try:
         content = read_document(path, [field.name for field in dataclasses.fields(Calibration)])
         if content.get(_KIND) == _JUDGE:

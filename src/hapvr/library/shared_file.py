@@ -35,12 +35,16 @@ _LARGE = 2_000  # contents
 
 def read_shared_footage(store: Store) -> SharedFootage:
     """The shared footage of a version: as it was kept, or found now where nothing was kept that can be read."""
-    path = store.folder / SHARED
     try:
-        state = os.stat(path)
-        return _read(path, state.st_mtime_ns, state.st_size).footage
+        return parse_shared_footage(store.folder / SHARED)
     except (OSError, StorageError):
         return _find_once(store)
+
+
+def parse_shared_footage(path: Path) -> SharedFootage:
+    """The shared footage that a file holds; `StorageError` if it is damaged, or of another format."""
+    state = os.stat(path)
+    return _read(path, state.st_mtime_ns, state.st_size).footage
 
 
 def update_shared_footage(store: Store) -> None:

@@ -369,6 +369,11 @@ class Store:
                 self._add(FRAMES, tables.make_frame_rows([key for key, _ in contents], vectors))
             return self.put_records([(video.record, video.key) for video in videos], moved=moved)
 
+    def write_rows(self, name: str, rows: pa.Table) -> None:
+        """Add rows of another version to a table, as they are."""
+        if rows.num_rows:
+            self._add(name, rows)
+
     def put_sounds(self, sounds: Mapping[int, SoundDescription]) -> None:
         """Write the sounds of contents, by their keys, in place of those that are there."""
         if not sounds:

@@ -17,13 +17,14 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hapvr.config import from_mapping
-from hapvr.errors import HapvrError, StorageError
+from hapvr.errors import FormatError, HapvrError, StorageError, explain_format
 from hapvr.library.checksums import CHECKSUMS, Listing, write_listing
 from hapvr.library.results import display_path
 from hapvr.library.writer_lock import LOCK
@@ -57,6 +58,13 @@ class Settings:
         return KEYFRAMES if self.keyframes else f"{self.fps:g}"
 
 
+MANIFEST_NAMES = ("kind", "format", "version", "kept", "settings")
+"""What a manifest holds, beside its checksum."""
+SETTINGS_NAMES = tuple(_STORED_NAMES.get(one.name, one.name) for one in dataclasses.fields(Settings))
+"""What the settings hold."""
+_SETTINGS_REMEDY = "Restore it from a copy, or mend the library: hapvr check LIBRARY --repair"
+
+
 def is_library(path: Path) -> bool:
     """Whether there is a library in this folder; one that may not be looked into is none."""
     try:
@@ -71,13 +79,14 @@ class Manifest:
 
     version: str  # the one in use
     kept: frozenset[str] = frozenset()  # files beside it that there must be
+    settings: Mapping[str, Any] | None = None  # a copy of its settings, if they are lost; older releases wrote none
 
 
 def read_manifest(path: Path) -> Manifest:
     """What the manifest of a library says; `StorageError` where there is no library, or its manifest is damaged."""
     manifest = path / MANIFEST
     try:
-        content = read_document(manifest, ("kind", "format", "version", "kept"))
+        content = read_document(manifest, MANIFEST_NAMES)
     except (FileNotFoundError, NotADirectoryError):
         raise StorageError(_explain_no_library(path)) from None
     except (OSError, ValueError) as error:
@@ -89,11 +98,8 @@ def read_manifest(path: Path) -> Manifest:
             f"{_manifest_remedy(path)}"
         )
     if content.get("format") != FORMAT:
-        raise StorageError(
-            f"'{display_path(path)}' is a library of format {content.get('format')}; this hapvr reads {FORMAT}. "
-            "Use the release of hapvr that wrote it, or add the videos to a new library."
-        )
-    return Manifest(version, frozenset(kept))
+        raise FormatError(f"'{display_path(path)}' is a library {explain_format(content.get('format'), FORMAT)}")
+    return Manifest(version, frozenset(kept), content.get("settings"))
 
 
 def current_version(path: Path) -> str:
@@ -101,10 +107,18 @@ def current_version(path: Path) -> str:
     return read_manifest(path).version
 
 
-def _write_manifest(path: Path, manifest: Manifest) -> None:
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    """Replace the manifest of a library in one step, with a copy of the settings of the version that it names."""
+    settings = _format_settings(read_settings(version_folder(path, manifest.version)))
     with translate_write_errors(path):
         content = {"kind": _KIND, "format": FORMAT, "version": manifest.version, "kept": sorted(manifest.kept)}
-        write_document(path / MANIFEST, content)
+        write_document(path / MANIFEST, content | {"settings": settings})
+
+
+def find_version_folders(path: Path) -> list[str]:
+    """All versions of a library that hold settings or a table, oldest first, whatever the manifest says."""
+    found = [folder for folder in (path / VERSIONS).glob("*") if folder.name.isdecimal()]
+    return sorted(one.name for one in found if (one / SETTINGS).is_file() or any(one.glob("*.lance")))
 
 
 def _manifest_remedy(path: Path) -> str:
@@ -149,16 +163,28 @@ def require_creatable(path: Path) -> None:
 
 def read_settings(folder: Path) -> Settings:
     """What a version was made with."""
+    path = folder / SETTINGS
     try:
-        content = read_document(
-            folder / SETTINGS, [_STORED_NAMES.get(one.name, one.name) for one in dataclasses.fields(Settings)]
-        )
-        names = {stored: name for name, stored in _STORED_NAMES.items()}
-        return from_mapping(Settings, {names.get(stored, stored): value for stored, value in content.items()})
+        return parse_settings(read_document(path, SETTINGS_NAMES), path)
+    except FormatError:
+        raise
     except (OSError, ValueError, TypeError, HapvrError) as error:
-        raise StorageError(
-            f"'{display_path(folder / SETTINGS)}' cannot be read: {error} Restore it from a copy."
-        ) from error
+        raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_SETTINGS_REMEDY}") from error
+
+
+def parse_settings(content: Mapping[str, Any], path: Path) -> Settings:
+    """Settings as `settings.json` or the copy in the manifest has them; `FormatError` if this release knows less."""
+    newer = "A newer release of hapvr wrote it: install that one again, or a later one: pip install --upgrade hapvr"
+    if surplus := sorted(set(content).difference(SETTINGS_NAMES)):
+        raise FormatError(f"'{display_path(path)}' has a setting '{surplus[0]}', unknown to this hapvr. {newer}")
+    names = {stored: name for name, stored in _STORED_NAMES.items()}
+    found = from_mapping(Settings, {names.get(stored, stored): value for stored, value in content.items()})
+    if found.candidates != Settings.candidates:
+        raise FormatError(
+            f"'{display_path(path)}' says that frame vectors are of kind {found.candidates!r}; this hapvr reads kind "
+            f"{Settings.candidates}. {newer}"
+        )
+    return found
 
 
 def write_settings(folder: Path, settings: Settings) -> None:
@@ -167,23 +193,27 @@ def write_settings(folder: Path, settings: Settings) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CHECKSUMS).exists():
             write_listing(folder, Listing())
-        content = dataclasses.asdict(settings) | {"checksums": True}
-        if not settings.keyframes:  # older releases read every library but those of key frames
-            del content["keyframes"]
-        write_document(folder / SETTINGS, {_STORED_NAMES.get(name, name): value for name, value in content.items()})
+        write_document(folder / SETTINGS, _format_settings(settings) | {"checksums": True})
+
+
+def _format_settings(settings: Settings) -> dict[str, Any]:
+    content = dataclasses.asdict(settings)
+    if not settings.keyframes:  # older releases read every library but those of key frames
+        del content["keyframes"]
+    return {_STORED_NAMES.get(name, name): value for name, value in content.items()}
 
 
 def switch_version(path: Path, version: str) -> None:
     """Put a version to use, in one step."""
     kept = read_manifest(path).kept if is_library(path) else frozenset()
-    _write_manifest(path, Manifest(version, kept))
+    write_manifest(path, Manifest(version, kept))
 
 
 def require_from_now_on(path: Path, name: str) -> None:
     """From now on there must be a file of this name beside the manifest; with the writer's lock held."""
     manifest = read_manifest(path)
     if name not in manifest.kept:
-        _write_manifest(path, dataclasses.replace(manifest, kept=manifest.kept | {name}))
+        write_manifest(path, dataclasses.replace(manifest, kept=manifest.kept | {name}))
 
 
 def add_checksums(path: Path, name: str) -> None:
@@ -196,8 +226,8 @@ def add_checksums(path: Path, name: str) -> None:
             write_document(path / name, json.loads((path / name).read_bytes()))
     if (path / name).is_file():
         require_from_now_on(path, name)
-    if lacks_checksum(path / MANIFEST):
-        _write_manifest(path, read_manifest(path))
+    if lacks_checksum(path / MANIFEST) or read_manifest(path).settings is None:
+        write_manifest(path, read_manifest(path))
 
 
 def version_folder(path: Path, version: str) -> Path:

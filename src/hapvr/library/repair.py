@@ -1,0 +1,314 @@
+"""Mending a library that `hapvr.library.checking` finds damaged.
+
+First single flipped bits are put back, and documents are written again. If tables are still damaged, all rows that are
+intact are copied into another version beside the old one, which is then put to use in one step; what it lacks is made
+again: vectors from the stored features, features and sounds from the files where they still exist.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from hapvr.errors import ConfigError, StorageError
+from hapvr.library import tables
+from hapvr.library.adding import Found, add_files, add_videos
+from hapvr.library.bit_correction import correct_file
+from hapvr.library.candidates import find_runs
+from hapvr.library.checking import (
+    BATCH,
+    CheckReport,
+    Examination,
+    check_library,
+    find_whole_contents,
+    is_content,
+    is_sound,
+)
+from hapvr.library.checksums import write_listing
+from hapvr.library.codecs import get_codec
+from hapvr.library.duplicate_report import MARKS
+from hapvr.library.engine import DATA, EngineError, table_folder
+from hapvr.library.indexed_folders import FOLDERS, read_folders, read_sound_setting
+from hapvr.library.opening import OpenLibrary
+from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
+from hapvr.library.shared_file import SHARED, update_shared_footage
+from hapvr.library.sound import add_sounds
+from hapvr.library.store import Store
+from hapvr.library.table_reader import TableReader, link_table
+from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, SOUNDS, TABLES, VIDEOS
+from hapvr.library.versions import (
+    CALIBRATION,
+    MANIFEST,
+    SETTINGS,
+    VERSIONS,
+    Manifest,
+    Settings,
+    find_version_folders,
+    read_manifest,
+    translate_write_errors,
+    version_folder,
+    write_manifest,
+    write_settings,
+)
+from hapvr.library.writer_lock import WriterLock
+from hapvr.storage import StrPath, write_bytes
+
+_ASIDE = ".repair"  # a folder in the library, while tables are read that lack their newest manifest
+_LOST = "its features were lost. Add it again."  # of `Store.recover`
+_WAIT_S = 10.0
+
+
+def repair_library(
+    path: StrPath,
+    *,
+    workers: int | None = None,
+    device: str = "cpu",
+    progress: Callable[[AddProgress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    wait_s: float = _WAIT_S,
+) -> CheckReport:
+    """Mend a library, and check it again: the report says what is still wrong, what was done and what is lost.
+
+    Killed at any moment, it can be run again. It needs as much room again as the library takes if tables are damaged.
+
+    Args:
+        path: its folder.
+        workers: decoding processes for videos that are read again, as in `Library.add`; also the next three.
+        device: where the model computes.
+        progress: called after each video that is read again.
+        stop: asked all the time; True ends the reading of videos.
+        wait_s: how long to wait for another writer.
+    """
+    folder, began = Path(os.path.abspath(path)), time.perf_counter()
+    repair = _Repair(folder)
+    with _hold(folder, wait_s):
+        found = Examination(folder, quick=False)
+        if found.run().problems:
+            repair.correct(found)
+            found = Examination(folder, quick=False)
+            if found.run().problems:
+                repair.salvage(found)
+    if repair.needs_files:
+        with OpenLibrary.open(folder, wait_s=wait_s, device=device) as library:
+            repair.read_files(library, AddOptions(workers=workers, progress=progress, stop=stop))
+    report = check_library(folder, wait_s=wait_s)
+    seconds = time.perf_counter() - began
+    return dataclasses.replace(report, done=tuple(repair.done), lost=tuple(repair.lost), seconds=seconds)
+
+
+@contextmanager
+def _hold(path: Path, wait_s: float) -> Iterator[None]:
+    """The writer's lock; the next writer looks for what an earlier one left all the same."""
+    lock = WriterLock(path)
+    lock.acquire("hapvr check --repair", wait_s=wait_s)
+    clean = False
+    try:
+        yield
+        clean = not lock.left_behind
+    finally:
+        lock.release(clean=clean)
+
+
+class _Repair:
+    """The steps, and what they did."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.done: list[str] = []
+        self.lost: list[str] = []
+        self.needs_files = False
+        self._records_incomplete = False
+
+    # --- what can be put back as it was ------------------------------------------------------------------------------
+
+    def correct(self, found: Examination) -> None:
+        """Put single flipped bits back, and write documents again."""
+        with translate_write_errors(self._path):
+            for path, data in found.documents.items():
+                write_bytes(path, data)
+                self.done.append(f"{self._name(path)}: a flipped bit was put back.")
+            for path, correction in found.corrections.items():
+                correct_file(path, correction)
+                self.done.append(f"{self._name(path)}: a flipped bit was put back.")
+            if found.settings is None:
+                raise StorageError(
+                    f"'{display_path(found.folder / SETTINGS)}' is lost, and with it how the vectors are stored. "
+                    "Restore the library from a backup, or add the videos to a new one."
+                )
+            wrong = {problem.place for problem in found.problems}
+            for path, replace in self._list_documents(found).items():
+                if self._name(path) in wrong and path not in found.documents:
+                    replace()
+
+    def _list_documents(self, found: Examination) -> dict[Path, Callable[[], None]]:
+        """How each document is made again, in the order in which they need each other."""
+        folder = found.folder
+
+        def write_settings_again() -> None:
+            assert found.settings is not None
+            write_settings(folder, found.settings)
+            self.done.append(f"{self._name(folder / SETTINGS)}: written again, from the copy in the manifest.")
+
+        def write_manifest_again() -> None:
+            kept = frozenset(name for name in (MARKS, FOLDERS) if (self._path / name).is_file())
+            write_manifest(self._path, Manifest(found.version, kept))
+            versions = len(find_version_folders(self._path))
+            which = f", which names version {found.version}, the oldest of {versions}" if versions > 1 else ""
+            self.done.append(f"{MANIFEST}: written again{which}.")
+
+        def forget(name: str, what: str) -> Callable[[], None]:
+            def remove() -> None:
+                (self._path / name).unlink(missing_ok=True)
+                manifest = read_manifest(self._path)
+                write_manifest(self._path, dataclasses.replace(manifest, kept=manifest.kept - {name}))
+                self.lost.append(f"{name}: {what}")
+
+            return remove
+
+        def remove_calibration() -> None:
+            (folder / CALIBRATION).unlink(missing_ok=True)
+            if found.listing is not None:
+                write_listing(folder, dataclasses.replace(found.listing, kept=found.listing.kept - {CALIBRATION}))
+            self.lost.append(f"{self._name(folder / CALIBRATION)}: fit it again with `hapvr calibrate`.")
+
+        def remove_shared() -> None:
+            (folder / SHARED).unlink(missing_ok=True)
+            self.done.append(f"{self._name(folder / SHARED)}: removed; the shared footage is found when it is needed.")
+
+        return {
+            folder / SETTINGS: write_settings_again,
+            self._path / MANIFEST: write_manifest_again,
+            self._path / FOLDERS: forget(FOLDERS, "the remembered folders are forgotten; name them again."),
+            self._path / MARKS: forget(MARKS, "the marks of distinct videos are forgotten."),
+            folder / CALIBRATION: remove_calibration,
+            folder / SHARED: remove_shared,
+        }
+
+    def _name(self, path: Path) -> str:
+        return str(path.relative_to(self._path))
+
+    # --- tables ------------------------------------------------------------------------------------------------------
+
+    def salvage(self, found: Examination) -> None:
+        """Copy what is intact into another version, and put that to use."""
+        assert found.settings is not None
+        aside = self._path / _ASIDE
+        shutil.rmtree(aside, ignore_errors=True)
+        number = max(int(name) for name in find_version_folders(self._path)) + 1
+        version = f"{number:04d}"
+        target = version_folder(self._path, version)
+        with translate_write_errors(self._path):
+            for name in TABLES:
+                link_table(found.folder, name, aside, without=found.damaged.get(name, {}))
+            aside.mkdir(exist_ok=True)
+            write_settings(target, found.settings)
+            if (found.folder / CALIBRATION).is_file():
+                shutil.copy2(found.folder / CALIBRATION, target / CALIBRATION)
+        new = Store(target)
+        self._copy_rows(found, aside, new, found.settings)
+        new.begin(recover=True)  # records whose content is lost become failed, to be read again
+        new.maintain()
+        update_shared_footage(new)
+        write_manifest(self._path, dataclasses.replace(read_manifest(self._path), version=version))
+        shutil.rmtree(aside, ignore_errors=True)
+        catalog = new.catalog()
+        failed = catalog.records(catalog.rows("failed"))
+        lost = [record for record in failed if record.error == _LOST]
+        self.needs_files = bool(lost) or self._records_incomplete or read_sound_setting(self._path)
+        self.done.append(
+            f"{VERSIONS}/{version}: {int(catalog.described.sum()):,} videos were taken over as they are stored; "
+            f"the features of {len(lost):,} are lost."
+        )
+        if self._records_incomplete:
+            self.lost.append(
+                "Records: those that were written last, or all of a damaged file; removed ones may be back."
+            )
+
+    def _copy_rows(self, found: Examination, aside: Path, new: Store, settings: Settings) -> None:
+        records = list(_read_rows(aside, VIDEOS, found.damaged.get(VIDEOS, {}), 10_000))
+        exists = table_folder(found.folder, VIDEOS).is_dir()
+        self._records_incomplete = bool(found.damaged.get(VIDEOS)) or (exists and not records)
+        kept, keys = _choose_records([row for part in records for row in part.to_pylist()])
+        vectors = list(_read_rows(aside, FRAMES, found.damaged.get(FRAMES, {}), 4_096))
+        joined = pa.concat_tables(vectors) if vectors else None
+        whole: set[int] = set()
+        if joined is not None:
+            whole = find_whole_contents(joined["key"].to_numpy(), joined["frame"].to_numpy())
+        # Each row of regions and sounds has a checksum: rows in damaged files may be whole.
+        unread = {name: [file for file in found.damaged.get(name, {}) if not file.startswith(DATA)] for name in TABLES}
+        codec, taken = get_codec(settings.codec), set[int]()
+        for part in _read_rows(aside, REGIONS, unread[REGIONS], BATCH):
+            rows = [row for row in part.to_pylist() if keys.get(row["key"]) == row["frames"] and is_content(row)]
+            rows = [row for row in rows if row["key"] not in taken]
+            taken |= {row["key"] for row in rows}
+            new.write_rows(REGIONS, pa.Table.from_pylist(rows, schema=part.schema))
+            if lacking := [tables.parse_content(row) for row in rows if row["key"] not in whole]:
+                features = [stored.features(codec) for stored in lacking]
+                runs = [find_runs(one.regions, one.low_information)[0].numpy().astype("f2") for one in features]
+                new.write_rows(FRAMES, tables.make_frame_rows([stored.key for stored in lacking], runs))
+        if joined is not None:
+            kept_vectors = whole & taken
+            new.write_rows(FRAMES, joined.filter(pa.array([key in kept_vectors for key in joined["key"].to_pylist()])))
+        sounds_lost = bool(found.damaged.get(SOUNDS))
+        for part in _read_rows(aside, SOUNDS, unread[SOUNDS], 1_000):
+            rows = [row for row in part.to_pylist() if row["key"] in keys and is_sound(row)]
+            new.write_rows(SOUNDS, pa.Table.from_pylist([row for row in rows if row["key"] in taken], part.schema))
+            sounds_lost |= any(row["key"] not in taken for row in rows)
+        if sounds_lost and not read_sound_setting(self._path):
+            self.lost.append("The sound of some videos: `hapvr add LIBRARY --audio` reads it again.")
+        if kept:
+            new.write_rows(VIDEOS, pa.Table.from_pylist(kept, schema=tables.VIDEOS_SCHEMA))
+
+    # --- videos that are read again ----------------------------------------------------------------------------------
+
+    def read_files(self, library: OpenLibrary, options: AddOptions) -> None:
+        """Read the files of what is lost, where they exist."""
+        with library.write_access("hapvr check --repair") as store:
+            catalog = store.catalog()
+            lost = {os.fsencode(one.path) for one in catalog.records(catalog.rows("failed")) if one.error == _LOST}
+            here = sorted(path for path in lost if os.path.isfile(path))
+            if here:
+                add_files(store, lambda: library.model.extractor, Found(here, [], []), options)
+            after = store.catalog()
+            states = dict(zip(after.paths, after.states, strict=True))
+            count = sum(states.get(path) == "ready" for path in lost)
+            if lost:
+                self.done.append(f"{count:,} of {len(lost):,} videos were read again from their files.")
+            for path in sorted(path for path in lost if states.get(path) != "ready"):
+                why = "could not be read again" if path in here else "is gone"
+                self.lost.append(f"'{display_path(os.fsdecode(path))}': its features, and its file {why}.")
+        folders = [folder for folder in read_folders(self._path) if os.path.isdir(folder)]
+        if self._records_incomplete and folders:
+            with suppress(ConfigError):
+                report = add_videos(library, workers=options.workers, progress=options.progress, stop=options.stop)
+                self.done.append(f"The remembered folders were read again: {report.added:,} videos added.")
+        elif read_sound_setting(self._path):
+            with library.write_access("hapvr check --repair") as store:
+                report = add_sounds(store, AddReport(), options)
+            if report.sounds or report.silent:
+                self.done.append(f"The sound of {report.sounds + report.silent:,} videos was read again.")
+
+
+def _read_rows(folder: Path, name: str, damaged: Collection[str], batch: int) -> Iterator[pa.Table]:
+    """All rows of a table that can be read and are not in damaged files, in batches."""
+    with suppress(EngineError):  # there is no such table, or nothing of it can be read
+        yield from (part for part in TableReader(folder, name).read(batch=batch, without=damaged) if part.num_rows)
+
+
+def _choose_records(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[int, int]]:
+    """Rows of records that can be understood, the last of each path and id; and the frames of contents, by key."""
+    chosen: dict[bytes, dict[str, Any]] = {}
+    for row in rows:
+        with suppress(ValueError, TypeError, OverflowError):
+            tables.parse_record(row)
+            chosen[row["path"]] = row
+    kept = list({row["id"]: row for row in chosen.values()}.values())
+    return kept, {int(row["key"]): row["frames"] for row in kept if row["key"] != NO_KEY}
