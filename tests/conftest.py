@@ -33,6 +33,7 @@ SLOW = [
     "video/test_packed.py",
     "library/test_adding.py",
     "library/test_library_calibration.py",
+    "library/test_checking.py",
     "library/test_checksums.py",
     "library/test_cli.py",
     "library/test_cli_search.py",

@@ -73,7 +73,7 @@ def make_library(path: Path) -> Path:
 def make_toy_library(folder: Path) -> Path:
     """A library of 12 toy videos whose files are there, one of them a copy, and one that failed.
 
-    It has an index, deleted rows, sounds, marks, a calibration and a folder that it remembers. The toys must be installed.
+    It has an index, deleted rows, sounds, marks, a calibration and a folder. The toys must be installed.
     """
     videos, path = folder / "videos", folder / "library"
     with few_vectors_are_indexed(20), make(path) as library:
@@ -101,21 +101,15 @@ def make_toy_library(folder: Path) -> Path:
 
 
 def toy_answers(path: Path) -> Any:
-    """What a library of toys says, whatever its keys are: records, features, marks and searches."""
+    """What a library of toys says, whatever its keys are: records, features, nearest vectors and marks."""
     with few_vectors_are_indexed(20), Library.open(path) as library:
-        library._model = model()
-        ready = [record for record in library.videos() if record.state == "ready"]
-        return (
-            [(one.id, one.path, one.state, one.content_hash, one.frames, one.error) for one in library.videos()],
-            [_bytes(library.features(one.id).regions.numpy()) for one in ready],
-            sorted(read_marks(path)),
-            library.store.count_vectors(),
-            [
-                [(hit.id, round(hit.score, 6)) for hit in library.search(one.id, k=5, exact=exact).hits if hit.match]
-                for one in ready[:3]
-                for exact in (True, False)
-            ],
-        )
+        catalog = library.store.catalog()
+        records = [(one.id, one.path, one.state, one.content_hash, one.frames, one.error) for one in library.videos()]
+        features = [library.features(one[0]).regions for one in records if one[2] == "ready"]
+        found = [library.store.find_nearest(find_runs(one)[0], k=1, exact=True)[1] for one in features]
+        nearest = [[catalog.ids[catalog.with_key(key)[0]] for key in keys.tolist()] for keys in found]
+        marks, vectors = sorted(read_marks(path)), library.store.count_vectors()
+        return records, [one.numpy().tobytes() for one in features], nearest, marks, vectors
 
 
 @contextmanager

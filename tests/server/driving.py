@@ -23,6 +23,7 @@ RESULTS: dict[str, type[BaseModel]] = {
     "search": schemas.SearchResult,
     "compare": schemas.CompareResult,
     "add": schemas.AddResult,
+    "check": schemas.CheckResult,
     "duplicates": schemas.DuplicatesResult,
     "actions": schemas.ActionResult,
     "undo": schemas.ActionResult,

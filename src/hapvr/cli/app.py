@@ -56,6 +56,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "monitor": monitor.monitor,
         "status": library.status,
         "bench": bench.bench,
+        "doctor": bench.doctor,
     },
     "Care of a library": {
         "info": library.info,

@@ -56,3 +56,19 @@ def bench(
     with raise_on_sigterm(), progress_bars(quiet=as_json) as progress:
         result = run_bench(config, progress=progress)
     show(as_json, to_json(result), map(escape, format_report(result)))
+
+
+def doctor(
+    library: Annotated[
+        Path | None, typer.Argument(metavar="[LIBRARY]", help="The folder of a library, to describe it too.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a bug report needs: versions, processor, GPU, codecs, paths, free space, models: hapvr doctor.
+
+    No secrets are printed: of variables such as HAPVR_TOKEN only that they are set; the home folder is written as ~.
+    """
+    from hapvr.bench.doctor import describe_installation, format_installation
+
+    found = describe_installation(library)
+    show(as_json, found, (escape(line) for line in format_installation(found)))

@@ -110,7 +110,7 @@ def add_found(library: OpenLibrary, found: Found, options: AddOptions, folders: 
     with library.write_access("hapvr add") as store:
         new = {place: rules for place, rules in folders.items() if os.path.isdir(place)}
         write_folders(library.path, read_folders(library.path) | new, sound=options.sound)
-        report = add_files(store, lambda: library.model.extractor, found, options)
+        report = add_files(store, lambda: library.base_model.extractor, found, options)
         if not report.stopped and read_sound_setting(library.path):
             report = add_sounds(store, report, options)
         return report if report.stopped else add_embeddings(library, store, report, options)

@@ -1,8 +1,8 @@
 """A copy of a library at one moment, also while somebody writes into it. The copy is a library itself.
 
-The list of checksums (`checksums.json`) names files that belong together, and none of them is ever changed: the list as
-it is at one moment, with these files, is the library of that moment. A writer may remove files meanwhile, of what it has
-replaced: then the next list is taken.
+The list of checksums (`checksums.json`) names files that belong together, and none of them is ever changed: the list
+with these files is the library of one moment. A writer may remove files of what it has replaced meanwhile: then the
+next list is taken.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BackupReport:
     bytes: int
 
 
-class _Replaced(Exception):
+class _ReplacedError(Exception):
     """A file that the list names was removed by a writer, or another version is in use."""
 
 
@@ -83,7 +83,7 @@ def back_up_library(
             with translate_write_errors(folder):
                 files, size = _copy(library.path, folder, progress)
             break
-        except _Replaced:
+        except _ReplacedError:
             continue
     else:
         raise StorageError(f"'{display_path(library.path)}' changes faster than it can be copied. Try again later.")
@@ -99,9 +99,9 @@ def _copy(source: Path, target: Path, progress: Callable[[int, int], None] | Non
     try:
         listed, listing = (here / CHECKSUMS).read_bytes(), read_listing(here)
     except FileNotFoundError:
-        raise _Replaced from None
+        raise _ReplacedError from None
     if listing is None or (here / CHECKSUMS).read_bytes() != listed:
-        raise _Replaced
+        raise _ReplacedError
     there.mkdir(parents=True, exist_ok=True)
     count, size = _copy_tables(here, there, listing, progress)
     for name in (SETTINGS, CALIBRATION, SHARED):
@@ -114,7 +114,7 @@ def _copy(source: Path, target: Path, progress: Callable[[int, int], None] | Non
         copy = shutil.copytree if path.is_dir() else shutil.copyfile
         copy(path, target / path.name, **({"dirs_exist_ok": True} if path.is_dir() else {}))
     if current_version(source) != version or read_manifest(source).kept - {path.name for path in target.iterdir()}:
-        raise _Replaced
+        raise _ReplacedError
     _sync(target)
     (target / MANIFEST).write_bytes(manifest)
     sync_file(target / MANIFEST)
@@ -137,7 +137,7 @@ def _copy_tables(
             shutil.copyfile(origin, copy)
         except FileNotFoundError:
             if not _is_listed(here, name, file):
-                raise _Replaced from None
+                raise _ReplacedError from None
             raise StorageError(f"'{display_path(origin)}' is missing. {_REMEDY}") from None
         for what in find_damage(copy.parent, {copy.name: written}).values():
             raise StorageError(f"'{display_path(origin)}' {what}. {_REMEDY}")

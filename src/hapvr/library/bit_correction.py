@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 
 from hapvr.library.checksums import FileSum, sum_file
@@ -31,13 +32,7 @@ def find_flipped_bit(written: int, found: int, size: int) -> int | None:
     >>> find_flipped_bit(zlib.crc32(b"hapvr"), zlib.crc32(b"hipvr"), 5)
     11
     """
-    # After the flipped bit the registers of both sums differ by the polynomial; each bit behind it is one step more.
-    behind: dict[int, int] = {}
-    state = _POLYNOMIAL
-    for count in range(_STEPS):
-        behind.setdefault(state, count)
-        state = state >> 1 ^ (_POLYNOMIAL if state & 1 else 0)
-    images = [_step_back(1 << bit, _STEPS) for bit in range(32)]
+    behind, images = _count_steps()
     difference = written ^ found
     for giant in range(8 * size // _STEPS + 1):
         if difference in behind:
@@ -45,6 +40,20 @@ def find_flipped_bit(written: int, found: int, size: int) -> int | None:
             return place if place >= 0 else None
         difference = _apply(images, difference)
     return None
+
+
+@cache
+def _count_steps() -> tuple[dict[int, int], list[int]]:
+    """How sums differ with up to `_STEPS` bits behind the flipped one; and `_STEPS` steps back, of each single bit.
+
+    After the flipped bit the registers of both sums differ by the polynomial; each bit behind it is one step more.
+    """
+    behind: dict[int, int] = {}
+    state = _POLYNOMIAL
+    for count in range(_STEPS):
+        behind[state] = count
+        state = state >> 1 ^ (_POLYNOMIAL if state & 1 else 0)
+    return behind, [_step_back(1 << bit, _STEPS) for bit in range(32)]
 
 
 def _step_back(state: int, steps: int) -> int:

@@ -276,7 +276,7 @@ class _Repair:
             lost = {os.fsencode(one.path) for one in catalog.records(catalog.rows("failed")) if one.error == _LOST}
             here = sorted(path for path in lost if os.path.isfile(path))
             if here:
-                add_files(store, lambda: library.model.extractor, Found(here, [], []), options)
+                add_files(store, lambda: library.base_model.extractor, Found(here, [], []), options)
             after = store.catalog()
             states = dict(zip(after.paths, after.states, strict=True))
             count = sum(states.get(path) == "ready" for path in lost)

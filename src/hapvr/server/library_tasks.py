@@ -86,7 +86,7 @@ class LibraryTasks:
     def tasks(self) -> dict[str, Task]:
         """The tasks by name."""
         reading: list[Task] = [self.search, self.compare, self.matrix, self.shared, self.forget]
-        writing: list[Task] = [self.add, self.duplicates, self.remove, self.distinct, self.undo_distinct]
+        writing: list[Task] = [self.add, self.check, self.duplicates, self.remove, self.distinct, self.undo_distinct]
         if self._settings["allow_actions"]:
             writing += [self.preview_actions, self.actions, self.undo]
         return {task.__name__: task for task in (writing if self._kind == "add" else reading)}
@@ -298,6 +298,18 @@ class LibraryTasks:
             "failed": [{"name": file_name(path), "error": hide_path(why, path)} for path, why in report.failed],
             "warnings": [{"name": file_name(path), "warning": hide_path(why, path)} for path, why in report.warnings],
         }
+
+    def check(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Whether the library is as it was written."""
+        call.progress(message="checking the library")
+        report = self._library.check(quick=arguments["quick"], progress=call.progress).to_json()
+        for problem in report["problems"]:
+            problem["what"] = hide_path(hide_path(problem["what"], problem["place"]), self._settings["library"])
+            problem["remedy"] = hide_path(problem["remedy"], self._settings["library"])
+            problem["place"] = file_name(problem["place"])
+        names = ("intact", "quick", "problems", "videos", "files", "bytes", "seconds")
+        notes = [hide_path(note, self._settings["library"]) for note in report["notes"]]
+        return {name: report[name] for name in names} | {"notes": notes}
 
     def remove(self, arguments: dict[str, Any], _: Call) -> int:
         """Remove videos from the library."""

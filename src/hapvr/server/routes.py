@@ -271,6 +271,12 @@ async def add(server: Server, request: schemas.AddRequest) -> Response:
     return JSON({"job": job.to_json()}, 202)
 
 
+@router.post("/jobs/check", status_code=202, response_model=schemas.Begun, tags=["jobs"])
+async def check(server: Server, request: schemas.CheckRequest) -> Response:
+    """Check that the library is as it was written; `hapvr check LIBRARY --repair` mends it."""
+    return JSON({"job": server.jobs.submit("check", request.model_dump()).to_json()}, 202)
+
+
 @router.get("/roots/{id}/folders", response_model=schemas.Folders, responses=_errors(400, 404, 409), tags=["library"])
 async def folders(
     server: Server,

@@ -132,6 +132,13 @@ class AddRequest(Strict):
     retry: bool = Field(False, description="Try again those that failed before.")
 
 
+class CheckRequest(Strict):
+    """Check that the library is as it was written; nothing is changed."""
+
+    model_config = _example({"quick": False})
+    quick: bool = Field(False, description="Leave out the content of large files: seconds for a large library.")
+
+
 class DuplicatesRequest(FilterOptions):
     """Look for duplicates in the whole library; of what is found, list groups and links with a video that is meant."""
 
@@ -498,6 +505,29 @@ class AddResult(Strict):
     sound_failed: int
 
 
+class CheckProblem(Strict):
+    """Something in the library that is not as it was written."""
+
+    place: str = Field(description="A file of the library, or the name of a video.")
+    what: str
+    mend: Literal["exact", "again", "lost", "none"]
+    mendable: bool = Field(description="Whether `hapvr check LIBRARY --repair` makes the library sound again.")
+    remedy: str
+
+
+class CheckResult(Strict):
+    """What a check of the library found."""
+
+    intact: bool
+    quick: bool
+    problems: list[CheckProblem]
+    notes: list[str]
+    videos: int
+    files: int
+    bytes: int
+    seconds: float
+
+
 class Derivation(Strict):
     """Which of two copies is an edit of the other; null with reasons: one is, and nothing says which."""
 
@@ -609,10 +639,10 @@ class Job(Strict):
 
     model_config = _example(_JOB)
     id: str
-    kind: Literal["search", "compare", "add", "duplicates", "actions", "undo"]
+    kind: Literal["search", "compare", "add", "check", "duplicates", "actions", "undo"]
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     progress: Progress
-    result: SearchResult | CompareResult | AddResult | DuplicatesResult | ActionResult | None
+    result: SearchResult | CompareResult | AddResult | CheckResult | DuplicatesResult | ActionResult | None
     error: ErrorDetail | None
     created: str
     started: str | None

@@ -102,6 +102,24 @@ export const STRINGS = {
   ],
   "cancel": ["Cancel", "Abbrechen", "Cancelar"],
   "change": ["Change", "Ändern", "Cambiar"],
+  "check.begin": ["Check the library", "Die Bibliothek prüfen", "Comprobar la biblioteca"],
+  "check.damaged": [
+    "{count} problems. `hapvr check LIBRARY --repair` says what it can mend, and does it.",
+    "{count} Probleme. `hapvr check LIBRARY --repair` sagt, was sich beheben lässt, und tut es.",
+    "{count} problemas. `hapvr check LIBRARY --repair` dice qué puede reparar, y lo hace."
+  ],
+  "check.hint": [
+    "Reads all stored files and compares them with their checksums. Nothing is changed.",
+    "Liest alle gespeicherten Dateien und vergleicht sie mit ihren Prüfsummen. Nichts wird geändert.",
+    "Lee todos los archivos guardados y los compara con sus sumas de comprobación. No se cambia nada."
+  ],
+  "check.running": ["Checking …", "Wird geprüft …", "Comprobando…"],
+  "check.sound": [
+    "The library is sound: everything about {videos} videos is as it was written.",
+    "Die Bibliothek ist heil: alles zu {videos} Videos ist, wie es geschrieben wurde.",
+    "La biblioteca está íntegra: todo lo de {videos} vídeos está como se escribió."
+  ],
+  "check.title": ["Library", "Bibliothek", "Biblioteca"],
   "closer.blink": ["Blink", "Im Wechsel", "Alternados"],
   "closer.blink.said": [
     "The query and the match in turn. B changes them by hand.",

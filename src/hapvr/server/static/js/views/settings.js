@@ -1,10 +1,11 @@
 // What a search should show, and how the page looks. Kept in this browser only.
 
-import { get } from "../api.js";
+import { get, post } from "../api.js";
 import { note } from "../components/notice.js";
 import { announce, h, show, unique } from "../dom.js";
 import { percent } from "../format.js";
 import { t } from "../i18n.js";
+import { follow } from "../jobs.js";
 import { DEFAULTS, keep, settings } from "../settings.js";
 
 export function settingsView(place, { signal, title }) {
@@ -36,6 +37,7 @@ function fill(form, signal) {
     ),
     h("section", { class: "card stack" }, h("h2", {}, t("set.compare")), shared(now)),
     h("section", { class: "card stack" }, h("h2", {}, t("set.looks")), theme()),
+    h("section", { class: "card stack" }, h("h2", {}, t("check.title")), check(signal)),
     h("div", {}, h("button", { type: "button", class: "button quiet", onclick: reset }, t("set.reset"))),
   );
   get("library", { signal }).then(
@@ -157,4 +159,40 @@ function theme() {
       ["dark", t("set.dark")],
     ].map(item),
   );
+}
+
+/** A check of the library: whether everything in it is as it was written. */
+function check(signal) {
+  const answer = h("div", { "aria-live": "polite" });
+  const button = h("button", { type: "button", class: "button" }, t("check.begin"));
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    show(answer, h("p", { class: "muted" }, t("check.running")));
+    try {
+      const { job } = await post("jobs/check", {}, { signal });
+      const ended = await follow(job.id, () => {}, { signal });
+      const failed = () => [note(ended.error?.message ?? ended.state, { kind: "error" })];
+      show(answer, ...(ended.result ? told(ended.result) : failed()));
+    } catch (error) {
+      if (error.name !== "AbortError") show(answer, note(error.message, { kind: "error" }));
+    } finally {
+      button.disabled = false;
+    }
+  });
+  return h(
+    "div",
+    { class: "setting stack" },
+    h("p", { class: "muted small-text" }, t("check.hint")),
+    h("div", {}, button),
+    answer,
+  );
+}
+
+function told(result) {
+  if (result.intact) return [note(t("check.sound", { videos: result.videos }))];
+  const item = (one) => h("li", {}, `${one.place}: ${one.what} ${one.remedy}`);
+  return [
+    note(t("check.damaged", { count: result.problems.length }), { kind: "warning" }),
+    h("ul", { class: "small-text" }, result.problems.slice(0, 30).map(item)),
+  ];
 }
