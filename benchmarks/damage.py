@@ -9,17 +9,18 @@ status, all features, searches with and without the index, and duplicates; then 
 "unnamed": an error that does not name it. "silent": other answers, without a word. "crash": any other exception.
 About a second for each fault.
 
-With `--repair`: what `hapvr check` finds and `--repair` mends, in a library of drawn features whose "videos" are there to
-be read again. "harmless": the check finds nothing, and all answers are as before. "mended": it finds the fault, and after
-the repair all answers are as before. "with loss": the same, but something is gone, and the repair names it. "missed":
-the check finds nothing, and answers differ. "wrong": other answers after the repair, and no word of it. "refused": it
-says that it cannot be mended. About two seconds for each fault.
+With `--repair`: what `hapvr check` finds and `--repair` mends, in a library of drawn features whose "videos" are there
+to be read again. "harmless": the check finds nothing, and all answers are as before. "mended": it finds the fault, and
+after the repair all answers are as before. "with loss": something is gone, and the repair names it. "missed": the check
+finds nothing, and answers differ. "wrong": other answers after the repair, and no word of it. "refused": it says that
+it cannot be mended. About two seconds for each fault.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import shutil
 import sys
 import tempfile
@@ -29,8 +30,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for `tests`
 
-from hapvr.errors import HapvrError
-from hapvr.library import check_library, repair_library
 from tests.library import toy
 from tests.library.damage import (
     Fault,
@@ -45,6 +44,8 @@ from tests.library.damage import (
     toy_answers,
 )
 
+from hapvr.errors import HapvrError
+from hapvr.library import check_library, repair_library
 from measure import machine
 
 OUTCOMES = ("told", "same", "unnamed", "silent", "crash")
@@ -55,6 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--flips", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--files", type=int, help="cut and delete only this many files, drawn at random")
     parser.add_argument("--repair", action="store_true", help="measure `hapvr check` and its `--repair`")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     arguments = parser.parse_args()
@@ -64,6 +66,8 @@ def main() -> None:
             toy.install(toy.Forever)
         library = make_toy_library(Path(folder)) if arguments.repair else make_library(Path(folder) / "library")
         files = files_of(library)
+        if arguments.files is not None:
+            files = random.Random(arguments.seed).sample(files, min(arguments.files, len(files)))
         sizes = {name: (library / name).stat().st_size for name in files}
         faults = {
             "flip a bit": list(random_flips(library, arguments.flips, arguments.seed)),
@@ -72,12 +76,16 @@ def main() -> None:
             "delete": [Fault(name, "delete") for name in files],
         }
         run, outcomes = (measure_repair, REPAIRS) if arguments.repair else (measure, OUTCOMES)
-        figures = {name: run(library, some) for name, some in faults.items()}
-    print(f"{'':16}{'faults':>8}" + "".join(f"{name:>11}" for name in outcomes))
-    for name, counted in figures.items():
-        print(f"{name:16}{sum(counted[one] for one in outcomes):8}" + "".join(f"{counted[one]:11}" for one in outcomes))
-        if arguments.repair:
-            print(f"{'':16}{counted['quick']:8} of them found by --quick, {counted['exact']} put back bit by bit")
+        print(f"{'':16}{'faults':>8}" + "".join(f"{name:>11}" for name in outcomes))
+        figures = {}
+        for name, some in faults.items():
+            counted = figures[name] = run(library, some)
+            row = "".join(f"{counted[one]:11}" for one in outcomes)
+            print(f"{name:16}{sum(counted[one] for one in outcomes):8}{row}", flush=True)
+            if arguments.repair:
+                print(
+                    f"{'':24}--quick finds {counted['quick']}; {counted['exact']} are put back bit by bit", flush=True
+                )
     if arguments.json is not None:
         arguments.json.write_text(json.dumps({"machine": machine(), **figures}, indent=2) + "\n")
 

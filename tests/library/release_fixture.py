@@ -2,8 +2,8 @@
 
     python -m tests.library.release_fixture
 
-writes `tests/library/fixtures/release-VERSION.zip`. It is made once, when a release is, and kept: `test_upgrade.py` lets
-every later release open it.
+writes `tests/library/fixtures/release-VERSION.zip`. It is made once, when a release is, and kept: `test_upgrade.py`
+lets every later release open it.
 """
 
 from __future__ import annotations

@@ -377,6 +377,16 @@ def test_tells_jobs_as_they_change(place: Place) -> None:
         error_of(place.get(f"/api/jobs/j0{path}", 404), "NotFound")
 
 
+def test_a_check_says_what_is_wrong_and_no_paths(own: Place) -> None:
+    assert own.ended(own.begin("/api/jobs/check", {"quick": True}))["result"]["intact"] is True
+    library = own.folder / "library"
+    next(library.glob("versions/0001/regions.lance/data/*")).write_bytes(b"damaged")
+    result = own.ended(own.begin("/api/jobs/check", {}))["result"]
+    assert result["intact"] is False
+    assert {problem["place"] for problem in result["problems"]} >= {"film 0.mp4", "film 1.mp4", "film 2.mp4"}
+    assert str(own.folder) not in json.dumps(result)
+
+
 def test_adds_what_is_in_a_root_and_nothing_else(own: Place, made: Path) -> None:
     films = own.folder / "films"
     new = films / "new"
