@@ -53,7 +53,9 @@ def place(made: Path, tmp_path: Path) -> Path:
 def find(place: Path, pattern: str) -> Path:
     """A file of the version in use, one that is listed."""
     listed = json.loads((place / VERSION / "checksums.json").read_text())["tables"]
-    files = [place / VERSION / f"{name}.lance" / file for name, one in listed.items() for file in one["files"]]
+    files: list[Path] = [
+        place / VERSION / f"{name}.lance" / file for name, one in listed.items() for file in one["files"]
+    ]
     return next(path for path in sorted(files) if path.match(pattern))
 
 

@@ -111,8 +111,10 @@ def _copy(source: Path, target: Path, progress: Callable[[int, int], None] | Non
     for path in source.iterdir():
         if path.name in (MANIFEST, LOCK, VERSIONS) or path.name.startswith("."):
             continue
-        copy = shutil.copytree if path.is_dir() else shutil.copyfile
-        copy(path, target / path.name, **({"dirs_exist_ok": True} if path.is_dir() else {}))
+        if path.is_dir():
+            shutil.copytree(path, target / path.name, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(path, target / path.name)
     if current_version(source) != version or read_manifest(source).kept - {path.name for path in target.iterdir()}:
         raise _ReplacedError
     _sync(target)

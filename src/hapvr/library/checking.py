@@ -479,7 +479,8 @@ def find_whole_contents(keys: Any, frames: Any) -> set[int]:
     counts = np.bincount(which, minlength=len(unique))
     highest = np.full(len(unique), -1, np.int64)
     np.maximum.at(highest, which, frames)
-    distinct = np.bincount(np.unique(np.stack([which, frames]), axis=1)[0], minlength=len(unique))
+    length = int(frames.max(initial=0)) + 1
+    distinct = np.bincount(np.unique(which.astype(np.int64) * length + frames) // length, minlength=len(unique))
     return {int(key) for key in unique[(counts == highest + 1) & (distinct == counts)]}
 
 
