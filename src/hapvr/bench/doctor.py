@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-import hapvr
+from hapvr import __version__
 from hapvr.bench.machine import read_machine
 from hapvr.errors import HapvrError
 from hapvr.fetching import cache_folder
@@ -39,9 +39,9 @@ def describe_installation(library: Path | None = None) -> dict[str, Any]:
     The home folder is written as `~`; of variables that may hold a secret, only their names are given.
     """
     machine = read_machine().to_json()
-    paths = {"package": Path(hapvr.__file__).parent, "cache": cache_folder(), "temporary": Path(tempfile.gettempdir())}
+    paths = {"package": Path(__file__).parents[1], "cache": cache_folder(), "temporary": Path(tempfile.gettempdir())}
     found = {
-        "hapvr": hapvr.__version__,
+        "hapvr": __version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": platform.platform(),
         "machine": {name: _round(machine[name]) for name in ("cpu", "cores", "features", "memory_gib", "load")},
