@@ -22,7 +22,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from hapvr.server.app import create_app
-from hapvr.server.connections import Connections, Pace, configure, find_client
+from hapvr.server.clients import find_client
+from hapvr.server.connections import Connections, Pace, configure
 from hapvr.server.settings import ServerSettings
 
 from .test_uploads import FILE, TYPE, form

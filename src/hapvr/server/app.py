@@ -232,7 +232,7 @@ def run(
     host, port = socket.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else shown}:{port}/"
-    log_to_stderr()
+    log_to_stderr(settings.log_format)
     server = _Server(configure(app, app.state.connections), app)
     announce(address)
 

@@ -9,7 +9,6 @@ an answer that is not read, and the number of connections. Other bodies are limi
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import logging
 import os
@@ -25,6 +24,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hapvr.errors import ConfigError
+from hapvr.server.clients import find_client
 from hapvr.server.problems import Problem, busy
 from hapvr.server.settings import ServerSettings
 
@@ -292,22 +292,3 @@ def _queue_little(transport: asyncio.Transport) -> None:
     if option is not None:
         with suppress(OSError):  # no TCP
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, _QUEUED)
-
-
-def find_client(address: str | None) -> str | None:
-    """Who connects, as far as an address tells; None for this machine, which may speak for many as a proxy.
-
-    A client with one IPv6 address has 2^64 of them: their network counts.
-
-    >>> [find_client(one) for one in ("192.0.2.7", "2001:db8:1:2:3:4:5:6", "::ffff:192.0.2.7", "127.0.0.1")]
-    ['192.0.2.7', '2001:db8:1:2::/64', '192.0.2.7', None]
-    """
-    try:
-        found = ipaddress.ip_address((address or "").partition("%")[0])
-    except ValueError:  # a local socket
-        return None
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is None:
-            return None if found.is_loopback else str(ipaddress.ip_network((found, 64), strict=False))
-        found = found.ipv4_mapped
-    return None if found.is_loopback else str(found)

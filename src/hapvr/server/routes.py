@@ -41,6 +41,7 @@ _REASONS = {
     416: "There is no such part.",
     421: "This server does not answer to that name.",
     422: "A value is missing, or out of range.",
+    429: "This client asks for too much at a time.",
     500: "A fault of the server.",
     503: "The server is busy, or stopping.",
     507: "The server has no room.",
@@ -52,7 +53,7 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": schemas.Error, "description": _REASONS[code]} for code in statuses}
 
 
-router = APIRouter(prefix="/api", responses=_errors(401, 403, 408, 413, 421, 422, 500, 503))
+router = APIRouter(prefix="/api", responses=_errors(401, 403, 408, 413, 421, 422, 429, 500, 503))
 
 
 async def find_state(request: Request) -> State:
@@ -436,6 +437,13 @@ async def health(server: Server) -> Response:
         return JSON(about)
     problem = Problem(503, found.cause or "", hint="The log of the server says more.", headers={"Retry-After": "10"})
     return JSON(about | {"error": problem.to_json()}, problem.status, headers=problem.headers)
+
+
+@router.get("/ready", response_model=schemas.Readiness, tags=["library"])
+async def readiness(server: Server) -> Response:
+    """Whether a search can begin now: 503 while the server starts or stops, cannot search, or has a full queue."""
+    await server.require_ready()
+    return JSON({"ready": True})
 
 
 @router.get("/library", response_model=schemas.LibraryDescription, tags=["library"])
