@@ -321,14 +321,16 @@ def test_a_server_that_starts_is_healthy_and_not_ready(made: Path, monkeypatch: 
     settings = ServerSettings(max_queued_jobs=1, max_searches_at_once=1)
     with CheckedClient(create_app(made / "library", settings=settings), base_url=BASE) as client:
         place = Place(client, made)
+        place.settled()
+        worker = place.state.jobs.searching
+        ready, worker._ready = worker._ready, None
         assert place.get("/api/health").json()["status"] == "starting"
         answer = place.get("/api/ready", 503)
         assert error_of(answer, "Busy") == "The search worker is being started."
         assert answer.headers["retry-after"] == "2"
-        place.settled()
+        worker._ready = ready
         assert place.get("/api/ready").json() == {"ready": True}
         id = place.ids()["film 0.mp4"]
-        worker = place.state.jobs.searching
         client.portal.call(worker._free.acquire)  # type: ignore[union-attr]
         waiting = place.begin("/api/searches", {"id": id})
         assert "1 jobs are waiting" in error_of(place.get("/api/ready", 503), "Busy")

@@ -337,6 +337,19 @@ def test_this_machine_is_bounded_by_the_total_alone() -> None:
         assert server.closed("made way") == 0
 
 
+def test_connections_leave_file_descriptors_for_the_server_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (128, 128))
+
+    class Open:
+        waiting_since = None
+
+    everyone = Connections(ServerSettings())
+    assert [everyone.admit(Open(), "127.0.0.1") for _ in range(40)].count(True) == 32  # type: ignore[arg-type]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert all(Connections(ServerSettings()).admit(Open(), f"192.0.2.{n}") for n in range(200))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("address", [None, "", "/run/socket", "127.0.0.9", "::1", "::ffff:127.0.0.1"])
 def test_this_machine_is_told_by_its_address(address: str | None) -> None:
     assert find_client(address) is None

@@ -592,19 +592,19 @@ async def media_file(server: Server, source: Found, request: Request) -> Respons
     return await server.media.file(source, request)
 
 
-@_media_route("thumbnail", _JPEG | _errors(404, 409, 415))
+@_media_route("thumbnail", _JPEG | _errors(404, 409, 415, 507))
 async def thumbnail(server: Server, source: Found, t: Time = 0.0, width: Width = 320) -> Response:
     """One frame."""
     return FileResponse(await server.media.picture("thumbnail", source, t=t, width=width), headers=_HOUR)
 
 
-@_media_route("strip", _JPEG | _errors(404, 409, 415))
+@_media_route("strip", _JPEG | _errors(404, 409, 415, 507))
 async def strip(server: Server, source: Found, count: Count = 10, height: Height = 90) -> Response:
     """Frames spread over the whole length, side by side."""
     return FileResponse(await server.media.picture("strip", source, count=count, height=height), headers=_HOUR)
 
 
-@_media_route("preview", _ranges("video/mp4", description="H.264 without sound.") | _errors(404, 409, 415, 416))
+@_media_route("preview", _ranges("video/mp4", description="H.264 without sound.") | _errors(404, 409, 415, 416, 507))
 async def preview(server: Server, source: Found, request: Request) -> Response:
     """A small copy that every browser plays; while it is being made, 503 after a while: ask again."""
     return await server.media.preview(source, request)

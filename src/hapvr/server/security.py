@@ -27,7 +27,7 @@ from hapvr.server.clients import RequestRates, current_client, find_client, too_
 from hapvr.server.connections import Pace
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem
-from hapvr.server.settings import ServerSettings
+from hapvr.server.settings import ServerSettings, is_everywhere
 
 log = logging.getLogger("hapvr.server.requests")
 COOKIE = "hapvr_session"
@@ -98,7 +98,7 @@ class Guard:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._sessions = None if settings.token is None else Sessions(settings.token)
         names = {"localhost", "127.0.0.1", "[::1]", *(name.lower() for name in settings.allowed_hosts)}
-        if settings.host not in ("0.0.0.0", "::"):
+        if not is_everywhere(settings.host):
             names.add(f"[{settings.host}]" if ":" in settings.host else settings.host.lower())
         if not settings.is_local:
             names.add(socket.gethostname().lower())

@@ -17,6 +17,11 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _MIN_TOKEN = 16  # characters
 
 
+def is_everywhere(host: str) -> bool:
+    """Whether a server that listens on this address listens on all addresses of the machine."""
+    return host in ("0.0.0.0", "::")  # noqa: S104 - it needs a token, see `ServerSettings`
+
+
 @dataclass(frozen=True)
 class Root:
     """A folder that clients may add videos from; they name it by its id."""
