@@ -158,7 +158,7 @@ def test_jobs_pictures_and_uploads_of_one_client_leave_room_for_others(tmp_path:
                 await worker._free.acquire()
         uploads = Uploads(tmp_path, settings, forgotten=lambda _: None)
 
-        def submit() -> None:
+        async def submit() -> None:
             jobs.submit("search", {})
 
         async def draw(count: int) -> None:
@@ -175,16 +175,18 @@ def test_jobs_pictures_and_uploads_of_one_client_leave_room_for_others(tmp_path:
 
         for client, status in (("192.0.2.7", 429), ("192.0.2.8", 429), (None, None)):
             current_client.set(client)
-            submit(), submit()
+            await submit()
+            await submit()
             await draw(1 if client is None else int(client[-1]))
-            await upload(100), await upload(100)
+            await upload(100)
+            await upload(100)
             uploads._placed["x"] = client
-            for more in (lambda: asyncio.sleep(0, submit()), lambda: draw(30), lambda: upload(100)):
+            for more in (submit(), draw(30), upload(100)):
                 if status is None:
-                    await more()  # type: ignore[no-untyped-call]
+                    await more
                     continue
                 with pytest.raises(Problem) as refused:
-                    await more()  # type: ignore[no-untyped-call]
+                    await more
                 assert refused.value.status == status
             if client is not None:
                 with pytest.raises(Problem, match="1 uploads are being received of yours already"):

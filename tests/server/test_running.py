@@ -140,7 +140,7 @@ def test_a_mixed_load_is_answered_right_and_leaves_nothing_behind(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Searches, uploads, event streams, adds and removals beside slow clients, as `benchmarks/soak.py` for an hour."""
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")  # type: ignore[no-untyped-call]
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
     import soak
 
     films = running.library.parent / "films"
@@ -155,7 +155,8 @@ def test_a_mixed_load_is_answered_right_and_leaves_nothing_behind(
     )
     work = soak.soak(load, running.process.pid, running.folder, warm_up_s=2.0, seconds=5.0)
     result = asyncio.run(work)
-    assert soak.is_flat(result), result
+    # Seconds say little about memory: what is cached for the first time is most of what comes.
+    assert soak.is_flat(result, max_growth=0.5), json.dumps(result)
     assert {"searches", "uploads", "event streams", "adds", "removals", "slow connections"} <= set(result["counts"])
 
 
