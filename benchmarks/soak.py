@@ -130,7 +130,7 @@ class Load:
     errors: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._changes = 0  # of what is in the library, begun and ended
+        self._changes: Counter[str] = Counter()  # of each film, begun and ended: odd while it is written
         self._filled = 0  # how often `full` has changed
         self._drawn = random.Random(0)
         self._end = 0.0
@@ -175,7 +175,7 @@ class Load:
     async def _upload(self, client: Client) -> None:
         name = self._drawn.choice(list(self.clips))
         body, kind = make_form(f"clip of {name}", self.clips[name])
-        changes, there, filled, full = self._changes, name in self.present, self._filled, self.full
+        changes, there, filled, full = self._changes[name], name in self.present, self._filled, self.full
         status, said = await client.ask("POST", "/api/searches", body, kind=kind)
         if status == 507 and (full or self._filled != filled):
             self.counts["uploads without room"] += 1
@@ -186,7 +186,7 @@ class Load:
             return
         begun = json.loads(said)
         found = await self._finish(client, begun["job"])
-        if found is not None and self._changes == changes and changes % 2 == 0:  # nothing was written meanwhile
+        if found is not None and self._changes[name] == changes and changes % 2 == 0:  # it was not written meanwhile
             named = {hit["name"] for hit in found["hits"] if hit["match"]}
             self._require((name in named) == there, f"upload of {name}, {there=}: {named}")
             self.counts["uploads checked"] += 1
@@ -212,18 +212,19 @@ class Load:
 
     async def _look(self, client: Client) -> None:
         """Look at a film of the library: a picture, and a part of its file."""
-        changes, filled, full = self._changes, self._filled, self.full
+        before, filled, full = self._changes.copy(), self._filled, self.full
         _, body = await client.ask("GET", "/api/videos?q=film&limit=500")
-        ready = [video["id"] for video in json.loads(body)["videos"] if video["state"] == "ready"]
+        ready = [video for video in json.loads(body)["videos"] if video["state"] == "ready"]
         if not ready:
             await asyncio.sleep(0.2)
             return
-        id = self._drawn.choice(ready)
+        video = self._drawn.choice(ready)
+        id, name = video["id"], video["name"]
         time_s = self._drawn.randrange(4)
         picture = f"thumbnail?t={time_s}&width={self._drawn.randrange(32, 320)}"
         for path, headers, fine in ((picture, {}, 200), ("file", {"Range": "bytes=5-99"}, 206)):
             status, body = await client.ask("GET", f"/api/videos/{id}/{path}", **headers)
-            gone = status == 404 and (self._changes != changes or changes % 2 == 1)
+            gone = status == 404 and (self._changes[name] != before[name] or before[name] % 2 == 1)
             no_room = status == 507 and (full or self._filled != filled)
             self._require(status == fine or gone or no_room, f"{path}: {status} {body[:300]!r}")
             self._require(status != 206 or len(body) == 95, f"a part of {len(body)} bytes")
@@ -236,7 +237,7 @@ class Load:
         root = json.loads(body)["roots"][0]["id"]
         path = self._drawn.choice(list(self.folders))
         names = set(self.folders[path])
-        self._changes += 1
+        self._changes.update(names)
         request = json.dumps({"root": root, "path": path}).encode()
         status, body = await client.ask("POST", "/api/jobs/add", request)
         self._require(status == 202, f"add: {status} {body!r}")
@@ -245,17 +246,17 @@ class Load:
         _, body = await client.ask("GET", "/api/videos?q=film&limit=500")
         listed = {one["name"]: one["id"] for one in json.loads(body)["videos"] if one["state"] == "ready"}
         self.present |= names
-        self._changes += 1
+        self._changes.update(names)
         self._require(set(listed) == self.present, f"after adding: {sorted(listed)}, not {sorted(self.present)}")
         self.counts["adds"] += 1
         await asyncio.sleep(self._drawn.uniform(0.5, 4.0))
-        self._changes += 1
+        self._changes.update(names)
         for name in names & set(listed):
             status, body = await client.ask("DELETE", f"/api/videos/{listed[name]}")
             self._require(status == 200, f"removal: {status} {body!r}")
             self.counts["removals"] += 1
         self.present -= names
-        self._changes += 1
+        self._changes.update(names)
         await asyncio.sleep(self._drawn.uniform(0.5, 4.0))
 
     # --- clients that are in nobody's way ----------------------------------------------------------------------------
@@ -375,7 +376,7 @@ def raise_priorities(pid: int) -> None:
             Path(f"/proc/{one}/autogroup").write_text("0")
 
 
-async def settle(port: int, pid: int, folder: Path, *, max_s: float = 60.0) -> Taken:
+async def settle(port: int, pid: int, folder: Path, *, max_s: float = 120.0) -> Taken:
     """What is taken when uploads have expired, jobs are over and connections are closed; or after `max_s`."""
     client, end = Client(port), time.monotonic() + max_s
     while True:
@@ -413,6 +414,7 @@ async def soak(
     beside = [asyncio.create_task(keep_sampling())]
     await load.run(warm_up_s)
     before = await settle(load.port, pid, folder)
+    mb_before = serve.resident_mb(pid)
     load.counts.clear()
     samples.clear()
     if small:
@@ -422,6 +424,7 @@ async def soak(
         task.cancel()
     await asyncio.gather(*beside, return_exceptions=True)
     after = await settle(load.port, pid, folder)
+    mb_after = serve.resident_mb(pid)
     quarter = max(1, len(samples) // 4)
     return {
         "seconds": seconds,
@@ -431,6 +434,7 @@ async def soak(
         "quiet_before": vars(before),
         "quiet_after": vars(after),
         "peaks": {name: max(getattr(one, name) for one in samples) for name in vars(before)},
+        "mb_by_process": {name: [round(mb_before.get(name, 0.0)), round(mb)] for name, mb in mb_after.items()},
         "mb_by_quarter": [
             round(sum(one.mb for one in part) / len(part), 1)
             for part in (samples[at : at + quarter] for at in range(0, 4 * quarter, quarter))
@@ -470,7 +474,7 @@ def start(
     library: Path, root: Path, folder: Path, log: Path, *, nofile: int | None
 ) -> tuple[subprocess.Popen[bytes], int]:
     command = ["from hapvr.cli import main; main()", "serve", str(library), "--port", "0", "--root", str(root)]
-    command += ["--folder", str(folder), "--keep-uploads", "0.1"]
+    command += ["--folder", str(folder), "--keep-uploads", "0.5"]
     if nofile is not None:
         command[0] = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({nofile}, {nofile})); {command[0]}"
     with log.open("wb") as file:

@@ -58,10 +58,10 @@ class Running:
             time.sleep(0.05)
         raise AssertionError(self.log.read_text())
 
-    def ask(self, path: str, body: Any = None) -> Any:
+    def ask(self, path: str, body: Any = None, *, method: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {} if data is None else {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
         with urllib.request.urlopen(request, timeout=120) as answer:
             return json.loads(answer.read())
 
@@ -145,12 +145,13 @@ def test_a_mixed_load_is_answered_right_and_leaves_nothing_behind(
 
     films = running.library.parent / "films"
     ids = {one["name"]: one["id"] for one in running.ask("/api/videos")["videos"]}
+    running.ask(f"/api/videos/{ids['film 0.mp4']}", method="DELETE")  # so that it is added in the warm-up, too
     load = soak.Load(
         running.port,
         soak.expect_matches(running.library, [ids["film 1.mp4"], ids["film 2.mp4"]]),
         {name: (films / name).read_bytes() for name in ("film 0.mp4", "film 1.mp4")},
         {"": ["film 0.mp4"]},
-        present={"film 0.mp4", "film 1.mp4", "film 2.mp4"},
+        present={"film 1.mp4", "film 2.mp4"},
         keep_rate=0.0,
     )
     work = soak.soak(load, running.process.pid, running.folder, warm_up_s=2.0, seconds=5.0)
