@@ -40,8 +40,9 @@ def test_requests_are_counted_as_a_slow_loop_counts_them() -> None:
     drawn = random.Random(0)
     rates, left, last = RequestRates(per_s=3.0), 30.0, 0.0
     refused = 0
-    for _ in range(400):
-        now, cost = last + drawn.expovariate(4.0), drawn.choice([1.0, 1.0, 1.0, 20.0])
+    for number in range(400):
+        pause = 100.0 if number % 50 == 0 else drawn.expovariate(4.0)  # a long one earns no more than a burst
+        now, cost = last + pause, drawn.choice([1.0, 1.0, 1.0, 20.0])
         for _ in range(1000):  # what is earned, in small steps
             left = min(30.0, left + 3.0 * (now - last) / 1000)
         wait_s = rates.spend("192.0.2.7", now, cost=cost)
