@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup demo test test-fast check bench docs clean
+.PHONY: setup demo test test-fast check bench docs lock sbom audit clean
 
 setup: .venv/.dev
 
@@ -43,6 +43,24 @@ bench: .venv/.dev
 # docs/api.md and docs/cli.md are written from the docstrings and the commands' own help.
 docs: .venv/.dev
 	$(BIN)/python docs/generate.py
+
+# requirements.lock: what hapvr needs to run, with hashes, for the Python and the system that this runs on.
+lock: .venv/.dev
+	$(BIN)/python scripts/list_dependencies.py lock requirements.lock
+
+# dist/sbom.json: a bill of materials (CycloneDX) of what is installed to run hapvr; its tool has an environment of its own.
+sbom: .venv/.dev .venv/tools/.sbom
+	$(BIN)/python scripts/list_dependencies.py sbom .venv/tools/bin/cyclonedx-py dist/sbom.json
+
+# Known weaknesses of what the lock file lists. Needs the database of the package index or of osv.dev.
+audit: .venv/tools/.audit
+	.venv/tools/bin/pip-audit --requirement requirements.lock --disable-pip --require-hashes --strict
+
+.venv/tools/.sbom .venv/tools/.audit: .venv/.runtime
+	test -x .venv/tools/bin/python || $(PYTHON) -m venv .venv/tools
+	.venv/tools/bin/python -m pip install --quiet --disable-pip-version-check \
+	  $(if $(findstring sbom,$@),cyclonedx-bom==7.5.0,pip-audit==2.10.1)
+	touch $@
 
 clean:
 	rm -rf .venv build dist

@@ -51,6 +51,14 @@ def test_links_between_pages_lead_somewhere() -> None:
                 assert (page.parent / link).exists(), f"{page.relative_to(ROOT)} links to {link}"
 
 
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/reliability.md"])
+def test_a_test_that_a_page_names_is_there(page: str) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / page).read_text())
+    assert named
+    for file, test in named:
+        assert re.search(rf"^(async )?def {test}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{test}"
+
+
 def test_the_page_on_benchmarks_has_a_row_for_every_kind() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     rows = re.findall(r"^\| `([\w-]+)` \| (.*) \| (yes)? ?\|$", page, re.MULTILINE)

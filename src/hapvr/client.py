@@ -308,7 +308,7 @@ class Client:
         words = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
         place = self.address + path + (f"?{urlencode(words)}" if words else "")
         sent = dict(headers or {}) | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
-        request = urllib.request.Request(place, data, sent, method=method)
+        request = urllib.request.Request(place, data, sent, method=method)  # noqa: S310 - the scheme was checked
         try:
             with self._opener.open(request, timeout=self._timeout_s + longer_s) as answer:
                 content: bytes = answer.read()

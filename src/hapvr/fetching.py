@@ -219,7 +219,10 @@ def _download_plainly(origin: Origin, package: Path, timeout_s: float) -> None:
     try:
         if not address.startswith(("https://", "http://")):
             raise ValueError(f"{_REGISTRY_SETTING} is no address of a registry")
-        with urllib.request.urlopen(address, timeout=min(60.0, timeout_s)) as answer, package.open("wb") as file:
+        with (
+            urllib.request.urlopen(address, timeout=min(60.0, timeout_s)) as answer,  # noqa: S310 - checked above
+            package.open("wb") as file,
+        ):
             while data := answer.read(2**16):
                 if time.monotonic() > end or file.tell() > _MAX_BYTES:
                     raise TimeoutError(f"it takes more than {timeout_s:g} s or {_MAX_BYTES / 1e6:.0f} MB")

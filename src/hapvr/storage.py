@@ -201,8 +201,11 @@ def format_csv_rows(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) ->
     return text.getvalue()
 
 
+_FORMULA = (*"=+-@\t\r\n", *"＝＋－＠")  # how a formula begins; Japanese spreadsheets take the wide signs, too
+
+
 def _quote_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA else value
 
 
 # --- digests -----------------------------------------------------------------------------------------------------

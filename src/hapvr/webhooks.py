@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 from hapvr import __version__
 from hapvr.errors import ConfigError
 
-SECRET = "HAPVR_WEBHOOK_SECRET"
+SECRET = "HAPVR_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable
 FORMAT = 1  # of a body
 _MAX_REDIRECTS = 3
 _TRY_AGAIN = {408, 425, 429, 500, 502, 503, 504}
@@ -209,7 +209,7 @@ class _Receiver:
         } | (sign(self._key, body, int(time.time())) if self._key else {})
         try:
             for _ in range(_MAX_REDIRECTS + 1):
-                request = urllib.request.Request(address, body, headers, method="POST")
+                request = urllib.request.Request(address, body, headers, method="POST")  # noqa: S310 - checked before
                 try:
                     with self._opener.open(request, timeout=self._config.timeout_s) as answer:
                         answer.read(1)

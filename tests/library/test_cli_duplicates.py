@@ -32,7 +32,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("films")
     film = draw_scene(3, seconds=6, fps=3, size=(112, 160))
     write_clip(film, folder / "film.mp4")
-    write_clip(Clip((film.images * 0.7).astype("uint8"), film.fps), folder / "<dark> copy.mp4", crf=32)
+    write_clip(Clip((film.images * 0.7).astype("uint8"), film.fps), folder / "<dark>\x1b copy.mp4", crf=32)
     write_clip(Clip(film.images[5:15], film.fps), folder / "clip.mp4")
     write_clip(draw_scene(4, seconds=6, fps=3, size=(112, 160)), folder / "other.mp4")
     shutil.copy(folder / "film.mp4", folder / "same.mp4")
@@ -51,7 +51,7 @@ def _judge(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_added_keeps_its_pixels(library: Path) -> None:
     with Library.open(library) as opened:
         kept = {record.path.rsplit("/", 1)[-1]: opened.features(record.id).miniatures for record in opened.videos()}
-    film, dark, other = (kept[name] for name in ("film.mp4", "<dark> copy.mp4", "other.mp4"))
+    film, dark, other = (kept[name] for name in ("film.mp4", "<dark>\x1b copy.mp4", "other.mp4"))
     assert film is not None
     assert dark is not None
     assert other is not None
@@ -63,6 +63,7 @@ def test_the_text_names_groups_parts_and_what_to_keep(library: Path, run: Run) -
     code, out, err = run("duplicates", library)
     assert code == 0
     assert "group 1: 3 copies" in out
+    assert "<dark>\\x1b copy.mp4" in out
     assert re.search(r"film\.mp4  keep", out)
     assert "the same bytes" in out
     assert "they are equally good" in out or "highest bitrate" in out
@@ -86,7 +87,7 @@ def test_json_csv_and_page_say_the_same(library: Path, run: Run, tmp_path: Path)
     assert "Group 1: 3 copies" in text
     assert text.count("the same bytes") == 1
     assert re.search(r"copy, probability \d+\.\d%, score 0\.\d+.*\. Along \d+ frames ", text)
-    assert "&lt;dark&gt; copy.mp4" in text
+    assert "&lt;dark&gt;\x1b copy.mp4" in text
     assert "<dark>" not in text
     assert text.count("data:image/jpeg;base64,") >= 5 * 6  # three copies, a clip and its whole
     assert not re.search(r"(src|href)=['\"](?!data:)", text)  # on its own
@@ -117,7 +118,7 @@ def test_a_plan_is_written_reviewed_and_remembers_what_is_distinct(library: Path
     found = {(row.group, Path(row.path).stem): (row.action, row.kind) for row in plan.rows}
     assert found["1", "film"] == ("keep", "")
     assert found["1", "same"] == ("trash", "identical")
-    assert found["1", "<dark> copy"] == ("none", "unsure")  # its colours differ, and either may be the edit
+    assert found["1", "<dark>\x1b copy"] == ("none", "unsure")  # its colours differ, and either may be the edit
     clips = [place for place in found if place[1] == "clip"]
     assert all(found[place] == ("none", "clip") for place in clips)
     assert clips

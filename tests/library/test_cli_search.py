@@ -39,7 +39,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "films").mkdir()
     one, other = (draw_scene(seed, seconds=8, fps=4, size=(112, 144)) for seed in (1, 2))
     write_clip(one, folder / "films" / "one.mp4")
-    write_clip(other, folder / "films" / "<other>.mp4")
+    write_clip(other, folder / "films" / "<other>\x1b.mp4")
     write_clip(Clip(one.images[8:24, :, ::-1].copy(), one.fps), folder / "middle.mp4")
     Image.fromarray(other.images[16]).save(folder / "still.png")
     with Library.open(folder / "library", create=True) as library:
@@ -92,7 +92,7 @@ def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, run: Run) -> No
     text = page.read_text()
     assert text.count("<section") == 2
     assert "from 1 s to 3 s" in text
-    assert "&lt;other&gt;.mp4" in text
+    assert "&lt;other&gt;\x1b.mp4" in text
     assert "<other>" not in text
     assert "http" not in text
 
@@ -110,7 +110,7 @@ def test_a_black_picture_finds_nothing_and_says_why(films: Path, run: Run) -> No
 def test_a_picture_and_an_id_are_queries(films: Path, run: Run) -> None:
     _, out, _ = run("search", films / "library", films / "still.png", "--json", "-k", 1)
     found = json.loads(out)["hits"][0]
-    assert found["path"].endswith("<other>.mp4")
+    assert found["path"].endswith("<other>\x1b.mp4")
     code, out, _ = run("search", films / "library", found["id"], "--json", "--html", films / "id.html")
     answer = json.loads(out)
     assert (code, answer["database"], answer["match"]) == (1, 1, False)
@@ -121,7 +121,7 @@ def test_a_picture_and_an_id_are_queries(films: Path, run: Run) -> None:
 def test_a_picture_is_told_its_instant(films: Path, run: Run) -> None:
     code, out, _ = run("search", films / "library", films / "still.png")
     first, where, _ = out.splitlines()
-    assert (code, first.startswith("  1. copy (probability "), first.endswith("<other>.mp4")) == (0, True, True)
+    assert (code, first.startswith("  1. copy (probability "), first.endswith("<other>\\x1b.mp4")) == (0, True, True)
     assert re.fullmatch(r"       most alike at (3\.9|4\.[0-2]) s \(similarity (0\.9\d|1\.00)\)", where)
 
 
@@ -165,7 +165,7 @@ def test_a_folder_of_queries_is_searched_in_one_run(films: Path, run: Run, tmp_p
     assert [len(one["hits"]) for one in answers] == [2, 2, 2]  # all of them; `match` tells which are matches
     rows = list(csv.DictReader(io.StringIO(table.read_text())))
     assert [(Path(row["query"]).name, row["verdict"], Path(row["path"]).name) for row in rows] == [
-        ("middle.mp4", "copy", "one.mp4"), ("=stranger.mp4", "no match", ""), ("still.png", "copy", "<other>.mp4"),
+        ("middle.mp4", "copy", "one.mp4"), ("=stranger.mp4", "no match", ""), ("still.png", "copy", "<other>\x1b.mp4"),
     ]  # fmt: skip
     hit = answers[0]["hits"][0]
     assert float(rows[0]["probability"]) == pytest.approx(hit["probability"], rel=1e-5)

@@ -13,7 +13,7 @@ import pytest
 
 from hapvr.actions import Plan, PlanRow, write_plan
 from hapvr.actions.plan import Action
-from hapvr.cli.terminal import escape
+from hapvr.cli.terminal import escape, show
 from hapvr.library import Library, opening
 from tests.library import toy
 from tests.library.conftest import Run
@@ -53,6 +53,34 @@ def test_names_stay_on_their_line_and_json_is_exact(run: Run, folder: Path, tmp_
     code, _, err = run("remove", library.path, "no\nsuch\x1bid")
     assert (code, err.count("\n")) == (2, 1)
     assert "no\\nsuch\\x1bid" in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="such names cannot be there")
+def test_no_name_steers_the_terminal(run: Run, folder: Path, tmp_path: Path) -> None:
+    nasty = ["=1+1\x1b]0;title\x07.mp4", "\u202e\x9b2J\n<b>.mp4"]
+    for name in nasty:
+        toy.write(folder, name, 1)
+    library = toy.make(tmp_path / "library").path
+    said = "".join(
+        "".join(map(str, run(*words)[1:]))
+        for words in (
+            ("add", library, folder),
+            ("status", library),
+            ("remove", library, folder / nasty[0]),
+            ("compare", folder / nasty[0], tmp_path / nasty[1]),
+            ("import", tmp_path / "other", folder / nasty[0]),
+            ("serve", library, "--root", tmp_path / nasty[1]),
+        )
+    )
+    assert "x1b]0;title" in said
+    assert "u202e" in said
+    assert all(line.isprintable() for line in said.split("\n"))
+
+
+def test_a_line_that_a_command_prints_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show(False, None, "two\nlines\x1b[2J")
+    show(False, None, ["a\u202e"])
+    assert capsys.readouterr().out == "two\nlines\\x1b[2J\na\\u202e\n"
 
 
 def test_what_steers_a_terminal_is_escaped() -> None:

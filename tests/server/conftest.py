@@ -44,17 +44,22 @@ def place(made: Path) -> Iterator[Place]:
         yield Place(client, made)
 
 
+def copy_made(made: Path, folder: Path) -> None:
+    """Copy the films, the clip and the library, whose records then name the copies."""
+    for name in ("films", "library", "clip.mp4"):
+        copy = shutil.copytree if (made / name).is_dir() else shutil.copy2
+        copy(made / name, folder / name)
+    with Library.open(folder / "library") as library, library.write_access("tests") as store:
+        catalog = store.catalog()
+        records = catalog.records(catalog.rows())
+        moved = [replace(one, path=str(folder / "films" / Path(one.path).name)) for one in records]
+        store.put_records(list(zip(moved, catalog.keys.tolist(), strict=True)), moved=[one.id for one in records])
+
+
 @pytest.fixture
 def own(made: Path, tmp_path: Path) -> Iterator[Place]:
     """A server of a copy, for tests that change it."""
-    for name in ("films", "library", "clip.mp4"):
-        copy = shutil.copytree if (made / name).is_dir() else shutil.copy2
-        copy(made / name, tmp_path / name)
-    with Library.open(tmp_path / "library") as library, library.write_access("tests") as store:
-        catalog = store.catalog()
-        records = catalog.records(catalog.rows())
-        moved = [replace(one, path=str(tmp_path / "films" / Path(one.path).name)) for one in records]
-        store.put_records(list(zip(moved, catalog.keys.tolist(), strict=True)), moved=[one.id for one in records])
+    copy_made(made, tmp_path)
     settings = ServerSettings(
         roots=(tmp_path / "films",),
         max_searches_at_once=1,

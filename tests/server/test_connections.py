@@ -22,7 +22,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from hapvr.server.app import create_app
-from hapvr.server.connections import Connections, Pace, configure, find_client
+from hapvr.server.clients import find_client
+from hapvr.server.connections import Connections, Pace, configure
 from hapvr.server.settings import ServerSettings
 
 from .test_uploads import FILE, TYPE, form
@@ -334,6 +335,19 @@ def test_this_machine_is_bounded_by_the_total_alone() -> None:
             stack.enter_context(server.connect()).send(GET[:10])
         until(lambda: len(server.connections) == 8)
         assert server.closed("made way") == 0
+
+
+def test_connections_leave_file_descriptors_for_the_server_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (128, 128))
+
+    class Open:
+        waiting_since = None
+
+    everyone = Connections(ServerSettings())
+    assert [everyone.admit(Open(), "127.0.0.1") for _ in range(40)].count(True) == 32  # type: ignore[arg-type]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
+    assert all(Connections(ServerSettings()).admit(Open(), f"192.0.2.{n}") for n in range(200))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("address", [None, "", "/run/socket", "127.0.0.9", "::1", "::ffff:127.0.0.1"])

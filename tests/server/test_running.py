@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -21,6 +22,7 @@ import pytest
 from hapvr.cli import main
 from hapvr.server.state import PrivateFolder
 
+from .conftest import copy_made
 from .driving import events_of
 from .test_uploads import FILE, TYPE, form
 
@@ -29,7 +31,7 @@ PROGRAM = "from hapvr.cli import main; main()"
 
 class Running:
     def __init__(self, library: Path, folder: Path, *options: str) -> None:
-        self.folder, self.log = folder, folder / "log"
+        self.library, self.folder, self.log = library, folder, folder / "log"
         command = [
             sys.executable,
             "-c",
@@ -56,10 +58,10 @@ class Running:
             time.sleep(0.05)
         raise AssertionError(self.log.read_text())
 
-    def ask(self, path: str, body: Any = None) -> Any:
+    def ask(self, path: str, body: Any = None, *, method: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {} if data is None else {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers, method=method)
         with urllib.request.urlopen(request, timeout=120) as answer:
             return json.loads(answer.read())
 
@@ -72,8 +74,10 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("running")
-    server = Running(made / "library", folder, "--max-upload", "1", "--max-searches-at-once", "1")
+    folder, place = tmp_path_factory.mktemp("running"), tmp_path_factory.mktemp("own")
+    copy_made(made, place)
+    options = ("--max-upload", "1", "--max-searches-at-once", "1", "--root", str(place / "films"))
+    server = Running(place / "library", folder, *options)
     while True:
         try:
             server.ask("/api/health")
@@ -129,6 +133,32 @@ def test_a_killed_worker_is_replaced(running: Running) -> None:
     assert job["state"] == "done"
     with urllib.request.urlopen(f"http://127.0.0.1:{running.port}/api/jobs/{job['id']}/events") as answer:
         assert events_of(answer.read().decode())[-1]["state"] == "done"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a process holds is counted in /proc")
+def test_a_mixed_load_is_answered_right_and_leaves_nothing_behind(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches, uploads, event streams, adds and removals beside slow clients, as `benchmarks/soak.py` for an hour."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    import soak
+
+    films = running.library.parent / "films"
+    ids = {one["name"]: one["id"] for one in running.ask("/api/videos")["videos"]}
+    running.ask(f"/api/videos/{ids['film 0.mp4']}", method="DELETE")  # so that it is added in the warm-up, too
+    load = soak.Load(
+        running.port,
+        soak.expect_matches(running.library, [ids["film 1.mp4"], ids["film 2.mp4"]]),
+        {name: (films / name).read_bytes() for name in ("film 0.mp4", "film 1.mp4")},
+        {"": ["film 0.mp4"]},
+        present={"film 1.mp4", "film 2.mp4"},
+        keep_rate=0.0,
+    )
+    work = soak.soak(load, running.process.pid, running.folder, warm_up_s=2.0, seconds=5.0)
+    result = asyncio.run(work)
+    # Seconds say little about memory: what is cached for the first time is most of what comes.
+    assert soak.is_flat(result, max_growth=0.5), json.dumps(result)
+    assert {"searches", "uploads", "event streams", "adds", "removals", "slow connections"} <= set(result["counts"])
 
 
 def test_what_a_killed_server_left_is_removed_by_the_next(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place) ->
     done = own.ended(own.begin("/api/actions", request))["result"]
     assert own.ended(own.begin(f"/api/actions/{done['id']}/undo", {}))["result"]["files"] == 1
     known = (f"videos/{ids['film 1.mp4']}", f"queries/{begun['query']}", f"roots/{root}/folders")
-    for path in ("health", "failures", "shared", "jobs", "videos", *known):
+    for path in ("health", "ready", "failures", "shared", "jobs", "videos", *known):
         own.get(f"/api/{path}")
     own.begin(f"/api/queries/{begun['query']}/keep", None, 200)
     pair = {"a": ids["film 1.mp4"], "b": ids["film 2.mp4"]}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hapvr.errors import StorageError
 from hapvr.server.app import create_app
-from hapvr.server.problems import Problem
+from hapvr.server.problems import Problem, translate_error
 from hapvr.server.settings import ServerSettings
 from hapvr.server.uploads import Uploads
 
@@ -139,6 +141,20 @@ def test_an_upload_that_breaks_off_is_removed(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         receive(tmp_path, _pieces(begun, KeyError()))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_without_room_is_said_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_a_part(file: Any, data: bytes) -> None:
+        file.write(data[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("hapvr.server.uploads._write_all", write_a_part)
+    assert refusal(tmp_path, _pieces(form((FILE, bytes(1000))))) == 507
+    assert translate_error(OSError(errno.ENOSPC, "No space left on device")).status == 507
+    wrapped = StorageError("'a.jpg' cannot be written")
+    wrapped.__cause__ = OSError(errno.EDQUOT, "Disk quota exceeded")
+    assert translate_error(wrapped).status == 507
+    assert translate_error(OSError(errno.EIO, "Input/output error")).status == 500
 
 
 def test_uploads_of_which_little_has_come_take_no_place(tmp_path: Path) -> None:

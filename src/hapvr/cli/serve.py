@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from hapvr.cli.options import Device, LibraryFolder
 from hapvr.cli.terminal import show
 from hapvr.errors import ConfigError
-from hapvr.server.settings import ServerSettings
+from hapvr.server.settings import LogFormat, ServerSettings
 
 
 def serve(
@@ -63,9 +63,15 @@ def serve(
         int,
         typer.Option(min=1, help="Open connections of one address at most; raise it for a proxy on another machine."),
     ] = ServerSettings.max_connections_per_client,
+    max_requests_per_s: Annotated[
+        float, typer.Option(help="Requests a second of one address at most; raise it for a proxy on another machine.")
+    ] = ServerSettings.max_requests_per_s,
     max_searches_at_once: Annotated[
         int, typer.Option(min=1, help="Number of searches that run at a time.")
     ] = ServerSettings.max_searches_at_once,
+    log_format: Annotated[
+        str, typer.Option(metavar="json|text", help="How the server logs to stderr, one line for each event.")
+    ] = ServerSettings.log_format,
     folder: Annotated[
         Path | None, typer.Option(help="The folder for uploads and pictures; a temporary one if not given.")
     ] = None,
@@ -92,6 +98,8 @@ def serve(
         keep_uploads_s=keep_uploads * 60,
         max_connections=max(ServerSettings.max_connections, max_connections_per_client),
         max_connections_per_client=max_connections_per_client,
+        max_requests_per_s=max_requests_per_s,
+        log_format=cast("LogFormat", log_format),
         max_searches_at_once=max_searches_at_once,
         folder=folder,
     )

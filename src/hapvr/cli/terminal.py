@@ -40,14 +40,17 @@ def escape(text: str | os.PathLike[str]) -> str:
 
 
 def show(as_json: bool, value: Any, text: str | Iterable[str] | Callable[[], None]) -> None:
-    """Print a value as JSON; or else a text, its lines, or what a function prints."""
+    """Print a value as JSON; or else a text, its lines, or what a function prints.
+
+    No text controls the terminal; names that may break a line are for the caller to `escape`.
+    """
     if as_json:
         typer.echo(json.dumps(value))
     elif callable(text):
         text()
     else:
         for line in [text] if isinstance(text, str) else text:
-            typer.echo(line)
+            typer.echo("\n".join(map(escape, line.split("\n"))))
 
 
 def warn(texts: Iterable[str], *, before: str = "") -> None:

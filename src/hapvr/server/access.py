@@ -72,18 +72,36 @@ def open_unchanged(path: str, name: str, *, size: int, mtime_ns: int | None, roo
     `roots` are resolved. A file in one of them may not be a link that leads out of all of them. A file outside the
     roots is opened: the owner of the library indexed it.
     """
-    if any(_is_below(path, root) for root in roots) and not any(_is_below(os.path.realpath(path), r) for r in roots):
-        raise Problem(403, f"'{name}' is a link that leads out of the folders this server may read.")
+    in_roots = any(_is_below(path, root) for root in roots)
+
+    def require_inside(real: str) -> None:
+        if in_roots and not any(_is_below(real, root) for root in roots):
+            raise Problem(403, f"'{name}' is a link that leads out of the folders this server may read.")
+
+    require_inside(os.path.realpath(path))
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError:
         raise Problem(409, f"The file '{name}' is not there any more, or cannot be read.") from None
+    try:
+        require_inside(_find_opened(descriptor, path))  # a link may have been changed in between
+    except Problem:
+        os.close(descriptor)
+        raise
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_size != size or mtime_ns not in (None, found.st_mtime_ns):
         os.close(descriptor)
         hint = "Add it again, so that what is shown is what was indexed."
         raise Problem(409, f"The file '{name}' has changed since it was indexed.", hint=hint)
     return descriptor
+
+
+def _find_opened(descriptor: int, path: str) -> str:
+    """The place of an open file, as Linux knows it; elsewhere as its path resolves now."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return os.path.realpath(path)
 
 
 def _is_below(path: str, root: Path) -> bool:

@@ -30,7 +30,7 @@ from hapvr.server.metrics import CONTENT_TYPE, Metrics, log_to_stderr, resident_
 from hapvr.server.problems import Problem
 from hapvr.server.routes import Server
 from hapvr.server.security import COOKIE, SESSION_S, Guard, Sessions, answer
-from hapvr.server.settings import ServerSettings
+from hapvr.server.settings import ServerSettings, is_everywhere
 from hapvr.server.state import State
 
 _STATIC = Path(__file__).parent / "static"
@@ -231,8 +231,8 @@ def run(
     socket = listen(settings)
     host, port = socket.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else shown}:{port}/"
-    log_to_stderr()
+    address = f"http://{'127.0.0.1' if is_everywhere(host) else shown}:{port}/"
+    log_to_stderr(settings.log_format)
     server = _Server(configure(app, app.state.connections), app)
     announce(address)
 

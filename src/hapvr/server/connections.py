@@ -9,11 +9,11 @@ an answer that is not read, and the number of connections. Other bodies are limi
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import logging
 import os
 import socket
+import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -25,12 +25,14 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hapvr.errors import ConfigError
+from hapvr.server.clients import find_client
 from hapvr.server.problems import Problem, busy
 from hapvr.server.settings import ServerSettings
 
 log = logging.getLogger("hapvr.server.connections")
 _CHECK_S = 1.0  # how often a connection is looked at; more often where limits are short
 _LOG_S = 10.0  # refusals are logged no more often than that
+_OWN_FILES = 64  # file descriptors that the server needs for itself
 _QUEUED = 128 * 2**10  # bytes that the system may hold unsent
 
 
@@ -50,6 +52,19 @@ def listen(settings: ServerSettings) -> socket.socket:
             "--port 0 for a free one."
         ) from error
     return listening
+
+
+def count_connections() -> int:
+    """For how many connections there are file descriptors, with one for a file that each may be sent.
+
+    Without them the server could open neither its library nor a worker's pipes, whatever else it was asked.
+    """
+    if sys.platform == "win32":
+        return 2**31
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 if soft == resource.RLIM_INFINITY else max(4, (soft - _OWN_FILES) // 2)
 
 
 def configure(app: ASGIApp, connections: Connections) -> uvicorn.Config:
@@ -108,6 +123,7 @@ class Connections:
         self.closed: Counter[str] = Counter()  # by the server, for what reason
         self._open: dict[_Connection, str | None] = {}  # and the client of each; None for this machine
         self._logged = float("-inf")
+        self._max_open = min(settings.max_connections, count_connections())
 
     def __len__(self) -> int:
         return len(self._open)
@@ -123,7 +139,7 @@ class Connections:
         client = find_client(address)
         own = [one for one, other in self._open.items() if client is not None and other == client]
         room = len(own) < self.settings.max_connections_per_client or self._make_room(own)
-        room = room and (len(self._open) < self.settings.max_connections or self._make_room(list(self._open)))
+        room = room and (len(self._open) < self._max_open or self._make_room(list(self._open)))
         if room:
             self._open[connection] = client
         else:
@@ -292,22 +308,3 @@ def _queue_little(transport: asyncio.Transport) -> None:
     if option is not None:
         with suppress(OSError):  # no TCP
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, _QUEUED)
-
-
-def find_client(address: str | None) -> str | None:
-    """Who connects, as far as an address tells; None for this machine, which may speak for many as a proxy.
-
-    A client with one IPv6 address has 2^64 of them: their network counts.
-
-    >>> [find_client(one) for one in ("192.0.2.7", "2001:db8:1:2:3:4:5:6", "::ffff:192.0.2.7", "127.0.0.1")]
-    ['192.0.2.7', '2001:db8:1:2::/64', '192.0.2.7', None]
-    """
-    try:
-        found = ipaddress.ip_address((address or "").partition("%")[0])
-    except ValueError:  # a local socket
-        return None
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is None:
-            return None if found.is_loopback else str(ipaddress.ip_network((found, 64), strict=False))
-        found = found.ipv4_mapped
-    return None if found.is_loopback else str(found)

@@ -8,13 +8,14 @@ import logging
 import os
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.server.access import translate_library_error
+from hapvr.server.clients import current_client, require_share
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem, busy, not_found
 from hapvr.server.settings import ServerSettings
@@ -32,6 +33,7 @@ class Job:
     def __init__(self, kind: str) -> None:
         self.id = f"j{secrets.token_hex(8)}"
         self.kind = kind
+        self.client = current_client.get()  # who asked for it
         self.state: State = "queued"
         self.progress: dict[str, Any] = {"done": 0, "total": None, "message": None, "rate": None, "eta_s": None}
         self.result: Any = None
@@ -89,21 +91,26 @@ class Jobs:
         self.stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self.last_duplicates: dict[str, str] | None = None  # the report as "json" and as "csv"
-        self._asking = 0
+        self._asking: list[str | None] = []  # the clients of small questions
 
     def waiting(self) -> int:
         """Jobs that have not begun."""
-        return sum(job.state == "queued" for job in self._jobs.values())
+        return len(self._waiting_clients())
 
-    def _require_room(self, asking: int) -> None:
-        if self.waiting() + asking >= self._settings.max_queued_jobs:
+    def _waiting_clients(self) -> list[str | None]:
+        return [job.client for job in self._jobs.values() if job.state == "queued"]
+
+    def _require_room(self, asking: Sequence[str | None] = ()) -> None:
+        waiting = [*self._waiting_clients(), *asking]
+        require_share(waiting, self._settings.max_queued_jobs_per_client, "jobs are waiting")
+        if len(waiting) >= self._settings.max_queued_jobs:
             raise busy(f"{self._settings.max_queued_jobs} jobs are waiting already.")
 
     def submit(self, kind: str, arguments: Mapping[str, Any], *, over: Callable[[Job], None] | None = None) -> Job:
         """Begin a job; `Problem` if too many wait. `over` is called when it is over."""
         if self.stopping.is_set():
             raise busy("The server is stopping.", after_s=10)
-        self._require_room(0)
+        self._require_room()
         job = Job(kind)
         self._jobs[job.id] = job
         job.task = asyncio.create_task(self._run(job, arguments))
@@ -120,11 +127,12 @@ class Jobs:
     async def ask(self, kind: str, arguments: Mapping[str, Any], *, timeout_s: float) -> Any:
         """The answer to a small question, for which no job is kept."""
         self._require_room(self._asking)
-        self._asking += 1
+        client = current_client.get()
+        self._asking.append(client)
         try:
             return await self._worker(kind).run(kind, arguments, timeout_s=timeout_s)
         finally:
-            self._asking -= 1
+            self._asking.remove(client)
 
     def get(self, id: str) -> Job:
         """A job by its id."""

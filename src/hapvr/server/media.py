@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from hapvr.library.results import VideoRecord
 from hapvr.server.access import open_unchanged
+from hapvr.server.clients import current_client, require_share
 from hapvr.server.problems import Problem, busy
 from hapvr.server.settings import ServerSettings
 from hapvr.server.uploads import Query
@@ -75,6 +76,7 @@ class Media:
         self.pictures = Worker("pictures", _MODULE, values, keep_running=settings.eager)
         self.previews = Worker("previews", _MODULE, values, keep_running=settings.eager)
         self._making: dict[str, asyncio.Task[None]] = {}
+        self._making_for: dict[str, str | None] = {}  # the client that asked first
         self._roots = [root.path for root in settings.named_roots.values()]
 
     # --- files -------------------------------------------------------------------------------------------------------
@@ -137,7 +139,9 @@ class Media:
         """Have a file made, once for all who ask for it at the same time; it goes on if they leave."""
         os.close(await self._open(source))
         if key not in self._making:
-            if len(self._making) > self._settings.max_queued_jobs * 4:
+            max_each = self._settings.max_queued_pictures_per_client
+            require_share(self._making_for.values(), max_each, "pictures are being made")
+            if len(self._making) >= self._settings.max_queued_pictures:
                 raise busy("Too many pictures are being made at the moment.")
 
             async def make() -> None:
@@ -145,9 +149,11 @@ class Media:
                     await self._ask(worker, task, source, arguments, seconds + 5)
                 finally:
                     self._making.pop(key, None)
+                    self._making_for.pop(key, None)
                 await asyncio.get_running_loop().run_in_executor(None, self._make_room)
 
             making = self._making[key] = asyncio.create_task(make())
+            self._making_for[key] = current_client.get()
             making.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._making[key])
 

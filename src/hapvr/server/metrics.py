@@ -1,9 +1,10 @@
-"""What the server counts, for Prometheus; and its log, as lines of JSON."""
+"""What the server counts, for Prometheus; and its log, as lines of JSON or of text."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
@@ -14,9 +15,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from hapvr.server.settings import LogFormat
+
 __all__ = ["CONTENT_TYPE", "Metrics", "log_to_stderr", "resident_bytes"]
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_WORDS = re.compile(r"[A-Za-z0-9_./:{}-][A-Za-z0-9_./:{} -]*")
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # seconds
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a gauge beside each counter that says when it began
 
@@ -89,10 +93,23 @@ class _JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def log_to_stderr() -> None:
-    """Write what the server logs as lines of JSON to stderr."""
+class _TextLines(_JsonLines):
+    """For people: time, level, event, and the rest as name=value. Whatever is no plain word is quoted as in JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = json.loads(super().format(record))
+        head = [line.pop("time"), line.pop("level"), _quote(line.pop("event"))]
+        return " ".join([*head, *(f"{name}={_quote(value)}" for name, value in line.items())])
+
+
+def _quote(value: Any) -> str:
+    return value if isinstance(value, str) and _WORDS.fullmatch(value) else json.dumps(value)
+
+
+def log_to_stderr(form: LogFormat) -> None:
+    """Write what the server logs to stderr, one line for each event, whatever clients put into names."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines())
+    handler.setFormatter(_JsonLines() if form == "json" else _TextLines())
     for name, level in (("hapvr.server", logging.INFO), ("uvicorn", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

@@ -6,6 +6,7 @@ and at the edge of the server (its exception handler, and the end of a job; see 
 
 from __future__ import annotations
 
+import errno
 from typing import Any, Literal
 
 from hapvr.errors import BusyError, ConfigError, DataError, DecodeError, DecodeLimitError, HapvrError, ShapeError
@@ -19,6 +20,9 @@ _STATUSES: tuple[tuple[type[HapvrError], int], ...] = (
     (DecodeLimitError, 413), (DecodeError, 415), (DataError, 400), (ConfigError, 400), (ShapeError, 400),
     (BusyError, 409), (HapvrError, 500),
 )  # fmt: skip
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Problem(Exception):  # noqa: N818 - an answer, not always an error of the server
@@ -44,6 +48,8 @@ def translate_error(error: BaseException) -> Problem:
     """
     if isinstance(error, Problem):
         return error
+    if getattr(error, "errno", None) in _NO_ROOM or getattr(error.__cause__, "errno", None) in _NO_ROOM:
+        return Problem(507, "The server has no room left on its disk.", headers={"Retry-After": "60"})
     if isinstance(error, HapvrError):
         return Problem(next(status for kind, status in _STATUSES if isinstance(error, kind)), str(error))
     if isinstance(error, MemoryError):

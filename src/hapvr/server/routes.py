@@ -41,6 +41,7 @@ _REASONS = {
     416: "There is no such part.",
     421: "This server does not answer to that name.",
     422: "A value is missing, or out of range.",
+    429: "This client asks for too much at a time.",
     500: "A fault of the server.",
     503: "The server is busy, or stopping.",
     507: "The server has no room.",
@@ -52,7 +53,7 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": schemas.Error, "description": _REASONS[code]} for code in statuses}
 
 
-router = APIRouter(prefix="/api", responses=_errors(401, 403, 408, 413, 421, 422, 500, 503))
+router = APIRouter(prefix="/api", responses=_errors(401, 403, 408, 413, 421, 422, 429, 500, 503))
 
 
 async def find_state(request: Request) -> State:
@@ -444,6 +445,13 @@ async def health(server: Server) -> Response:
     return JSON(about | {"error": problem.to_json()}, problem.status, headers=problem.headers)
 
 
+@router.get("/ready", response_model=schemas.Readiness, tags=["library"])
+async def readiness(server: Server) -> Response:
+    """Whether a search can begin now: 503 while the server starts or stops, cannot search, or has a full queue."""
+    await server.require_ready()
+    return JSON({"ready": True})
+
+
 @router.get("/library", response_model=schemas.LibraryDescription, tags=["library"])
 async def library(server: Server) -> Response:
     """What the library holds, and which folders may be added."""
@@ -590,19 +598,19 @@ async def media_file(server: Server, source: Found, request: Request) -> Respons
     return await server.media.file(source, request)
 
 
-@_media_route("thumbnail", _JPEG | _errors(404, 409, 415))
+@_media_route("thumbnail", _JPEG | _errors(404, 409, 415, 507))
 async def thumbnail(server: Server, source: Found, t: Time = 0.0, width: Width = 320) -> Response:
     """One frame."""
     return FileResponse(await server.media.picture("thumbnail", source, t=t, width=width), headers=_HOUR)
 
 
-@_media_route("strip", _JPEG | _errors(404, 409, 415))
+@_media_route("strip", _JPEG | _errors(404, 409, 415, 507))
 async def strip(server: Server, source: Found, count: Count = 10, height: Height = 90) -> Response:
     """Frames spread over the whole length, side by side."""
     return FileResponse(await server.media.picture("strip", source, count=count, height=height), headers=_HOUR)
 
 
-@_media_route("preview", _ranges("video/mp4", description="H.264 without sound.") | _errors(404, 409, 415, 416))
+@_media_route("preview", _ranges("video/mp4", description="H.264 without sound.") | _errors(404, 409, 415, 416, 507))
 async def preview(server: Server, source: Found, request: Request) -> Response:
     """A small copy that every browser plays; while it is being made, 503 after a while: ask again."""
     return await server.media.preview(source, request)

@@ -220,6 +220,12 @@ class FailedHealth(Health):
     error: ErrorDetail
 
 
+class Readiness(Strict):
+    """That a search can begin now."""
+
+    ready: Literal[True]
+
+
 class RootInfo(Strict):
     """A folder that clients may add videos from."""
 

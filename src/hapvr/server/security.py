@@ -23,15 +23,17 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from hapvr.server.clients import RequestRates, current_client, find_client, too_many
 from hapvr.server.connections import Pace
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem
-from hapvr.server.settings import ServerSettings
+from hapvr.server.settings import ServerSettings, is_everywhere
 
 log = logging.getLogger("hapvr.server.requests")
 COOKIE = "hapvr_session"
 SESSION_S = 7 * 24 * 3600
 _BODY = 64 * 2**10
+_WRONG_TOKEN = 20.0  # requests that one with a wrong token counts for
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _METHODS = (*_SAFE, "POST", "PUT", "DELETE", "PATCH")
 _PUBLIC = ("/login", "/static/")  # without a token
@@ -96,11 +98,12 @@ class Guard:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._sessions = None if settings.token is None else Sessions(settings.token)
         names = {"localhost", "127.0.0.1", "[::1]", *(name.lower() for name in settings.allowed_hosts)}
-        if settings.host not in ("0.0.0.0", "::"):
+        if not is_everywhere(settings.host):
             names.add(f"[{settings.host}]" if ":" in settings.host else settings.host.lower())
         if not settings.is_local:
             names.add(socket.gethostname().lower())
         self._hosts = names
+        self._rates = RequestRates(per_s=settings.max_requests_per_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -127,6 +130,8 @@ class Guard:
             await send(message)
 
         headers = Headers(scope=scope)
+        address = (scope.get("client") or ("?", 0))[0]
+        current_client.set(find_client(address))
         try:
             refusal = self._refusal(scope, headers)
             if refusal is not None:
@@ -138,12 +143,13 @@ class Guard:
                 if body.refusal is not None and status == 0:
                     await answer(body.refusal)(scope, receive, send_on)
         finally:
+            if status == 403 and scope["path"] == "/login":
+                self._count_wrong_token()
             seconds = time.perf_counter() - began
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._metrics.request(method, getattr(scope.get("route"), "path", "other"), status, seconds)
             about = {"request": number, "method": scope["method"][:20], "path": scope["path"][:300], "status": status}
-            client = (scope.get("client") or ("?", 0))[0]
-            log.info("request", extra=about | {"bytes": sent, "seconds": round(seconds, 4), "client": client})
+            log.info("request", extra=about | {"bytes": sent, "seconds": round(seconds, 4), "client": address})
 
     def _max_body(self, scope: Scope) -> int:
         return _BODY + (self._settings.max_upload_bytes + _BODY if scope["path"] == "/api/searches" else 0)
@@ -153,12 +159,17 @@ class Guard:
         if not self.is_allowed_host(host):
             message = f"This server does not answer to the name '{host[:80]}'."
             return answer(Problem(421, message, hint="Use its address, or start it with --allow-host NAME."))
+        wait_s = self._rates.spend(current_client.get(), time.monotonic())
+        if wait_s:
+            return answer(too_many("These are more requests than this server takes of one client.", after_s=wait_s))
         refused = self._token_refusal(scope, headers)
         if refused is not None:
             return refused
         if scope["method"] not in _SAFE and not self._same_origin(scope, headers):
             message = "Requests that change something must come from this server's own page."
             return answer(Problem(403, message))
+        if _is_embedded(headers):
+            return answer(Problem(403, "Pages of other sites may link to this server, but not load anything from it."))
         length = headers.get("content-length")
         if length is not None and (
             not re.fullmatch(r"\d{1,18}", length, re.ASCII) or int(length) > self._max_body(scope)
@@ -191,6 +202,8 @@ class Guard:
         if kind.lower() == "bearer" and sessions.is_token(given.strip()):
             scope["state"]["bearer"] = True
             return None
+        if given:
+            self._count_wrong_token()
         if sessions.is_valid(_cookie(headers)):
             return None
         if path == "/" and scope["method"] == "GET":
@@ -203,6 +216,10 @@ class Guard:
         )
         return answer(problem)
 
+    def _count_wrong_token(self) -> None:
+        """Whoever guesses tokens may soon ask nothing more for a while."""
+        self._rates.spend(current_client.get(), time.monotonic(), cost=_WRONG_TOKEN)
+
     def _same_origin(self, scope: Scope, headers: Headers) -> bool:
         if scope["state"].get("bearer"):
             return True
@@ -213,6 +230,13 @@ class Guard:
         # Browsers send the origin with requests that change something, and most send Sec-Fetch-Site: a request without
         # either comes from a program. A server with a token demands it of a program.
         return self._sessions is None and headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+
+
+def _is_embedded(headers: Headers) -> bool:
+    """Whether a browser asks for a page of another site, for something else than to open an address."""
+    foreign = headers.get("sec-fetch-site", "none") in ("cross-site", "same-site")
+    opened = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
+    return foreign and not opened
 
 
 def _cookie(headers: Headers) -> str:

@@ -8,11 +8,18 @@ import math
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Literal, get_args
 
 from hapvr.errors import ConfigError
 
+LogFormat = Literal["json", "text"]
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _MIN_TOKEN = 16  # characters
+
+
+def is_everywhere(host: str) -> bool:
+    """Whether a server that listens on this address listens on all addresses of the machine."""
+    return host in ("0.0.0.0", "::")  # noqa: S104 - it needs a token, see `ServerSettings`
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class ServerSettings:
     roots: tuple[Path, ...] = ()  # folders that clients may add videos from, and whose paths may be shown
     allowed_hosts: tuple[str, ...] = ()  # further names that the Host header may have, such as that of a proxy
     secure_cookie: bool = False  # the login cookie is for HTTPS only
+    log_format: LogFormat = "json"  # of the lines on stderr
     device: str = "auto"  # where its models compute, see `hapvr.load`
     allow_actions: bool = False  # clients may move files of duplicates to the trash, or replace them by links
     move_to: Path | None = None  # and move them to this folder
@@ -43,6 +51,7 @@ class ServerSettings:
     max_connections_per_client: int = (
         64  # of one address (IPv6: one /64 network); this machine, maybe a proxy, has no limit
     )
+    max_requests_per_s: float = 50.0  # of one address, and ten times as many at once; this machine has no limit
     max_head_s: float = 10.0  # seconds that the head of a request may take
     max_stall_s: float = 30.0  # seconds that a client may pause while it sends a body or reads an answer
     min_bytes_per_s: float = 4_000.0  # a client that is slower for long is cut off
@@ -53,12 +62,15 @@ class ServerSettings:
     max_upload_bytes: int = 2 * 2**30  # bytes of one upload
     max_uploads_bytes: int = 8 * 2**30  # bytes of all uploads that are kept
     max_uploads_at_once: int = 32  # uploads that are stored at a time; those of which little has come do not count
+    max_uploads_at_once_per_client: int = 8  # of those, of one address
+    max_uploads_bytes_per_client: int = 4 * 2**30  # bytes of uploads that are kept for one address
     keep_uploads_s: float = 3600.0  # seconds that an upload is kept after it was last used
 
     keep_linked_uploads_s: float = 30 * 86400.0  # seconds that an upload is kept after a link to it was asked for
     max_linked_bytes: int = 4 * 2**30  # bytes of all uploads that are kept for links; they outlive the server
 
     max_queued_jobs: int = 64  # jobs that may wait for a worker
+    max_queued_jobs_per_client: int = 16  # of those, of one address
     max_searches_at_once: int = 2  # searches and comparisons that are worked on at a time
     max_held_bytes: int = 512 * 2**20  # memory of the search worker for videos that it has compared
     max_job_s: float = 900.0  # seconds that a search or comparison may take
@@ -69,6 +81,8 @@ class ServerSettings:
     max_preview_s: float = 180.0  # seconds that a preview may take
     max_preview_length_s: float = 3600.0  # seconds of a video that a preview shows at most
     max_preview_wait_s: float = 60.0  # seconds that a request waits for a preview
+    max_queued_pictures: int = 256  # thumbnails, strips and previews that may wait for a worker
+    max_queued_pictures_per_client: int = 64  # of those, of one address
     max_cache_bytes: int = 512 * 2**20  # bytes of thumbnails, strips and previews that are kept
 
     max_decode_s: float = 120.0  # seconds that decoding a part of an upload may take
@@ -87,6 +101,8 @@ class ServerSettings:
                 raise ConfigError(f"{one.name} must be a positive number, got {value!r}.")
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port must be 0 to 65535, got {self.port}.")
+        if self.log_format not in get_args(LogFormat):
+            raise ConfigError(f"log_format is {' or '.join(get_args(LogFormat))}, got {self.log_format!r}.")
         if self.token is not None and (len(self.token) < _MIN_TOKEN or not self.token.isascii()):
             raise ConfigError(
                 f"A token has at least {_MIN_TOKEN} characters, all of them ASCII; the one given has "

@@ -27,7 +27,7 @@ from hapvr.server.access import hide_path, translate_library_error
 from hapvr.server.jobs import Jobs
 from hapvr.server.media import Media, Source
 from hapvr.server.metrics import Metrics
-from hapvr.server.problems import Problem, not_found
+from hapvr.server.problems import Problem, busy, not_found
 from hapvr.server.settings import ServerSettings
 from hapvr.server.uploads import Uploads
 from hapvr.server.workers import Worker
@@ -98,6 +98,17 @@ class State:
         finally:
             self.library.close()
             self._folder.close()
+
+    async def require_ready(self) -> None:
+        """Raise `Problem` if a search that comes now would be refused, or would wait for a worker that starts."""
+        await self.library.info()
+        if self.jobs.stopping.is_set():
+            raise busy("The server is stopping.", after_s=10)
+        found = check_health(self.workers, library=self.library.path)
+        if found.status in ("starting", "failed"):
+            raise busy(found.cause or "", after_s=10 if found.status == "failed" else 2)
+        if self.jobs.waiting() >= self.settings.max_queued_jobs:
+            raise busy(f"{self.settings.max_queued_jobs} jobs are waiting already.")
 
     async def video_source(self, id: str) -> Source:
         """The file of a video; `Problem` if there is nothing to see."""

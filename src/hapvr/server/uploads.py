@@ -19,6 +19,7 @@ from typing import Any
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from hapvr.server.clients import current_client, require_share, too_many
 from hapvr.server.problems import Problem, busy
 from hapvr.server.settings import ServerSettings
 
@@ -44,6 +45,7 @@ class Query:
     duration: float = 0.0
     used: float = field(default_factory=time.monotonic)
     jobs: int = 0  # that need it
+    client: str | None = None  # who sent it
     until: float | None = None  # kept for a link until then, in seconds since 1970, even if the server stops
 
 
@@ -60,7 +62,7 @@ class Uploads:
         for path in () if linked is None else linked.glob("q*.json"):
             self._load(path.stem)
         self._receiving: dict[str, int] = {}  # bytes so far
-        self._placed: set[str] = set()  # of those, which have a place among the uploads that are stored at a time
+        self._placed: dict[str, str | None] = {}  # of those, which are stored at a time, and their clients
         self.received = 0  # bytes in all
 
     def get(self, id: str) -> Query:
@@ -157,6 +159,11 @@ class Uploads:
 
     def _make_room(self, count: int) -> None:
         """Remove the oldest that nobody needs until `count` more bytes fit; `Problem` if they do not."""
+        client = current_client.get()
+        if client is not None:
+            own = sum(one.size for one in self._queries.values() if one.client == client and one.until is None)
+            if own + count > self._settings.max_uploads_bytes_per_client:
+                raise too_many("There is no room for another upload of yours: remove one.", after_s=60)
         for query in sorted(self._queries.values(), key=lambda one: one.used):
             if self.stored + count <= self._settings.max_uploads_bytes:
                 return
@@ -186,7 +193,7 @@ class Uploads:
             size = self._receiving[id]
             if size == 0:
                 raise Problem(400, f"'{form.name}' is empty.", hint="Choose a video or a picture.")
-            query = Query(id, form.name, path, size)
+            query = Query(id, form.name, path, size, client=current_client.get())
             self._queries[id] = query
             kept = True
             return query, form.fields
@@ -195,7 +202,7 @@ class Uploads:
             raise Problem(507, "The upload could not be stored: the server has no room.") from None
         finally:
             del self._receiving[id]
-            self._placed.discard(id)
+            self._placed.pop(id, None)
             if not kept:
                 with suppress(FileNotFoundError):
                     path.unlink()
@@ -226,9 +233,13 @@ class Uploads:
 
     def _take_place(self, id: str) -> None:
         """Raise `Problem` if too many others are being stored."""
-        if len(self._placed - {id}) >= self._settings.max_uploads_at_once:
+        if id in self._placed:
+            return
+        max_each = self._settings.max_uploads_at_once_per_client
+        require_share(self._placed.values(), max_each, "uploads are being received")
+        if len(self._placed) >= self._settings.max_uploads_at_once:
             raise busy(f"{len(self._placed)} uploads are being received already.")
-        self._placed.add(id)
+        self._placed[id] = current_client.get()
 
     def _too_large(self) -> Problem:
         max_mb = self._settings.max_upload_bytes / 2**20
