@@ -29,7 +29,7 @@ from measure import machine
 
 OUTCOMES = ("read", "refused", "untyped", "memory", "died", "late")
 _STEP = 500  # inputs of a kind at a time
-_RARE = {"library": 60, "weights": 4}  # slow ones are this many times as rare
+_RARE = {"library": 20, "weights": 2}  # slow ones are this many times as rare
 
 
 def main() -> None:

@@ -101,7 +101,7 @@ def _make_videos(folder: Path) -> dict[str, Files]:
 
 def _make_weights(folder: Path) -> dict[str, Files]:
     from hapvr import weights
-    from hapvr.model import SHIPPED, DEFAULT
+    from hapvr.model import DEFAULT, SHIPPED
     from hapvr.similarity import SimilarityConfig, VideoSimilarity
 
     VideoSimilarity(SimilarityConfig(dims=4)).save_pretrained(folder / "network")
@@ -310,11 +310,10 @@ def _read_video(path: str) -> None:
 
 
 def _read_weights(path: str) -> None:
-    from hapvr.model import load_network, load_segments, read_judge
+    from hapvr.model import load_network, read_judge
 
     load_network(path)
     read_judge(path)
-    load_segments(path)
 
 
 def _read_features(path: str) -> None:
