@@ -5,8 +5,8 @@
 Each time, a small library (or run, or plan) is copied, a process begins to change it and is killed by SIGKILL after a
 time drawn between nothing and a little more than the whole takes; then everything is read and compared. Every fifth
 time the same is done again to its end, and the result compared with what an undisturbed process makes. Videos are
-small texts whose features are drawn (`tests/library/toy.py`): the decoder and the backbone have no part in this. `apply`
-and `undo` have their own: HAPVR_TEST_KILLS=600 python -m pytest tests/actions/test_kills.py
+small texts whose features are drawn (`tests/library/toy.py`): the decoder and the backbone have no part in this.
+`apply` and `undo` have their own: HAPVR_TEST_KILLS=600 python -m pytest tests/actions/test_kills.py
 """
 
 from __future__ import annotations

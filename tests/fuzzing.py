@@ -32,15 +32,23 @@ What = Literal["read", "refused", "untyped", "memory", "died", "late"]
 Files = dict[str, bytes]  # below a folder; or one file
 DEADLINE_S, MEMORY = 30.0, 4 * 2**30
 VIDEO = "video"
-_VIDEOS = [
-    ("mp4-h264", "a.mp4", {}), ("mp4-hevc", "a.mp4", {"codec": "libx265"}), ("mkv-vp9", "a.mkv", {"codec": "libvpx-vp9"}),
-    ("webm-vp8", "a.webm", {"codec": "libvpx"}), ("mp4-av1", "a.mp4", {"codec": "libsvtav1"}),
-    ("mov-prores", "a.mov", {"codec": "prores_ks", "pixels": "yuv422p10le"}), ("avi-mpeg4", "a.avi", {"codec": "mpeg4"}),
-    ("avi-mjpeg", "a.avi", {"codec": "mjpeg", "pixels": "yuvj420p"}), ("mkv-ffv1", "a.mkv", {"codec": "ffv1"}),
-    ("ts-h264", "a.ts", {"container": "mpegts"}), ("ts-mpeg2", "a.ts", {"container": "mpegts", "codec": "mpeg2video"}),
-    ("flv-sorenson", "a.flv", {"codec": "flv"}), ("asf-wmv2", "a.wmv", {"codec": "wmv2", "container": "asf"}),
-    ("mov-animation", "a.mov", {"codec": "qtrle", "pixels": "rgb24"}), ("gif", "a.gif", {"codec": "gif", "pixels": "rgb8"}),
-]  # fmt: skip
+_VIDEOS: list[tuple[str, str, dict[str, Any]]] = [
+    ("mp4-h264", "a.mp4", {}),
+    ("mp4-hevc", "a.mp4", {"codec": "libx265"}),
+    ("mp4-av1", "a.mp4", {"codec": "libsvtav1"}),
+    ("mkv-vp9", "a.mkv", {"codec": "libvpx-vp9"}),
+    ("mkv-ffv1", "a.mkv", {"codec": "ffv1"}),
+    ("webm-vp8", "a.webm", {"codec": "libvpx"}),
+    ("mov-prores", "a.mov", {"codec": "prores_ks", "pixels": "yuv422p10le"}),
+    ("mov-animation", "a.mov", {"codec": "qtrle", "pixels": "rgb24"}),
+    ("avi-mpeg4", "a.avi", {"codec": "mpeg4"}),
+    ("avi-mjpeg", "a.avi", {"codec": "mjpeg", "pixels": "yuvj420p"}),
+    ("ts-h264", "a.ts", {"container": "mpegts"}),
+    ("ts-mpeg2", "a.ts", {"container": "mpegts", "codec": "mpeg2video"}),
+    ("flv-sorenson", "a.flv", {"codec": "flv"}),
+    ("asf-wmv2", "a.wmv", {"codec": "wmv2", "container": "asf"}),
+    ("gif", "a.gif", {"codec": "gif", "pixels": "rgb8"}),
+]
 _INTERESTING = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 20, 1 << 28)
 
 

@@ -212,8 +212,8 @@ def _write(
         elif do == "import":
             opened.import_features(folder)
         elif do == "calibrate":
-            with opened.write_access("a test") as store:
-                opening.save_calibration(store, calibration(batch))
+            with opened.write_access("a test") as tables:
+                opening.save_calibration(tables, calibration(batch))
         elif do == "add":
             opened.add([folder], prune=True)
         if compact:
