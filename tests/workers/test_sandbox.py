@@ -70,7 +70,7 @@ def test_a_process_of_a_pool_can_do_nothing_but_its_work(elsewhere: tuple[str, s
     ]
     options: dict[str, Any] = {"sandbox": Sandbox(max_memory_bytes=2**31), "file_of": sandbox_probe.file_of}
     started = time.monotonic()
-    with WorkerPool(sandbox_probe.misbehave, tasks, workers=1, block_bytes=8, timeout_s=3.0, **options) as pool:
+    with WorkerPool(sandbox_probe.misbehave, tasks, workers=1, block_bytes=8, timeout_s=6.0, **options) as pool:
         ended = results(pool)
     tried = ended["try"].value
     assert {name for name, came in tried.items() if came == "done"} <= NOT_EVERYWHERE
