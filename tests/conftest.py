@@ -59,6 +59,7 @@ SLOW = [
     "test_compare.py",
     "test_convert.py",
     "test_current_folder.py",
+    "test_fuzzing.py",
     "training/test_look_alikes.py",
     "training/test_cli_train.py",
     "training/test_distributed.py",
@@ -68,6 +69,7 @@ SLOW = [
     "video/test_decode_bad.py",
     "video/test_decode_chunks.py",
     "workers/test_pool.py",
+    "workers/test_sandbox.py",
 ]
 
 

@@ -234,12 +234,15 @@ def sha256_file(path: StrPath) -> str:
     return _hash_file(path, hashlib.sha256())
 
 
-def blake2b_file(path: StrPath) -> str:
-    """The blake2b hash of a file's bytes, in `HASH_BYTES` bytes: what a library knows contents by."""
+def blake2b_file(path: StrPath | int) -> str:
+    """The blake2b hash of a file's bytes, in `HASH_BYTES` bytes: what a library knows contents by.
+
+    A descriptor, in place of a path, is read from where it stands, and closed.
+    """
     return _hash_file(path, hashlib.blake2b(digest_size=HASH_BYTES))
 
 
-def _hash_file(path: StrPath, total: Any) -> str:
+def _hash_file(path: StrPath | int, total: Any) -> str:
     with open(path, "rb", buffering=0) as file:  # hashlib.file_digest needs Python 3.11
         while block := file.read(_BLOCK):
             total.update(block)
@@ -293,7 +296,7 @@ def sample_file(path: StrPath, *, samples: int = 64, sample_bytes: int = 4096) -
 # --- files as they are ---------------------------------------------------------------------------------------------
 
 
-def file_signature(path: StrPath | bytes) -> tuple[int, int]:
+def file_signature(path: StrPath | bytes | int) -> tuple[int, int]:
     """Size in bytes and time of the last change in nanoseconds; zeros where the file cannot be looked at."""
     try:
         found = os.stat(path)

@@ -23,6 +23,7 @@ from hapvr.library.store import NewVideo, Store
 from hapvr.storage import blake2b_file, hold_interrupts
 from hapvr.video import frame_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
+from hapvr.workers.sandbox import open_given
 from tests.library import toy
 from tests.library.toy import toys  # noqa: F401
 
@@ -174,14 +175,14 @@ def test_a_file_that_could_not_be_opened_is_tried_again_every_time(
     bad.write_text("nothing")
     before = path.stat()
 
-    def refused(name: str) -> str:
+    def refused(name: str) -> int:
         if name == str(path):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
         return honest(name)
 
-    honest = blake2b_file
+    honest = open_given
     with monkeypatch.context() as patch:
-        patch.setattr(frame_tasks, "blake2b_file", refused)
+        patch.setattr(frame_tasks, "open_given", refused)
         assert len(library.add([folder]).failed) == 2
         again = library.add([folder])
         assert [Path(name).name for name, _ in again.failed] == ["a.mp4"]

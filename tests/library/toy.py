@@ -26,6 +26,7 @@ from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
 from hapvr.library import Library, adding, opening, rebuild, versions
 from hapvr.library.versions import Settings
+from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.video import frame_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
 from hapvr.video.sampling import SamplingConfig
@@ -104,6 +105,12 @@ def write(folder: Path, name: str, seed: int, frames: int = 3) -> Path:
     return path
 
 
+def calibration(seed: int) -> Calibration:
+    """One of many."""
+    generator = np.random.default_rng(seed)
+    return fit_calibration(generator.normal(0.7, 0.1, 60).clip(-1, 1), generator.normal(0.1, 0.1, 400))
+
+
 def check_whole(library: Library) -> None:
     """Every record has its content, whatever the files are by now."""
     store = library.store
@@ -173,7 +180,16 @@ def nursery() -> None:
 
 
 def _write(
-    library: str, folder: str, out: str, *, batch: int, fragments: int = 64, compact: bool = False, model: str = ""
+    library: str,
+    folder: str,
+    out: str,
+    *,
+    batch: int,
+    fragments: int = 64,
+    compact: bool = False,
+    model: str = "",
+    do: str = "add",
+    ids: list[str] | None = None,
 ) -> None:
     from hapvr.library import engine, store
 
@@ -191,7 +207,14 @@ def _write(
     with Library.open(library, wait_s=30) as opened:
         if model:
             opened.rebuild(model=model)
-        else:
+        elif do == "remove":
+            opened.remove(ids or [])
+        elif do == "import":
+            opened.import_features(folder)
+        elif do == "calibrate":
+            with opened.write_access("a test") as tables:
+                opening.save_calibration(tables, calibration(batch))
+        elif do == "add":
             opened.add([folder], prune=True)
         if compact:
             opened.compact()

@@ -260,6 +260,6 @@ def test_a_lack_of_memory_inside_ffmpeg_is_no_damage(
     with pytest.raises(DecodeError) as refusal:
         decode(path)
     assert "more memory" not in str(refusal.value)  # without a limit, FFmpeg says so of damaged packets
-    monkeypatch.setattr(limits, "_memory_limit", 700 * 2**20)
+    monkeypatch.setattr(limits, "find_memory_limit", lambda: 700 * 2**20)
     with pytest.raises(DecodeLimitError, match="takes more memory than 700 MB"):
         decode(path)

@@ -158,6 +158,6 @@ def test_a_stream_that_stands_still_has_ended(tmp_path: Path, monkeypatch: pytes
     path = write(tmp_path / "a.ts", 40, container="mpegts")
     monkeypatch.setattr("hapvr.video.live._GRACE_S", 0.0)
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
-    monkeypatch.setattr("hapvr.video.live.python_command", lambda *_: command)
+    monkeypatch.setattr("hapvr.video.live.python_command", lambda *_, **__: command)
     with pytest.raises(DecodeTimeoutError, match=r"no frame has come for 0\.2 s"):
         list(read_stream(str(path), SAMPLING, StreamConfig(idle_s=0.2)))

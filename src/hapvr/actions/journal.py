@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from hapvr import __version__
 from hapvr.actions.files import describe_error
+from hapvr.actions.steps import from_record
 from hapvr.errors import StorageError
 from hapvr.storage import StrPath, lock_file, sync_folder
 
@@ -89,13 +90,14 @@ class Journal:
         if first != (event == "journal") or (first and record["format"] != _FORMAT):
             raise ValueError
         if event == "folder":
-            self.folders.append(record["path"])
+            self.folders.append(os.fspath(record["path"]))
         elif event == "begin":
+            from_record(record)  # raises an error if it cannot be used
             self.entries[record["step"]] = Entry(record["step"], record)
         elif event != "journal":
             entry = self.entries[record["step"]]
             entry.state = _NEXT[event]
-            entry.temporary = record.get("temporary", "")
+            entry.temporary = os.fspath(record.get("temporary", ""))
 
     def append(self, event: str, **values: Any) -> None:
         """Write a line that is on disk when this returns; `StorageError` if it cannot be written."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -186,9 +187,11 @@ def _read_number(cell: str, place: str, name: str) -> float | None:
     if not cell:
         return None
     try:
-        return float(cell.replace(",", "."))
+        if math.isfinite(value := float(cell.replace(",", "."))):
+            return value
     except ValueError:
-        raise DataError(f"{place}: the {name} is '{cell}'; it must be a number.") from None
+        pass
+    raise DataError(f"{place}: the {name} is '{cell}'; it must be a number.")
 
 
 # --- cells -----------------------------------------------------------------------------------------------------------
@@ -224,7 +227,10 @@ def _parse_time(cell: str) -> int:
     found = re.fullmatch(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\.(\d{9}) UTC", cell)
     if found is None:
         return -1
-    moment = datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc)
+    try:
+        moment = datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=timezone.utc)
+    except ValueError:  # such as 25 o'clock
+        return -1
     return int(moment.timestamp()) * 1_000_000_000 + int(found[2])
 
 

@@ -224,6 +224,10 @@ def to_record(step: Step) -> dict[str, Any]:
 
 
 def from_record(record: dict[str, Any]) -> Step:
-    """A step of a journal; `KeyError` if it lacks something."""
+    """A step of a journal; `KeyError` if it lacks something, `TypeError` if a value is of another kind."""
     kind = LinkStep if record["kind"] in ("hardlink", "symlink") else MoveStep
-    return kind(**{field.name: record[field.name] for field in dataclasses.fields(kind)})
+    values = {field.name: record[field.name] for field in dataclasses.fields(kind)}
+    for field in dataclasses.fields(kind):
+        if type(values[field.name]) is not (int if field.type == "int" else str):
+            raise TypeError(f"{field.name} is {values[field.name]!r}")
+    return kind(**values)

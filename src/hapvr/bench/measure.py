@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,9 +27,10 @@ from hapvr.library.shared_file import update_shared_footage
 from hapvr.library.stored_scores import RegionCache, score_contents
 from hapvr.model import Model
 from hapvr.similarity.int8 import fast_score_dtype
-from hapvr.video.frame_tasks import FileEnd, FileTask, VideoEnd, VideoTask, read_file, read_video
+from hapvr.video.frame_tasks import FileEnd, FileTask, VideoEnd, VideoTask, file_of_task, read_file, read_video
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.pool import Block, WorkerPool
+from hapvr.workers.sandbox import Sandbox
 
 Clock = Callable[[], float]
 Item = TypeVar("Item")
@@ -76,7 +77,8 @@ def measure_decode(
     begun, frames, video_s, files = clock(), 0, 0.0, 0
     tasks = repeat_for(make_tasks(paths, sampling, keyframes=keyframes), seconds, clock)
     size = _BLOCK_PICTURES * sampling.crop**2 * 3
-    with WorkerPool(read_file, tasks, workers=default_workers(None), block_bytes=size, blocks=3) as pool:
+    options: dict[str, Any] = {"workers": default_workers(None), "sandbox": Sandbox(), "file_of": file_of_task}
+    with WorkerPool(read_file, tasks, block_bytes=size, blocks=3, **options) as pool:
         while pool.busy:
             for event in pool.wait():
                 if isinstance(event, Block):

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hapvr.bench.estimate import FileRate
 from hapvr.bench.measure import Clock, subtract_start
@@ -26,8 +27,9 @@ from hapvr.features.video_extraction import default_workers, extract_stream
 from hapvr.library.adding import find_files
 from hapvr.library.results import display_path, escape_text
 from hapvr.records import VideoInfo
-from hapvr.video.frame_tasks import VideoTask, probe_video, read_video
+from hapvr.video.frame_tasks import VideoTask, file_of_task, probe_video, read_video
 from hapvr.workers.pool import TaskResult, WorkerPool
+from hapvr.workers.sandbox import Sandbox
 
 PART_S, KEYFRAME_PART_S = 30.0, 120.0
 """Seconds of a part; at key frames alone more, as a video needs eight of them."""
@@ -133,8 +135,8 @@ def probe_folder(
                 return
             yield name, name
 
-    workers = default_workers(None)
-    with WorkerPool(probe_video, tasks(), workers=workers, block_bytes=1, timeout_s=_PROBE_TIMEOUT_S) as pool:
+    options: dict[str, Any] = {"workers": default_workers(None), "sandbox": Sandbox(), "file_of": file_of_task}
+    with WorkerPool(probe_video, tasks(), block_bytes=1, timeout_s=_PROBE_TIMEOUT_S, **options) as pool:
         while pool.busy:
             for event in pool.wait():
                 if isinstance(event, TaskResult):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from hapvr.errors import DataError, ShapeError
 from hapvr.evaluation.benchmarks.pair_files import complete_id
 from hapvr.evaluation.pair_records import Candidate
+from hapvr.evaluation.score_files import NPZ_ERRORS
 from hapvr.storage import StrPath, replace_file
 
 MAX_DIMS = 512
@@ -77,7 +77,7 @@ def read_descriptors(path: StrPath, *, prefix: str = "") -> VideoDescriptors:
             parts = {name: stored[name] for name in ("video_ids", "timestamps", "features")}
     except OSError as error:
         raise DataError(f"'{path}' cannot be read: {error.strerror or error}.") from error
-    except (KeyError, ValueError, EOFError, AttributeError, TypeError, MemoryError, zipfile.BadZipFile) as error:
+    except NPZ_ERRORS as error:
         raise DataError(
             f"'{path}' holds no descriptors, or is damaged: {error}. A .npz file with video_ids, timestamps and "
             "features was expected."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -105,6 +106,12 @@ def read_scores(path: StrPath) -> Scores:
         raise DataError(f"'{path}': {error}") from error
 
 
+NPZ_ERRORS = (
+    KeyError, ValueError, EOFError, AttributeError, TypeError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error
+)  # fmt: skip
+"""What numpy raises on .npz files that are damaged; RuntimeError for kinds of ZIP files that Python cannot read."""
+
+
 def require_kind(path: StrPath) -> str:
     """The suffix of a score file, .json or .npz; `ConfigError` if it has another."""
     suffix = Path(path).suffix.lower()
@@ -119,7 +126,7 @@ def _read_npz(path: Path) -> Scores:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             parts = {name: stored[name] for name in ("queries", "targets", "values")}
-    except (KeyError, ValueError, EOFError, AttributeError, TypeError, MemoryError, zipfile.BadZipFile) as error:
+    except NPZ_ERRORS as error:
         raise DataError(f"it holds no scores, or is damaged: {error}. Write it again with write_scores.") from error
     for name in ("queries", "targets"):
         if parts[name].ndim != 1 or (parts[name].size and parts[name].dtype.kind != "U"):

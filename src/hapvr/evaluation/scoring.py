@@ -14,8 +14,6 @@ import contextlib
 import io
 import json
 import time
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -29,7 +27,7 @@ from hapvr.checks import require_finite
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.chunks import Chunk, plan_chunks, read_chunks
-from hapvr.evaluation.score_files import Scores
+from hapvr.evaluation.score_files import NPZ_ERRORS, Scores
 from hapvr.features import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise
 from hapvr.storage import StrPath, replace_file, sample_file, sha256_names, sha256_tensors, write_json
@@ -294,7 +292,7 @@ class WorkFolder:
             content = io.BytesIO(self._path(chunk).read_bytes())  # numpy leaves a damaged file open
             with np.load(content, allow_pickle=False) as file:
                 values, of = file["values"], str(file["evaluation"])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        except (OSError, *NPZ_ERRORS):
             return None
         if of != self._checksum or values.dtype != np.float32 or values.shape != (queries, len(chunk.ids)):
             return None

@@ -25,11 +25,12 @@ from hapvr.features.batching import extract_blocks
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.features import Features, join_fields
 from hapvr.storage import StrPath
-from hapvr.video.frame_tasks import VideoEnd, VideoPart, VideoTask, read_video
+from hapvr.video.frame_tasks import VideoEnd, VideoPart, VideoTask, file_of_task, read_video
 from hapvr.video.packed_frames import PackedFrames, PackedTask, read_packed
 from hapvr.video.packed_writer import PackedWriter
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
+from hapvr.workers.sandbox import Sandbox
 from hapvr.workers.threads import torch_thread_pool
 
 Files = Mapping[str, StrPath]
@@ -171,7 +172,10 @@ def extract_packed(
         workers = max(1, (os.cpu_count() or 1) - (extractor.device.type == "cuda"))
     run = _Reporter(dict.fromkeys(packed, packed.folder), done, progress)
     tasks = ((id, PackedTask(packed[id], extractor.sampling.crop)) for id in run.todo)
-    return _extract(extractor, tasks, store, run, workers=default_workers(workers), work=read_packed, dtype=dtype)
+    files = (os.path.realpath(path) for path in Path(packed.folder).iterdir())  # some may be links to elsewhere
+    sandbox = Sandbox(readable=(os.path.abspath(packed.folder), *files))
+    settings: dict[str, Any] = {"work": read_packed, "dtype": dtype, "sandbox": sandbox, "file_of": None}
+    return _extract(extractor, tasks, store, run, workers=default_workers(workers), **settings)
 
 
 def _extract(
@@ -203,6 +207,8 @@ def extract_stream(
     work: Callable[[TaskContext, Any], Any],
     stop: Callable[[], bool] | None = None,
     dtype: torch.dtype = torch.float32,
+    sandbox: Sandbox = Sandbox(),  # noqa: B008 - frozen
+    file_of: Callable[[Any], str] | None = file_of_task,
 ) -> Iterator[ExtractedVideo]:
     """Videos as they are done, in bounded memory: `extract_files` is a loop over this.
 
@@ -213,6 +219,7 @@ def extract_stream(
         work: what they do; it fills blocks as `read_video` does.
         stop: asked all the time; True ends it, and what was being read is dropped.
         dtype: of the features.
+        sandbox, file_of: what the processes may do; see `WorkerPool`.
     """
     begun: dict[str, _FeatureSpool] = {}
     wrong: dict[str, str] = {}  # with videos that are still being read
@@ -224,7 +231,9 @@ def extract_stream(
     blocks, linger_s = (_GPU_BLOCKS, _GPU_LINGER_S) if gpu else (_BLOCKS, 0.0)
     extract_batch = partial(_extract_batch, itertools.cycle(extractors), dtype, threading.local())
     with (
-        WorkerPool(work, tasks, workers=workers, block_bytes=size, blocks=blocks, pin=gpu) as pool,
+        WorkerPool(
+            work, tasks, workers=workers, block_bytes=size, blocks=blocks, pin=gpu, sandbox=sandbox, file_of=file_of
+        ) as pool,
         ThreadPoolExecutor(threads) if gpu else torch_thread_pool(threads) as executor,
     ):
         stream = extract_blocks(
@@ -323,7 +332,8 @@ def pack_files(
     workers, run = default_workers(workers), _Reporter(files, writer.done_ids(), progress)
     tasks = make_tasks(run.todo, sampling, workers=workers, jpeg=writer.encoding)
     size = max(_MIN_JPEG_BLOCK_BYTES, 8 * sampling.short_side**2 * 3)  # the widest picture that a decoder gives
-    with WorkerPool(read_video, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS) as pool:
+    sandboxed: dict[str, Any] = {"sandbox": Sandbox(), "file_of": file_of_task}
+    with WorkerPool(read_video, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS, **sandboxed) as pool:
         while pool.busy:
             for event in pool.wait():
                 id = str(event.key)

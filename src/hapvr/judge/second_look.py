@@ -27,8 +27,8 @@ from hapvr.judge.frame_strips import SecondLookConfig, Strip, find_costs, read_s
 from hapvr.judge.instants import Comparison, InstantPair, SecondLook, summarise
 from hapvr.judge.registration import is_available, limit_threads
 from hapvr.storage import StrPath
-from hapvr.video.limits import limit_memory
 from hapvr.workers.processes import ChildProcess, python_command
+from hapvr.workers.sandbox import Sandbox, limit_processor_time
 
 __all__ = ["QuerySecondLook", "SecondLook", "SecondLookConfig", "is_available", "take_second_look"]
 
@@ -165,7 +165,8 @@ def _take_isolated(
     """What `take_second_look` gives, from another process; None if that crashes or hangs."""
     paths = {"query": os.fspath(query), "target": os.fspath(target)}
     request = {**paths, "instants": list(instants), "speed": speed, "config": asdict(replace(config, isolate=False))}
-    command = python_command(__name__, json.dumps(request))
+    sandbox = Sandbox(readable=tuple(map(os.path.abspath, paths.values())), max_memory_bytes=config.memory_bytes)
+    command = python_command(__name__, json.dumps(request), sandbox=sandbox)
     with ChildProcess(command) as child, child.limit_time(config.max_seconds + _START_S):
         answer = child.answer.readline(_MAX_ANSWER_BYTES)
     try:
@@ -178,8 +179,7 @@ def _take_isolated(
 def _answer(request: dict[str, Any]) -> dict[str, Any] | None:
     """What the other process answers."""
     config = SecondLookConfig(**request.pop("config"))
-    if config.memory_bytes is not None:
-        limit_memory(config.memory_bytes)
+    limit_processor_time(config.max_seconds + _START_S)
     instants = [(float(query_s), float(target_s)) for query_s, target_s in request.pop("instants")]
     found = take_second_look(**request, instants=instants, config=config)
     return None if found is None else asdict(found)

@@ -21,6 +21,7 @@ from hapvr.library.stored_scores import find_row, find_unchanged
 from hapvr.library.tables import NO_KEY
 from hapvr.storage import StrPath, hold_interrupts
 from hapvr.workers.pool import run_tasks
+from hapvr.workers.sandbox import Sandbox
 
 _BATCH = 256  # sounds that are written at once
 _BATCH_S = 15.0
@@ -100,7 +101,7 @@ def _find_missing(store: Store, *, retry: bool) -> dict[int, str]:
 
 def _describe_all(paths: dict[int, str], workers: int) -> Iterator[tuple[int, SoundDescription]]:
     """The sounds of files, as they are read by other processes: a decoder that crashes loses one file's sound."""
-    for end in run_tasks(describe_sound_task, paths.items(), workers=workers):
+    for end in run_tasks(describe_sound_task, paths.items(), workers=workers, sandbox=Sandbox(), file_of=str):
         assert isinstance(end.key, int)
         yield end.key, end.value or SoundDescription("failed", warning=f"{end.error}.")
 

@@ -21,7 +21,8 @@ from hapvr.server.clients import current_client, require_share
 from hapvr.server.problems import Problem, busy
 from hapvr.server.settings import ServerSettings
 from hapvr.server.uploads import Query
-from hapvr.server.workers import Worker, WorkerDied
+from hapvr.server.workers import PRIORITY_FILE, Worker, WorkerDied
+from hapvr.workers.sandbox import Sandbox
 
 _PIECE = 256 * 2**10
 _RANGE = re.compile(r"bytes=(\d{0,20})-(\d{0,20})")
@@ -33,6 +34,7 @@ _TYPES = {
     ".avif": "image/avif", ".bmp": "image/bmp",
 }  # fmt: skip
 _MODULE = "hapvr.server.picture_tasks"
+_MAX_PREVIEW_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,17 @@ class Media:
         self._folder, self._settings = folder, settings
         names = (
             "max_decode_pixels",
-            "max_decode_bytes",
             "max_picture_s",
             "max_preview_s",
             "max_preview_length_s",
             "max_stop_s",
         )
         values = {name: getattr(settings, name) for name in names}
-        self.pictures = Worker("pictures", _MODULE, values, keep_running=settings.eager)
-        self.previews = Worker("previews", _MODULE, values, keep_running=settings.eager)
+        # They read whichever file they are asked for, and write what they make of it.
+        sandbox = Sandbox(("/",), (str(folder), PRIORITY_FILE), max_memory_bytes=settings.max_decode_bytes,
+                          max_file_bytes=_MAX_PREVIEW_BYTES)  # fmt: skip
+        self.pictures = Worker("pictures", _MODULE, values, keep_running=settings.eager, sandbox=sandbox)
+        self.previews = Worker("previews", _MODULE, values, keep_running=settings.eager, sandbox=sandbox)
         self._making: dict[str, asyncio.Task[None]] = {}
         self._making_for: dict[str, str | None] = {}  # the client that asked first
         self._roots = [root.path for root in settings.named_roots.values()]

@@ -1,7 +1,7 @@
 """The program of the picture and preview workers: thumbnails, strips of frames, previews that every browser plays.
 
-They read files of strangers, so their memory is limited, and they import no more than a decoder. What they make is
-written into a file, whole or not at all.
+They read files of strangers, so they run in a sandbox (`hapvr.workers.sandbox`), and import no more than a decoder.
+What they make is written into a file, whole or not at all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hapvr.errors import NoVideoError
 from hapvr.server.workers import Call, Task, lower_priority, serve
 from hapvr.storage import replace_file
 from hapvr.video.decode import decode, decode_chunks, probe
-from hapvr.video.limits import DecodeLimits, limit_memory
+from hapvr.video.limits import DecodeLimits
 
 _GRID = 4.0  # instants a second at which thumbnails are taken
 _PREVIEW_FPS, _PREVIEW_SIDE = 10.0, 270
@@ -32,7 +32,6 @@ class PictureTasks:
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
         lower_priority(5)
-        limit_memory(settings["max_decode_bytes"])
 
     def prepare(self) -> None:
         """There is nothing to load."""

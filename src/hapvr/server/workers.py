@@ -27,12 +27,15 @@ from typing import IO, Any, Literal, Protocol
 from hapvr.errors import HapvrError
 from hapvr.server.problems import Problem, translate_error
 from hapvr.workers.processes import child_environment, format_exit, python_command
+from hapvr.workers.sandbox import Sandbox
 
 log = logging.getLogger("hapvr.server.workers")
 _MAX_LINE = 256 * 2**20  # bytes of one answer
 _START_S = 120.0
 _LOG_LINES = 20  # lines of stderr that are remembered
 _MAX_PAUSE_S = 30.0  # between attempts to start a process that keeps ending
+PRIORITY_FILE = "/proc/self/autogroup"
+"""What `lower_priority` writes into, on Linux."""
 WorkerState = Literal["idle", "starting", "ready", "ended", "failed"]
 
 
@@ -71,6 +74,7 @@ class Worker:
         slots: tasks that it does at a time.
         cancel_s: seconds after which it is killed if it does not stop working on a cancelled task.
         keep_running: restart it when it has ended, at once and then at growing intervals; else for the next task.
+        sandbox: what it may do; None for all that the server may.
     """
 
     def __init__(
@@ -82,8 +86,10 @@ class Worker:
         slots: int = 1,
         cancel_s: float = 5.0,
         keep_running: bool = False,
+        sandbox: Sandbox | None = None,
     ) -> None:
         self.kind, self.module, self.keep_running = kind, module, keep_running
+        self._sandbox = sandbox
         self._settings, self._cancel_s = {**settings, "slots": slots}, cancel_s
         self._process: asyncio.subprocess.Process | None = None
         self._ready: asyncio.Future[None] | None = None
@@ -212,7 +218,7 @@ class Worker:
 
     async def _spawn(self) -> None:
         process = await asyncio.create_subprocess_exec(
-            *python_command(self.module, self.kind),
+            *python_command(self.module, self.kind, sandbox=self._sandbox),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -485,5 +491,5 @@ def lower_priority(by: int) -> None:
         with suppress(OSError):
             os.nice(by)
         # Linux may divide processor time among sessions first, and each worker has its own session.
-        with suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as group:
+        with suppress(OSError), open(PRIORITY_FILE, "w", encoding="ascii") as group:
             group.write(str(by))

@@ -16,6 +16,7 @@ from hapvr.storage import blake2b_file, file_signature, is_regular_file
 from hapvr.video.pictures import crop_centre, encode_jpeg, make_miniatures, reduced_size
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.pool import TaskContext
+from hapvr.workers.sandbox import find_given, open_given
 
 Images = NDArray[np.uint8]
 
@@ -54,6 +55,11 @@ class VideoEnd:
     duration_s: float | None
     warnings: tuple[str, ...]
     source_size: tuple[int, int] | None = None  # width and height
+
+
+def file_of_task(task: VideoTask | FileTask | str) -> str:
+    """The file that a task of this module is about."""
+    return task if isinstance(task, str) else task.path if isinstance(task, VideoTask) else task.video.path
 
 
 def read_video(context: TaskContext, task: VideoTask) -> VideoEnd:
@@ -140,13 +146,14 @@ def read_file(context: TaskContext, task: FileTask) -> FileEnd:
     The file is looked at before and after, so that it is certain which content the frames are of.
     """
     path = task.video.path
-    size, changed = file_signature(path)
+    given = find_given(path)
+    size, changed = file_signature(path if given is None else given)
     digest, video, wrong = None, None, None
     try:
         if is_regular_file(path):  # a pipe would be waited for
             if _is_shorter(path, task.min_seconds):
                 return FileEnd(size, changed, None, too_short=True)
-            digest = blake2b_file(path)
+            digest = blake2b_file(open_given(path))
             if digest in task.known and file_signature(path) == (size, changed):
                 return FileEnd(size, changed, digest, known=True)
         video = read_video(context, task.video)

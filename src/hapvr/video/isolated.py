@@ -1,5 +1,7 @@
 """Decoding in another process, for files from strangers: a decoder that hangs or crashes takes nobody with it.
 
+The process is in a sandbox (`hapvr.workers.sandbox`): it reads that file alone, and writes nothing.
+
 The process answers on its standard output, part by part: one line of JSON, then the arrays as they lie in memory; at
 the end a line that says so, or an error. Nothing that could run code is read back.
 """
@@ -21,9 +23,10 @@ from hapvr.errors import DecodeError
 from hapvr.records import Frames
 from hapvr.storage import StrPath
 from hapvr.video.decode import decode_chunks
-from hapvr.video.limits import Deadline, DecodeLimits, limit_memory, memory_error
+from hapvr.video.limits import Deadline, DecodeLimits, memory_error
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.processes import ChildProcess, python_command
+from hapvr.workers.sandbox import Sandbox, limit_processor_time
 
 _GRACE_S = 1.0  # for the process to give up by itself, which it says better than its death does
 _MAX_HEADER_BYTES = 1 << 20
@@ -41,7 +44,7 @@ def decode_isolated(
     start_s: float | None = None,
     end_s: float | None = None,
     limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
-    memory_bytes: int | None = None,
+    memory_bytes: int | None = Sandbox.max_memory_bytes,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[Frames]:
     """The frames of `decode_sampled`, some at a time, decoded in another process, which is killed if it hangs.
@@ -60,8 +63,9 @@ def decode_isolated(
     """
     sampled = {"fps": sampling.fps, "short_side": sampling.short_side, "min_frames": sampling.at_least}
     span = {"start_s": start_s, "end_s": end_s}
-    request = {"path": os.fspath(path), "chunk": chunk, "limits": asdict(limits), "memory_bytes": memory_bytes}
-    command = python_command(__name__, json.dumps({**sampled, **span, **request}))
+    request = {"path": os.fspath(path), "chunk": chunk, "limits": asdict(limits)}
+    sandbox = Sandbox(readable=(os.path.abspath(path),), max_memory_bytes=memory_bytes)
+    command = python_command(__name__, json.dumps({**sampled, **span, **request}), sandbox=sandbox)
     return read_answers(command, os.fspath(path), limits, check=check)
 
 
@@ -133,10 +137,15 @@ def _write_line(stream: IO[bytes], line: dict[str, Any]) -> None:
     stream.flush()
 
 
-def write_answers(parts: Iterable[Frames], path: str, stream: IO[bytes]) -> None:
-    """What the process does: write the frames, and at the end that it is one, or what went wrong."""
+def write_answers(parts: Iterable[Frames], path: str, stream: IO[bytes], max_seconds: float) -> None:
+    """What the process does: write the frames, and at the end that it is one, or what went wrong.
+
+    It ends itself when it has computed for `max_seconds` on all cores without an answer: nobody else may be left.
+    """
+    limit_processor_time(max_seconds)
     try:
         for frames in parts:
+            limit_processor_time(max_seconds)
             fields = {name: getattr(frames, name) for name in _FIELDS}
             _write_line(stream, {"shape": frames.images.shape, "fields": fields})
             for name in _ARRAYS:
@@ -154,11 +163,9 @@ def _write_error(stream: IO[bytes], error: errors.HapvrError) -> None:
 
 
 def _main(request: dict[str, Any]) -> None:
-    path, memory_bytes = request.pop("path"), request.pop("memory_bytes")
-    if memory_bytes is not None:
-        limit_memory(memory_bytes)
-    request["limits"] = DecodeLimits(**request["limits"])
-    write_answers(decode_chunks(path, **request), path, sys.stdout.buffer)
+    path = request.pop("path")
+    limits = request["limits"] = DecodeLimits(**request["limits"])
+    write_answers(decode_chunks(path, **request), path, sys.stdout.buffer, limits.max_seconds + _GRACE_S)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 
 from hapvr.errors import ConfigError, DecodeLimitError, DecodeTimeoutError
@@ -68,19 +67,16 @@ class Deadline:
 
 
 _LACK_OF_MEMORY = (errno.ENOMEM, errno.EAGAIN)  # EAGAIN: no memory for the stack of another thread
-_memory_limit: int | None = None  # bytes that this process may take; None: as many as there are
 
 
-def limit_memory(max_bytes: int) -> None:
-    """Limit this process's address space, where the system can: then decoding raises `DecodeLimitError`."""
-    global _memory_limit
-    if sys.platform != "win32":
-        import resource
+def find_memory_limit() -> int | None:
+    """Bytes of address space that this process may take; None: as many as there are."""
+    if sys.platform == "win32":
+        return None
+    import resource
 
-        with suppress(ValueError, OSError):  # already lower
-            resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _memory_limit = max_bytes
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def require_memory(error: BaseException, path: str) -> None:
@@ -90,11 +86,12 @@ def require_memory(error: BaseException, path: str) -> None:
     the error is left to the caller, because FFmpeg reports "out of memory" for some damaged packets too.
     """
     lacks_memory = isinstance(error, MemoryError) or getattr(error, "errno", None) in _LACK_OF_MEMORY
-    if _memory_limit is not None and lacks_memory:
+    if lacks_memory and find_memory_limit() is not None:
         raise memory_error(path) from error
 
 
 def memory_error(path: str) -> DecodeLimitError:
     """The error to raise when memory is used up."""
-    available = "there is" if _memory_limit is None else f"{_memory_limit / 2**20:,.0f} MB"
+    limit = find_memory_limit()
+    available = "there is" if limit is None else f"{limit / 2**20:,.0f} MB"
     return DecodeLimitError(f"'{path}': decoding it takes more memory than {available}.")

@@ -1,6 +1,7 @@
 """Frames of a stream that goes on: a live address (HLS, RTSP, ...), or a file that is still being written.
 
-The stream is decoded by another process, which may hang or crash without taking this one with it. Frames come a few at
+The stream is decoded by another process, which may hang or crash without taking this one with it. It is in a sandbox:
+for an address it has the network, and no files of yours; for a file or playlist it has no network. Frames come a few at
 a time, as soon as they are there.
 """
 
@@ -27,6 +28,7 @@ from hapvr.video.reading import render_frame
 from hapvr.video.sampling import Instants, SamplingConfig
 from hapvr.video.sources import require_pixels
 from hapvr.workers.processes import python_command
+from hapvr.workers.sandbox import Sandbox
 
 _SCHEMES = ("http", "https", "rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "srt", "tcp")
 # What the address of a stream may lead to: never to a file of this machine.
@@ -88,10 +90,19 @@ def read_stream(
         )
     request = {"source": source, "fps": sampling.fps, "short_side": sampling.short_side, **vars(config)}
     limits = DecodeLimits(max_pixels=config.max_pixels, max_seconds=config.idle_s + _GRACE_S)
+    command = python_command(__name__, json.dumps(request), sandbox=make_sandbox(source))
     try:
-        yield from read_answers(python_command(__name__, json.dumps(request)), source, limits, check=check)
+        yield from read_answers(command, source, limits, check=check)
     except DecodeTimeoutError as error:
         raise DecodeTimeoutError(f"'{source}': no frame has come for {config.idle_s:g} s.") from error
+
+
+def make_sandbox(source: str) -> Sandbox:
+    """What the process that decodes a stream may do: read the file, or the folder of a playlist, or use the network."""
+    if is_address(source):
+        return Sandbox(network=True)
+    path = os.path.abspath(source)
+    return Sandbox(readable=(os.path.dirname(path) if path.lower().endswith(_PLAYLISTS) else path,))
 
 
 # --- in the other process --------------------------------------------------------------------------------------------
@@ -197,4 +208,5 @@ def sample_stream(source: str, *, fps: float, short_side: int, **settings: Any) 
 
 if __name__ == "__main__":
     request = json.loads(sys.argv[1])
-    write_answers(sample_stream(**request), request["source"], sys.stdout.buffer)
+    max_seconds = request["idle_s"] + _GRACE_S
+    write_answers(sample_stream(**request), request["source"], sys.stdout.buffer, max_seconds)

@@ -20,6 +20,7 @@ from hapvr.errors import DecodeError, DecodeLimitError
 from hapvr.records import Size, VideoInfo
 from hapvr.video.limits import Deadline, DecodeLimits
 from hapvr.video.sampling import Times
+from hapvr.workers.sandbox import open_given
 
 Picture = NDArray[np.uint8]
 
@@ -91,10 +92,8 @@ class OpenFile:
     def __init__(self, path: str | os.PathLike[str], deadline: Deadline) -> None:
         self.path = os.fspath(path)
         self.deadline = deadline
-        # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
         try:
-            self.descriptor = os.open(self.path, flags)
+            self.descriptor = open_given(self.path)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise DecodeError(f"'{self.path}' cannot be opened: {reason}. Check its name and permissions.") from error

@@ -4,28 +4,45 @@ Each worker has its own pipe and blocks, and no lock is shared: killed at any mo
 another could wait for. It works on one task and has the next one already, so that it need not wait for this process,
 which may be busy. A block goes back to its worker when it has been used; a worker without a free block waits.
 
+In a sandbox a worker opens no file by its name: this process opens what a task names and hands it over. Of its answers
+only plain values, arrays and records of this package are unpickled.
+
 Neither torch nor a decoder is imported here: a worker loads what it uses, and no more.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import mmap
 import os
+import pickle
 import signal
+import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.errors import HapvrError
-from hapvr.workers.processes import format_exit, spawn_context
+from hapvr.workers.processes import InheritedFile, format_exit, spawn_context
+from hapvr.workers.sandbox import (
+    Sandbox,
+    find_protections,
+    hold_file,
+    limit_processor_time,
+    open_given,
+    run_in_sandbox,
+)  # fmt: skip
 
 Bytes = NDArray[np.uint8]
 Task = tuple[Hashable, Any]  # its key, and what `work` takes
@@ -33,6 +50,14 @@ Task = tuple[Hashable, Any]  # its key, and what `work` takes
 _TASKS_EACH = 2  # of a worker: the one it works on and the next
 _CHECK_S = 1.0  # how often to look for workers that hang
 _GONE = (EOFError, OSError)  # what a pipe raises whose other end is dead
+_NONSENSE = (
+    pickle.UnpicklingError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+)  # of a made-up answer
+_MAX_ANSWER_BYTES = 2**28
 
 
 class SharedMemory:
@@ -43,15 +68,27 @@ class SharedMemory:
 
     def __init__(self, size: int, *, pin: bool = False) -> None:
         if hasattr(os, "memfd_create"):
-            self._descriptor = os.memfd_create("hapvr")
+            self._descriptor = os.memfd_create("hapvr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
         else:
             self._descriptor, self.path = tempfile.mkstemp(prefix="hapvr-")
         os.truncate(self._descriptor, max(1, size))
+        self._seal()
         self.data = _map(self._descriptor, size)
         self._pinned = False
         if pin:
             self._pin()
+
+    def _seal(self) -> None:
+        """Let nobody cut the memory, where the system can: whoever then looked at it would be killed."""
+        if sys.platform == "linux":
+            import fcntl
+
+            fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+
+    def share(self) -> InheritedFile | str:
+        """What a process that is being spawned opens with `open_shared`; in a sandbox it could not use the path."""
+        return self.path if sys.platform == "win32" else InheritedFile(self._descriptor)
 
     def _pin(self) -> None:
         """Let the GPU read this memory itself; where CUDA will not, copies are slower, not wrong."""
@@ -75,9 +112,9 @@ class SharedMemory:
                 os.unlink(self.path)
 
 
-def open_shared(path: str, size: int) -> Bytes:
-    """The bytes of another process's `SharedMemory`."""
-    with open(path, "r+b") as file:
+def open_shared(shared: int | str, size: int) -> Bytes:
+    """The bytes of another process's `SharedMemory`, by its path or a descriptor, which is closed."""
+    with open(shared, "r+b") as file:
         return _map(file.fileno(), size)
 
 
@@ -92,11 +129,11 @@ class _ParentGoneError(BaseException):
 class TaskContext:
     """What `work(context, task)` is given in a worker: blocks to fill, and the way back."""
 
-    def __init__(self, pipe: Connection, memory: Bytes, blocks: int) -> None:
-        self._pipe = pipe
+    def __init__(self, pipe: Connection, memory: Bytes, blocks: int, timeout_s: float) -> None:
+        self._pipe, self._timeout_s = pipe, timeout_s
         self._blocks = memory.reshape(blocks, -1)
         self._free = deque(range(blocks))
-        self._tasks: deque[Task] = deque()
+        self._tasks: deque[tuple[Any, AbstractContextManager[None]]] = deque()
 
     def block(self) -> Bytes:
         """A block to fill, uint8 [bytes]; the same again until it is sent. Waits until there is one."""
@@ -109,10 +146,11 @@ class TaskContext:
         """Hand over the block, with a note that says what is in it."""
         self._answer(self._free.popleft(), note, None)
 
-    def next_task(self) -> Task:
-        """The next task. Waits until there is one."""
+    def next_task(self) -> tuple[Any, AbstractContextManager[None]]:
+        """The next task, and a context in which its file is open. Waits until there is one."""
         while not self._tasks:
             self._receive()
+        limit_processor_time(self._timeout_s)
         return self._tasks.popleft()
 
     def finish(self, value: Any, error: str | None) -> None:
@@ -124,31 +162,62 @@ class TaskContext:
             self._pipe.send(message)
         except _GONE as error:
             raise _ParentGoneError from error
+        limit_processor_time(self._timeout_s)
 
     def _receive(self) -> None:
         try:
             message = self._pipe.recv()
+            if isinstance(message, int):
+                self._free.append(message)
+                return
+            task, path = message
+            given: AbstractContextManager[None] = nullcontext()
+            if path is not None:
+                from multiprocessing.reduction import recv_handle
+
+                given = hold_file(path, recv_handle(self._pipe))
+            self._tasks.append((task, given))
         except _GONE as error:
             raise _ParentGoneError from error
-        if isinstance(message, int):
-            self._free.append(message)
-        else:
-            self._tasks.append(message)
 
 
-def _run_worker(work: Callable[[TaskContext, Any], Any], pipe: Connection, path: str, size: int, blocks: int) -> None:
+def _run_worker(
+    work: Callable[[TaskContext, Any], Any],
+    pipe: Connection,
+    shared: int | str,
+    size: int,
+    blocks: int,
+    timeout_s: float,
+) -> None:
     """All that a worker does, from its start to its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the process that started them decides
     with suppress(_ParentGoneError):
-        context = TaskContext(pipe, open_shared(path, size), blocks)
+        context = TaskContext(pipe, open_shared(shared, size), blocks, timeout_s)
         while True:
-            _, task = context.next_task()
+            task, given = context.next_task()
             try:
-                context.finish(work(context, task), None)
+                with given:
+                    value = work(context, task)
+                context.finish(value, None)
             except HapvrError as error:
                 context.finish(None, str(error))
             except Exception as error:  # of a library, on unforeseen input: this fails the task, not the worker
                 context.finish(None, f"{type(error).__name__}: {error}")
+
+
+class _AnswerReader(pickle.Unpickler):
+    """Unpickles what a worker in a sandbox says, which may not be trusted: no function is called."""
+
+    _NUMPY = ("_reconstruct", "ndarray", "dtype", "scalar")
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Arrays, and dataclasses that this process has loaded."""
+        found = getattr(sys.modules.get(module), name, None)
+        if module.partition(".")[0] == "numpy" and name in self._NUMPY:
+            return found
+        if isinstance(found, type) and dataclasses.is_dataclass(found):
+            return found
+        raise pickle.UnpicklingError(f"a worker names {module}.{name}")
 
 
 @dataclass(eq=False)
@@ -192,6 +261,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         blocks: of each worker.
         timeout_s: a worker that has a block to fill and is silent for this long is killed.
         pin: let the GPU read the blocks itself.
+        sandbox: what the processes may do; None for all that this one may.
+        file_of: the path of the file that a task is about, which a process in a sandbox is handed open.
     """
 
     def __init__(
@@ -204,9 +275,13 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         blocks: int = 2,
         timeout_s: float = 960.0,
         pin: bool = False,
+        sandbox: Sandbox | None = None,
+        file_of: Callable[[Any], str] | None = None,
     ) -> None:
         self._work, self._blocks, self._block_bytes = work, blocks, block_bytes
         self._timeout_s, self._pin = timeout_s, pin
+        self._sandbox = sandbox
+        self._file_of = file_of if sandbox is not None and find_protections().files else None
         self._tasks: Iterator[Task] = iter(tasks)
         self._again: deque[Task] = deque()  # tasks that a dead worker had not begun
         self._workers: list[_Worker] = []
@@ -273,8 +348,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._memories.append(memory)
         context = spawn_context()
         here, there = context.Pipe()
-        arguments = (self._work, there, memory.path, size, self._blocks)
-        process = context.Process(target=_run_worker, args=arguments, daemon=True)
+        run = bytes(ForkingPickler.dumps(partial(_run_worker, self._work)))
+        arguments = (self._sandbox, run, there, memory.share(), size, self._blocks, self._timeout_s)
+        process = context.Process(target=run_in_sandbox, args=arguments, daemon=True)
         process.start()
         there.close()
         worker = _Worker(process, here, memory)
@@ -285,8 +361,20 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if not worker.tasks:
             worker.active_s = time.monotonic()
         worker.tasks.append(task)
-        with suppress(*_GONE):
-            worker.pipe.send(task)
+        path = None if self._file_of is None else self._file_of(task[1])
+        descriptor = None
+        with suppress(OSError, ValueError):  # it fails in the worker as it does here
+            descriptor = None if path is None else open_given(path)
+        try:
+            with suppress(*_GONE):
+                worker.pipe.send((task[1], path if descriptor is not None else None))
+                if descriptor is not None:
+                    from multiprocessing.reduction import send_handle
+
+                    send_handle(worker.pipe, descriptor, worker.process.pid)
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
     def _give_tasks(self) -> None:
         for count in range(_TASKS_EACH):  # to each its first before any has a second
@@ -298,7 +386,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         events: list[Block | TaskResult] = []
         try:
             while worker.pipe.poll():
-                slot, note, error = worker.pipe.recv()
+                slot, note, error = self._unpickle(worker.pipe.recv_bytes(_MAX_ANSWER_BYTES))
                 worker.active_s = time.monotonic()
                 if slot is None:
                     events.append(TaskResult(worker.tasks.popleft()[0], note, error))
@@ -308,7 +396,13 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                     events.append(Block(worker.tasks[0][0], data, note, slot, worker))
         except _GONE:
             events += self._replace(worker)
+        except _NONSENSE:
+            worker.process.kill()
+            events += self._replace(worker)
         return events
+
+    def _unpickle(self, answer: bytes) -> Any:
+        return ForkingPickler.loads(answer) if self._sandbox is None else _AnswerReader(io.BytesIO(answer)).load()
 
     def _replace(self, worker: _Worker) -> list[Block | TaskResult]:
         """A worker has ended: its task is lost, the one that waited is done by another."""
@@ -328,8 +422,15 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         return lost
 
 
-def run_tasks(work: Callable[[TaskContext, Any], Any], tasks: Iterable[Task], *, workers: int) -> Iterator[TaskResult]:
+def run_tasks(
+    work: Callable[[TaskContext, Any], Any],
+    tasks: Iterable[Task],
+    *,
+    workers: int,
+    sandbox: Sandbox | None = None,
+    file_of: Callable[[Any], str] | None = None,
+) -> Iterator[TaskResult]:
     """The results of tasks whose answers are small, without blocks, as they come. See `WorkerPool`."""
-    with WorkerPool(work, tasks, workers=workers, block_bytes=1) as pool:
+    with WorkerPool(work, tasks, workers=workers, block_bytes=1, sandbox=sandbox, file_of=file_of) as pool:
         while pool.busy:
             yield from (event for event in pool.wait() if isinstance(event, TaskResult))

@@ -23,6 +23,8 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import IO, Any
 
+from hapvr.workers.sandbox import Sandbox
+
 _HOME = str(Path(__file__).parents[2])  # where this package lies
 _SECRETS = ("HAPVR_TOKEN",)
 _patching = threading.Lock()
@@ -45,13 +47,16 @@ def leave_current_folder_out() -> None:
     sys.path[:] = import_path()
 
 
-def python_command(module: str, *arguments: str) -> list[str]:
+def python_command(module: str, *arguments: str, sandbox: Sandbox | None = None) -> list[str]:
     """The command that runs a module as `python -m` does, isolated from the current folder.
 
-    Start it with `child_environment`.
+    Start it with `child_environment`. If a sandbox is given, the process enters it before anything else is loaded.
     """
     # Nothing may be imported before the path is set. The code is ASCII, whatever the folders are called.
-    code = f"import sys; sys.path[:] = {import_path()!a}; import runpy; "
+    code = f"import sys; sys.path[:] = {import_path()!a}; "
+    if sandbox is not None:
+        code += f"from {Sandbox.__module__} import Sandbox, enter_sandbox; enter_sandbox({sandbox!a}); "
+    code += "import runpy; "
     code += f"runpy.run_module({module!a}, run_name='__main__', alter_sys=True)"
     return [sys.executable, *_isolated_flags(), "-c", code, *arguments]
 
@@ -82,6 +87,22 @@ def spawn_context() -> SpawnContext:
         with _isolated_spawning():  # another process, started with the first lock or process
             resource_tracker.ensure_running()
     return _CONTEXT
+
+
+class InheritedFile:
+    """A file descriptor among the arguments of a process that is being spawned, where it is a number again."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __reduce__(self) -> Any:
+        from multiprocessing.reduction import DupFd
+
+        return _take_descriptor, (DupFd(self._descriptor),)
+
+
+def _take_descriptor(inherited: Any) -> int:
+    return int(inherited.detach())
 
 
 def find_program(name: str) -> str | None:
