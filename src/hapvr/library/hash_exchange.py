@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from hapvr.storage import StrPath, require_outputs, write_text
 from hapvr.video.video_files import find_videos, walk_videos
 from hapvr.video.vpdq import SIGNAL, MatchRule, VideoHashes, hash_video_task, match_hashes, parse_signals
 from hapvr.workers.pool import run_tasks
+from hapvr.workers.sandbox import Sandbox
 
 Progress = Callable[[int, int], None]
 _SUFFIXES = (".json", ".txt")  # of files of hashes
@@ -135,7 +137,8 @@ def _hash_all(
         raise ConfigError(f"There must be 0.01 to 3,600 seconds between hashes, got {every_s:g}.")
     yield from sources.hashes.items()
     tasks = ((name, (path, every_s)) for name, path in sources.videos.items())
-    for done, end in enumerate(run_tasks(hash_video_task, tasks, workers=default_workers(workers)), 1):
+    ends = run_tasks(hash_video_task, tasks, workers=default_workers(workers), sandbox=Sandbox(), file_of=itemgetter(0))
+    for done, end in enumerate(ends, 1):
         name = str(end.key)
         if end.error is not None:
             failed.append((display_path(sources.videos[name]), escape_text(end.error)))

@@ -29,7 +29,7 @@ class LowRankConv2d(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images [N, I, H, W] -> [N, O, H', W']."""
-        return self.frozen._conv_forward(images, self.changed_weight(), self.frozen.bias)
+        return self.frozen._conv_forward(images, self.changed_weight(), self.frozen.bias)  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def merge(self) -> nn.Conv2d:
