@@ -72,7 +72,7 @@ def back_up_library(
         raise StorageError(f"'{display_path(folder)}' is a library already. Give a new folder for the backup.")
     if folder.is_relative_to(library.path):
         raise StorageError(f"'{display_path(folder)}' lies in the library itself. Give a folder beside it.")
-    with suppress(BusyError):  # whoever writes lists what it has written
+    with suppress(BusyError):  # the writer lists what it has written
         if library.store.count_unchecked():
             with library.write_access("hapvr backup"):
                 pass

@@ -30,9 +30,10 @@ from hapvr.library.stored_scores import find_unchanged
 from hapvr.library.tables import FrameEmbeddings
 from hapvr.library.text_model import TextModel, load_text_model
 from hapvr.storage import StrPath, hold_interrupts
-from hapvr.video.frame_tasks import read_video
+from hapvr.video.frame_tasks import file_of_task, read_video
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.pool import Block, WorkerPool
+from hapvr.workers.sandbox import Sandbox
 
 _SAMPLING = SamplingConfig(fps=0.2, at_least=4, short_side=336, crop=336)  # a frame in 5 s
 _BLOCK_BYTES = 2 * 8 * _SAMPLING.short_side**2 * 3  # two of the widest pictures
@@ -139,7 +140,9 @@ def _describe_all(model: TextModel, paths: dict[int, str], workers: int) -> Iter
     begun: dict[str, list[tuple[NDArray[np.float64], NDArray[np.float16]]]] = {}
     files = {str(key): path for key, path in paths.items()}
     tasks = make_tasks(files, _SAMPLING, workers=workers, keyframes=True)
-    with WorkerPool(read_video, tasks, workers=workers, block_bytes=_BLOCK_BYTES) as pool:
+    with WorkerPool(
+        read_video, tasks, workers=workers, block_bytes=_BLOCK_BYTES, sandbox=Sandbox(), file_of=file_of_task
+    ) as pool:
         while pool.busy:
             for event in pool.wait():
                 id = str(event.key)

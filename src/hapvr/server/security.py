@@ -217,7 +217,7 @@ class Guard:
         return answer(problem)
 
     def _count_wrong_token(self) -> None:
-        """Whoever guesses tokens may soon ask nothing more for a while."""
+        """A client that guesses tokens may soon ask nothing more for a while."""
         self._rates.spend(current_client.get(), time.monotonic(), cost=_WRONG_TOKEN)
 
     def _same_origin(self, scope: Scope, headers: Headers) -> bool:

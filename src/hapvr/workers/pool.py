@@ -80,7 +80,7 @@ class SharedMemory:
             self._pin()
 
     def _seal(self) -> None:
-        """Let nobody cut the memory, where the system can: whoever then looked at it would be killed."""
+        """Let nobody cut the memory, where the system can: a process that then reads it would be killed."""
         if sys.platform == "linux":
             import fcntl
 
