@@ -106,3 +106,21 @@ def test_an_index_is_written_and_damage_is_seen(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(DataError, match="cannot be read"):
         read_index(path)
+
+
+def test_flipped_bits_of_an_index_are_seen_or_change_nothing(tmp_path: Path) -> None:
+    index = build_index({7: (1, draw_peaks(7, 10))})
+    path = tmp_path / "index.npz"
+    write_index(index, path)
+    content = path.read_bytes()
+    start = content.rindex(b"PK\1\2")  # what the archive says of its last array: also how that is packed
+    for bit in range(8 * start, 8 * len(content), 2):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            again = read_index(path)
+        except DataError:
+            continue
+        for name in vars(index):
+            np.testing.assert_array_equal(getattr(again, name), getattr(index, name))

@@ -10,18 +10,23 @@ import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from hapvr.audio.fingerprints import Fingerprint
+from hapvr.audio.sound_index import build_index, write_index
 from hapvr.errors import FormatError, StorageError
-from hapvr.library import Library, check_library, repair_library
+from hapvr.library import Library, check_library, repair_library, sound_lookup, tables
 from hapvr.library.bit_correction import correct_document, find_file_correction, find_flipped_bit
-from hapvr.library.checking import find_whole_contents
+from hapvr.library.checking import find_whole_contents, find_whole_embeddings
 from hapvr.library.checksums import sum_file
 from hapvr.library.duplicate_report import MARKS, read_marks
-from hapvr.library.indexed_folders import FOLDERS
+from hapvr.library.indexed_folders import FOLDERS, TextModelSource, write_text_model
+from hapvr.library.tables import FrameEmbeddings
 from hapvr.library.versions import CALIBRATION, MANIFEST, SETTINGS
 from hapvr.storage import write_document
 from tests.library import toy
@@ -277,6 +282,113 @@ def test_a_damaged_sound_is_dropped_and_said_to_be_lost(place: Path) -> None:
     report = repair_library(place)
     assert report.intact
     assert any("--audio" in text for text in report.lost)
+
+
+# --- what a text model said, and index files of sounds ---------------------------------------------------------------
+
+
+def describe(place: Path) -> dict[int, FrameEmbeddings]:
+    """Give a library vectors as of a text model, of three frames each, in two commits."""
+    rng = np.random.default_rng(0)
+    drawn: dict[int, FrameEmbeddings] = {}
+    with Library.open(place) as library, library.write_access("a test") as store:
+        write_text_model(place, TextModelSource("gone", "1"))
+        for keys in np.array_split(store.catalog().contents, 2):
+            part = {}
+            for key in keys.tolist():
+                vectors = rng.normal(size=(3, 4))
+                vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+                part[key] = FrameEmbeddings(np.arange(3.0), vectors.astype(np.float16))
+            store.put_embeddings(part)
+            drawn |= part
+    return drawn
+
+
+def read_described(place: Path) -> dict[int, bytes]:
+    with Library.open(place) as library:
+        found = library.store.read_embeddings(library.store.list_embedded().tolist())
+    return {key: one.vectors.tobytes() for key, one in found.items()}
+
+
+def test_vectors_of_a_text_model_outlive_damage_elsewhere(place: Path) -> None:
+    drawn = {key: one.vectors.tobytes() for key, one in describe(place).items()}
+    found = check_library(place)
+    assert (found.problems, found.notes) == ((), ())
+    destroy(find(place, "frames.lance/data/*"))
+    report = repair_library(place)
+    assert (report.intact, report.lost) == (True, ())
+    assert read_described(place) == drawn
+
+
+def test_vectors_of_a_text_model_that_is_forgotten_are_removed_and_said_to_be(place: Path) -> None:
+    describe(place)
+    (place / FOLDERS).write_bytes(b"{")
+    report = repair_library(place)
+    assert report.intact, report.problems
+    assert any("--text-model" in text for text in report.lost)
+    assert read_described(place) == {}  # else a second model would be mixed with the first
+
+
+def test_wrong_rows_of_a_text_model_are_found_and_the_others_kept(place: Path) -> None:
+    drawn = describe(place)
+    keys = sorted(drawn)
+    with Library.open(place) as library, library.write_access("a test") as store:
+        store.put_embeddings(
+            {
+                keys[0]: FrameEmbeddings(np.array([9.0]), np.full((1, 4), 1.0, np.float16)),
+                keys[1]: FrameEmbeddings(np.array([-1.0]), drawn[keys[1]].vectors[:1]),
+                12345: FrameEmbeddings(np.array([0.0]), drawn[keys[1]].vectors[:1]),
+            }
+        )
+    found = check_library(place)
+    assert len(found.problems) == 2
+    assert all("text model" in problem.what for problem in found.problems)
+    assert any("1 contents have no record" in note for note in found.notes)
+    report = repair_library(place)
+    assert report.intact
+    assert any("of 2 videos" in text for text in report.lost)
+    assert read_described(place) == {key: drawn[key].vectors.tobytes() for key in keys[2:]}
+
+
+def test_a_content_that_may_be_cut_counts_as_damaged() -> None:
+    def make(keys: list[int]) -> pa.Table:
+        vectors = np.tile(np.array([1, 0], np.float16), (1, 1))
+        parts = {key: FrameEmbeddings(np.zeros(1), vectors) for key in keys}
+        return tables.make_embedding_rows(parts)
+
+    def read(*, batch: int, without: Any) -> Any:
+        del batch, without
+        yield make([1, 2])
+        reader.lost += 5
+        yield make([3, 4])
+        yield make([5])
+        reader.lost += 1
+
+    for is_cut, rows, damaged in ((False, 10, set()), (True, 10, {2, 3, 5}), (False, 2**20, {2, 3, 5})):
+        reader: Any = SimpleNamespace(read=read, lost=0, is_cut=is_cut, fragments=[SimpleNamespace(rows=rows)])
+        assert find_whole_embeddings(reader) == ({1, 2, 3, 4, 5} - damaged, damaged)
+
+
+def test_index_files_of_sounds_are_harmless_and_backed_up(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = build_index({7: (0, Fingerprint(np.array([0, 10]), np.array([7, 12])))})
+    write_index(index, place / VERSION / "sound-index-000001.npz")
+    (place / VERSION / "sound-index-mine.npz").write_bytes(b"stray")
+    assert check_library(place).notes == ()
+    (place / VERSION / "sound-index-000002.npz").write_bytes(b"damaged")
+    found = check_library(place)
+    assert found.intact
+    assert ["1 index files of sounds" in note for note in found.notes] == [True]
+    with Library.open(place) as library:
+        library.back_up(tmp_path / "copy")
+        with library.write_access("a test") as store:
+            monkeypatch.setattr(sound_lookup, "_MIN_SECONDS", 0.0)
+            sound_lookup.update_sound_index(store)
+    assert (tmp_path / "copy" / VERSION / "sound-index-000001.npz").is_file()
+    assert not (place / VERSION / "sound-index-000002.npz").exists()
+    assert (place / VERSION / "sound-index-mine.npz").exists()
+    assert check_library(place).notes == ()
 
 
 # --- formats ---------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError, WeightsError
 from hapvr.features import Features
-from hapvr.library import Library, VideoFilter, adding, store, text
+from hapvr.library import Library, VideoFilter, adding, check_library, repair_library, store, text
 from hapvr.library.indexed_folders import read_folders, read_text_model
 from hapvr.library.tables import FrameEmbeddings
 from hapvr.library.text_model import load_text_model
@@ -327,3 +327,44 @@ def test_the_nearest_frames_agree_with_the_loop(
         assert [one.time_s for one in best[order[0]]] == [time_s for _, key, time_s in wanted if key == order[0]][:3]
         with pytest.raises(ShapeError, match="gives 7 numbers; the library was made with 16"):
             library.store.find_embeddings(np.ones(7, np.float32), k=1)
+
+
+def test_what_is_lost_is_described_again_if_the_model_is_there(
+    films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(_: Any, *, device: str) -> ColourModel:
+        del device
+        return ColourModel()
+
+    place = tmp_path / "library"
+    with toy.make(place) as library:
+        library.add(films / "red.mp4", text_model=ColourModel(), workers=1)
+        library.add([films / "red-green.mp4", films / "blue.mp4"], text_model=ColourModel(), workers=1)
+        before = library.search_text("green", text_model=ColourModel()).hits
+        library.back_up(tmp_path / "copy")
+    assert check_library(place).problems == check_library(place, quick=True).problems == ()
+    assert check_library(place).notes == ()
+    shutil.copytree(tmp_path / "copy", tmp_path / "other")
+    data = sorted(
+        (tmp_path / "copy").glob("versions/0001/embeddings.lance/data/*"), key=lambda path: path.stat().st_size
+    )
+    data[0].unlink()  # of one video
+    (tmp_path / "other" / data[0].relative_to(tmp_path / "copy")).write_bytes(b"")
+    (problem,) = check_library(tmp_path / "copy").problems
+    assert problem.mend == "again"
+
+    report = repair_library(tmp_path / "copy", workers=1)  # there is no folder "colours"
+    assert report.intact, report.problems
+    (lost,) = report.lost
+    assert "of 1 videos" in lost
+    assert "--text-model" in lost
+    with Library.open(tmp_path / "copy") as library:
+        left = library.search_text("green", text_model=ColourModel()).hits
+        assert [hit for hit in before if Path(hit.path).stem != "red"] == list(left)  # the others are as they were
+
+    monkeypatch.setattr(text, "load_text_model", load)
+    report = repair_library(tmp_path / "other", workers=1)
+    assert (report.intact, report.lost) == (True, ())
+    assert "1 videos were described again by the text model." in report.done
+    with Library.open(tmp_path / "other") as library:
+        assert library.search_text("green", text_model=ColourModel()).hits == before

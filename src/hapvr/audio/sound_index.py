@@ -126,5 +126,5 @@ def read_index(path: Path) -> SoundIndex:
             if int(file["format"]) != _FORMAT:
                 raise ValueError(f"its format is {int(file['format'])}, and not {_FORMAT}")
             return SoundIndex(**{name: file[name] for name in _ARRAYS})
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
         raise DataError(f"The index of sounds '{path}' cannot be read: {error}.") from error

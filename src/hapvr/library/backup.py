@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,10 +17,11 @@ from pathlib import Path
 
 from hapvr.errors import BusyError, StorageError
 from hapvr.library.checksums import CHECKSUMS, Listing, find_damage, read_listing
-from hapvr.library.engine import table_folder
+from hapvr.library.engine import newest_manifest, table_folder
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import display_path
 from hapvr.library.shared_file import SHARED
+from hapvr.library.sound_lookup import list_index_files
 from hapvr.library.versions import (
     CALIBRATION,
     MANIFEST,
@@ -78,13 +80,13 @@ def back_up_library(
                 pass
     if read_listing(library.store.folder) is None:
         raise StorageError(f"'{display_path(library.path)}' is written for the first time. Try again in a moment.")
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         try:
             with translate_write_errors(folder):
                 files, size = _copy(library.path, folder, progress)
             break
         except _ReplacedError:
-            continue
+            time.sleep(min(1.0, 0.05 * 2**attempt))  # a writer that compacts lists its files when all is done
     else:
         raise StorageError(f"'{display_path(library.path)}' changes faster than it can be copied. Try again later.")
     with OpenLibrary(folder) as copied:
@@ -107,6 +109,9 @@ def _copy(source: Path, target: Path, progress: Callable[[int, int], None] | Non
     for name in (SETTINGS, CALIBRATION, SHARED):
         if (here / name).is_file():
             shutil.copyfile(here / name, there / name)
+    for path in list_index_files(here):
+        with suppress(FileNotFoundError):  # replaced meanwhile; they only save time, whatever sounds they are of
+            shutil.copyfile(path, there / path.name)
     (there / CHECKSUMS).write_bytes(listed)
     for path in source.iterdir():
         if path.name in (MANIFEST, LOCK, VERSIONS) or path.name.startswith("."):
@@ -138,7 +143,7 @@ def _copy_tables(
         try:
             shutil.copyfile(origin, copy)
         except FileNotFoundError:
-            if not _is_listed(here, name, file):
+            if not _is_needed(here, name, file):
                 raise _ReplacedError from None
             raise StorageError(f"'{display_path(origin)}' is missing. {_REMEDY}") from None
         for what in find_damage(copy.parent, {copy.name: written}).values():
@@ -152,9 +157,12 @@ def _copy_tables(
 _REMEDY = "Mend the library first: hapvr check LIBRARY --repair"
 
 
-def _is_listed(folder: Path, name: str, file: str) -> bool:
-    listing = read_listing(folder)
-    return listing is not None and name in listing.tables and file in listing.tables[name].files
+def _is_needed(folder: Path, name: str, file: str) -> bool:
+    """Whether a file is still listed, and its table has not changed since the list was written."""
+    listing, newest = read_listing(folder), newest_manifest(table_folder(folder, name))
+    if listing is None or name not in listing.tables or file not in listing.tables[name].files:
+        return False
+    return newest is None or newest[0] <= listing.tables[name].version
 
 
 def _sync(folder: Path) -> None:

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,12 +22,13 @@ from hapvr.library.bit_correction import MAX_BYTES, correct_document, find_file_
 from hapvr.library.checksums import CHECKSUMS, FileSum, Guard, Listing, find_damage, read_listing
 from hapvr.library.duplicate_report import MARKS, read_marks
 from hapvr.library.engine import DATA, MANIFESTS, EngineError, table_folder
-from hapvr.library.indexed_folders import FOLDERS, read_folders
+from hapvr.library.indexed_folders import FOLDERS, FOLDERS_NAMES, read_folders, read_text_model
 from hapvr.library.opening import parse_calibration
 from hapvr.library.results import STATES, VideoRecord, display_path
 from hapvr.library.shared_file import SHARED, parse_shared_footage
+from hapvr.library.sound_lookup import count_unreadable
 from hapvr.library.table_reader import TableReader
-from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, SOUNDS, TABLES, VIDEOS
+from hapvr.library.tables import EMBEDDINGS, FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, SOUNDS, TABLES, VIDEOS
 from hapvr.library.versions import (
     CALIBRATION,
     MANIFEST,
@@ -50,7 +51,10 @@ Mend = Literal["exact", "again", "lost", "none"]
 is needed; "lost" goes on without it; "none": it cannot be mended."""
 BATCH = 64
 """Rows of regions that are read at once."""
+_EMBEDDINGS_BATCH = 2**15  # rows
+_FULL_ROWS = 2**20  # of a file of the engine: what is more goes into another one, also amid a content
 _WAIT_S = 10.0
+_LENGTH_ERROR = 0.01  # of a vector of unit length in float16
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,7 @@ class _Rows:
     named: dict[int, list[VideoRecord]] = field(default_factory=dict)
     frames: dict[int, int] = field(default_factory=dict)  # of contents whose rows are intact
     vectors: set[int] = field(default_factory=set)  # contents with all their vectors
+    others: set[int] = field(default_factory=set)  # contents with sound, or described by a text model
     complete: set[str] = field(default_factory=set)  # tables that could be looked at
 
 
@@ -173,6 +178,11 @@ class Examination:
         for name in TABLES:
             self._check_rows(name)
         self._check_references()
+        if not self._quick and (count := count_unreadable(self.folder)):
+            self.notes.append(
+                f"{count:,} index files of sounds cannot be read. That is harmless: their sounds are compared one by "
+                "one until `hapvr add` makes the files again."
+            )
         videos = sum(map(len, self._rows.named.values()))
         return CheckReport(
             str(self.path), self._quick, tuple(self.problems), tuple(self.notes), videos, self._files, self._bytes
@@ -244,8 +254,11 @@ class Examination:
             raise
         except StorageError as error:
             if self.manifest is not None or (self.path / FOLDERS).is_file():
-                remedy = "The remembered folders and their rules are forgotten: name them again with `hapvr add`."
-                self._report_document(self.path / FOLDERS, ("format", "folders", "sound"), error, "lost", remedy)
+                remedy = (
+                    "The remembered folders, their rules, and whether there is sound or a text model are forgotten: "
+                    "name them again with `hapvr add`."
+                )
+                self._report_document(self.path / FOLDERS, FOLDERS_NAMES, error, "lost", remedy)
         try:
             read_marks(self.path)
         except FormatError:
@@ -344,7 +357,7 @@ class Examination:
             if lacking := [one for one in tables.COLUMNS[name] if one not in reader.columns]:
                 raise EngineError(f"it has no column '{lacking[0]}'")
             {VIDEOS: self._check_videos, REGIONS: self._check_regions, FRAMES: self._check_frames,
-             SOUNDS: self._check_sounds}[name](reader)  # fmt: skip
+             SOUNDS: self._check_sounds, EMBEDDINGS: self._check_embeddings}[name](reader)  # fmt: skip
             rows.complete.add(name)
         except EngineError as error:
             if not damaged:
@@ -389,20 +402,46 @@ class Examination:
     def _check_frames(self, reader: TableReader) -> None:
         found = reader.scan(["key", "frame"])
         self._rows.vectors = find_whole_contents(found["key"].to_numpy(), found["frame"].to_numpy())
+        self._check_index(reader, found.num_rows)
+
+    def _check_index(self, reader: TableReader, rows: int) -> None:
         indexed = reader.count_indexed()
-        if indexed is not None and indexed > found.num_rows + _count_deleted(reader, found.num_rows):
-            what = f"It covers {indexed:,} frame vectors, and there are {found.num_rows:,}."
+        if indexed is not None and indexed > rows + _count_deleted(reader, rows):
+            what = f"It covers {indexed:,} vectors, and there are {rows:,}."
             self._report(reader.path / engine.INDICES, what, "again", "The index is made again.")
 
     def _check_sounds(self, reader: TableReader) -> None:
+        self._rows.others |= set(reader.scan(["key"])["key"].to_pylist())
         if self._quick:
             return
         for part in reader.read(batch=1000):
             for row in part.to_pylist():
                 if not is_sound(row):
-                    places = self._rows.named.get(row["key"], [])
-                    place = places[0].path if places else f"content {row['key']}"
-                    self._report(place, "Its stored sound is damaged.", *self._find_remedy(row["key"]))
+                    what = "Its stored sound is damaged."
+                    self._report(self._name_content(row["key"]), what, *self._find_remedy(row["key"]))
+
+    def _check_embeddings(self, reader: TableReader) -> None:
+        keys = reader.scan(["key"])["key"].to_pylist()
+        self._rows.others |= set(keys)
+        self._check_index(reader, len(keys))
+        if keys and self._has_no_text_model():
+            what = "It holds what a text model said of videos, and no text model is remembered."
+            self._report(reader.path, what, "lost", "It is removed: describe the videos again (--text-model).")
+        if not self._quick:
+            for key in sorted(find_whole_embeddings(reader)[1]):
+                what = "What the text model said of it is damaged."
+                self._report(self._name_content(key), what, "again", _LOSES[EMBEDDINGS])
+
+    def _has_no_text_model(self) -> bool:
+        """Whether it is known that there is none."""
+        try:
+            return read_text_model(self.path) is None
+        except StorageError:  # reported already
+            return False
+
+    def _name_content(self, key: int) -> str:
+        places = self._rows.named.get(key, [])
+        return places[0].path if places else f"content {key}"
 
     def _check_references(self) -> None:
         """Whether every record has its content and its vectors."""
@@ -424,7 +463,7 @@ class Examination:
             elif FRAMES in rows.complete and key not in rows.vectors:
                 remedy = "They are made again from its stored features."
                 self._report(records[0].path, "Frame vectors by which it is found are gone.", "again", remedy)
-        if left := (set(rows.frames) | rows.vectors) - set(rows.named):
+        if left := (set(rows.frames) | rows.vectors | rows.others) - set(rows.named):
             self.notes.append(
                 f"{len(left):,} contents have no record: a writer was stopped. The next one removes them."
             )
@@ -445,6 +484,7 @@ _LOSES: Mapping[str, str] = {
     REGIONS: "The videos whose features are lost are read again.",
     FRAMES: "Vectors and index are made again from the stored features.",
     SOUNDS: "The sounds that are lost are read again.",
+    EMBEDDINGS: "The videos are described again, if the text model is where it was; else it is said how.",
 }
 
 
@@ -467,6 +507,35 @@ def is_sound(row: Mapping[str, Any]) -> bool:
     except (DataError, ValueError, TypeError):
         return False
     return True
+
+
+def find_whole_embeddings(reader: TableReader, *, without: Collection[str] = ()) -> tuple[set[int], set[int]]:
+    """The keys of contents of which all that a text model said can be read and is of use; and of those with damage.
+
+    Rows of a content follow each other. Where rows are lost amid a file, or a file is full, a content may be cut: then
+    those just before and after the lost rows count as damaged.
+    """
+    found, damaged, edges = set[int](), set[int](), set[int]()
+    last: int | None = None
+    lost = 0
+    for part in reader.read(batch=_EMBEDDINGS_BATCH, without=without):
+        if not part.num_rows:
+            continue
+        keys = part["key"].to_numpy()
+        if reader.lost > lost:
+            edges |= {int(keys[0])} if last is None else {last, int(keys[0])}
+        lost, last = reader.lost, int(keys[-1])
+        vectors = part["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        lengths = np.linalg.norm(vectors.astype(np.float32).reshape(part.num_rows, -1), axis=1)
+        times = part["time_s"].to_numpy()
+        right = np.isfinite(times) & (times >= 0) & (np.abs(lengths - 1) < _LENGTH_ERROR)
+        found |= set(keys.tolist())
+        damaged |= set(keys[~right].tolist())
+    if reader.lost > lost and last is not None:
+        edges.add(last)
+    if reader.is_cut or any(fragment.rows >= _FULL_ROWS for fragment in reader.fragments):
+        damaged |= edges
+    return found - damaged, damaged
 
 
 def find_whole_contents(keys: Any, frames: Any) -> set[int]:

@@ -30,11 +30,11 @@ from hapvr.library.tables import TABLES, VIDEOS
 from hapvr.storage import read_document, write_document
 
 CHECKSUMS = "checksums.json"
-REMEDY = "Restore the library from a copy, or add the videos to a new one."
+REMEDY = "Restore the library from a copy, or mend it: hapvr check LIBRARY --repair"
 _FORMAT = 1
 _LIST_REMEDY = (
-    f'Restore it from a copy, or write {{"format": {_FORMAT}, "kept": [], "tables": {{}}}} into it: then what there is '
-    "counts unchecked, and gets new checksums with the next change."
+    "Restore it from a copy, or mend the library, which gives new checksums to what can be read: "
+    "hapvr check LIBRARY --repair"
 )
 _BLOCK = 16 * 2**20  # bytes of one checksum: threads share a large file
 _CHUNK = 2**20  # bytes that are read at a time

@@ -21,6 +21,8 @@ from hapvr.storage import read_document, write_document
 FOLDERS = "folders.json"
 _FORMAT = 1
 _SOUND, _TEXT = "sound", "text_model"  # names in the file
+FOLDERS_NAMES = ("format", "folders", _SOUND, _TEXT)
+"""All names in the file."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def read_text_model(library: Path) -> TextModelSource | None:
 def _read(library: Path) -> _Remembered:
     path = library / FOLDERS
     try:
-        content = read_document(path, ("format", "folders", _SOUND, _TEXT))
+        content = read_document(path, FOLDERS_NAMES)
         if content.get("format") != _FORMAT:
             raise FormatError(f"'{display_path(path)}' is {explain_format(content.get('format'), _FORMAT)}")
         folders = {str(folder): _parse(rules) for folder, rules in content["folders"].items()}

@@ -341,7 +341,11 @@ def parse_calibration(path: Path, _mtime_ns: int, _size: int) -> Calibration | J
 
 
 def _calibration_remedy(path: Path) -> str:
-    return f"Restore it from a copy, or fit it again: hapvr calibrate {display_path(path.parents[2])}"
+    library = display_path(path.parents[2])
+    return (
+        f"Restore it from a copy; or fit it again: hapvr calibrate {library}; or go on without it: "
+        f"hapvr check {library} --repair"
+    )
 
 
 def is_of_judge(calibration: Calibration | JudgeCalibration | None, judge: Judge) -> bool:

@@ -2,7 +2,7 @@
 
 First single flipped bits are put back, and documents are written again. If tables are still damaged, all rows that are
 intact are copied into another version beside the old one, which is then put to use in one step; what it lacks is made
-again: vectors from the stored features, features and sounds from the files where they still exist.
+again: vectors from the stored features, features, sounds and what a text model says from the files where they exist.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from hapvr.library.checking import (
     Examination,
     check_library,
     find_whole_contents,
+    find_whole_embeddings,
     is_content,
     is_sound,
 )
@@ -36,14 +37,16 @@ from hapvr.library.checksums import write_listing
 from hapvr.library.codecs import get_codec
 from hapvr.library.duplicate_report import MARKS
 from hapvr.library.engine import DATA, EngineError, table_folder
-from hapvr.library.indexed_folders import FOLDERS, read_folders, read_sound_setting
+from hapvr.library.indexed_folders import FOLDERS, read_folders, read_sound_setting, read_text_model
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
 from hapvr.library.shared_file import SHARED, update_shared_footage
 from hapvr.library.sound import add_sounds
+from hapvr.library.sound_lookup import update_sound_index
 from hapvr.library.store import Store
 from hapvr.library.table_reader import TableReader, link_table
-from hapvr.library.tables import FRAMES, NO_KEY, REGIONS, SOUNDS, TABLES, VIDEOS
+from hapvr.library.tables import EMBEDDINGS, FRAMES, NO_KEY, REGIONS, SOUNDS, TABLES, VIDEOS
+from hapvr.library.text import add_embeddings
 from hapvr.library.versions import (
     CALIBRATION,
     MANIFEST,
@@ -62,6 +65,7 @@ from hapvr.library.writer_lock import WriterLock
 from hapvr.storage import StrPath, write_bytes
 
 _ASIDE = ".repair"  # a folder in the library, while tables are read that lack their newest manifest
+_DESCRIBE = "`hapvr add LIBRARY --text-model FOLDER` describes them again."
 _LOST = "its features were lost. Add it again."  # of `Store.recover`
 _WAIT_S = 10.0
 
@@ -126,6 +130,7 @@ class _Repair:
         self.lost: list[str] = []
         self.needs_files = False
         self._records_incomplete = False
+        self._text_damaged = False
 
     # --- what can be put back as it was ------------------------------------------------------------------------------
 
@@ -217,12 +222,14 @@ class _Repair:
         new.begin(recover=True)  # records whose content is lost become failed, to be read again
         new.maintain()
         update_shared_footage(new)
+        update_sound_index(new)
         write_manifest(self._path, dataclasses.replace(read_manifest(self._path), version=version))
         shutil.rmtree(aside, ignore_errors=True)
         catalog = new.catalog()
         failed = catalog.records(catalog.rows("failed"))
         lost = [record for record in failed if record.error == _LOST]
         self.needs_files = bool(lost) or self._records_incomplete or read_sound_setting(self._path)
+        self.needs_files |= self._text_damaged
         self.done.append(
             f"{VERSIONS}/{version}: {int(catalog.described.sum()):,} videos were taken over as they are stored; "
             f"the features of {len(lost):,} are lost."
@@ -264,8 +271,26 @@ class _Repair:
             sounds_lost |= any(row["key"] not in taken for row in rows)
         if sounds_lost and not read_sound_setting(self._path):
             self.lost.append("The sound of some videos: `hapvr add LIBRARY --audio` reads it again.")
+        self._copy_embeddings(found, aside, new, taken)
         if kept:
             new.write_rows(VIDEOS, pa.Table.from_pylist(kept, schema=tables.VIDEOS_SCHEMA))
+
+    def _copy_embeddings(self, found: Examination, aside: Path, new: Store, taken: set[int]) -> None:
+        """Copy what a text model said of contents, where all of it is intact and it is known which model it was."""
+        damaged = found.damaged.get(EMBEDDINGS, {})
+        table = self._name(table_folder(found.folder, EMBEDDINGS))
+        is_wrong = bool(damaged) or any(problem.place == table for problem in found.problems)
+        if read_text_model(self._path) is None:
+            if is_wrong:
+                self.lost.append(f"What a text model said of the videos, and which it was: {_DESCRIBE}")
+            return
+        self._text_damaged, whole = is_wrong, set[int]()
+        with suppress(EngineError):
+            whole, broken = find_whole_embeddings(TableReader(aside, EMBEDDINGS), without=damaged)
+            self._text_damaged |= bool(broken) or not whole <= taken
+        whole &= taken
+        for part in _read_rows(aside, EMBEDDINGS, damaged, 2**15):
+            new.write_rows(EMBEDDINGS, part.filter(pa.array([key in whole for key in part["key"].to_pylist()])))
 
     # --- videos that are read again ----------------------------------------------------------------------------------
 
@@ -295,6 +320,19 @@ class _Repair:
                 report = add_sounds(store, AddReport(), options)
             if report.sounds or report.silent:
                 self.done.append(f"The sound of {report.sounds + report.silent:,} videos was read again.")
+        if self._text_damaged:
+            self._describe_again(library, options)
+
+    def _describe_again(self, library: OpenLibrary, options: AddOptions) -> None:
+        """Let the text model describe the videos of which it is lost what it said."""
+        with library.write_access("hapvr check --repair") as store:
+            report = add_embeddings(library, store, AddReport(), options)
+            missing = len(set(store.catalog().contents.tolist()) - set(store.list_embedded().tolist()))
+        if report.text_described:
+            self.done.append(f"{report.text_described:,} videos were described again by the text model.")
+        if missing:
+            why = f" ({report.warnings[0][1]})" if report.warnings else ""
+            self.lost.append(f"What the text model said of {missing:,} videos{why}: {_DESCRIBE}")
 
 
 def _read_rows(folder: Path, name: str, damaged: Collection[str], batch: int) -> Iterator[pa.Table]:

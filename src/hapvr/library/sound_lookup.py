@@ -40,7 +40,7 @@ class SoundLookup:
         self.outdated: list[Path] = []  # files that cannot be read, or hold too little that others do not
         self.missing = {key for key, sound in self.sounds.items() if sound.state == "ready"}
         """The keys of sounds that are in no index: they are always compared."""
-        for path in sorted(store.folder.glob(_PATTERN), reverse=True):  # what was killed left the older files over
+        for path in reversed(list_index_files(store.folder)):  # what was killed left the older files over
             index = _read(path)
             pairs = () if index is None else zip(index.names.tolist(), index.checks.tolist(), strict=True)
             valid = {key for key, check in pairs if key in self.missing and self.sounds[key].check == check}
@@ -101,6 +101,16 @@ def update_sound_index(store: Store) -> None:
         for path in replaced:
             with suppress(OSError):  # another process may have it open; the next update removes it
                 path.unlink()
+
+
+def list_index_files(folder: Path) -> list[Path]:
+    """The index files of a version, in the order of their numbers. Other files with such names are left alone."""
+    return sorted(path for path in folder.glob(_PATTERN) if path.stem.rpartition("-")[2].isdecimal())
+
+
+def count_unreadable(folder: Path) -> int:
+    """How many index files of a version cannot be read; searches go on without them."""
+    return sum(_read(path) is None for path in list_index_files(folder))
 
 
 def _read(path: Path) -> SoundIndex | None:

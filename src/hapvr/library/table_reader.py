@@ -30,6 +30,7 @@ class TableReader:
             raise EngineError(f"the manifest of version {version} cannot be read") from error
         self._older = sorted((one for one in manifests if one < version), reverse=True)
         self.lost = 0  # rows that could not be read, deleted ones included
+        self.is_cut = False  # whether some of these lay in a file of which other rows could be read
 
     def scan(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of all rows; `EngineError` if one cannot be read."""
@@ -89,7 +90,7 @@ class TableReader:
             rows = self._take(ids)
         except EngineError:
             if len(ids) == 1:
-                self.lost += 1
+                self.lost, self.is_cut = self.lost + 1, True
                 return
             half = len(ids) // 2
             yield from self._read_halves(ids[:half])
