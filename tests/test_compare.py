@@ -260,13 +260,15 @@ def test_text_json_and_page_do_not_contradict_each_other(
     assert (answer["segments"], answer["reason"]) == ([], "Frames are hardly alike.")
 
 
-def test_a_model_without_judge_and_calibration_gives_no_probability(lite: Model, match: Match) -> None:
+def test_a_model_without_judge_and_calibration_gives_no_probability(
+    lite: Model, match: Match, films: dict[str, Path]
+) -> None:
     plain = dataclasses.replace(lite, calibration=None, judge=None)
     silent = match_videos(match.query, match.target, model=plain)
     assert (silent.probability, silent.verdict.false_per_million, silent.meaning) == (None, None, "copy")
     assert silent.verdict.match
     with pytest.raises(ConfigError, match="gives no probabilities"):
-        compare("a.mp4", "b.mp4", model=plain, prior=0.5)
+        compare(*list(films.values())[:2], model=plain, prior=0.5)
 
 
 def test_a_calibration_is_kept_with_the_model(

@@ -60,7 +60,7 @@ def test_the_options_of_command_and_rest_have_the_defaults_of_the_method() -> No
     limits = {"folders", "min_size", "max_size", "min_length", "max_length", "after", "before"}
     assert (
         options.keys() - arguments.keys()
-        == {"queries", "everything", "as_json", "output", "page", "sound", "device"} | limits
+        == {"queries", "everything", "as_json", "output", "page", "sound", "text", "device"} | limits
     )
     for name, field in SearchOptions.model_fields.items():
         assert name not in arguments or field.default == arguments[name].default, name

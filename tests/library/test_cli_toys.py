@@ -41,9 +41,8 @@ def test_names_stay_on_their_line_and_json_is_exact(run: Run, folder: Path, tmp_
     assert code == 1
     shown = "two\\nlines\\x1b[2J\\x07\\u202e.mp4"
     (line,) = [line for line in err.splitlines() if "lines" in line]
-    assert line.startswith(f"  {folder}/{shown}: ")
-    assert line.endswith(f"{shown}' is no video.")  # the reason names it too
-    assert "fine 👨\u200d👩 café.mp4: " in err  # what can be shown is
+    assert line == f"  '{folder}/{shown}' is no video."
+    assert "fine 👨\u200d👩 café.mp4' is no video." in err  # what can be shown is
     assert not any(mark in out + err for mark in "\x1b\x07\u202e")
     code, out, _ = run("status", library.path)
     assert len(out.splitlines()) == 3

@@ -250,5 +250,5 @@ def test_the_report_says_why() -> None:
     assert isinstance(groups[0], Group)
     assert report.to_json()["groups"][0]["links"][0]["derivation"] == {"derived": "b", "reasons": ["cropped"]}
     header, row = format_csv(report).splitlines()
-    assert header.endswith("derived,derived_reason,keep_reason")
-    assert row.endswith("b,cropped,the others are edits; 'large.mp4': cropped")
+    assert header.endswith("derived,derived_reason,keep_reason,sound")
+    assert row.endswith("b,cropped,the others are edits; 'large.mp4': cropped,")

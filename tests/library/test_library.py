@@ -128,7 +128,7 @@ def test_what_is_no_library_is_refused(tmp_path: Path, folder: Path) -> None:
         ("{", "cannot be read"),
         ("[]", "cannot be read"),
         ('{"version": "0001"}', "was not written by hapvr"),
-        ('{"kind": "hapvr library", "format": 9, "version": "0001"}', "format 9; this hapvr reads 1"),
+        ('{"kind": "hapvr library", "format": 9, "version": "0001"}', "format 9, and this hapvr reads up to 1"),
         ('{"kind": "hapvr library", "format": 1, "version": "0007"}', "cannot be read"),
     ],
 )

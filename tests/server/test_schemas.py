@@ -21,6 +21,7 @@ def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place) ->
     (own.folder / "films" / "copy.mp4").write_bytes((own.folder / "films" / "film 0.mp4").read_bytes())
     root = own.get("/api/library").json()["roots"][0]["id"]
     own.ended(own.begin("/api/jobs/add", {"root": root}))
+    own.ended(own.begin("/api/jobs/check", {"quick": True}))
     begun = own.upload((own.folder / "clip.mp4").read_bytes())
     assert own.ended(begun)["result"]["hits"][0]["segments"]
     for b in (ids["film 1.mp4"], begun["query"]):

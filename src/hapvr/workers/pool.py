@@ -81,7 +81,7 @@ class SharedMemory:
 
     def _seal(self) -> None:
         """Let nobody cut the memory, where the system can: a process that then reads it would be killed."""
-        if sys.platform == "linux":
+        if sys.platform == "linux" and self.path.startswith("/proc/"):
             import fcntl
 
             fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)

@@ -177,7 +177,8 @@ def find_given(path: str) -> int | None:
 def open_given(path: str) -> int:
     """A descriptor to read a file from its start: of the one that was handed over, else the file is opened."""
     if (given := _given.get(path)) is not None:
-        os.lseek(given, 0, os.SEEK_SET)
+        if stat.S_ISREG(os.fstat(given).st_mode):  # what is none is refused by those who read it
+            os.lseek(given, 0, os.SEEK_SET)
         return os.dup(given)
     # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
