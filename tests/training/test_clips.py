@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.features import PackedFrames, PackedWriter
 from hapvr.training import load_clips, load_config
 from hapvr.training.augment import ViewConfig, make_views
-from hapvr.training.clips import Camera, ClipSet, draw_camera_boxes, film, make_planar
+from hapvr.training.camera import Camera, draw_camera_boxes, film
+from hapvr.training.clips import ClipRequest, ClipSet, make_planar
 
 CAMERA = Camera(frames=9, size=24)
 
@@ -225,18 +227,44 @@ def test_the_camera_stays_within_the_photograph_and_the_zoom(seed: int) -> None:
 
 def test_a_still_camera_shows_the_photograph() -> None:
     photograph = torch.randint(0, 256, (24, 24, 3), dtype=torch.uint8)
-    shown = film(photograph, np.array([[0.0, 0.0, 24.0]] * 2), 24)
+    (shown,) = film([photograph], [np.array([[0.0, 0.0, 24.0]] * 2)], 24)
     assert torch.equal(shown, photograph.expand(2, 24, 24, 3))
 
 
 def test_frames_agree_with_pillow() -> None:
     photograph = torch.randint(0, 256, (50, 70, 3), dtype=torch.uint8)
     boxes = np.array([[3.0, 10.0, 40.0], [0.0, 20.0, 50.0]])
-    for shown, (top, left, side) in zip(film(photograph, boxes, 16), boxes, strict=True):
+    for shown, (top, left, side) in zip(film([photograph], [boxes], 16)[0], boxes, strict=True):
         box = (left, top, left + side, top + side)
         cut = Image.fromarray(photograph.numpy()).crop(tuple(int(edge) for edge in box))  # type: ignore[arg-type]
         expected = np.asarray(cut.resize((16, 16), Image.Resampling.BILINEAR))
         assert np.abs(shown.numpy().astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize("most", [1, 2**29])  # one photograph at a time, all at once
+def test_photographs_filmed_together_are_as_filmed_alone(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    sizes, windows = [(30, 50), (44, 20), (20, 20)], [3, 1, 5]
+    photographs = [torch.randint(0, 256, (*size, 3), dtype=torch.uint8) for size in sizes]
+    boxes = [
+        draw_camera_boxes(Camera(frames=count), size, (number,))
+        for number, (size, count) in enumerate(zip(sizes, windows, strict=True))
+    ]
+    alone = [film([photograph], [box], 12)[0] for photograph, box in zip(photographs, boxes, strict=True)]
+    monkeypatch.setattr("hapvr.training.camera._MAX_FILMED", most)
+    together = film(photographs, boxes, 12)
+    assert [len(frames) for frames in together] == windows
+    for one, other in zip(alone, together, strict=True):
+        assert (one.int() - other.int()).abs().max() <= 1  # sums of another order
+
+
+def test_windows_of_photographs_and_videos_come_in_the_order_of_the_request() -> None:
+    frames = [torch.randint(0, 256, (count, 16, 24, 3), dtype=torch.uint8) for count in (1, 9, 1)]
+    clips = ClipSet(frames, ["a", "b", "c"], cameras=[CAMERA, None, replace(CAMERA, size=CAMERA.size + 2)])
+    drawn = clips.draw_parts([2, 1, 0], length=4, seed=3, parts=2)
+    windows = clips.plan_windows(ClipRequest((2, 1, 0), 4, 3, 2))
+    for (shown, start), (video, first, length, move) in zip(drawn, windows, strict=True):
+        assert start == first
+        assert torch.equal(shown, clips.window(video, first, length, move=move))
 
 
 def test_the_camera_moves() -> None:

@@ -8,7 +8,8 @@ no decoder: `python -m hapvr.training tiny data.frames=packed` trains on a bare 
 
 from hapvr.training.augment import ViewConfig, Views, make_views
 from hapvr.training.bank import Bank, BankSource, make_bank
-from hapvr.training.clips import Camera, ClipSet
+from hapvr.training.camera import Camera
+from hapvr.training.clips import ClipSet
 from hapvr.training.config import TrainConfig, list_recipes, load_config, load_stages
 from hapvr.training.distributed import gather, rank, world_size
 from hapvr.training.encoder import Encoder, build_teacher

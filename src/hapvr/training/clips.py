@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,10 +19,9 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from hapvr.checks import shape_of
-from hapvr.config import CheckedConfig, Range, Share, Within
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.training.augment.plan import Seed, make_generator
-from hapvr.training.augment.resample import choose_dtype, resize_matrices, to_pixels, upload
+from hapvr.training.camera import Camera, draw_camera_boxes, film
 from hapvr.video.packed_frames import PackedFrames
 
 Skipped = tuple[str, str]  # id and reason
@@ -30,20 +29,6 @@ Skipped = tuple[str, str]  # id and reason
 _SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 _UNREADABLE = (OSError, SyntaxError, ValueError, EOFError, MemoryError, Image.DecompressionBombError, Warning)
 _MIN_FREE = 2**30  # bytes of GPU memory that frames leave free
-
-
-@dataclass(frozen=True)
-class Camera(CheckedConfig):
-    """How a photograph becomes a clip: a square window that glides and zooms over it, with a slight shake.
-
-    The window's side, as a share of the photograph's short side, goes from one value of `zoom` to another, its middle
-    from any place to any other at which it lies within the photograph.
-    """
-
-    frames: Annotated[int, Within(1)] = 56  # of the clip
-    size: Annotated[int, Within(1)] = 256  # pixels of a side of its frames
-    zoom: Annotated[Range, Within(1e-6, 1)] = (0.5, 1.0)
-    shake: Share = 0.01  # standard deviation, share of the window's side
 
 
 class ClipWindow(NamedTuple):
@@ -137,12 +122,7 @@ class ClipSet:
         count = int(self.lengths[video])
         if length < 1 or not 0 <= start < count:
             raise DataError(f"'{self.ids[video]}' has frames 0 to {count - 1}; cannot take {length} from {start} on.")
-        camera = self.cameras[video]
-        if camera is None:
-            return self.frames[video][start : start + length]
-        photograph = self.frames[video][0]
-        boxes = draw_camera_boxes(camera, (photograph.shape[0], photograph.shape[1]), (move, video % 2**32))
-        return film(photograph, boxes[start : start + length], camera.size)
+        return self._show([ClipWindow(video, start, length, move)])[0]
 
     def draw(self, videos: Sequence[int], *, length: int, seed: Seed) -> list[Tensor]:
         """A window of up to `length` frames of each of these videos at a random place, or of a random move."""
@@ -155,7 +135,7 @@ class ClipSet:
         stretch. Of a photograph every window is of another move.
         """
         windows = self.plan_windows(ClipRequest(tuple(videos), length, seed, parts))
-        return [(self.window(video, start, count, move=move), start) for video, start, count, move in windows]
+        return [(shown, window.start) for window, shown in zip(windows, self._show(windows), strict=True)]
 
     def plan_windows(self, request: ClipRequest) -> list[ClipWindow]:
         """Where the windows of a request lie; they depend on nothing else."""
@@ -174,6 +154,30 @@ class ClipSet:
             first, end = part * count // parts, (part + 1) * count // parts
         start = first + int(place * (max(0, end - first - length) + 1))
         return ClipWindow(video, start, min(length, end - start), move)
+
+    def _show(self, windows: Sequence[ClipWindow]) -> list[Tensor]:
+        """The frames of each window. Photographs are filmed together: one by one, calls would take longer than work."""
+        shown = [self.frames[video][start : start + length] for video, start, length, _ in windows]
+        filmed: dict[int, list[int]] = {}  # places in `windows` by the side of the camera's frames
+        for place, window in enumerate(windows):
+            if (camera := self.cameras[window.video]) is not None:
+                shown[place] = self.frames[window.video][0]
+                filmed.setdefault(camera.size, []).append(place)
+        for size, places in filmed.items():
+            photographs = [shown[place] for place in places]
+            boxes = [self._place_camera(windows[place]) for place in places]
+            for place, frames in zip(places, film(photographs, boxes, size), strict=True):
+                shown[place] = frames
+        return shown
+
+    def _place_camera(self, window: ClipWindow) -> NDArray[np.float64]:
+        """What the camera sees of a photograph in each frame of a window: see `draw_camera_boxes`."""
+        camera, photograph = self.cameras[window.video], self.frames[window.video]
+        if camera is None:
+            raise DataError(f"'{self.ids[window.video]}' is a video, not a photograph.")
+        size = (photograph.shape[1], photograph.shape[2])
+        boxes = draw_camera_boxes(camera, size, (window.move, window.video % 2**32))
+        return boxes[window.start : window.start + window.length]
 
     def fetch(
         self, step: int, make_request: Callable[[int], ClipRequest]
@@ -282,40 +286,6 @@ class ClipSet:
 def make_planar(frames: Tensor) -> Tensor:
     """The same frames [t, H, W, 3], one colour after another in memory, which is fastest to augment."""
     return frames.permute(0, 3, 1, 2).contiguous().permute(0, 2, 3, 1)
-
-
-def draw_camera_boxes(camera: Camera, size: tuple[int, int], seed: Sequence[int]) -> NDArray[np.float64]:
-    """The window of each frame, [frames, 3]: top, left, side in pixels of a photograph of this (height, width)."""
-    rng = np.random.default_rng(list(seed))
-    short = min(size)
-    progress = np.linspace(0, 1, camera.frames)[:, None]
-    sides = np.maximum(1, short * rng.uniform(*camera.zoom, 2))
-    side = sides[:1] * (sides[1] / sides[0]) ** progress  # an even zoom changes by the same factor in each frame
-    ways = rng.random((2, 2))
-    room = np.array(size) - side
-    corner = (ways[0] * (1 - progress) + ways[1] * progress) * room
-    # A hand sways slowly: white noise, smoothed over a few frames and brought back to its strength.
-    sway = rng.standard_normal((camera.frames + 4, 2))
-    sway = np.stack([np.convolve(axis, np.ones(5) / np.sqrt(5), "valid") for axis in sway.T], 1)
-    corner = np.clip(corner + camera.shake * side * sway, 0, room)
-    return np.concatenate([corner, side], 1)
-
-
-def film(photograph: Tensor, boxes: NDArray[np.float64], size: int) -> Tensor:
-    """The frames uint8 [t, size, size, 3] that windows [t, 3] (top, left, side) of uint8 [H, W, 3] show."""
-    device = photograph.device
-    dtype = choose_dtype(device)
-    first = np.floor(boxes[:, :2].min(0)).astype(int)  # only what some window shows takes part
-    last = np.ceil((boxes[:, :2] + boxes[:, 2:]).max(0)).astype(int)
-    photograph = photograph[first[0] : last[0], first[1] : last[1]]
-    height, width = photograph.shape[:2]
-    top, left, side = upload(boxes - [*first, 0], device).unbind(1)
-    zero = torch.zeros_like(top)
-    rows = resize_matrices(height, size, top, side, zero, zero + size).to(dtype)  # [t, S, H]
-    columns = resize_matrices(width, size, left, side, zero, zero + size).to(dtype)  # [t, S, W]
-    pixels = photograph.permute(2, 0, 1).to(dtype).reshape(3 * height, width)
-    wide = (pixels @ columns.mT).view(-1, 3, height, size)  # [t, 3, H, S]
-    return to_pixels(rows[:, None] @ wide, clamp=False).permute(0, 2, 3, 1)
 
 
 def _picture_files(pictures: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> dict[str, Path]:

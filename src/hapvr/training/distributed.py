@@ -16,6 +16,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.distributed.rendezvous import rendezvous
 
 from hapvr.errors import ShapeError
 
@@ -92,7 +93,12 @@ def join_processes() -> Iterator[None]:
     gpu = torch.cuda.is_available()
     if gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if gpu else "gloo", timeout=_MAX_WAIT)
+    # torchrun keeps one store for all attempts. What processes that were lost have left in it is not for the new ones.
+    store, rank, size = next(rendezvous("env://", timeout=_MAX_WAIT))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
+    backend = "nccl" if gpu else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_MAX_WAIT)
     try:
         yield
     finally:

@@ -32,7 +32,7 @@ from torch import Tensor
 from hapvr import __version__
 from hapvr.config import parse_toml
 from hapvr.errors import ConfigError, StorageError
-from hapvr.storage import sha256_bytes, sync_folder, write_bytes, write_json, write_text
+from hapvr.storage import remove_unfinished_files, sha256_bytes, sync_folder, write_bytes, write_json, write_text
 from hapvr.training.config import TrainConfig, make_config, to_table, to_toml
 from hapvr.training.distributed import rank
 from hapvr.workers.processes import child_environment, find_program
@@ -63,6 +63,7 @@ class RunFolder:
         self._board: Any = None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            remove_unfinished_files(self.folder)
             self._require_same(config)
             write_text(self.folder / CONFIG, to_toml(to_table(config)))
             self._note_versions(config)

@@ -25,7 +25,8 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.training.augment.plan import make_generator
-from hapvr.training.clips import Camera, ClipRequest, ClipSet, ClipWindow, Skipped, draw_camera_boxes, film, make_planar
+from hapvr.training.camera import Camera, draw_camera_boxes, film
+from hapvr.training.clips import ClipRequest, ClipSet, ClipWindow, Skipped, make_planar
 from hapvr.training.stream_loader import StreamConfig, StreamLoader
 from hapvr.video.shard_frames import ShardSet, WindowTask, cut_window, decode_window, open_shards
 
@@ -229,7 +230,7 @@ class StreamedClips(ClipSet):
             return images
         size = (images.shape[1], images.shape[2])
         boxes = draw_camera_boxes(camera, size, (window.move, window.video % 2**32))
-        return film(images[0], boxes[window.start : window.start + window.length], camera.size)
+        return film([images[0]], [boxes[window.start : window.start + window.length]], camera.size)[0]
 
     def upload(self, images: NDArray[np.uint8]) -> Tensor:
         """Frames on the device; the array may be written over afterwards."""

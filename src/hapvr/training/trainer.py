@@ -29,7 +29,8 @@ from hapvr.model import Model, load, make_trained_parts, read_base_parts
 from hapvr.similarity import VideoSimilarity
 from hapvr.training.augment import Views
 from hapvr.training.bank import Bank, BankSource, make_bank
-from hapvr.training.clips import Camera, ClipSet, Skipped
+from hapvr.training.camera import Camera
+from hapvr.training.clips import ClipSet, Skipped
 from hapvr.training.config import TrainConfig, to_table, to_toml
 from hapvr.training.distributed import average, broadcast, join_processes, rank, world_size
 from hapvr.training.encoder import Encoder, build_teacher
