@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -309,6 +310,29 @@ def test_what_clients_send_stays_on_its_line_and_no_secret_is_logged(
     else:
         assert all(" info request request=" in line for line in lines)
         assert 'path="/a\\n{\\"event\\":\\"forged\\"}\\u001b[2J\\u202e" status=404' in lines[0]
+
+
+def test_fields_that_a_library_gives_every_record_are_not_logged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = logging.getLogRecordFactory()
+
+    def make(*args: Any, **fields: Any) -> logging.LogRecord:
+        record = plain(*args, **fields)
+        record.of_a_library = 7
+        return record
+
+    log = logging.getLogger("hapvr.server")
+    for name in ("handlers", "propagate", "level"):
+        monkeypatch.setattr(log, name, getattr(log, name))
+    try:
+        logging.setLogRecordFactory(make)
+        log_to_stderr("json")
+        log.info("job", extra={"state": "done"})
+    finally:
+        logging.setLogRecordFactory(plain)
+    line = json.loads(capsys.readouterr().err)
+    assert line.keys() == {"time", "level", "event", "state"}
 
 
 def test_a_log_has_one_of_two_forms() -> None:

@@ -19,7 +19,7 @@ from hapvr.server.settings import LogFormat
 
 __all__ = ["CONTENT_TYPE", "Metrics", "log_to_stderr", "resident_bytes"]
 
-_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_NOT_FIELDS = frozenset({"message", "asctime", "taskName", "color_message"})  # that formatters and asyncio set
 _WORDS = re.compile(r"[A-Za-z0-9_./:{}-][A-Za-z0-9_./:{} -]*")
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # seconds
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a gauge beside each counter that says when it began
@@ -87,7 +87,9 @@ class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {"time": when, "level": record.levelname.lower(), "event": record.getMessage()}
-        line |= {name: value for name, value in vars(record).items() if name not in _PLAIN}
+        # Libraries may give every record fields of their own (Ray does when it is imported): they are not the event's.
+        common = vars(logging.makeLogRecord({})).keys() | _NOT_FIELDS
+        line |= {name: value for name, value in vars(record).items() if name not in common}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
