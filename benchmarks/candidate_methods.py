@@ -1,6 +1,6 @@
 """Candidates of a search at equal bytes: a library's votes beside fitted methods, such as DnS's coarse student.
 
-    python benchmarks/candidate_methods.py BENCHMARK FEATURES FITTED... [--kept 15]
+    python benchmarks/candidate_methods.py BENCHMARK FEATURES FITTED... [--kept 15] [--joined 10]
 
 BENCHMARK is a folder of `hapvr make-benchmark` (or its ground_truth.json), FEATURES the HDF5 file of its videos, FITTED
 folders of `hapvr method fit`. A method's candidates are the videos with its best scores, those of a DnS's selector the
@@ -12,6 +12,9 @@ score before it chooses (four times as many). The mean of a video's frames, noth
 methods with one vector a video. With a fitted `dns`, its fine student compares the candidates of every stage: mAP and
 uAP of a search in which all other videos are not scored. DnS as published leaves them the score of the coarse student:
 the lines "rest by coarse".
+
+With `--joined N` the database is of films, each of N videos one after another: a query is then a small part of its
+film, as a clip of a programme is.
 """
 
 from __future__ import annotations
@@ -62,12 +65,15 @@ def main() -> None:
     parser.add_argument("features", type=Path)
     parser.add_argument("fitted", type=Path, nargs="*")
     parser.add_argument("--kept", type=int, help="candidates of a query; those of a library if not given")
+    parser.add_argument("--joined", type=int, default=1, help="videos of the database that are one film")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
     print(machine())
     truth = open_benchmark(arguments.benchmark)
     with FeatureFile.open(arguments.features) as file:
         videos = {id: file[id].drop_flat() for id in (*truth.queries, *truth.database)}
+    if arguments.joined > 1:
+        truth, videos = join_videos(truth, videos, arguments.joined)
     kept = arguments.kept or max_candidates(len(truth.database), k=1, max_compared=200)
     print(f"{len(truth.queries)} queries, {len(truth.database)} videos, {kept} candidates of each query")
     library = [*(rank_by_votes(truth, videos, dims) for dims in DIMS), rank_by_means(truth, videos)]
@@ -82,6 +88,20 @@ def main() -> None:
         else:
             size = float(np.mean([one.bytes for one in sides[1]]))
             print_stages(truth, [*library, Stage(method.title, size, sort_scores(method.score(*sides)))], kept)
+
+
+def join_videos(truth: Benchmark, videos: dict[str, Features], count: int) -> tuple[Benchmark, dict[str, Features]]:
+    """A database of films, each of `count` videos of the database, one after another in the order of their ids."""
+    ids = sorted(truth.database)
+    film_of = {id: f"film {place // count}" for place, id in enumerate(ids)}
+    films = dict.fromkeys(film_of.values())
+    joined = {film: Features(torch.cat([videos[id].regions for id in ids if film_of[id] == film])) for film in films}
+    labels = {
+        query: {film_of[id]: label for id, label in found.items() if id in film_of}
+        for query, found in truth.labels.items()
+    }
+    films_truth = Benchmark(truth.name, truth.queries, tuple(films), labels, truth.tasks)
+    return films_truth, {**{id: videos[id] for id in truth.queries}, **joined}
 
 
 def print_stages(truth: Benchmark, stages: list[Stage], kept: int, exact: NDArray[np.float32] | None = None) -> None:

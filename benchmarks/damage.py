@@ -9,11 +9,11 @@ status, all features, searches with and without the index, and duplicates; then 
 "unnamed": an error that does not name it. "silent": other answers, without a word. "crash": any other exception.
 About a second for each fault.
 
-With `--repair`: what `hapvr check` finds and `--repair` mends, in a library of drawn features whose "videos" are there
-to be read again. "harmless": the check finds nothing, and all answers are as before. "mended": it finds the fault, and
+With `--repair`: what `hapvr check` finds and repairs, in a library of drawn features whose "videos" are there to be
+read again. "harmless": the check finds nothing, and all answers are as before. "repaired": it finds the fault, and
 after the repair all answers are as before. "with loss": something is gone, and the repair names it. "missed": the check
 finds nothing, and answers differ. "wrong": other answers after the repair, and no word of it. "refused": it says that
-it cannot be mended. About two seconds for each fault.
+it cannot be repaired. About two seconds for each fault.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from hapvr.library import check_library, repair_library
 from measure import machine
 
 OUTCOMES = ("told", "same", "unnamed", "silent", "crash")
-REPAIRS = ("harmless", "mended", "with loss", "missed", "wrong", "refused", "crash")
+REPAIRS = ("harmless", "repaired", "with loss", "missed", "wrong", "refused", "crash")
 
 
 def main() -> None:
@@ -117,7 +117,7 @@ def measure_repair(library: Path, faults: Iterable[Fault]) -> Counter[str]:
         else:
             detail = ""
         counted[what] += 1
-        if what not in ("harmless", "mended"):
+        if what not in ("harmless", "repaired"):
             print(f"{what}: {fault} {detail[:200]}", flush=True)
         shutil.rmtree(copy)
     return counted
@@ -128,13 +128,13 @@ def _repair(copy: Path, before: object, counted: Counter[str]) -> str:
     if found.intact:
         return "harmless" if toy_answers(copy) == before else "missed"
     counted["quick"] += not check_library(copy, quick=True).intact
-    counted["exact"] += all(problem.mend == "exact" for problem in found.problems)
+    counted["exact"] += all(problem.repair == "exact" for problem in found.problems)
     with few_vectors_are_indexed(20):
         report = repair_library(copy)
     if not report.intact:
         return "wrong"
     if toy_answers(copy) == before and not report.lost:
-        return "mended"
+        return "repaired"
     return "with loss" if report.lost else "wrong"
 
 

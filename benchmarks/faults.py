@@ -98,11 +98,12 @@ def kill_writer(do: str, count: int, place: Path, draw: random.Random) -> dict[s
         killed += run(batch, draw.uniform(0.005, whole_s * 1.1))
         _check(do, copy, ids, acknowledged(out), ended=False)
         if number % 5 == 0:
-            if do == "remove":  # those that are left
-                with Library.open(copy) as library:
-                    request["ids"] = sorted({record.id for record in library.videos()}.intersection(ids[::2]))
-            assert not run(batch, 300.0)
-            request["ids"] = ids[::2] if do == "remove" else None
+            if "done" not in acknowledged(out):
+                if do == "remove":  # those that are left
+                    with Library.open(copy) as library:
+                        request["ids"] = sorted({record.id for record in library.videos()}.intersection(ids[::2]))
+                assert not run(batch, 300.0)
+                request["ids"] = ids[::2] if do == "remove" else None
             _check(do, copy, ids, acknowledged(out), ended=True)
             finished += 1
     nursery.close()

@@ -103,6 +103,13 @@ def api() -> str:
     return "\n".join(lines)
 
 
+def get_root() -> typer.core.TyperGroup:
+    """All commands, with their parameters named as `--help` names them."""
+    root: typer.core.TyperGroup = get_command(app)  # type: ignore[assignment]
+    root.get_params(typer.Context(root))
+    return root
+
+
 def commands(command: typer.core.TyperCommand | typer.core.TyperGroup, path: str) -> list[tuple[str, str]]:
     if isinstance(command, typer.core.TyperGroup):
         named = command.list_commands(typer.Context(command))
@@ -119,7 +126,7 @@ def cli() -> str:
     lines = ["# The command line", "", "Written by `make docs` from the commands' own help.", ""]
     panels = {name: panel for panel, named in PANELS.items() for name in named}
     panel = None
-    for path, text in commands(get_command(app), "hapvr"):  # type: ignore[arg-type]
+    for path, text in commands(get_root(), "hapvr"):
         if panels[path.split()[1]] != panel:
             panel = panels[path.split()[1]]
             lines += [f"## {panel}", ""]
@@ -144,7 +151,7 @@ def man() -> str:
     ]
     panels = {name: panel for panel, named in PANELS.items() for name in named}
     panel = None
-    for path, text in commands(get_command(app), "hapvr"):  # type: ignore[arg-type]
+    for path, text in commands(get_root(), "hapvr"):
         if panels[path.split()[1]] != panel:
             panel = panels[path.split()[1]]
             lines += [f'.SH "{panel.upper()}"']

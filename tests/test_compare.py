@@ -372,7 +372,7 @@ def test_a_long_video_is_described_in_parts_and_its_pictures_are_read_again(
     whole = decode(films["film"], fps=lite.sampling.fps, min_frames=lite.sampling.at_least)
     held: list[int] = []
 
-    def parts(path: Path, sampling: SamplingConfig, **_: object) -> Iterator[Frames]:
+    def parts(_: object, path: Path, sampling: SamplingConfig, **__: object) -> Iterator[Frames]:
         images: list[weakref.ref[Frames]] = []
         for part in decode_chunks(path, chunk=5, fps=sampling.fps, min_frames=sampling.at_least):
             held.append(sum(one() is not None for one in images))
@@ -380,7 +380,7 @@ def test_a_long_video_is_described_in_parts_and_its_pictures_are_read_again(
             yield part
             del part
 
-    monkeypatch.setattr("hapvr.video.decode.decode_sampled", parts)
+    monkeypatch.setattr("hapvr.video.sandboxed.iterate_sandboxed", parts)
     target = describe_video(films["film"], lite)
     assert len(held) > 5
     assert max(held) == 0  # no part is held while the next is decoded

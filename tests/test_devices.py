@@ -258,6 +258,7 @@ def test_a_search_on_two_devices_gives_the_same_hits(tmp_path: Path) -> None:
 
 def test_a_device_that_is_not_here_is_one_line_and_leaves_nothing_behind(tmp_path: Path) -> None:
     """As a user types it; `cuda:99` is nowhere."""
+    (tmp_path / "film.mp4").write_bytes(b"of a folder with videos")
     command = [sys.executable, "-m", "hapvr", "add", str(tmp_path / "library"), str(tmp_path), "--device", "cuda:99"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert run.returncode == 2

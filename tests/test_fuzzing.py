@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hapvr.video.sandboxed import end_decoders
 from tests.fuzzing import KINDS, VIDEO, FuzzInput, make_corpus, make_input, read_input, run_inputs
 
 COUNTS = {VIDEO: 340, "weights": 10, "features": 30, "config": 30, "pickle": 30, "annotations": 30, "packed": 30}
@@ -20,6 +21,7 @@ COUNTS = {VIDEO: 340, "weights": 10, "features": 30, "config": 30, "pickle": 30,
 
 def count(kind: str, number: int, folder: Path, *, apart: bool) -> Counter[str]:
     """What became of so many inputs; read in other processes, or in this one."""
+    end_decoders()  # of tests before
     corpus = make_corpus(folder / "corpus", [kind])
     inputs = folder / "inputs"
     inputs.mkdir()

@@ -152,7 +152,7 @@ def test_the_image_is_pinned_and_runs_as_a_user() -> None:
     lines = [line for line in joined.splitlines() if line and not line.startswith("#")]
     steps = [(line.split()[0], line.partition(" ")[2]) for line in lines]
     known = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENV", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
-    assert {name for name, _ in steps} <= known | {"ENTRYPOINT", "CMD"}
+    assert {name for name, _ in steps} <= known | {"ARG", "ENTRYPOINT", "CMD"}
     bases = [value.split()[0] for name, value in steps if name == "FROM"]
     assert all(re.fullmatch(r"docker\.io/library/python:3\.\d+-slim", base) for base in bases), bases
     last = max(number for number, (name, _) in enumerate(steps) if name == "FROM")

@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "hapvr"
 # Top to bottom: a layer may import from itself and from those before it.
 LAYERS = [
     "errors",
+    "places",
     "storage",
     "webhooks",
     "client",

@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ import torch
 from hapvr import storage
 from hapvr.errors import ConfigError, StorageError
 from hapvr.storage import (
+    remove_unfinished_files,
     replace_file,
     require_outputs,
     sample_file,
@@ -140,6 +143,32 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
     reader.join(20)
     assert read == [b"through"]
     assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="nothing is removed there")
+def test_what_a_killed_writer_left_is_removed_and_what_others_write_is_not(tmp_path: Path) -> None:
+    for name in ("a[1].json", "b.npz"):  # ended as a kill ends it: nothing is cleaned up
+        writer = (
+            "import os, sys\nfrom hapvr.storage import replace_file\nwith replace_file(sys.argv[1]) as temporary:\n"
+            "    temporary.write_bytes(b'a part')\n    os._exit(0)"
+        )
+        subprocess.run([sys.executable, "-c", writer, tmp_path / name], check=True)
+    killed = sorted(path.name for path in tmp_path.iterdir())
+    assert len(killed) == 2
+    elsewhere = tmp_path / killed[1].replace(storage._name_machine(), "0123abcd")  # of another machine
+    elsewhere.write_bytes(b"")
+    (tmp_path / ".b.npz.99999999999999-.part").write_bytes(b"")  # nothing of ours
+    with replace_file(tmp_path / "b.npz") as own:
+        own.write_bytes(b"whole")
+        remove_unfinished_files(tmp_path, "a[1].json")
+        assert not (tmp_path / killed[0]).exists()
+        assert (tmp_path / killed[1]).exists()
+        remove_unfinished_files(tmp_path)
+        assert own.exists()
+    left = {elsewhere.name, ".b.npz.99999999999999-.part", "b.npz"}
+    assert {path.name for path in tmp_path.iterdir()} == left
+    remove_unfinished_files(tmp_path, sole_writer=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["b.npz"]
 
 
 def test_a_folder_that_is_not_there_is_an_error_in_words(tmp_path: Path) -> None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
 from hapvr.features import FeatureWriter, PackedWriter
+from hapvr.features.cluster_extraction import extract_on_cluster, pack_on_cluster
 from hapvr.features.feature_writer import convert_features as write_converted
 from hapvr.features.video_extraction import ExtractionReport, Progress, default_workers, extract_files, pack_files
 from hapvr.model import DEFAULT, load
@@ -26,6 +29,7 @@ from hapvr.synthetic.benchmark_folder import require_apart
 from hapvr.synthetic.long_films import make_long_films
 from hapvr.video.sampling import SamplingConfig
 from hapvr.video.video_files import find_videos
+from hapvr.workers.cluster import connect
 
 
 def extract(
@@ -38,6 +42,7 @@ def extract(
     keyframes: bool | None = None,
     workers: int | None = None,
     device: str = "cpu",
+    cluster: str | None = None,
     progress: Progress | None = None,
 ) -> ExtractionReport:
     """Write the region vectors of videos into one HDF5 file; videos that are in it are left as they are.
@@ -51,16 +56,20 @@ def extract(
         keyframes: take key frames alone, where a video has enough of them; see `decode`.
         workers: decoding processes; by default as many as cores, four at most.
         device: where vectors are computed, see `hapvr.load`.
+        cluster: a Ray cluster whose nodes do it: "local", "auto" or HOST:PORT; files must be at the same paths there.
         progress: called with how many are done, and how many there are.
     """
     others: list[Path] = []
-    files = find_videos(videos, others=others)
+    files = _find_files(videos, others)
     require_outputs([output], inputs=files.values())
     chosen = load(model or DEFAULT, device=device)
     if fps is not None:
         chosen.extractor.sampling = replace(chosen.sampling, fps=fps)
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps, "keyframes": bool(keyframes)}
-    with FeatureWriter(output, dtype="float16" if half else "float32", attributes=settings) as writer:
+    with (
+        connect(cluster),
+        FeatureWriter(output, dtype="float16" if half else "float32", attributes=settings) as writer,
+    ):
         done = writer.done_ids()
         report = extract_files(
             chosen.extractor,
@@ -70,6 +79,7 @@ def extract(
             keyframes=bool(keyframes),
             workers=workers,
             progress=progress,
+            stream=None if cluster is None else partial(extract_on_cluster, cluster),
         )
     report.other_files += others
     return report
@@ -96,6 +106,11 @@ def convert_features(
     return write_converted(source, output, dtype=dtype, compression="gzip" if gzip else None, progress=progress)
 
 
+def _find_files(videos: Sequence[StrPath], others: list[Path]) -> dict[str, Path]:
+    """Videos by id, with absolute paths: nodes of a cluster have another current folder."""
+    return {id: Path(os.path.abspath(path)) for id, path in find_videos(videos, others=others).items()}
+
+
 def pack_frames(
     videos: Sequence[StrPath],
     output: StrPath,
@@ -104,6 +119,7 @@ def pack_frames(
     short_side: int | None = None,
     min_frames: int | None = None,
     workers: int | None = None,
+    cluster: str | None = None,
     progress: Progress | None = None,
 ) -> ExtractionReport:
     """Pack sampled frames of videos as JPEG in tar shards, for machines without a decoder.
@@ -115,18 +131,19 @@ def pack_frames(
         short_side: pixels of the shorter side; as models sample if None.
         min_frames: frames that a short video gives at least: it is sampled faster than `fps`. As models sample if
             None; 0 keeps to `fps`, however short a video is, as the paper does.
-        workers, progress: see `extract`.
+        workers, cluster, progress: see `extract`.
     """
     others: list[Path] = []
-    usual, files = SamplingConfig(), find_videos(videos, others=others)
+    usual, files = SamplingConfig(), _find_files(videos, others)
     side = short_side or usual.short_side
     least = usual.at_least if min_frames is None else min_frames
     sampling = SamplingConfig(fps=fps or usual.fps, at_least=least, short_side=side, crop=min(side, usual.crop))
     attributes = {"fps": sampling.fps}
     if least != usual.at_least:  # folders of before do not say it
         attributes["min_frames"] = least
-    with PackedWriter(output, attributes=attributes) as writer:
-        report = pack_files(writer, files, sampling, workers=workers, progress=progress)
+    with connect(cluster), PackedWriter(output, attributes=attributes) as writer:
+        stream = None if cluster is None else partial(pack_on_cluster, cluster)
+        report = pack_files(writer, files, sampling, workers=workers, progress=progress, stream=stream)
     report.other_files += others
     return report
 

@@ -5,6 +5,7 @@
     ├── DataError     values that cannot be used: NaN, an empty video, a mask that leaves nothing
     ├── ConfigError   a setting that does not exist, or that contradicts another
     ├── WeightsError  a weight file that is damaged, of another kind, or lacks tensors
+    ├── ClusterError  a Ray cluster that cannot be reached, has other versions, or was lost
     ├── StorageError  stored features or frames that are damaged, missing, of another kind, or would not mix
     │   └── BusyError           another process is writing into the library
     └── DecodeError   a file from which no frame could be read
@@ -40,6 +41,10 @@ class WeightsError(HapvrError):
 
 class StorageError(HapvrError):
     """Stored features or frames are damaged, missing, of another kind, or would not mix with what is to be added."""
+
+
+class ClusterError(HapvrError):
+    """A Ray cluster cannot be reached, has other versions, or was lost."""
 
 
 class FormatError(StorageError):

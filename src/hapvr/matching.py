@@ -84,8 +84,10 @@ class VideoDescription:
         if self.sampling is None or self.look is not None:
             return [np.zeros((1, 1, 3), np.uint8) for _ in frames]
         from hapvr.video.decode import decode_at
+        from hapvr.video.sandboxed import call_sandboxed
 
-        return decode_at(self.path, [float(self.times[frame]) for frame in frames], self.sampling, crop=self.crop)
+        times = [float(self.times[frame]) for frame in frames]
+        return call_sandboxed(decode_at, self.path, times, self.sampling, crop=self.crop)
 
 
 @dataclass(frozen=True)
@@ -173,10 +175,12 @@ def compare(
         device: where a model that is loaded here computes, see `hapvr.load`.
         sound: compare their sound too, for `Match.sound`; the verdict is about the pictures in any case.
     """
+    from hapvr.video.sandboxed import call_sandboxed, start_decoder
     from hapvr.video.sources import require_file
 
     for path in (query, target):
         require_file(path)  # before a model is loaded, which takes seconds
+    start_decoder()
     chosen = model if isinstance(model, Model) else load(DEFAULT if model is None else model, device=device)
     require_prior(prior, chosen)  # before the work
     described = (describe_video(path, chosen) for path in (query, target))
@@ -185,7 +189,7 @@ def compare(
         return match
     from hapvr.audio.description import describe_sound
 
-    return add_sound(match, describe_sound(query), describe_sound(target))
+    return add_sound(match, *(call_sandboxed(describe_sound, path) for path in (query, target)))
 
 
 def add_sound(match: Match, query: SoundDescription, target: SoundDescription) -> Match:

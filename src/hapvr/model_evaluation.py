@@ -44,6 +44,7 @@ from hapvr.evaluation.tracks import (
     select_candidates,
 )
 from hapvr.features import FeatureFile
+from hapvr.features.cluster_extraction import extract_on_cluster
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import ExtractionFailure
 from hapvr.model import DEFAULT, load, load_network, load_segments
@@ -128,6 +129,7 @@ def evaluate(
     work_folder: StrPath | None = None,
     shard: tuple[int, int] = (0, 1),
     reader_processes: int | None = None,
+    cluster: str | None = None,
     save_scores: StrPath | None = None,
     save_candidates: StrPath | None = None,
     save_matches: StrPath | None = None,
@@ -155,6 +157,8 @@ def evaluate(
         work_folder: a folder that keeps finished chunks of scores; the same call goes on with them.
         shard: (i, n), i from 0: score only the i-th of n parts, into `work_folder`.
         reader_processes: processes that read features, 0 for threads; the default suits the device and the size.
+        cluster: a Ray cluster whose nodes extract features and score: "local", "auto" or HOST:PORT; files must be at
+            the same paths there. Where videos match is found here.
         save_scores: a .json or .npz file for the scores; written before they are measured.
         save_candidates: a .csv file for the best pairs, 25 times the number of queries, in VSC2022's layout.
         save_matches: a file for where videos match: .csv in VSC2022's layout, of the best pairs; .json in VCSL's, of
@@ -202,7 +206,12 @@ def evaluate(
         whole = load(model or DEFAULT, device=place)
         source = choose_feature_file(truth, whole.name, whole.extractor, feature_cache, work_folder)
         found = extract_videos(
-            whole.extractor, files, source, model=whole.name, progress=partial(report_progress, "extracting")
+            whole.extractor,
+            files,
+            source,
+            model=whole.name,
+            progress=partial(report_progress, "extracting"),
+            stream=None if cluster is None else partial(extract_on_cluster, cluster),
         )
         failed, warnings = tuple(found.failed), found.warnings
         network = whole.similarity
@@ -216,6 +225,7 @@ def evaluate(
         shard=shard,
         dtype=dtype,
         reader_processes=reader_processes,
+        cluster=cluster,
         progress=partial(report_progress, "scoring"),
     )
     report = EvaluationReport(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import glob
 import hashlib
 import io
 import json
@@ -16,6 +17,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import stat
 import sys
 import tempfile
@@ -26,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hapvr.errors import ConfigError, StorageError
+from hapvr.places import ObjectPath
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,8 +77,9 @@ def replace_file(path: StrPath, *, sync: bool = True, only_new: bool = False, hi
                     shutil.copyfileobj(file, device)
             return
         target = Path(os.path.realpath(path))  # a link stays a link
-        start = target.name.encode(errors="replace")[:100].decode(errors="ignore")  # names end at 255 bytes
-        temporary = target.with_name(f".{start}.{os.getpid()}-{secrets.token_hex(4)}.part")
+        temporary = target.with_name(
+            f".{_shorten(target.name)}.{os.getpid()}-{_name_machine()}{secrets.token_hex(4)}.part"
+        )
         try:
             yield temporary
             if sync:
@@ -101,8 +105,13 @@ def _link_new(temporary: Path, path: Path) -> bool:
     return True
 
 
-def write_bytes(path: StrPath, data: bytes, *, sync: bool = True, only_new: bool = False, hint: str = "") -> None:
-    """Write a whole file; see `replace_file`."""
+def write_bytes(
+    path: StrPath | ObjectPath, data: bytes, *, sync: bool = True, only_new: bool = False, hint: str = ""
+) -> None:
+    """Write a whole file or object; see `replace_file`."""
+    if isinstance(path, ObjectPath):
+        path.write_bytes(data)
+        return
     with replace_file(path, sync=sync, only_new=only_new, hint=hint) as temporary:
         temporary.write_bytes(data)
 
@@ -112,7 +121,9 @@ def write_text(path: StrPath, text: str, *, hint: str = "") -> None:
     write_bytes(path, text.encode(), hint=hint)
 
 
-def write_json(path: StrPath, content: Any, *, indent: int | None = 1, only_new: bool = False, hint: str = "") -> None:
+def write_json(
+    path: StrPath | ObjectPath, content: Any, *, indent: int | None = 1, only_new: bool = False, hint: str = ""
+) -> None:
     """Write plain values as a JSON file that ends in a line break; see `replace_file`."""
     text = json.dumps(content, indent=indent) + "\n"  # ASCII: file names may hold bytes that are no text
     write_bytes(path, text.encode(), only_new=only_new, hint=hint)
@@ -134,21 +145,63 @@ def sync_folder(folder: StrPath) -> None:
             os.close(descriptor)
 
 
+def remove_unfinished_files(folder: StrPath, name: str | None = None, *, sole_writer: bool = False) -> None:
+    """Remove what killed processes left of the files that they were writing into a folder: of all, or of this name.
+
+    Files of processes that run are left alone, and those of other machines that share the folder, unless this process
+    is the `sole_writer`: nobody else may write there now. On Windows only that one removes anything: there a process
+    cannot be asked whether it runs.
+    """
+    start = "*" if name is None else glob.escape(_shorten(name))
+    for path in Path(folder).glob(f".{start}.*.part"):
+        number, _, rest = path.name.rsplit(".", 2)[1].partition("-")
+        own = rest.startswith(_name_machine()) and number.isdecimal()
+        if sole_writer or (own and not _is_running(int(number))):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _shorten(name: str) -> str:
+    return name.encode(errors="replace")[:100].decode(errors="ignore")  # names end at 255 bytes
+
+
+def _name_machine() -> str:
+    """Eight letters for this machine, or the container in it, that gives processes their numbers."""
+    numbers = ""
+    with contextlib.suppress(OSError):  # Linux alone has containers that number processes on their own
+        numbers = os.readlink("/proc/self/ns/pid")
+    return f"{zlib.crc32((socket.gethostname() + numbers).encode()):08x}"
+
+
+def _is_running(number: int) -> bool:
+    if os.name == "nt":  # there the call below would end the process
+        return True
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # somebody else's; no number of a process
+        return True
+    return True
+
+
 # --- documents ---------------------------------------------------------------------------------------------------
 
 
-def write_document(path: StrPath, content: Mapping[str, Any], *, indent: int | None = 2, hint: str = "") -> None:
+def write_document(
+    path: StrPath | ObjectPath, content: Mapping[str, Any], *, indent: int | None = 2, hint: str = ""
+) -> None:
     """Write named values as a JSON file that carries a checksum of its content, `crc32`; see `replace_file`."""
     write_json(path, {**content, _CHECKSUM: crc32_json(content)}, indent=indent, hint=hint)
 
 
-def read_document(path: StrPath, known: Collection[str]) -> dict[str, Any]:
+def read_document(path: StrPath | ObjectPath, known: Collection[str]) -> dict[str, Any]:
     """The content of a file that `write_document` wrote; `ValueError` if it is not as it was written.
 
     Files that an older release wrote have no checksum. They are taken as they are if they hold nothing but what is
     `known`: else it may be the name of the checksum that is damaged.
     """
-    return parse_document(Path(path).read_bytes(), known)
+    return parse_document(_read_bytes(path), known)
 
 
 def parse_document(data: bytes, known: Collection[str], *, require_checksum: bool = False) -> dict[str, Any]:
@@ -169,20 +222,17 @@ def parse_document(data: bytes, known: Collection[str], *, require_checksum: boo
     return content
 
 
-def lacks_checksum(path: StrPath) -> bool:
+def lacks_checksum(path: StrPath | ObjectPath) -> bool:
     """Whether it is a document of an older release: whole, but without a checksum."""
     try:
-        content = json.loads(Path(path).read_bytes().decode("utf-8"))
+        content = json.loads(_read_bytes(path).decode("utf-8"))
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and _CHECKSUM not in content
 
 
-def remove_unfinished_documents(folder: StrPath) -> None:
-    """Remove what is left of documents whose writer was killed; for whoever alone may write into the folder."""
-    for path in Path(folder).glob(".*.json.*.part"):
-        with contextlib.suppress(OSError):
-            path.unlink()
+def _read_bytes(path: StrPath | ObjectPath) -> bytes:
+    return path.read_bytes() if isinstance(path, ObjectPath) else Path(path).read_bytes()
 
 
 # --- tables ------------------------------------------------------------------------------------------------------

@@ -131,3 +131,15 @@ def test_neither_command_loads_what_a_search_needs(plan: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "4 files moved to the trash" in done.stdout
     assert "4 files (1.2 kB) taken back" in done.stdout
+
+
+def test_undo_of_a_plan_names_its_journal(plan: Path, run: Run) -> None:
+    code, _, err = run("undo", plan)
+    assert code == 2
+    assert "is no journal of `hapvr apply`" in err
+    assert "Its journal is" not in err
+    assert run("apply", plan, "--trash", "--yes")[0] == 0
+    code, _, err = run("undo", plan)
+    assert code == 2
+    assert f"Its journal is '{plan}.journal': give that." in err
+    assert run("undo", f"{plan}.journal", "--yes")[0] == 0

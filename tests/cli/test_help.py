@@ -53,3 +53,16 @@ def test_the_default_probability_of_duplicates_is_the_one_in_force() -> None:
     assert inspect.signature(duplicates).parameters["min_probability"].default == MIN_PROBABILITY
     assert inspect.signature(Library.find_duplicates).parameters["min_probability"].default == MIN_PROBABILITY
     assert DuplicatesRequest.model_fields["min_probability"].default == MIN_PROBABILITY
+
+
+def test_no_help_names_types_of_python(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No `<bool>` for a switch, no `<str>`, `list[Path]` or format of dates: in --help and in the docs."""
+    monkeypatch.setenv("COLUMNS", "160")
+    for words in ([], ["add"], ["search"], ["serve"], ["hashes", "match"], ["plot", "matrices"]):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+    shown = capsys.readouterr().out
+    assert "--json" in shown
+    assert "--help" in shown
+    for text in (shown, (ROOT / "docs" / "cli.md").read_text()):
+        assert not re.findall(r"<(?:bool|str|int|float|path)>|list\[|%Y|\.\.\.\]\.\.\.", text)

@@ -23,6 +23,7 @@ from hapvr.evaluation.scoring import Scoring, WorkFolder, score_benchmark
 from hapvr.features import FeatureFile, Features, FeatureWriter
 from hapvr.features.feature_writer import convert_features
 from hapvr.similarity import VideoSimilarity
+from hapvr.video.sandboxed import end_decoders
 from tests.similarity import models
 
 LENGTHS = {"q/1": 5, "q/2": 12, "q/3": 30} | {f"v{number:02d}": 3 + 7 * number % 31 for number in range(20)}
@@ -210,6 +211,7 @@ def test_compact_features_score_nearly_the_same(
 
 @pytest.mark.parametrize("reader_processes", [2, 5])  # with 5 the longest videos take more than one block
 def test_processes_read_the_same_as_threads(path: Path, reader_processes: int) -> None:
+    end_decoders()  # of tests before
     regions = videos()
     with FeatureFile.open(path) as file:
         chunks = plan_chunks(file.lengths, frames=30)
@@ -223,6 +225,7 @@ def test_processes_read_the_same_as_threads(path: Path, reader_processes: int) -
 
 
 def test_a_killed_reading_process_is_an_error(tmp_path: Path) -> None:
+    end_decoders()  # of tests before
     regions = {f"v{number}": models.video(40, number) for number in range(9)}
     with FeatureFile.open(publish(tmp_path / "f.h5", regions)) as file:
         chunks = plan_chunks(file.lengths, frames=40)  # one video each, of four blocks: two more than a reader has

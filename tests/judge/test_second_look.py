@@ -46,7 +46,8 @@ from hapvr.judge.second_look import (
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.film_numbers import fractal_noise
-from hapvr.video import decode as decoding
+from hapvr.video import sandboxed
+from hapvr.video.decode import decode
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="OpenCV is not installed (the extra 'second-look')")
 
@@ -297,13 +298,13 @@ def test_instants_not_reached_in_time_are_left_out(films: Path) -> None:
 
 def test_a_query_is_read_once_for_several_targets(films: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    plain = decoding.decode
+    plain = sandboxed.call_sandboxed
 
-    def note(path: Path, **options: Any) -> Any:
-        read.append(path.name)
-        return plain(path, **options)
+    def note(function: Callable[..., Any], path: Path, *arguments: Any, **options: Any) -> Any:
+        read.append(path.name if function is decode else "")
+        return plain(function, path, *arguments, **options)
 
-    monkeypatch.setattr(decoding, "decode", note)
+    monkeypatch.setattr(sandboxed, "call_sandboxed", note)
     query = QuerySecondLook(films / "original crop.mp4", config=PATIENT)
     targets = films / "original same.mp4", films / "take same.mp4"
     found = [query.compare(target, INSTANTS, speed=1.0) for target in targets]

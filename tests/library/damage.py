@@ -25,7 +25,7 @@ from hapvr.audio.description import SoundDescription
 from hapvr.audio.fingerprints import Fingerprint
 from hapvr.errors import StorageError
 from hapvr.features import Features
-from hapvr.library import Library, opening, store
+from hapvr.library import Library, opening, table_set
 from hapvr.library.candidates import count_votes, find_runs
 from hapvr.library.duplicate_report import read_marks
 from hapvr.library.results import VideoRecord
@@ -115,11 +115,11 @@ def toy_answers(path: Path) -> Any:
 @contextmanager
 def few_vectors_are_indexed(count: int = _INDEX_FROM) -> Iterator[None]:
     """Within, `count` frame vectors are enough for an index."""
-    before, store.INDEX_FROM = store.INDEX_FROM, count
+    before, table_set.INDEX_FROM = table_set.INDEX_FROM, count
     try:
         yield
     finally:
-        store.INDEX_FROM = before
+        table_set.INDEX_FROM = before
 
 
 def _video(key: int, seed: int, regions: torch.Tensor) -> NewVideo:

@@ -1,4 +1,4 @@
-"""`hapvr check`, `--repair` and `hapvr backup`: what is wrong is named, and mended from what is left."""
+"""`hapvr check`, `--repair` and `hapvr backup`: what is wrong is named, and repaired from what is left."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_exit_codes_tell_damage_from_no_library(place: Path, tmp_path: Path, run
     assert run("check", place, "--quick")[0] == 0  # the content of large files is left out
     code, out, _ = run("check", place, "--repair")
     assert code == 0
-    assert "mended: " in out
+    assert "repaired: " in out
     assert run("check", place)[0] == 0
 
 
@@ -178,7 +178,7 @@ def test_places_of_vectors_have_no_gaps() -> None:
         assert find_whole_contents(keys, frames) == slow
 
 
-# --- mending ---------------------------------------------------------------------------------------------------------
+# --- repairing -------------------------------------------------------------------------------------------------------
 
 ONE_BIT = ["videos.lance/data/*", "videos.lance/_deletions/*", "videos.lance/_versions/*", "regions.lance/data/*",
            "frames.lance/_indices/*/*", "sounds.lance/data/*"]  # fmt: skip
@@ -191,7 +191,7 @@ def test_a_flipped_bit_is_put_back(place: Path, pattern: str) -> None:
     before = path.read_bytes()
     flip(path, 8 * (len(before) // 2) + 1)
     (problem,) = check_library(place).problems
-    assert problem.mend == "exact"
+    assert problem.repair == "exact"
     assert problem.place == str(path.relative_to(place))
     report = repair_library(place)
     assert report.intact
@@ -218,7 +218,7 @@ def test_what_is_lost_is_made_again_from_what_is_left(place: Path, made: Path, h
     harm(place)
     found = check_library(place)
     assert not found.intact
-    assert all(problem.mend != "none" for problem in found.problems)
+    assert all(problem.repair != "none" for problem in found.problems)
     with few_vectors_are_indexed():
         report = repair_library(place)
     assert report.intact, report.problems
@@ -234,7 +234,7 @@ def test_a_video_whose_file_is_gone_too_is_lost_and_said_to_be(tmp_path: Path) -
     path.unlink()
     files = sorted((tmp_path / "library").glob("versions/0001/regions.lance/data/*"), key=os.path.getmtime)
     files[0].unlink()
-    assert {one.mend for one in check_library(tmp_path / "library").problems if one.place == str(path)} == {"lost"}
+    assert {one.repair for one in check_library(tmp_path / "library").problems if one.place == str(path)} == {"lost"}
     report = repair_library(tmp_path / "library")
     assert report.intact
     assert any(str(path) in text for text in report.lost)
@@ -246,7 +246,7 @@ def test_what_cannot_be_had_again_is_said_to_be_lost(place: Path) -> None:
     (place / MARKS).write_bytes(b"{")
     (place / FOLDERS).unlink()
     (place / VERSION / CALIBRATION).unlink()
-    assert {problem.mend for problem in check_library(place).problems} == {"lost"}
+    assert {problem.repair for problem in check_library(place).problems} == {"lost"}
     report = repair_library(place)
     assert report.intact
     assert len(report.lost) == 3
@@ -256,7 +256,7 @@ def test_what_cannot_be_had_again_is_said_to_be_lost(place: Path) -> None:
 def test_settings_that_are_lost_with_their_copy_are_not_guessed(place: Path) -> None:
     (place / VERSION / SETTINGS).unlink()
     (place / MANIFEST).unlink()
-    assert "none" in {problem.mend for problem in check_library(place).problems}
+    assert "none" in {problem.repair for problem in check_library(place).problems}
     with pytest.raises(StorageError, match="backup"):
         repair_library(place)
 
@@ -469,6 +469,7 @@ def test_a_backup_answers_as_the_library_and_can_be_copied_back(place: Path, tmp
     assert json.loads(out)["videos"] == 12
     assert run("backup", place, tmp_path / "copy")[0] == 2  # it is not replaced
     assert run("backup", place, place / "inside")[0] == 2
+    assert "lies in the library itself" in run("backup", place, place)[2]
     said = toy_answers(place)
     shutil.rmtree(place)
     assert run("backup", tmp_path / "copy", place)[0] == 0

@@ -23,11 +23,12 @@ from hapvr.library.checksums import FileSum, Guard, find_damage, list_table, sum
 from hapvr.library.duplicate_report import MARKS, read_marks
 from hapvr.library.engine import newest_manifest
 from hapvr.library.tables import FRAMES, REGIONS, VIDEOS
+from hapvr.places import Place
 from tests.library import toy
 from tests.library.conftest import Run
 from tests.library.damage import model
 from tests.library.test_duplicates import drawn, fill, noisy
-from tests.library.toy import toys  # noqa: F401
+from tests.library.toy import local, toys  # noqa: F401
 
 OLD = Path(__file__).parent / "fixtures" / "library-91f820c.zip"
 """A library of the commit before there were checksums: "film", "copy" and "other", marks and a calibration."""
@@ -61,14 +62,15 @@ def flip(path: Path, bit: int) -> None:
 
 def data_file(library: Library, table: str, holding: bytes = b"") -> Path:
     """A file of a table in which there is something."""
-    files = (library.store.folder / f"{table}.lance" / "data").iterdir()
+    files = (local(library.store.folder) / f"{table}.lance" / "data").iterdir()
     return next(path for path in sorted(files) if holding in path.read_bytes())
 
 
-def find_all_damage(folder: Path) -> list[Path]:
+def find_all_damage(folder: Place) -> list[str]:
     """Every listed file of a version that is not what was written, large ones too."""
     guard = Guard(folder, listed=False)
-    return [path for name in guard.listing.tables for path in guard.find_damage(name, version=None, whole=True)]
+    tables = guard.listing.tables
+    return [f"{name}.lance/{file}" for name in tables for file in guard.find_damage(name, version=None, whole=True)]
 
 
 # --- sums ------------------------------------------------------------------------------------------------------------
@@ -108,9 +110,9 @@ def test_every_flipped_bit_of_a_file_is_found(tmp_path: Path, monkeypatch: pytes
         assert "checksum" in found
         flip(path, bit)
     path.write_bytes(bytes(range(34)))
-    assert "34 bytes instead of 35" in find_damage(tmp_path, files)[path]
+    assert "34 bytes instead of 35" in find_damage(tmp_path, files)[path.name]
     path.unlink()
-    assert "is missing" in find_damage(tmp_path, files)[path]
+    assert "is missing" in find_damage(tmp_path, files)[path.name]
 
 
 @pytest.mark.parametrize("content", [{"format": 1, "distinct": [["a", "b"]]}, {"format": 1, "distinct": []}])
@@ -147,7 +149,7 @@ def test_a_document_of_an_older_release_has_no_checksum_and_is_read(tmp_path: Pa
 
 def test_the_list_names_the_files_that_the_newest_manifest_names_and_no_others(library: Library) -> None:
     library.remove(["other"])
-    folder = library.store.folder / "regions.lance"
+    folder = local(library.store.folder) / "regions.lance"
     before = list_table(folder, {})
     assert before is not None
     assert len([name for name in before.files if name.startswith("data/")]) == 2  # that of "other" has no row left
@@ -160,38 +162,38 @@ def test_the_list_names_the_files_that_the_newest_manifest_names_and_no_others(l
     assert newest_manifest(folder) == (after.version, min(name for name in after.files if name.startswith("_versions")))
     kinds = sorted(name.partition("/")[0] for name in after.files)
     assert kinds == ["_deletions", "_versions", "data", "data"]
-    assert reopened(library).store._guard.listing.tables[REGIONS] == after
+    assert reopened(library).store.table_set.guard.listing.tables[REGIONS] == after
 
 
 def test_files_that_are_removed_without_a_commit_are_not_missed(library: Library) -> None:
     with library.write_access("a test") as tables:
         for name in (VIDEOS, REGIONS, FRAMES):
-            table = tables._tables[name]
-            tables._write(name, partial(table.optimize, cleanup_older_than=timedelta(days=1)))
-            assert len(list((tables.folder / f"{name}.lance" / "data").iterdir())) == 4  # three are one by now
-        sealed = reopened(library).store._guard.listing
+            table = tables.table_set.open(name)
+            tables.table_set.write(name, partial(table.optimize, cleanup_older_than=timedelta(days=1)))
+            assert len(list((local(tables.folder) / f"{name}.lance" / "data").iterdir())) == 4  # three are one by now
+        sealed = reopened(library).store.table_set.guard.listing
         time.sleep(0.1)
         for name in (VIDEOS, REGIONS, FRAMES):
-            table = tables._tables[name]
+            table = tables.table_set.open(name)
             before = table.version
             table.optimize(cleanup_older_than=timedelta(milliseconds=20), delete_unverified=True)
             assert table.version == before
-            assert len(list((tables.folder / f"{name}.lance" / "data").iterdir())) == 1
+            assert len(list((local(tables.folder) / f"{name}.lance" / "data").iterdir())) == 1
     opened = reopened(library)
-    assert opened.store._guard.listing == sealed
-    assert find_all_damage(opened.store.folder) == []
+    assert opened.store.table_set.guard.listing == sealed
+    assert find_all_damage(local(opened.store.folder)) == []
     assert len(opened.store.vectors()[0]) == 18
     opened.remove([record.id for record in opened.videos()])
-    assert [len(table.files) for table in opened.store._guard.listing.tables.values()] == [1, 1, 1]
+    assert [len(table.files) for table in opened.store.table_set.guard.listing.tables.values()] == [1, 1, 1]
     opened.compact()
     assert reopened(library).videos() == []
 
 
 def test_what_is_not_listed_may_be_damaged_and_what_is_listed_may_not(library: Library) -> None:
     library.remove(["other"])
-    folder = library.store.folder
+    folder = local(library.store.folder)
     expected = reopened(library).search("film", exact=True).hits
-    tables = library.store._guard.listing.tables
+    tables = library.store.table_set.guard.listing.tables
     listed = {f"{name}.lance/{file}" for name, table in tables.items() for file in table.files}
     files = [path for path in folder.glob("*.lance/**/*") if path.is_file()]
     others = [path for path in files if str(path.relative_to(folder)) not in listed]
@@ -203,7 +205,7 @@ def test_what_is_not_listed_may_be_damaged_and_what_is_listed_may_not(library: L
     assert find_all_damage(folder) == []
     for name in sorted(listed):
         (folder / name).rename(folder / "away")
-        assert find_all_damage(folder) == [folder / name]
+        assert find_all_damage(folder) == [name]
         (folder / "away").rename(folder / name)
 
 
@@ -239,16 +241,16 @@ def test_vectors_that_are_damaged_do_not_get_new_checksums_when_files_are_put_to
 def test_a_table_is_not_read_at_an_older_version_than_was_written(library: Library) -> None:
     newest = newest_manifest(library.store.folder / "videos.lance")
     assert newest is not None
-    os.remove(library.store.folder / "videos.lance" / newest[1])
+    os.remove(local(library.store.folder) / "videos.lance" / newest[1])
     with pytest.raises(StorageError, match=rf"{os.path.basename(newest[1])}' is missing"):
         reopened(library)
-    shutil.rmtree(library.store.folder / "videos.lance")
+    shutil.rmtree(local(library.store.folder) / "videos.lance")
     with pytest.raises(StorageError, match="is missing"):
         reopened(library)
 
 
 def test_the_list_itself_is_checked_and_must_be_there(library: Library) -> None:
-    path = library.store.folder / checksums.CHECKSUMS
+    path = local(library.store.folder) / checksums.CHECKSUMS
     text = path.read_text()
     path.write_text(text.replace('"version": 3', '"version": 2', 1))
     with pytest.raises(StorageError, match=r"checksums\.json' cannot be read: its checksum is not that of its content"):
@@ -281,13 +283,13 @@ def test_a_content_that_is_damaged_names_its_video_and_the_remedy_is_true(librar
     fill(opened, {"film": drawn(1, 6)})
     assert [hit.id for hit in opened.search("film", exact=True).hits] == ["copy", "other"]
     opened.compact()
-    assert find_all_damage(opened.store.folder) == []
+    assert find_all_damage(local(opened.store.folder)) == []
 
 
 def test_a_content_that_went_without_its_record_is_told(library: Library) -> None:
     key = int(library.store.catalog().keys[1])
     with library.write_access("a test") as tables:
-        tables._write(REGIONS, lambda: tables._tables[REGIONS].delete(f"key = {key}"))
+        tables.table_set.write(REGIONS, lambda: tables.table_set.open(REGIONS).delete(f"key = {key}"))
     for opened in (library, reopened(library)):
         with pytest.raises(StorageError, match=r"features of '/films/film.mp4' are not there, though nobody removed"):
             opened.search("other", exact=True)
@@ -301,7 +303,7 @@ def test_a_content_that_went_without_its_record_is_told(library: Library) -> Non
 def test_marks_that_are_gone_or_damaged_are_told_and_the_remedy_is_true(library: Library) -> None:
     assert read_marks(library.path) == frozenset()
     library.mark_distinct("film", "other")
-    path = library.path / MARKS
+    path = local(library.path) / MARKS
     text = path.read_text()
     path.write_text(text.replace("[[", "[ ["))
     assert len(read_marks(library.path)) == 1
@@ -318,7 +320,7 @@ def test_marks_that_are_gone_or_damaged_are_told_and_the_remedy_is_true(library:
 
 
 def test_a_manifest_that_is_gone_is_no_empty_folder(library: Library) -> None:
-    path = library.path / versions.MANIFEST
+    path = local(library.path) / versions.MANIFEST
     for spoil in (lambda: path.write_text("{}}"), path.unlink):
         spoil()
         with pytest.raises(StorageError, match=r"hapvr-library\.json' (is missing|cannot be read)") as told:
@@ -331,7 +333,7 @@ def test_a_manifest_that_is_gone_is_no_empty_folder(library: Library) -> None:
 
 
 def test_settings_are_checked(library: Library) -> None:
-    path = library.store.folder / versions.SETTINGS
+    path = local(library.store.folder) / versions.SETTINGS
     path.write_text(path.read_text().replace('"rate": 1.0', '"rate": 3.0'))
     with pytest.raises(StorageError, match=r"settings\.json' cannot be read: its checksum is not that of its content"):
         Library.open(library.path)
@@ -360,7 +362,7 @@ def test_a_writer_that_is_killed_before_it_lists_leaves_a_library_that_is_read_a
     with reopened(library).write_access("a test"):
         pass
     assert reopened(library).info().unchecked == 0
-    assert find_all_damage(library.store.folder) == []
+    assert find_all_damage(local(library.store.folder)) == []
 
 
 def test_a_reader_does_not_take_files_that_a_writer_has_replaced_for_damage(library: Library) -> None:
@@ -377,7 +379,7 @@ def test_a_version_that_was_replaced_is_not_called_damaged(library: Library) -> 
     tables = reopened(library).store
     versions.write_settings(versions.version_folder(library.path, "0002"), toy.SETTINGS)
     versions.switch_version(library.path, "0002")
-    shutil.rmtree(tables.folder / "frames.lance")
+    shutil.rmtree(local(tables.folder) / "frames.lance")
     with pytest.raises(StorageError, match="was replaced by another version meanwhile"):
         tables.refresh()
 
@@ -397,7 +399,7 @@ def test_whatever_the_storage_engine_raises_is_a_storage_error(
         raise error
 
     opened = reopened(library)
-    monkeypatch.setattr(opened.store._tables[VIDEOS], "search", broken, raising=False)
+    monkeypatch.setattr(opened.store.table_set.open(VIDEOS), "search", broken, raising=False)
     with pytest.raises(StorageError, match=r"The table 'videos' of .* cannot be read: .*(range|_distance|bad page)"):
         opened.videos()
 

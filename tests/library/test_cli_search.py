@@ -60,7 +60,7 @@ def test_the_options_of_command_and_rest_have_the_defaults_of_the_method() -> No
     limits = {"folders", "min_size", "max_size", "min_length", "max_length", "after", "before"}
     assert (
         options.keys() - arguments.keys()
-        == {"queries", "everything", "as_json", "output", "page", "sound", "text", "device"} | limits
+        == {"queries", "everything", "as_json", "output", "page", "sound", "text", "device", "ray"} | limits
     )
     for name, field in SearchOptions.model_fields.items():
         assert name not in arguments or field.default == arguments[name].default, name
@@ -95,6 +95,24 @@ def test_finds_a_mirrored_part_and_where_it_is_from(films: Path, run: Run) -> No
     assert "&lt;other&gt;\x1b.mp4" in text
     assert "<other>" not in text
     assert "http" not in text
+
+
+def test_no_file_is_decoded_in_the_process_that_asks(
+    films: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queries, second looks, sounds and pictures of reports are decoded in a sandbox."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("av.open", refuse)
+    library, middle = films / "library", films / "middle.mp4"
+    assert run("search", library, middle, "--html", tmp_path / "search.html")[0] == 0
+    sides = ("compare", middle, films / "films" / "one.mp4")
+    assert run(*sides, "--sound", "--html", tmp_path / "match.html", "--plot", tmp_path / "match.png")[0] == 0
+    assert run("map", library, "-o", tmp_path / "map.html")[0] == 0
+    for page in ("search", "match", "map"):
+        assert "data:image/jpeg" in (tmp_path / f"{page}.html").read_text()
 
 
 def test_a_black_picture_finds_nothing_and_says_why(films: Path, run: Run) -> None:

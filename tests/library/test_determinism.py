@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from hapvr.features.engine import find_openvino
 from hapvr.library import Library
+from hapvr.matching import Match, compare
+from hapvr.model import load
+from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 
@@ -44,3 +49,29 @@ def test_order_parts_and_processes_change_nothing(films: list[Path], tmp_path: P
     parts = read_all(tmp_path / "parts", [films[2:], films[:1], films[1:]], workers=2)
     assert [record for record, _ in once] == [record for record, _ in parts]
     assert once == parts
+
+
+def test_a_comparison_is_the_same_by_any_engine_and_number_of_threads(films: list[Path], tmp_path: Path) -> None:
+    """Bit by bit in the next run; by another engine or number of threads, within what docs/reliability.md states."""
+    scene = draw_scene(1, seconds=5, fps=8, size=(64, 96))
+    write_clip(Clip(scene.images[8:32, :, ::-1].copy(), scene.fps), tmp_path / "part.mp4")
+    by_torch, other = load("lite", engine="torch"), load("lite", engine="openvino" if find_openvino() else "torch")
+    threads = torch.get_num_threads()
+    found: list[Match] = []
+    try:
+        for model, count in ((other, 1), (by_torch, 1), (by_torch, 2), (by_torch, 2)):
+            torch.set_num_threads(count)
+            found.append(compare(tmp_path / "part.mp4", films[1], model=model, second_look=False))
+    finally:
+        torch.set_num_threads(threads)
+    first, *_, last, again = found
+    assert first.verdict.match
+    assert again.to_json() == last.to_json()
+    assert np.array_equal(again.matrix, last.matrix)
+    for one in found:
+        assert one.score == pytest.approx(first.score, abs=0.005)
+        assert one.probability == pytest.approx(first.probability, abs=0.005)
+        assert np.abs(one.matrix - first.matrix).max() < 0.02
+        assert [(part.query, part.target) for part in one.segments] == [
+            (part.query, part.target) for part in first.segments
+        ]

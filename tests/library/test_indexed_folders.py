@@ -17,6 +17,7 @@ from hapvr.video.frame_tasks import FileTask, VideoTask, read_file
 from hapvr.video.sampling import SamplingConfig
 from tests.library import toy
 from tests.library.conftest import Run
+from tests.library.toy import local
 from tests.video import media
 
 
@@ -123,7 +124,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, folder: Path) -> No
 def test_damage_to_what_is_remembered_is_an_error(tmp_path: Path, folder: Path) -> None:
     library = toy.make(tmp_path / "library")
     library.add([folder])
-    path = library.path / FOLDERS
+    path = local(library.path) / FOLDERS
     text = path.read_text()
     path.write_text(text.replace("films", "filmz"))
     with pytest.raises(StorageError, match="its checksum is not that of its content"):
@@ -168,3 +169,16 @@ def test_from_the_command_line(tmp_path: Path, folder: Path, run: Run) -> None:
     code, _, err = run("add", library.path, folder, "--min-size", "much")
     assert code == 2
     assert "such as 500MB" in err
+
+
+def test_no_library_is_made_of_a_folder_without_videos(tmp_path: Path, folder: Path, run: Run) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("text")
+    code, _, err = run("add", tmp_path / "new", tmp_path / "notes")
+    assert code == 2
+    assert f"No video was found in '{tmp_path / 'notes'}' (1 are no videos by their names): no library was made." in err
+    code, _, err = run("add", tmp_path / "new", folder, "--include", "*.nothing")
+    assert code == 2
+    assert "are left out by the options" in err
+    assert not (tmp_path / "new").exists()
+    assert run("add", toy.make(tmp_path / "library").path, tmp_path / "notes")[0] == 0  # one that is there is kept up

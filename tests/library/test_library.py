@@ -21,13 +21,15 @@ import torch
 import hapvr
 from hapvr.errors import BusyError, ConfigError, DataError, StorageError
 from hapvr.features import Features
-from hapvr.library import Library, adding, store, versions
+from hapvr.library import Library, adding, store, table_set, versions
 from hapvr.library.results import display_path, escape_text
 from hapvr.library.store import Store
+from hapvr.library.table_set import TableSet
 from hapvr.library.tables import encode_content, is_intact
 from hapvr.library.writer_lock import WriterLock, find_holder
+from hapvr.places import Place
 from tests.library import toy
-from tests.library.toy import toys  # noqa: F401
+from tests.library.toy import local, toys  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("toys")
 
@@ -42,6 +44,14 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def library(tmp_path: Path, folder: Path) -> Library:
     made = toy.make(tmp_path / "library")
+    made.add([folder])
+    return made
+
+
+@pytest.fixture
+def anywhere(place: Place, folder: Path) -> Library:
+    """The same library, in a folder and in a bucket."""
+    made = toy.make(place)
     made.add([folder])
     return made
 
@@ -68,12 +78,12 @@ def test_waiting_takes_a_time(library: Library, seconds: float) -> None:
 # --- opening ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_library_is_made_once_and_opened_again(tmp_path: Path, folder: Path) -> None:
+def test_a_library_is_made_once_and_opened_again(place: Place, folder: Path) -> None:
     assert hapvr.Library is Library
-    with Library.open(tmp_path / "deep" / "library", create=True, model="toy", codec="float16", fps=2.0) as made:
+    with Library.open(place / "deep" / "library", create=True, model="toy", codec="float16", fps=2.0) as made:
         assert made.add(folder).added == 4
         assert made.model.sampling.fps == 2.0
-    with Library.open(tmp_path / "deep" / "library", create=True) as again:
+    with Library.open(place / "deep" / "library", create=True) as again:
         info = again.info()
         assert (info.videos, info.model, info.codec, info.fps, info.frames) == (4, "toy", "float16", 2.0, 14)
         assert info.bytes_per_minute == pytest.approx(info.bytes / (14 / 60))
@@ -82,18 +92,18 @@ def test_a_library_is_made_once_and_opened_again(tmp_path: Path, folder: Path) -
         again.videos()
 
 
-def test_what_was_asked_for_must_be_what_is_there(library: Library) -> None:
-    Library.open(library.path, model="toy", codec="float16", fps=1.0)
+def test_what_was_asked_for_must_be_what_is_there(anywhere: Library) -> None:
+    Library.open(anywhere.path, model="toy", codec="float16", fps=1.0)
     with pytest.raises(
         StorageError, match=r"made with the model 'toy', not 'other': they do not mix.*--model other --re"
     ):
-        Library.open(library.path, model="other")
+        Library.open(anywhere.path, model="other")
     with pytest.raises(StorageError, match=r"made with the codec 'float16', not 'int8'"):
-        Library.open(library.path, codec="int8")
+        Library.open(anywhere.path, codec="int8")
     with pytest.raises(StorageError, match=r"made with the rate '1', not '3'"):
-        Library.open(library.path, fps=3.0)
+        Library.open(anywhere.path, fps=3.0)
     with pytest.raises(ConfigError, match="no codec 'int9'"):
-        Library.open(library.path, codec="int9")
+        Library.open(anywhere.path, codec="int9")
 
 
 def test_a_model_that_has_changed_is_refused(library: Library, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -104,7 +114,7 @@ def test_a_model_that_has_changed_is_refused(library: Library, monkeypatch: pyte
     with pytest.raises(StorageError, match="it has changed since"):
         Library.open(library.path).add([folder])
     assert library.info().videos == 4
-    assert find_holder(library.path) is None
+    assert find_holder(local(library.path)) is None
 
 
 def test_what_is_no_library_is_refused(tmp_path: Path, folder: Path) -> None:
@@ -133,7 +143,7 @@ def test_what_is_no_library_is_refused(tmp_path: Path, folder: Path) -> None:
     ],
 )
 def test_a_damaged_manifest_is_a_clear_error(library: Library, content: str, message: str) -> None:
-    (library.path / versions.MANIFEST).write_text(content)
+    (local(library.path) / versions.MANIFEST).write_text(content)
     with pytest.raises(StorageError, match=message):
         Library.open(library.path)
 
@@ -145,7 +155,7 @@ def test_a_folder_left_half_made_becomes_a_library(tmp_path: Path) -> None:
 
 
 def test_a_damaged_table_is_a_clear_error(library: Library) -> None:
-    for file in (library.store.folder / "regions.lance" / "data").iterdir():
+    for file in (local(library.store.folder) / "regions.lance" / "data").iterdir():
         file.write_bytes(b"nonsense")
     opened = Library.open(library.path)
     with pytest.raises(StorageError, match=r"regions\.lance/data/\w+\.lance' is damaged: it has 8 bytes instead of"):
@@ -167,13 +177,13 @@ def test_a_damaged_content_is_found_by_its_checksum(library: Library) -> None:
         library.store._parse_content(row | {"frames": 4})
 
 
-def test_ids_and_states_that_are_not_there_are_refused(library: Library) -> None:
-    id = library.videos()[0].id
+def test_ids_and_states_that_are_not_there_are_refused(anywhere: Library) -> None:
+    id = anywhere.videos()[0].id
     with pytest.raises(DataError, match=f"has no video '{id[:-1]}'; did you mean '{id}'"):
-        library.get(id[:-1])
+        anywhere.get(id[:-1])
     with pytest.raises(DataError, match="no state 'reddy'; did you mean 'ready'"):
-        library.videos(state="reddy")
-    assert [record.id for record in library.videos(offset=1, limit=2)] == [one.id for one in library.videos()][1:3]
+        anywhere.videos(state="reddy")
+    assert [record.id for record in anywhere.videos(offset=1, limit=2)] == [one.id for one in anywhere.videos()][1:3]
 
 
 def test_paths_are_shown_without_what_cannot_be_printed() -> None:
@@ -225,7 +235,7 @@ def test_a_lock_ends_with_its_holder(library: Library, holder: subprocess.Popen[
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     assert library.info().writer is None
-    lock = WriterLock(library.path)
+    lock = WriterLock(local(library.path))
     lock.acquire("mine", wait_s=5)
     assert lock.left_behind
     lock.release(clean=True)
@@ -235,7 +245,7 @@ def test_a_lock_ends_with_its_holder(library: Library, holder: subprocess.Popen[
 
 
 def test_what_a_writer_left_behind_is_removed_by_the_next(
-    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
+    anywhere: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regions and vectors without a record; a record without regions."""
 
@@ -246,30 +256,30 @@ def test_what_a_writer_left_behind_is_removed_by_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(Store, "put_records", killed)
         with pytest.raises(RuntimeError, match="killed"):
-            library.add([folder])
+            anywhere.add([folder])
     (folder / "late.mp4").unlink()
-    library.refresh()
-    assert len(library.store._keys("regions")) == 5
-    lost = int(library.store.catalog().keys[0])
-    library.store._tables["regions"].delete(f"key = {lost}")
-    assert len(library.store._keys("regions")) == 4
-    assert library.info().videos == 4
-    report = library.add([folder])
+    anywhere.refresh()
+    assert len(anywhere.store.table_set.list_keys("regions")) == 5
+    lost = int(anywhere.store.catalog().keys[0])
+    anywhere.store.table_set.open("regions").delete(f"key = {lost}")
+    assert len(anywhere.store.table_set.list_keys("regions")) == 4
+    assert anywhere.info().videos == 4
+    report = anywhere.add([folder])
     assert (report.updated, report.unchanged) == (1, 3)
-    toy.check(library, sorted(folder.iterdir()))
-    assert sorted(library.store._keys("regions")) == sorted(library.store.catalog().keys)
+    toy.check(anywhere, sorted(folder.iterdir()))
+    assert sorted(anywhere.store.table_set.list_keys("regions")) == sorted(anywhere.store.catalog().keys)
 
 
 def test_readers_see_a_whole_library_while_it_is_written(
-    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
+    anywhere: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hapvr.library.opening._MAX_AGE_S", math.inf)  # else a slow machine lets the reader follow
-    reader = Library.open(library.path)
+    reader = Library.open(anywhere.path)
     assert reader.info().videos == 4
     toy.write(folder, "new.mp4", 40)
-    old = library.videos()[0]
-    library.add([folder])
-    library.remove([old.id])
+    old = anywhere.videos()[0]
+    anywhere.add([folder])
+    anywhere.remove([old.id])
     torch.testing.assert_close(  # the reader's moment still holds
         reader.features(old.id).regions, toy.features_of(Path(old.path).read_text()).regions
     )
@@ -277,7 +287,7 @@ def test_readers_see_a_whole_library_while_it_is_written(
     assert old.id not in [record.id for record in reader.videos()]
     assert reader.info().videos == 4
     time.sleep(1.1)
-    library.compact()  # takes away the files that the reader knows
+    anywhere.compact()  # takes away the files that the reader knows
     toy.check(reader)
 
 
@@ -322,28 +332,28 @@ def test_contents_are_found_where_another_writer_has_moved_them(library: Library
     assert {one.key: one.data for one in reader.read_contents(keys)} == later
 
 
-def test_contents_that_were_added_meanwhile_are_found(library: Library, folder: Path) -> None:
-    reader = Store(library.store.folder)
+def test_contents_that_were_added_meanwhile_are_found(anywhere: Library, folder: Path) -> None:
+    reader = Store(anywhere.store.folder)
     old = reader.catalog().contents.tolist()
     assert len(list(reader.read_contents(old))) == 4
     toy.write(folder, "late.mp4", 99)
-    library.add([folder])
-    new = [key for key in library.store.catalog().contents.tolist() if key not in old]
+    anywhere.add([folder])
+    new = [key for key in anywhere.store.catalog().contents.tolist() if key not in old]
     assert [one.key for one in reader.read_contents(new)] == new
 
 
 def test_stored_codes_are_not_compressed_again(library: Library) -> None:
-    field = library.store._table("regions").schema.field("data")
+    field = library.store.table_set.open("regions").schema.field("data")
     assert field.metadata == {b"lance-encoding:compression": b"none"}
 
 
 def test_reading_writes_nothing(library: Library) -> None:
-    before = snapshot(library.path)
+    before = snapshot(local(library.path))
     with Library.open(library.path) as reader:
         reader.info()
         toy.check(reader)
         reader.store.vectors()
-    assert snapshot(library.path) == before
+    assert snapshot(local(library.path)) == before
 
 
 def test_a_disk_that_is_read_only_can_be_read(library: Library, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -404,23 +414,23 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(
     library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     toy.write(folder, "new.mp4", 50)
-    honest = Store._add
+    honest = TableSet.add
 
-    def full(self: Store, name: str, rows: Any) -> None:
+    def full(self: TableSet, name: str, rows: Any) -> None:
         if name == table:
             with versions.translate_write_errors(self.folder):
                 raise RuntimeError("lance error: LanceError(IO): No space left on device (os error 28), file.rs:1")
         honest(self, name, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "_add", full)
+        patch.setattr(TableSet, "add", full)
         with pytest.raises(StorageError, match=r"The disk of .* is full.*Make room, and run the same again"):
             library.add([folder])
     with Library.open(library.path) as reader:
         assert reader.info().videos == 4
         toy.check(reader)
     assert library.add([folder]).added == 1
-    assert len(library.store._keys("regions")) == 5
+    assert len(library.store.table_set.list_keys("regions")) == 5
     toy.check(library)
 
 
@@ -544,7 +554,7 @@ def test_frame_vectors_are_those_of_the_regions_read_once_until_there_are_others
 def test_frames_that_are_nearly_all_alike_can_be_indexed(
     library: Library, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr(store, "INDEX_FROM", 1000)
+    monkeypatch.setattr(table_set, "INDEX_FROM", 1000)
     regions = torch.randn(4, 2, 32).repeat(500, 1, 1)
     monkeypatch.setattr(toy, "features_of", lambda _: Features(regions))
     for number in range(3):
@@ -563,7 +573,7 @@ def test_the_nearest_frames_are_found_with_and_without_an_index(
 ) -> None:
     toy.write(folder, "long.mp4", 90, 1500)
     if indexed:
-        monkeypatch.setattr(store, "INDEX_FROM", 1000)
+        monkeypatch.setattr(table_set, "INDEX_FROM", 1000)
     library.add([folder])
     opened = library.store
     keys, vectors = opened.vectors()

@@ -35,7 +35,7 @@ from hapvr.video.decode import decode
 from hapvr.video.sampling import SamplingConfig
 from tests.judge.test_judge import JUDGE
 from tests.library.test_duplicates import record
-from tests.library.toy import make
+from tests.library.toy import local, make
 
 DIMS = 48
 FILMS = 18
@@ -256,7 +256,7 @@ def test_a_damaged_file_is_named_and_so_is_one_that_is_gone(library: Library) ->
     rng = np.random.default_rng(0)
     fitted = fit_calibration(rng.uniform(0.2, 1, 50), rng.uniform(-1, 0.6, 500))
     with library.write_access("a test") as store:
-        path = opening.save_calibration(store, fitted)
+        path = local(opening.save_calibration(store, fitted))
     assert library.model.calibration is not None
     path.write_text(path.read_text()[:100])
     with pytest.raises(StorageError, match=r"calibration\.json' is damaged.*fit it again: hapvr calibrate"):
@@ -356,7 +356,7 @@ def test_damage_of_a_judges_calibration_is_named(judged: Library) -> None:
     assert judged.base_model.judge is not None
     fitted = JudgeCalibration(judged.base_model.judge.digest(), -1.0, 0.5, ((0.0, 10.0),), 20, 200, 18)
     with judged.write_access("a test") as store:
-        path = opening.save_calibration(store, fitted)
+        path = local(opening.save_calibration(store, fitted))
     assert judged.model.judge == judged.base_model.judge.recalibrate(fitted)
     whole = path.read_text()
     for damaged in (

@@ -12,7 +12,7 @@ from hapvr.errors import BusyError, DataError, StorageError
 from hapvr.library import Library
 from hapvr.library.duplicate_report import MARKS, make_pair, read_marks
 from hapvr.library.writer_lock import WriterLock
-from tests.library.toy import make, toys, write  # noqa: F401 - a fixture
+from tests.library.toy import local, make, toys, write  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.usefixtures("toys")
 
@@ -69,14 +69,14 @@ def test_what_is_one_video_cannot_be_two(library: Library) -> None:
 
 def test_a_mark_waits_for_the_writer_and_leaves_no_half_file(library: Library) -> None:
     named = ids(library)
-    lock = WriterLock(library.path)
+    lock = WriterLock(local(library.path))
     lock.acquire("a test", wait_s=0)
     library.wait_s = 0.1
     with pytest.raises(BusyError, match="a test"):
         library.mark_distinct(named["0"], named["1"])
     lock.release(clean=True)
     assert library.mark_distinct(named["0"], named["1"]) is True
-    left = library.path / f".{MARKS}.1-ab.part"
+    left = local(library.path) / f".{MARKS}.1-ab.part"
     left.write_text('{"form')  # by a writer that was killed
     assert library.mark_distinct(named["0"], named["2"]) is True
     assert not left.exists()
@@ -85,7 +85,7 @@ def test_a_mark_waits_for_the_writer_and_leaves_no_half_file(library: Library) -
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 9, "distinct": []}', '{"format": 1, "distinct": [["a"]]}'])
 def test_a_damaged_file_is_named(library: Library, text: str) -> None:
-    (library.path / MARKS).write_text(text)
+    (local(library.path) / MARKS).write_text(text)
     with pytest.raises(StorageError, match=r"marks\.json.*(Restore|newer release)"):
         read_marks(library.path)
 
@@ -93,7 +93,7 @@ def test_a_damaged_file_is_named(library: Library, text: str) -> None:
 def test_the_file_is_plain(library: Library) -> None:
     named = ids(library)
     library.mark_distinct(named["0"], named["1"])
-    pairs = json.loads((library.path / MARKS).read_text())["distinct"]
+    pairs = json.loads((local(library.path) / MARKS).read_text())["distinct"]
     assert pairs == [sorted(library.get(named[name]).content_hash for name in "01")]
 
 

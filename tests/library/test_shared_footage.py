@@ -24,9 +24,10 @@ from hapvr.library.shared_detection import find_exemplars, find_shared_footage
 from hapvr.library.shared_file import SHARED, update_shared_footage
 from hapvr.library.shared_footage import SharedFootage
 from hapvr.library.store import NewVideo
+from hapvr.places import file_state
 from hapvr.similarity import Segment, SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.video.sampling import SamplingConfig
-from tests.library.toy import DIMS, REGIONS, make
+from tests.library.toy import DIMS, REGIONS, local, make
 from tests.same import is_same
 
 
@@ -323,7 +324,7 @@ def test_a_library_without_the_file_finds_it_in_memory(tmp_path: Path) -> None:
     with make(tmp_path / "library") as library:
         fill(library, {f"video{seed}": with_card(seed) for seed in range(5)})
         kept = [clip.to_json() for clip in library.find_shared_footage().clips]
-        path = library.store.folder / SHARED
+        path = local(library.store.folder) / SHARED
         path.unlink()
         assert [clip.to_json() for clip in library.find_shared_footage().clips] == kept
         assert not library.compare("video0", "video1").verdict.match
@@ -337,7 +338,7 @@ def test_damage_is_noticed_and_it_is_found_again(tmp_path: Path, damage: str) ->
     with make(tmp_path / "library") as library:
         fill(library, {f"video{seed}": with_card(seed) for seed in range(5)})
         kept = [clip.to_json() for clip in library.find_shared_footage().clips]
-        path = library.store.folder / SHARED
+        path = local(library.store.folder) / SHARED
         content = path.read_bytes()
         exemplars = content.index(b'"exemplars"') + 40
         broken = {
@@ -348,7 +349,7 @@ def test_damage_is_noticed_and_it_is_found_again(tmp_path: Path, damage: str) ->
         }[damage]
         path.write_bytes(broken)
         with pytest.raises(StorageError, match="cannot be read"):
-            shared_file._read(path, path.stat().st_mtime_ns, path.stat().st_size)
+            shared_file._read(path, file_state(path))
         assert [clip.to_json() for clip in library.find_shared_footage().clips] == kept
         fill(library, {})
         assert path.read_bytes() == content

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError, WeightsError
 from hapvr.features import Features
-from hapvr.library import Library, VideoFilter, adding, check_library, repair_library, store, text
+from hapvr.library import Library, VideoFilter, adding, check_library, repair_library, store, table_set, text
 from hapvr.library.indexed_folders import read_folders, read_text_model
 from hapvr.library.tables import FrameEmbeddings
 from hapvr.library.text_model import load_text_model
@@ -248,7 +248,7 @@ def test_a_model_of_your_own_describes_and_finds(films: Path, tmp_path: Path) ->
         assert len(library.store.list_embedded()) == 2
 
         (films / "blue.mp4").write_bytes(b"nothing")
-        (data,) = (library.store.folder / "embeddings.lance" / "data").iterdir()
+        (data,) = (toy.local(library.store.folder) / "embeddings.lance" / "data").iterdir()
     content = bytearray(data.read_bytes())
     content[len(content) // 3] ^= 255
     data.write_bytes(content)
@@ -294,8 +294,8 @@ def test_a_folder_that_open_clip_cannot_load_is_named(tmp_path: Path, monkeypatc
 def test_the_nearest_frames_agree_with_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, indexed: bool
 ) -> None:
-    monkeypatch.setattr(store, "INDEX_FROM", 600 if indexed else 10**6)
-    monkeypatch.setattr(store, "_REFINE", 40)  # the index only estimates: so all finds are computed, in any order of it
+    monkeypatch.setattr(table_set, "INDEX_FROM", 600 if indexed else 10**6)
+    monkeypatch.setattr(store, "REFINE", 40)  # the index only estimates: so all finds are computed, in any order of it
     rng = np.random.default_rng(0)
     with toy.make(tmp_path / "library") as library:
         library.add([toy.write(tmp_path, f"{seed}.mp4", seed) for seed in range(4)], workers=1)
@@ -352,7 +352,7 @@ def test_what_is_lost_is_described_again_if_the_model_is_there(
     data[0].unlink()  # of one video
     (tmp_path / "other" / data[0].relative_to(tmp_path / "copy")).write_bytes(b"")
     (problem,) = check_library(tmp_path / "copy").problems
-    assert problem.mend == "again"
+    assert problem.repair == "again"
 
     report = repair_library(tmp_path / "copy", workers=1)  # there is no folder "colours"
     assert report.intact, report.problems

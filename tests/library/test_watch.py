@@ -15,7 +15,7 @@ from hapvr.errors import ConfigError
 from hapvr.library import AddReport, Library
 from hapvr.library.writer_lock import WriterLock
 from tests.library import toy
-from tests.library.toy import toys  # noqa: F401
+from tests.library.toy import local, toys  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("toys")
 INTERVAL = 0.05
@@ -59,7 +59,7 @@ def test_a_folder_is_kept_in_step(tmp_path: Path) -> None:
     folder = tmp_path / "videos"
     toy.write(folder, "a.mp4", 1)
     library = toy.make(tmp_path / "library")
-    with watching(library.path, folder, prune=True) as (reports, said):
+    with watching(local(library.path), folder, prune=True) as (reports, said):
         wait_for(lambda: sum(report.added for report in reports) == 1)
         toy.write(folder, "b.mp4", 2)
         wait_for(lambda: sum(report.added for report in reports) == 2)
@@ -81,7 +81,7 @@ def test_a_file_that_grows_is_taken_when_it_has_settled(tmp_path: Path) -> None:
     folder = tmp_path / "videos"
     toy.write(folder, "a.mp4", 1)
     library = toy.make(tmp_path / "library")
-    with watching(library.path, folder) as (reports, _):
+    with watching(local(library.path), folder) as (reports, _):
         wait_for(lambda: sum(report.added for report in reports) == 1)
         for number in range(40):
             (folder / "b.mp4").write_text("video 2 3" + " " * number)
@@ -95,9 +95,9 @@ def test_another_writer_is_told_and_waited_for(tmp_path: Path) -> None:
     folder = tmp_path / "videos"
     toy.write(folder, "a.mp4", 1)
     library = toy.make(tmp_path / "library")
-    lock = WriterLock(library.path)
+    lock = WriterLock(local(library.path))
     lock.acquire("somebody else", wait_s=0)
-    with watching(library.path, folder) as (reports, said):
+    with watching(local(library.path), folder) as (reports, said):
         wait_for(lambda: len(said) == 1)
         assert f"`somebody else` (process {os.getpid()}" in said[0]
         assert not reports
@@ -109,7 +109,7 @@ def test_a_folder_that_goes_away_for_a_while_loses_nothing(tmp_path: Path) -> No
     folder = tmp_path / "disk" / "videos"
     toy.write(folder, "a.mp4", 1)
     library = toy.make(tmp_path / "library")
-    with watching(library.path, folder, prune=True) as (reports, said):
+    with watching(local(library.path), folder, prune=True) as (reports, said):
         wait_for(lambda: sum(report.added for report in reports) == 1)
         folder.parent.rename(tmp_path / "away")
         wait_for(lambda: len(said) == 1)

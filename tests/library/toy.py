@@ -26,6 +26,7 @@ from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
 from hapvr.library import Library, adding, opening, rebuild, versions
 from hapvr.library.versions import Settings
+from hapvr.places import Place
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.video import frame_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
@@ -90,11 +91,17 @@ class Forever:
     setattr = staticmethod(setattr)
 
 
-def make(path: Path, settings: Settings = SETTINGS) -> Library:
+def make(path: Place, settings: Settings = SETTINGS) -> Library:
     """A new, empty library of toys."""
     versions.write_settings(versions.version_folder(path, "0001"), settings)
     versions.switch_version(path, "0001")
     return Library.open(path)
+
+
+def local(place: Place) -> Path:
+    """The folder of a library, or of one of its versions, that is on this machine."""
+    assert isinstance(place, Path)
+    return place
 
 
 def write(folder: Path, name: str, seed: int, frames: int = 3) -> Path:
@@ -117,10 +124,10 @@ def check_whole(library: Library) -> None:
     catalog = store.catalog()
     named = {int(key) for key in catalog.keys if key >= 0}
     assert len(set(catalog.ids)) == len(set(catalog.paths)) == len(catalog)
-    regions = store._keys("regions").tolist()
+    regions = store.table_set.list_keys("regions").tolist()
     assert len(regions) == len(set(regions))
     assert named <= set(regions)
-    assert named <= set(store._keys("frames").tolist())
+    assert named <= set(store.table_set.list_keys("frames").tolist())
     for row, features in contents(library).items():
         assert len(features) == catalog.frames[row]
 
@@ -190,9 +197,12 @@ def _write(
     model: str = "",
     do: str = "add",
     ids: list[str] | None = None,
+    kill_before: str = "",
 ) -> None:
     from hapvr.library import engine, store
 
+    if kill_before:  # a method of the tables, such as "put_records"
+        setattr(store.Store, kill_before, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
     store.BATCH, engine._FRAGMENTS = batch, fragments
     adding._MAINTAIN_EVERY = 4
     written = store.Store.write

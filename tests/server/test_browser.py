@@ -506,8 +506,8 @@ def is_dashed(page: Page, selector: str) -> bool:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_shared_footage_is_marked_on_hits_and_side_by_side(browser: Any, address: str, size: str) -> None:
-    """The hit is given here: a stretch of its own, and a longer one that many videos share."""
+def test_shared_footage_and_sound_are_shown_on_hits_and_side_by_side(browser: Any, address: str, size: str) -> None:
+    """The hits are given here: one with a stretch of its own, and a longer one that many videos share; one by sound."""
     own = {"query": [3.0, 5.0], "target": [3.0, 5.0], "score": 0.8, "backwards": False}
     shared = {"query": [6.0, 10.0], "target": [6.0, 10.0], "score": 0.9, "backwards": False, "shared": True}
     with opened(browser, address, size) as page:
@@ -519,8 +519,11 @@ def test_shared_footage_is_marked_on_hits_and_side_by_side(browser: Any, address
         searched = asked(f"{address}api/searches", {"id": film})["job"]
         searched = asked(f"{address}api/jobs/{searched['id']}?wait=60")
         hit = searched["result"]["hits"][0] | {"id": other, "verdict": "copy", "match": True, "segments": [own, shared]}
+        heard = [{"query": [1.0, 4.0], "target": [11.0, 14.0], "events": 20, "speed": 1.0}]
+        hit["sound"] = {"kind": "same", "stretches": heard, "audible": None}
+        by_sound = {"id": film, "name": "a song.mp4", "path": None, "verdict": "same sound", "stretches": heard}
         bodies = {
-            "js": searched | {"id": "js", "result": searched["result"] | {"hits": [hit], "match": True}},
+            "js": searched | {"id": "js", "result": searched["result"] | {"hits": [hit], "sound_hits": [by_sound]}},
             "jc": compared | {"id": "jc", "result": compared["result"] | {"segments": [own, shared]}},
         }
 
@@ -537,8 +540,14 @@ def test_shared_footage_is_marked_on_hits_and_side_by_side(browser: Any, address
         page.route(re.compile("/api/jobs/j[sc]/events$"), tell)
         page.route("**/api/compare", compare)
         page.goto(f"{address}#/results/js")
-        card = page.locator(".hit")
+        card = page.locator(".hit").first
         card.wait_for()
+        same = "Sound: the same, 0:01–0:04 of the query is 0:11–0:14 of this video."
+        assert same in card.inner_text()
+        assert page.get_by_role("heading", name="The same sound with other pictures").is_visible()
+        other_card = page.locator(".hit").last.inner_text()
+        assert "a song.mp4" in other_card
+        assert same in other_card
         note = "Dashed: shared footage, which many videos of the library show."
         assert note in card.inner_text()
         assert "0:03–0:05 of the query is 0:03–0:05 of this video · and 1 more stretch" in card.inner_text()

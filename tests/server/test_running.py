@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 import signal
@@ -18,8 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
+from fastapi import FastAPI
 
 from hapvr.cli import main
+from hapvr.server import app
 from hapvr.server.state import PrivateFolder
 
 from .conftest import copy_made
@@ -226,3 +230,19 @@ def test_stops_when_told_and_leaves_nothing(running: Running, made: Path) -> Non
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_second_interrupt_ends_it_without_complaints() -> None:
+    log = logging.getLogger("uvicorn.error")
+    before = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        server = app._Server(uvicorn.Config(FastAPI()), FastAPI())
+        server.handle_exit(signal.SIGINT, None)
+        assert (server.should_exit, server.force_exit) == (True, False)
+        assert log.isEnabledFor(logging.ERROR)
+        server.handle_exit(signal.SIGINT, None)
+        assert server.force_exit
+        assert not log.isEnabledFor(logging.ERROR)
+    finally:
+        log.setLevel(before)

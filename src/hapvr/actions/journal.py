@@ -27,6 +27,8 @@ from hapvr.errors import StorageError
 from hapvr.storage import StrPath, lock_file, sync_folder
 
 State = Literal["begun", "done", "failed", "undoing", "undone"]
+JOURNAL_ENDING = ".journal"
+"""The journal of a plan lies beside it, under its name with this."""
 _FORMAT = 1
 _NEXT: dict[str, State] = {"done": "done", "failed": "failed", "undo": "undoing", "undone": "undone", "kept": "done"}
 
@@ -69,7 +71,9 @@ class Journal:
         whole, last, _ = data.rpartition(b"\n")
         if not whole:
             if not _may_be_header(data):
-                raise StorageError(f"'{self.path}' is no journal of `hapvr apply`. Name another file.")
+                raise StorageError(
+                    f"'{self.path}' is no journal of `hapvr apply`. {self._suggest() or 'Name another file.'}"
+                )
             if create:
                 os.ftruncate(self._file, 0)
                 self.append("journal", format=_FORMAT, hapvr=__version__)
@@ -80,10 +84,14 @@ class Journal:
                 record = json.loads(line)
                 self._follow(record, first=number == 1)
             except (ValueError, KeyError, TypeError):
-                raise StorageError(
-                    f"'{self.path}', line {number}: this is no journal of `hapvr apply`, or it is damaged."
-                ) from None
+                what = f"'{self.path}', line {number}: this is no journal of `hapvr apply`, or it is damaged."
+                raise StorageError(f"{what} {self._suggest()}".rstrip()) from None
         os.ftruncate(self._file, len(whole) + len(last))  # without half a line
+
+    def _suggest(self) -> str:
+        """The journal beside this file, if there is one: a plan may have been named in its place."""
+        beside = self.path.with_name(f"{self.path.name}{JOURNAL_ENDING}")
+        return f"Its journal is '{beside}': give that." if beside.is_file() else ""
 
     def _follow(self, record: dict[str, Any], *, first: bool) -> None:
         event = record["event"]

@@ -6,10 +6,10 @@ All sounds lie one after the other on one time line, so that an entry of the ind
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from hapvr.audio.fingerprints import FRAME_S, Fingerprint
 from hapvr.audio.matching import MAX_SHIFT_ERROR, MatchConfig, Pairs, SoundQuery, expand_pairs, make_pairs
 from hapvr.errors import DataError
-from hapvr.storage import StrPath, replace_file
+from hapvr.places import Place
+from hapvr.storage import write_bytes
 
 _FORMAT = 1  # of the file; another way to make pairs needs another number
 _PLACE_BITS = np.uint64(40)  # of an entry while the index is made; a pair takes 22
@@ -112,17 +113,18 @@ def build_index(sounds: Mapping[int, tuple[int, Fingerprint]]) -> SoundIndex:
 _ARRAYS = ("names", "checks", "starts", "keys", "ends", "places")
 
 
-def write_index(index: SoundIndex, path: StrPath) -> None:
+def write_index(index: SoundIndex, path: Place) -> None:
     """Write an index in one step."""
-    with replace_file(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, format=np.array(_FORMAT), **{name: getattr(index, name) for name in _ARRAYS})
+    file = io.BytesIO()
+    np.savez(file, format=np.array(_FORMAT), **{name: getattr(index, name) for name in _ARRAYS})
+    write_bytes(path, file.getvalue())
 
 
-def read_index(path: Path) -> SoundIndex:
+def read_index(path: Place) -> SoundIndex:
     """What `write_index` wrote; `DataError` if it is damaged, or of another kind."""
     try:
         # It is a zip archive, with a checksum of each array.
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             if int(file["format"]) != _FORMAT:
                 raise ValueError(f"its format is {int(file['format'])}, and not {_FORMAT}")
             return SoundIndex(**{name: file[name] for name in _ARRAYS})

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hapvr.features import Features
@@ -96,16 +98,28 @@ def make_videos(
         if number < len(needles):
             regions = needles[number]
         else:
-            family = number // _RELATIVES
-            origin = pool[family % len(pool)]
-            dims = origin.shape[-1]
-            shared = np.random.default_rng((1, family)).choice([-1.0, 1.0], dims)
-            own = np.where(np.random.default_rng((2, number)).random(dims) < _TURNED, -1.0, 1.0)
-            regions = origin * torch.from_numpy((shared * own).astype(np.float32))
+            origin = pool[find_origin(number, len(pool))]
+            regions = origin * torch.from_numpy(draw_signs(number, origin.shape[-1]))
         frames = len(regions)
         times, low = np.arange(float(frames)), np.zeros(frames, np.bool_)
         small = np.random.default_rng((3, number)).integers(0, 256, (frames, 16, 16), np.uint8) if miniatures else None
         yield number, Features(regions, times, low, small)
+
+
+def find_origin(number: int, pool: int) -> int:
+    """Which video of a pool of this size the video of this number is made of."""
+    return number // _RELATIVES % pool
+
+
+def draw_signs(number: int, dims: int) -> NDArray[np.float32]:
+    """The signs [D], 1 or -1, by which the video of this number differs from the one that it is made of."""
+    own = np.where(np.random.default_rng((2, number)).random(dims) < _TURNED, -1.0, 1.0)
+    return (_draw_family_signs(number // _RELATIVES, dims) * own).astype(np.float32)
+
+
+@lru_cache(maxsize=2)
+def _draw_family_signs(family: int, dims: int) -> NDArray[np.float64]:
+    return np.random.default_rng((1, family)).choice([-1.0, 1.0], dims)
 
 
 def fill_store(store: Store, videos: Iterable[tuple[int, Features]]) -> None:

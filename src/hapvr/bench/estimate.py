@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hapvr.errors import ConfigError
-from hapvr.library.candidates import MAX_COMPARED, count_rough, max_candidates
 
 HITS = 10
 """Videos that a search lists: the default of `hapvr search`."""
@@ -137,6 +136,8 @@ def compute_scoring(videos: int, *, cells: float, cost: PairCost) -> float:
     >>> round(compute_scoring(100_000, cells=900.0, cost=cost), 6)  # 400 rough and 200 exact ones: .04 + .18
     0.22
     """
+    from hapvr.library.candidates import MAX_COMPARED, count_rough, max_candidates  # loads torch
+
     exact = min(videos, max_candidates(videos, k=HITS, max_compared=MAX_COMPARED))
     rough = min(videos, count_rough(exact))
     rough = rough if rough > exact else 0

@@ -63,6 +63,7 @@ def apply(
     """
     from hapvr.actions import ApplyOptions, apply_plan, preview_plan, read_plan
     from hapvr.actions.apply import require_journal_place
+    from hapvr.actions.journal import JOURNAL_ENDING
 
     ways = [name for name, wanted in (("trash", trash), ("hardlink", hardlink), ("symlink", symlink)) if wanted]
     if to is not None and not as_planned:
@@ -70,7 +71,7 @@ def apply(
     if len(ways) + as_planned != 1:
         raise ConfigError("Say what to do: one of --to FOLDER, --trash, --hardlink, --symlink and --as-planned.")
     options = ApplyOptions(None if as_planned else ways[0], None if to is None else str(to))  # type: ignore[arg-type]
-    place = journal or plan.with_name(f"{plan.name}.journal")
+    place = journal or plan.with_name(f"{plan.name}{JOURNAL_ENDING}")
     read = read_plan(plan)
     require_journal_place(place, plan)
     preview = preview_plan(read, options, place)
@@ -99,6 +100,9 @@ def apply(
 
 def undo(
     journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="The journal that `hapvr apply` wrote.")],
+    yes: Annotated[  # noqa: ARG001 - scripts pass the same options to `apply` and `undo`
+        bool, typer.Option("--yes", "-y", help="Accepted as by `hapvr apply`; this command never asks.")
+    ] = False,
     library: OfLibrary = None,
     wait: Wait = 10.0,
     as_json: AsJson = False,
@@ -111,7 +115,11 @@ def undo(
 
     with raise_on_sigterm(), progress_bar("bytes", quiet=as_json) as update:
         report = undo_journal(journal, progress=update)
-    before = f", {report.done_before:,} were taken back before" if report.done_before else ""
+    before = (
+        f", {report.done_before:,} {'was' if report.done_before == 1 else 'were'} taken back before"
+        if report.done_before
+        else ""
+    )
     text = f"{_count(report.files['undone'], report.bytes)} taken back{before}"
     show(as_json, report.to_json(), text)
     if not as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,7 @@ from hapvr.cli import (
     method,
     model,
     monitor,
+    plan,
     plot,
     search,
     serve,
@@ -56,6 +58,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "monitor": monitor.monitor,
         "status": library.status,
         "bench": bench.bench,
+        "plan": plan.plan,
         "doctor": bench.doctor,
     },
     "Care of a library": {
@@ -88,8 +91,30 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 """All commands by the panel of --help that they stand in, in its order."""
 
 
+_VALUES: dict[Any, str] = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
+"""What an option without a metavar of its own takes, by its type."""
+
+
+def _hide_types(command: Any, ctx: Any) -> None:
+    """Leave types of Python out of the help: switches and arguments show none, options say what they take."""
+    for parameter in TyperGroup.get_params(command, ctx):
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+        elif parameter.param_type_name == "argument":
+            vars(parameter)["display_type_rich"] = lambda **_: ""
+        elif parameter.metavar is None:
+            described = getattr(parameter, "type_descriptor", None)
+            parameter.metavar = _VALUES.get(getattr(described, "annotation", None))
+    for inner in getattr(command, "commands", {}).values():
+        _hide_types(inner, ctx)
+
+
 class _Commands(TyperGroup):
     """Ctrl-C is one line on stderr and exit code 130; SIGTERM, in commands that handle it, is 143."""
+
+    def get_params(self, ctx: Any) -> Any:
+        _hide_types(self, ctx)
+        return super().get_params(ctx)
 
     def invoke(self, ctx: Any) -> Any:
         try:

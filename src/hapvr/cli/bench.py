@@ -26,7 +26,9 @@ def bench(
     ] = None,
     hours: Annotated[
         list[float] | None,
-        typer.Option(help="Hours of video to answer for; 100, 1,000 and 10,000 if not given. Repeatable."),
+        typer.Option(
+            metavar="HOURS", help="Hours of video to answer for; 100, 1,000 and 10,000 if not given. Repeatable."
+        ),
     ] = None,
     minutes: Annotated[float, typer.Option(help="Length of an average video of these hours.")] = _DEFAULTS.minutes,
     videos: Annotated[int, typer.Option(help="Videos in the drawn library that is searched.")] = _DEFAULTS.videos,

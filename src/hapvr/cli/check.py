@@ -1,4 +1,4 @@
-"""`hapvr check` and `hapvr backup`: whether a library is as it was written, mending it, and copies of it."""
+"""`hapvr check` and `hapvr backup`: whether a library is as it was written, repairing it, and copies of it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from hapvr.library import CheckReport
 
 _MAX_LISTED = 30  # problems in text; JSON has all
-_MENDS = {
+_REPAIRS = {
     "exact": "can be put back as it was",
     "again": "can be made again",
     "lost": "is lost; the rest can be used",
-    "none": "cannot be mended",
+    "none": "cannot be repaired",
 }
 
 
@@ -30,14 +30,15 @@ def check(
         bool, typer.Option("--quick", help="Leave out the content of large files: seconds for a large library.")
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Mend what is wrong; videos that are lost are read again from their files.")
+        bool,
+        typer.Option("--repair", help="Repair what is wrong; lost videos are read again from their files."),
     ] = False,
     device: Device = "auto",
     workers: Workers = None,
     wait: Wait = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Check that a library is as it was written, and mend it: hapvr check library.
+    """Check that a library is as it was written, and repair it: hapvr check library.
 
     Exit codes: 0 if nothing is wrong (any more), 1 if it is damaged, 2 if it is no library. Without --repair nothing is
     changed.
@@ -64,11 +65,11 @@ def check(
 
 def _format_report(report: CheckReport) -> Iterator[str]:
     for text in report.done:
-        yield escape(f"mended: {text}")
+        yield escape(f"repaired: {text}")
     for text in report.lost:
         yield escape(f"lost: {text}")
     for problem in report.problems[:_MAX_LISTED]:
-        yield escape(f"{problem.place}: {problem.what} It {_MENDS[problem.mend]}. {problem.remedy}")
+        yield escape(f"{problem.place}: {problem.what} It {_REPAIRS[problem.repair]}. {problem.remedy}")
     if (more := len(report.problems) - _MAX_LISTED) > 0:
         yield f"... and {more:,} more; --json lists all"
     for note in report.notes:
@@ -78,8 +79,8 @@ def _format_report(report: CheckReport) -> Iterator[str]:
     if report.intact:
         yield f"sound: {looked} checked ({size})"
     else:
-        mendable = sum(problem.mend != "none" for problem in report.problems)
-        yield f"damaged: {len(report.problems):,} problems, {mendable:,} of them for --repair ({size})"
+        repairable = sum(problem.repair != "none" for problem in report.problems)
+        yield f"damaged: {len(report.problems):,} problems, {repairable:,} of them for --repair ({size})"
 
 
 def backup(

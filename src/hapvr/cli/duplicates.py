@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.filters import After, Before, Folders, MaxLength, MaxSize, MinLength, MinSize, make_filter
-from hapvr.cli.options import AsJson, Device, HtmlPage, IgnoreShared, LibraryFolder, Reports, SecondLook, Wait
+from hapvr.cli.filters import DATES, After, Before, Folders, MaxLength, MaxSize, MinLength, MinSize, make_filter
+from hapvr.cli.options import AsJson, Cluster, Device, HtmlPage, IgnoreShared, LibraryFolder, Reports, SecondLook, Wait
 from hapvr.cli.terminal import describe_problem, escape, progress_bar, show, warn
 from hapvr.errors import ConfigError
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hapvr.library.library_calibration import CalibrationReport
 
 MIN_PROBABILITY = 0.5  # `hapvr.library.duplicates` has the same, and a test compares them
-_DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
 
 
 def duplicates(
@@ -35,7 +34,11 @@ def duplicates(
     ignore_shared: IgnoreShared = True,
     since: Annotated[
         datetime | None,
-        typer.Option(formats=_DATES, help="Only pairs with a video that was added since this date or time."),
+        typer.Option(
+            formats=DATES,
+            metavar="DATE",
+            help="Only pairs with a video that was added since this date, as 2024-05-31 or 2024-05-31T18:00.",
+        ),
     ] = None,
     sound: Annotated[
         bool,
@@ -92,6 +95,7 @@ def duplicates(
             "--group", metavar="NUMBER", help="With --distinct-plan: all files of this group of the plan. Repeatable."
         ),
     ] = None,
+    ray: Cluster = None,
     wait: Wait = 10.0,
 ) -> None:
     """Find copies, and clips that are part of longer videos, in a library: hapvr duplicates library --html d.html.
@@ -100,6 +104,7 @@ def duplicates(
     length or time, groups with such a file are listed, and only such files get an action.
     """
     from hapvr.library import Library
+    from hapvr.library.cluster_work import use_cluster
     from hapvr.library.duplicate_plan import PlanOptions, filter_report, make_plan
     from hapvr.library.duplicate_report import require_report_files, write_report
     from hapvr.library.filters import VideoFilter
@@ -135,7 +140,7 @@ def duplicates(
             return
         files = [*(output or ()), *(file for file in (page, plan) if file is not None)]
         require_outputs(files, inputs=[path for file in files for path in opened.find_files_named(file)])
-        with progress_bar("comparing", quiet=as_json) as update:
+        with progress_bar("comparing", quiet=as_json) as update, use_cluster(opened, ray) as cluster:
             report = opened.find_duplicates(
                 min_probability=min_probability,
                 second_look=second_look,
@@ -143,6 +148,7 @@ def duplicates(
                 since=since,
                 progress=lambda now: update(now.done, now.total),
                 sound=sound,
+                cluster=cluster,
             )
     made = None if plan is None else make_plan(report, options)
     if options.kinds is not None or chosen != VideoFilter():
@@ -156,7 +162,7 @@ def duplicates(
     if page is not None:
         from hapvr.reports.duplicates_page import save_page
 
-        save_page(report, page, library)
+        save_page(report, page, str(library))
     if made is not None and plan is not None:
         from hapvr.actions import write_plan
 
@@ -188,10 +194,10 @@ def _mark_plan(library: Library, file: Path, groups: Sequence[str], distinct: bo
 def _describe_plan(plan: Plan, path: Path) -> Iterator[str]:
     from hapvr.cli.actions import format_size
 
-    count = len(plan.acting)
+    groups, count = len(plan.groups), len(plan.acting)
     yield (
-        f"{path}: {len(plan.groups):,} groups, {count:,} {'file' if count == 1 else 'files'} with an action, "
-        f"{format_size(plan.saves)} to save"
+        f"{path}: {groups:,} {'group' if groups == 1 else 'groups'}, {count:,} {'file' if count == 1 else 'files'} "
+        f"with an action, {format_size(plan.saves)} to save"
     )
     if others := sum(row.action == "none" for row in plan.rows):
         yield f"{others:,} are listed without an action: edits, clips and doubtful ones; the column why says more"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hapvr.cli.options import Annotations, AsJson, Missing, Model, Reports, SecondLook
+from hapvr.cli.options import Annotations, AsJson, Cluster, Missing, Model, Reports, SecondLook
 from hapvr.cli.terminal import describe_problem, progress_bars, show, warn
 from hapvr.cli.verdict_tables import print_verdicts
 
@@ -69,7 +69,9 @@ Split = Annotated[str | None, typer.Option(help="VCSL: train, val, test or all (
 EasyDuplicates = Annotated[Path | None, typer.Option(help="FIVR: its list of easy duplicates.")]
 Unlabelled = Annotated[Path | None, typer.Option(help="SVD: its list of unlabelled videos.")]
 Distractors = Annotated[bool | None, typer.Option(help="VCDB: whether the database holds the distractors.")]
-Positives = Annotated[list[str] | None, typer.Option(help="CSV: a label that counts as a match. Repeatable.")]
+Positives = Annotated[
+    list[str] | None, typer.Option(metavar="LABEL", help="CSV: a label that counts as a match. Repeatable.")
+]
 MethodName = Annotated[
     str | None,
     typer.Option(help="A method of `hapvr method list` or the folder of a fitted one, instead of a network."),
@@ -100,6 +102,7 @@ def evaluate(
     work_folder: WorkFolder = None,
     shard: Shard = None,
     reader_processes: ReaderProcesses = None,
+    ray: Cluster = None,
     missing: Missing = "drop",
     save_scores: SaveScores = None,
     candidates: Candidates = None,
@@ -128,7 +131,7 @@ def evaluate(
 
     if method is not None:
         own = {"query_features": query_features, "scores": scores, "work_folder": work_folder, "shard": shard,
-               "precision": precision, "reader_processes": reader_processes, "verdicts": verdicts or None,
+               "precision": precision, "reader_processes": reader_processes, "ray": ray, "verdicts": verdicts or None,
                "candidates": candidates, "matches": matches, "descriptors": descriptors,
                "save_candidates": save_candidates, "save_matches": save_matches}  # fmt: skip
         _require_unused(own)
@@ -147,7 +150,7 @@ def evaluate(
     if any(path is not None for path in predictions.values()):
         others = {"--features": features, "--query-features": query_features, "--videos": videos, "--scores": scores,
                   "--model": model, "--work-folder": work_folder, "--shard": shard, "--verdicts": verdicts or None,
-                  "--save-scores": save_scores, "--save-matches": save_matches}  # fmt: skip
+                  "--save-scores": save_scores, "--save-matches": save_matches, "--ray": ray}  # fmt: skip
         lists = {"query_list": query_list, "database_list": database_list}
         _evaluate_predictions(truth, predictions, others, save_candidates, output or [], as_json, lists)
         return
@@ -167,6 +170,7 @@ def evaluate(
             work_folder=work_folder,
             shard=_parse_shard(shard),
             reader_processes=reader_processes,
+            cluster=ray,
             save_scores=save_scores,
             save_candidates=save_candidates,
             save_matches=save_matches,

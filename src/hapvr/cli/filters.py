@@ -11,7 +11,7 @@ import typer
 
 from hapvr.library.filters import VideoFilter, parse_size
 
-_DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
+DATES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
 
 Folders = Annotated[
     list[Path] | None,
@@ -24,9 +24,16 @@ MaxSize = Annotated[str | None, typer.Option(metavar="SIZE", help="Only files of
 MinLength = Annotated[float | None, typer.Option(metavar="SECONDS", help="Only videos of at least this length.")]
 MaxLength = Annotated[float | None, typer.Option(metavar="SECONDS", help="Only videos of at most this length.")]
 After = Annotated[
-    datetime | None, typer.Option(formats=_DATES, help="Only files that were last changed at this time or later.")
+    datetime | None,
+    typer.Option(
+        formats=DATES,
+        metavar="DATE",
+        help="Only files that were last changed at this time or later: 2024-05-31, or 2024-05-31T18:00.",
+    ),
 ]
-Before = Annotated[datetime | None, typer.Option(formats=_DATES, help="Only files that were last changed before.")]
+Before = Annotated[
+    datetime | None, typer.Option(formats=DATES, metavar="DATE", help="Only files that were last changed before.")
+]
 
 
 def make_filter(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from hapvr.cli.options import AsJson, Device, Model, Rate, VideoPaths, Workers, parse_rate
+from hapvr.cli.options import AsJson, Cluster, Device, Model, Rate, VideoPaths, Workers, parse_rate
 from hapvr.cli.terminal import describe_problem, progress_bar, show, warn
 
 if TYPE_CHECKING:
@@ -22,14 +22,15 @@ def extract(
     rate: Rate = None,
     device: Device = "auto",
     workers: Workers = None,
+    ray: Cluster = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the feature vectors of videos into one HDF5 file: hapvr extract ~/Videos -o features.h5."""
     from hapvr.batch import extract as run
 
     with progress_bar(quiet=as_json) as progress:
-        options = {"model": model, "half": half, "workers": workers, "device": device, "progress": progress}
-        report = run(videos, output, **options, **parse_rate(rate))  # type: ignore[arg-type]
+        options = {"model": model, "half": half, "workers": workers, "device": device, "cluster": ray}
+        report = run(videos, output, **options, **parse_rate(rate), progress=progress)  # type: ignore[arg-type]
     _print(report, as_json)
 
 
@@ -63,13 +64,15 @@ def frames(
             "0: every video at --fps.",
         ),
     ] = None,
+    ray: Cluster = None,
     as_json: AsJson = False,
 ) -> None:
     """Pack sampled frames as JPEG into tar files, for machines without a decoder: hapvr frames ~/Videos -o packed."""
     from hapvr.batch import pack_frames
 
     with progress_bar(quiet=as_json) as progress:
-        report = pack_frames(videos, output, fps=fps, short_side=short_side, min_frames=min_frames, progress=progress)
+        options = {"fps": fps, "short_side": short_side, "min_frames": min_frames, "cluster": ray}
+        report = pack_frames(videos, output, **options, progress=progress)  # type: ignore[arg-type]
     _print(report, as_json)
 
 
@@ -78,13 +81,14 @@ def make_benchmark(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The benchmark folder to write, or to continue.")],
     distractors: Annotated[
         list[Path] | None,
-        typer.Option(help="Further videos for the database, of which no copies are made. Repeatable."),
+        typer.Option(metavar="PATH", help="Further videos for the database, of which no copies are made. Repeatable."),
     ] = None,
     hosts: Annotated[
         list[Path] | None,
         typer.Option(
+            metavar="PATH",
             help="Videos that copies are inserted into, or shown in a corner of; they are not in the database. "
-            "Drawn films if not given."
+            "Drawn films if not given.",
         ),
     ] = None,
     duplicates: Annotated[
@@ -122,8 +126,9 @@ def make_benchmark(
     kind: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="KIND",
             help="A kind of edit to use, several joined by `+`, or a list of kinds: `default` (if not given) or `all`. "
-            "Repeatable."
+            "Repeatable.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same benchmark.")] = 0,

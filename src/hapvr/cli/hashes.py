@@ -23,7 +23,7 @@ Every = Annotated[float, typer.Option("--every", metavar="SECONDS", help="Second
 @app.command()
 def export(
     videos: Annotated[
-        list[Path], typer.Argument(metavar="VIDEOS...", help="Libraries, video files, and folders of them.")
+        list[Path], typer.Argument(metavar="VIDEOS", help="Libraries, video files, and folders of them.")
     ],
     output: Annotated[
         Path,
@@ -54,7 +54,7 @@ def match(
     videos: Annotated[
         list[Path],
         typer.Argument(
-            metavar="VIDEOS...",
+            metavar="VIDEOS",
             help="Libraries, video files, folders of them; or what `hapvr hashes export` wrote, which need not be read "
             "again.",
         ),

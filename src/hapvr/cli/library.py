@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hapvr.cli.match_watch import report_matches
-from hapvr.cli.options import AsJson, Device, LibraryFolder, Rate, Wait, WebhookAddresses, Workers, parse_rate
+from hapvr.cli.options import AsJson, Cluster, Device, LibraryFolder, Rate, Wait, WebhookAddresses, Workers, parse_rate
 from hapvr.cli.terminal import catch_signals, describe_problem, escape, progress_bar, raise_on_sigterm, show, warn
 
 if TYPE_CHECKING:
     from hapvr.library import AddReport, LibraryInfo, VideoRecord
     from hapvr.library.indexed_folders import IndexRules
     from hapvr.library.shared_footage import SharedFootage
+    from hapvr.places import Place
 
 Model = Annotated[
     str | None,
@@ -44,6 +46,15 @@ ShortestVideo = Annotated[
     float | None,
     typer.Option("--min-length", metavar="SECONDS", help="Leave out shorter videos of a folder."),
 ]
+Candidates = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Where the vectors by which candidates are found lie: `embedded`, in the library, or "
+        "milvus://host:port/collection; it remembers that. With --rebuild they move.",
+        show_default="embedded for a new library",
+    ),
+]
 _NO_MODEL = "none"  # in place of a text model
 _PLACES = 3  # occurrences of shared footage that are listed
 Prune = Annotated[bool, typer.Option("--prune", help="Remove videos whose files are gone; else they stay, as missing.")]
@@ -52,7 +63,7 @@ Prune = Annotated[bool, typer.Option("--prune", help="Remove videos whose files 
 def add(
     library: LibraryFolder,
     videos: Annotated[
-        list[Path] | None, typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")
+        list[Path] | None, typer.Argument(metavar="VIDEOS", help="Video files, and folders of them.")
     ] = None,
     model: Model = None,
     codec: Codec = None,
@@ -61,8 +72,9 @@ def add(
     exclude: Exclude = None,
     min_size: SmallestFile = None,
     min_length: ShortestVideo = None,
+    candidates: Candidates = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Index all videos again with another model, codec or rate.")
+        bool, typer.Option("--rebuild", help="Index all videos again with another model, codec, rate or candidates.")
     ] = False,
     prune: Prune = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try again the videos that failed before.")] = False,
@@ -84,6 +96,7 @@ def add(
         ),
     ] = None,
     workers: Workers = None,
+    ray: Cluster = None,
     wait: Wait = 10.0,
     as_json: AsJson = False,
 ) -> None:
@@ -103,6 +116,8 @@ def add(
         raise ConfigError("--rebuild takes the sound over as it is: run `hapvr add LIBRARY --audio` when it is done.")
     if rebuild and text_model is not None:
         raise ConfigError("--rebuild takes over what a text model said: give --text-model when it is done.")
+    if rebuild and ray is not None:
+        raise ConfigError("--rebuild reads the videos on this machine: leave --ray out.")
     if rebuild and (videos or rules is not None):
         raise ConfigError(
             "--rebuild reads the videos that the library knows: give no others, and add them when it is done."
@@ -118,15 +133,24 @@ def add(
                     model=model,
                     codec=codec,
                     **parse_rate(rate),
+                    candidates=candidates,
                     prune=prune,
                     workers=workers,
                     progress=lambda now: update(now.done, now.total),
                 )
         else:
             _require_files(library, videos or [])
+            _require_videos(library, videos or [], rules)
             with (
                 Library.open(
-                    library, create=True, model=model, codec=codec, wait_s=wait, device=device, **parse_rate(rate)
+                    library,
+                    create=True,
+                    model=model,
+                    codec=codec,
+                    candidates=candidates,
+                    wait_s=wait,
+                    device=device,
+                    **parse_rate(rate),
                 ) as opened,
                 progress_bar(quiet=as_json) as update,
             ):
@@ -141,6 +165,7 @@ def add(
                     progress=lambda now: update(now.done, now.total),
                     sound=audio,
                     text_model=None if text_model == _NO_MODEL else text_model,
+                    cluster=ray,
                 )
     _print_report(report, library, as_json)
     raise typer.Exit(1 if report.failed or report.still_failed else 0)
@@ -150,7 +175,7 @@ def watch(
     library: LibraryFolder,
     videos: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them; those it remembers if not given."),
+        typer.Argument(metavar="VIDEOS", help="Video files, and folders of them; those it remembers if not given."),
     ] = None,
     model: Model = None,
     codec: Codec = None,
@@ -271,11 +296,11 @@ def status(
     if page is not None:
         from hapvr.reports.shared_page import save_page
 
-        save_page(footage, shown, page, library)
+        save_page(footage, shown, page, str(library))
 
 
 def _format_status(
-    info: LibraryInfo, records: Sequence[VideoRecord], footage: SharedFootage, library: Path
+    info: LibraryInfo, records: Sequence[VideoRecord], footage: SharedFootage, library: Place
 ) -> Iterator[str]:
     yield (
         f"{info.videos:,} videos, {info.missing:,} of them missing, {info.warned:,} added with warnings; "
@@ -286,7 +311,7 @@ def _format_status(
     if info.unchecked and info.writer is None:
         yield (
             f"{info.unchecked:,} files have no checksum: an older release wrote them, or a writer that was killed. "
-            f"They are read unchecked until the next change, such as: hapvr compact {escape(library)}"
+            f"They are read unchecked until the next change, such as: hapvr compact {escape(str(library))}"
         )
     if info.building is not None:
         yield f"a rebuild with the model '{escape(info.building)}' has begun; run it again to go on"
@@ -360,7 +385,8 @@ def _format_info(info: LibraryInfo) -> Iterator[str]:
     yield f"model {escape(info.model)}, codec {info.codec}, {rate}"
     yield f"{info.bytes / 1e6:.1f} MB on disk, {info.bytes_per_minute / 1e6:.3f} MB a minute of video"
     index = f"{info.indexed:,} of them indexed" if info.indexed else "searched one by one"
-    yield f"{info.vectors:,} frame vectors, {index}"
+    place = "" if info.candidates == "embedded" else f" in {escape(info.candidates)}"
+    yield f"{info.vectors:,} frame vectors{place}, {index}"
     if info.text_model is not None:
         yield f"text model {escape(info.text_model)}"
     if info.building is not None:
@@ -371,9 +397,7 @@ def _format_info(info: LibraryInfo) -> Iterator[str]:
 
 def remove(
     library: LibraryFolder,
-    ids: Annotated[
-        list[str], typer.Argument(metavar="IDS...", help="The ids of videos, as `hapvr status` lists them.")
-    ],
+    ids: Annotated[list[str], typer.Argument(metavar="IDS", help="The ids of videos, as `hapvr status` lists them.")],
     wait: Wait = 10.0,
     as_json: AsJson = False,
 ) -> None:
@@ -437,7 +461,7 @@ def import_features(
     raise typer.Exit(1 if report.failed else 0)
 
 
-def _require_files(library: Path, videos: Sequence[Path]) -> None:
+def _require_files(library: Place, videos: Sequence[Path]) -> None:
     """Refuse files that do not exist before a library is made; an existing library may know them from before."""
     from hapvr.library.adding import require_files
     from hapvr.library.versions import is_library
@@ -446,13 +470,30 @@ def _require_files(library: Path, videos: Sequence[Path]) -> None:
         require_files(videos)
 
 
-def _print_report(report: AddReport, library: Path, as_json: bool) -> None:
+def _require_videos(library: Place, videos: Sequence[Path], rules: IndexRules | None) -> None:
+    """Refuse to make a library of nothing."""
+    from hapvr.errors import ConfigError
+    from hapvr.library.adding import find_files
+    from hapvr.library.indexed_folders import IndexRules
+    from hapvr.library.versions import is_library
+
+    if is_library(library):
+        return
+    found = find_files(videos, folders={os.path.abspath(path): rules or IndexRules() for path in videos})
+    if not found.files:
+        counts = {"are no videos by their names": found.skipped, "are left out by the options": found.excluded}
+        why = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        places = ", ".join(f"'{path}'" for path in videos)
+        raise ConfigError(f"No video was found in {places}{why and f' ({why})'}: no library was made.")
+
+
+def _print_report(report: AddReport, library: Place, as_json: bool) -> None:
     show(as_json, report.to_json(), _format_report(report, library))
     if not as_json:
         warn(describe_problem(path, reason) for path, reason in (*report.failed, *report.warnings))
 
 
-def _format_report(report: AddReport, library: Path) -> Iterator[str]:
+def _format_report(report: AddReport, library: Place) -> Iterator[str]:
     names = ("added", "updated", "moved", "unchanged", "removed", "missing")
     counts = {name: getattr(report, name) for name in names} | {"failed": len(report.failed)}
     rate = f" ({report.frames:,} frames, {report.frames / report.seconds:.0f} a second)" if report.frames else ""
@@ -465,7 +506,7 @@ def _format_report(report: AddReport, library: Path) -> Iterator[str]:
     if count := report.still_failed:
         yield (
             f"{count:,} failed before and {'was' if count == 1 else 'were'} not tried again: --retry does that, "
-            f"`hapvr status {escape(library)}` lists what failed"
+            f"`hapvr status {escape(str(library))}` lists what failed"
         )
     if count := report.skipped:
         one, many = "file that is no video by its name was", "files that are no videos by their names were"

@@ -15,7 +15,12 @@ def draw_map(
     library: LibraryFolder,
     output: Annotated[
         list[Path] | None,
-        typer.Option("--output", "-o", help="File to write: an HTML page, or a picture (PNG, SVG, PDF). Repeatable."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write: an HTML page, or a picture (PNG, SVG, PDF). Repeatable.",
+        ),
     ] = None,
     max_videos: Annotated[
         int | None, typer.Option(min=1, help="Show at most this many videos, chosen at random; 3,000 if not given.")
@@ -57,8 +62,8 @@ def draw_map(
             progress("pictures", done, total)
 
         for file in pages:
-            map_page.save_page(found, file, library, max_pictures=count, progress=report)
+            map_page.save_page(found, file, str(library), max_pictures=count, progress=report)
         if pictures:
-            map_figure.save_picture(found, *pictures, library=library, max_pictures=count, progress=report)
+            map_figure.save_picture(found, *pictures, library=str(library), max_pictures=count, progress=report)
     wrote = [f"wrote {file}" for file in files]
     show(as_json, found.to_json() | {"written": list(map(str, files))}, [map_page.summarise(found), *wrote])

@@ -125,7 +125,7 @@ def join(
 def fit_judge(
     model: ModelName,
     benchmarks: Annotated[
-        list[Path], typer.Argument(metavar="BENCHMARKS...", help="Folders that `hapvr make-benchmark` made.")
+        list[Path], typer.Argument(metavar="BENCHMARKS", help="Folders that `hapvr make-benchmark` made.")
     ],
     groups: Annotated[
         Path | None,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from hapvr.errors import ConfigError
+from hapvr.places import Place, parse_place
 
 
 class RateOptions(TypedDict):
@@ -19,10 +20,46 @@ class RateOptions(TypedDict):
     keyframes: bool | None
 
 
+def folder_or_address(text: str) -> Place:
+    """The place of a library, as it is given; help texts show the name of this function."""
+    return parse_place(text) if str(text).startswith("s3:") else Path(text)
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Model = Annotated[str | None, typer.Option(help="A model's name or folder; the default model if not given.")]
-LibraryFolder = Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder of the library.")]
-VideoPaths = Annotated[list[Path], typer.Argument(metavar="VIDEOS...", help="Video files, and folders of them.")]
+if TYPE_CHECKING:  # typer knows no unions
+    LibraryFolder = Place
+else:
+    LibraryFolder = Annotated[
+        Path,
+        typer.Argument(
+            metavar="LIBRARY",
+            help="The folder of the library, or its address in an object store: s3://bucket/folder.",
+            parser=folder_or_address,
+        ),
+    ]
+
+
+def _connect(context: typer.Context, address: str | None) -> str | None:
+    """Connect to a Ray cluster until the command ends: what is wrong with it is said before anything is made."""
+    if address is not None and not context.resilient_parsing:
+        from hapvr.workers.cluster import connect
+
+        context.with_resource(connect(address))
+    return address
+
+
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        callback=_connect,
+        metavar="ADDRESS|local",
+        help="Let a Ray cluster do the work: HOST:PORT of its head node, `auto` on one of its nodes, or `local`. Files "
+        "and libraries must be at the same paths on all its machines; --workers counts for each.",
+    ),
+]
+VideoPaths = Annotated[list[Path], typer.Argument(metavar="VIDEOS", help="Video files, and folders of them.")]
 Workers = Annotated[int | None, typer.Option(help="Number of processes; one per core, four at most, if not given.")]
 Rate = Annotated[
     str | None,
@@ -77,7 +114,12 @@ HtmlPage = Annotated[
 ]
 Reports = Annotated[
     list[Path] | None,
-    typer.Option("--output", "-o", help="Write a report: .json holds everything, .csv one row per result. Repeatable."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write a report: .json holds everything, .csv one row per result. Repeatable.",
+    ),
 ]
 Annotations = Annotated[
     Path | None, typer.Option(help="The annotation file of a published benchmark, or the folder that holds it.")

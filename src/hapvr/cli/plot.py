@@ -20,7 +20,9 @@ Scored = Annotated[
     list[str], typer.Argument(metavar="[NAME=]SCORES", help="Score files (.json or .npz), one for each model.")
 ]
 Task = Annotated[str | None, typer.Option(help="Which task of the benchmark; one that fits if not given.")]
-Output = Annotated[list[Path], typer.Option("--output", "-o", help="File to write: PNG, SVG or PDF. Repeatable.")]
+Output = Annotated[
+    list[Path], typer.Option("--output", "-o", metavar="FILE", help="File to write: PNG, SVG or PDF. Repeatable.")
+]
 Title = Annotated[str | None, typer.Option(help="The title of the figure; benchmark and task if not given.")]
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from datetime import datetime  # noqa: F401 - of the options
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hapvr.cli.filters import After, Before, Folders, MaxLength, MaxSize, MinLength, MinSize, make_filter
-from hapvr.cli.options import Device, HtmlPage, IgnoreShared, LibraryFolder, Prior, SecondLook
+from hapvr.cli.options import Cluster, Device, HtmlPage, IgnoreShared, LibraryFolder, Prior, SecondLook
 from hapvr.cli.terminal import escape, progress_bar, warn
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def search(
     queries: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="QUERY...", help="Videos, GIFs or pictures, folders of them, or ids of videos of the library."
+            metavar="QUERY", help="Videos, GIFs or pictures, folders of them, or ids of videos of the library."
         ),
     ] = None,
     k: Annotated[int, typer.Option("-k", help="Number of hits at most.")] = 10,
@@ -48,6 +49,7 @@ def search(
     exact: Annotated[
         bool, typer.Option("--exact", help="Compare with every video, not only with the most promising ones.")
     ] = False,
+    ray: Cluster = None,
     sound: Annotated[
         bool,
         typer.Option("--sound", help="Look for the sound of the queries alone: song.mp3, or a video's sound."),
@@ -71,6 +73,7 @@ def search(
         typer.Option(
             "--output",
             "-o",
+            metavar="FILE",
             help="Write the results: .jsonl as --json, .csv with a row for each stretch of a match (with --all, of all "
             "hits). Repeatable.",
         ),
@@ -84,7 +87,12 @@ def search(
     if there is a match, 1 if there is none, and 2 after an error, also if one of several queries could not be read.
     """
     from hapvr.errors import ConfigError
+    from hapvr.video.sandboxed import start_decoder
+
+    if any(map(os.path.isfile, queries or [])):
+        start_decoder()  # while the rest is loaded
     from hapvr.library import Library
+    from hapvr.library.cluster_work import use_cluster
     from hapvr.library.search_report import QueryResult, is_sound_file, list_queries, search_each, write_results
 
     part: dict[str, Any] = {"start_s": start_s, "end_s": end_s}
@@ -103,6 +111,7 @@ def search(
             "-o": output,
             "--html": page is not None,
             "--exact": exact,
+            "--ray": ray,
         }
         given |= {"--from": start_s is not None, "--to": end_s is not None, "--min-probability": min_probability}
         for name in (name for name, value in given.items() if value not in (None, False)):
@@ -111,16 +120,19 @@ def search(
             raise typer.Exit(_search_text(opened, text, {"k": k, "filter": options["filter"]}, as_json=as_json))
     if not queries:
         raise ConfigError("Give what to look for: videos, pictures, or --text 'a description'.")
+    if ray is not None and (sound or not exact):
+        raise ConfigError("--ray compares with every video: it needs --exact, and goes without --sound.")
     if sound and (output or page is not None):
         raise ConfigError("--sound prints what it finds, as text or --json. Leave out -o and --html.")
     listed = list_queries(queries)
     alone = listed == queries and len(queries) == 1
     answers: list[QueryResult] = []
-    with Library.open(library, device=device) as opened:
+    with Library.open(library, device=device) as opened, ExitStack() as held:
         _require_files(opened, listed, output or [], page, alone=alone)
         if sound or (alone and not output and page is None and is_sound_file(queries[0])):
             chosen = {name: options[name] for name in ("start_s", "end_s", "k", "filter")}
             raise typer.Exit(_search_sound(opened, listed, chosen, as_json=as_json))
+        options["cluster"] = held.enter_context(use_cluster(opened, ray))
         if alone:  # what cannot be read is an error
             answers = [QueryResult(queries[0], opened.search(queries[0], **options))]
             _print_answer(answers[0], as_json=as_json, everything=everything, alone=True)

@@ -24,8 +24,9 @@ def serve(
     root: Annotated[
         list[Path] | None,
         typer.Option(
+            metavar="FOLDER",
             help="A folder that clients may add videos from. Files of indexed videos are served even if they lie "
-            "outside the roots. Repeatable."
+            "outside the roots. Repeatable.",
         ),
     ] = None,
     token: Annotated[
@@ -35,7 +36,8 @@ def serve(
         ),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A further host name of this server, such as that of a proxy. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further host name of this server, such as that of a proxy. Repeatable."),
     ] = None,
     secure_cookie: Annotated[
         bool,

@@ -32,7 +32,7 @@ Settings = Annotated[
 ]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[SECTION.KEY=VALUE]...", help="Values that replace those of the file, such as run.seed=1."),
+    typer.Argument(metavar="SECTION.KEY=VALUE", help="Values that replace those of the file, such as run.seed=1."),
 ]
 
 

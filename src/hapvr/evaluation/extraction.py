@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.features import FeatureWriter
-from hapvr.features.video_extraction import ExtractionFailure, ExtractionReport, extract_files
+from hapvr.features.video_extraction import ExtractionFailure, ExtractionReport, ExtractStream, extract_files
 from hapvr.storage import StrPath, sample_file, write_json
 from hapvr.video.video_files import find_videos
 
@@ -67,16 +67,18 @@ def extract_videos(
     model: str,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    stream: ExtractStream | None = None,
 ) -> ExtractionReport:
     """Extract the features of all files into the HDF5 file `out`; what it has is not decoded again.
 
     Beside it lies `NAME.sources.json`, a checksum of each file: features of a video that has changed since, and those
     of another extractor, are refused (`StorageError`), for they would be measured in place of the right ones. A file
     that cannot be decoded, or is not there, is in the report's `failed`. The warnings of damaged videos are kept in
-    `NAME.warnings.json`, so that the report has those of an earlier call too.
+    `NAME.warnings.json`, so that the report has those of an earlier call too. `stream` reads the videos, see
+    `extract_files`.
     """
     out = Path(out)
-    there = {id: Path(path) for id, path in files.items() if Path(path).is_file()}
+    there = {id: Path(path).absolute() for id, path in files.items() if Path(path).is_file()}
     digest = extractor.digest()[:16]
     attributes: dict[str, str | float] = {"model": model, "fps": extractor.sampling.fps, "extractor": digest}
     with FeatureWriter(out, attributes=attributes) as writer:
@@ -93,7 +95,8 @@ def extract_videos(
             warnings[id] = texts
             write_json(noted, warnings, indent=None)
 
-        report = extract_files(extractor, there, writer.add, done=done, workers=workers, progress=progress, warn=warn)
+        options: dict[str, Any] = {"workers": workers, "progress": progress, "warn": warn, "stream": stream}
+        report = extract_files(extractor, there, writer.add, done=done, **options)
     report.warnings = {id: warnings[id] for id in files if id in warnings}
     report.failed += [
         ExtractionFailure(id, os.fspath(path), "the file is not there") for id, path in files.items() if id not in there

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.evaluation.benchmarks.annotation_file import find_repeated, require_ids
-from hapvr.storage import StrPath, replace_file
+from hapvr.storage import StrPath, remove_unfinished_files, replace_file
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +81,7 @@ def write_scores(scores: Scores, path: StrPath) -> None:
     """
     path = Path(path)
     kind = require_kind(path)
+    remove_unfinished_files(path.parent, path.name)
     with replace_file(path) as temporary:
         if kind == ".npz":
             with temporary.open("wb") as file:

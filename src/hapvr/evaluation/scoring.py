@@ -14,23 +14,31 @@ import contextlib
 import io
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from hapvr.checks import require_finite
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.chunks import Chunk, plan_chunks, read_chunks
+from hapvr.evaluation.cluster_scoring import score_on_cluster
+from hapvr.evaluation.query_descriptors import make_query_descriptors
 from hapvr.evaluation.score_files import NPZ_ERRORS, Scores
 from hapvr.features import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise
-from hapvr.storage import StrPath, replace_file, sample_file, sha256_names, sha256_tensors, write_json
+from hapvr.storage import (
+    StrPath,
+    remove_unfinished_files,
+    replace_file,
+    sample_file,
+    sha256_names,
+    sha256_tensors,
+    write_json,
+)
 
 # Bytes of region vectors scored at a time. On a GPU enough for full blocks; a CPU, which is slower, finishes a chunk
 # in a minute, which is what an interruption can cost.
@@ -63,6 +71,7 @@ def score_benchmark(
     dtype: torch.dtype | None = None,
     chunk_bytes: int | None = None,
     reader_processes: int | None = None,
+    cluster: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Scoring:
     """Score every query that has features against every target that has, in memory bounded by a few chunks.
@@ -81,6 +90,8 @@ def score_benchmark(
         dtype: of the region products, see `pairwise`.
         chunk_bytes: region vectors scored at a time; the default suits the device.
         reader_processes: processes that read, 0 for threads; the default suits the device and the size.
+        cluster: a Ray cluster whose nodes score the chunks, see `hapvr.workers.cluster.connect`: the files must be at
+            the same paths there.
         progress: called with the number of database videos finished so far, and of all in this shard.
 
     Raises:
@@ -119,16 +130,15 @@ def score_benchmark(
         mine = chunks[index * len(chunks) // count : (index + 1) * len(chunks) // count]
         todo = [chunk for chunk in mine if chunk.number not in blocks]
         advance = _count_videos(progress, mine, todo)
-        described = (
-            _make_query_descriptors(model, query_file, [query_names[query] for query in queries]) if todo else []
-        )
         waited_s = scored_s = 0.0
         mark = time.perf_counter()
-        reading = read_chunks(file, todo, device=model.device, reader_processes=reader_processes)
-        opened.callback(reading.close)
-        for chunk, videos in reading:
-            began = time.perf_counter()
-            values = pairwise(model, described, videos, dtype=dtype, progress=advance).numpy()
+        named = [query_names[query] for query in queries]
+        if cluster is None:
+            scored = _score_here(model, todo, file, query_file, named, dtype, reader_processes, advance)
+        else:
+            scored = _score_there(cluster, model, todo, file, query_file, named, dtype, advance)
+        opened.callback(scored.close)
+        for chunk, began, values in scored:
             _require_finite(values, queries, chunk)
             blocks[chunk.number] = values
             if folder is not None:
@@ -151,6 +161,47 @@ def score_benchmark(
     )
 
 
+_Scored = Generator[tuple[Chunk, float, NDArray[np.float32]], None, None]
+"""Chunks, when scoring them began, and their scores [Q, videos]."""
+
+
+def _score_here(
+    model: VideoSimilarity,
+    chunks: Sequence[Chunk],
+    file: FeatureFile,
+    query_file: FeatureFile,
+    queries: Sequence[str],
+    dtype: torch.dtype | None,
+    reader_processes: int | None,
+    advance: Callable[[int], None],
+) -> _Scored:
+    described = make_query_descriptors(model, query_file, queries) if chunks else []
+    with contextlib.closing(
+        read_chunks(file, chunks, device=model.device, reader_processes=reader_processes)
+    ) as reading:
+        for chunk, videos in reading:
+            began = time.perf_counter()
+            yield chunk, began, pairwise(model, described, videos, dtype=dtype, progress=advance).numpy()
+
+
+def _score_there(
+    cluster: str,
+    model: VideoSimilarity,
+    chunks: Sequence[Chunk],
+    file: FeatureFile,
+    query_file: FeatureFile,
+    queries: Sequence[str],
+    dtype: torch.dtype | None,
+    advance: Callable[[int], None],
+) -> _Scored:
+    files = {"features": file.path, "query_features": query_file.path}
+    scored = score_on_cluster(cluster, model, chunks, **files, queries=queries, dtype=dtype)
+    with contextlib.closing(scored):
+        for chunk, values in scored:
+            advance(len(chunk.ids))
+            yield chunk, time.perf_counter(), values
+
+
 def match_names(ids: Iterable[str], file: FeatureFile) -> dict[str, str]:
     """The name of each video of a file in a benchmark with these ids -> its name in the file.
 
@@ -167,14 +218,6 @@ def match_names(ids: Iterable[str], file: FeatureFile) -> dict[str, str]:
     known = {short: names[0] for short, names in claims.items() if len(names) == 1}
     taken = set(known.values())
     return {name: name for name in file.ids if name not in taken} | known
-
-
-def _make_query_descriptors(model: VideoSimilarity, file: FeatureFile, queries: list[str]) -> list[Tensor]:
-    described: list[Tensor] = []
-    for id, features in file.stream(queries):
-        described.append(model.make_descriptors(features.drop_flat().regions.to(model.device)))
-        require_finite(described[-1].as_subclass(Tensor), f"what the model makes of query '{id}'")
-    return described
 
 
 def _require_finite(values: NDArray[np.float32], queries: Sequence[str], chunk: Chunk) -> None:
@@ -265,6 +308,7 @@ class WorkFolder:
         path = self.folder / _RECORD
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            remove_unfinished_files(self.folder)
             if not path.exists():
                 write_json(path, dict(identity), only_new=True)
             found = json.loads(path.read_text("utf-8"))

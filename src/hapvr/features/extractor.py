@@ -170,10 +170,11 @@ class RegionExtractor:
         return Features(self(frames.images), frames.timestamps, frames.low_information, small)
 
     def extract_file(self, path: StrPath, *, start_s: float | None = None, end_s: float | None = None) -> ExtractedFile:
-        """Features of a video file, or of the part of it in [start_s, end_s)."""
+        """Features of a video file, or of the part of it in [start_s, end_s), which is decoded in a sandbox."""
         from hapvr.video.decode import decode_sampled
+        from hapvr.video.sandboxed import iterate_sandboxed
 
-        parts = decode_sampled(path, self.sampling, start_s=start_s, end_s=end_s)
+        parts = iterate_sandboxed(decode_sampled, path, self.sampling, start_s=start_s, end_s=end_s)
         return self.extract_parts(parts, start_s=start_s, end_s=end_s, name=f"'{os.fspath(path)}'")
 
     def extract_parts(

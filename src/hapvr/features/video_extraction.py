@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -123,6 +123,7 @@ def extract_files(
     workers: int | None = None,
     progress: Progress | None = None,
     warn: Warn | None = None,
+    stream: ExtractStream | None = None,
 ) -> ExtractionReport:
     """Features of many videos, handed to `store(id, features)` one by one.
 
@@ -139,11 +140,12 @@ def extract_files(
         workers: decoding processes; by default as many as cores, four at most.
         progress: called with how many files are finished, and how many there are.
         warn: called with the id and the warnings of a video that was stored, damaged as it is.
+        stream: what reads and describes the videos; `extract_stream` if None.
     """
-    workers, run = default_workers(workers), _Reporter(files, done, progress, warn)
+    count, run = default_workers(workers), _Reporter(files, done, progress, warn)
     sampling = extractor.sampling
-    tasks = make_tasks(run.todo, sampling, workers=workers, crop=sampling.crop, keyframes=keyframes)
-    return _extract(extractor, tasks, store, run, workers=workers, work=read_video)
+    tasks = make_tasks(run.todo, sampling, workers=count, crop=sampling.crop, keyframes=keyframes)
+    return _extract(extractor, tasks, store, run, workers=workers, work=read_video, stream=stream)
 
 
 def extract_packed(
@@ -179,10 +181,16 @@ def extract_packed(
 
 
 def _extract(
-    extractor: RegionExtractor, tasks: Iterable[tuple[str, Any]], store: Store, run: _Reporter, **settings: Any
+    extractor: RegionExtractor,
+    tasks: Iterable[tuple[str, Any]],
+    store: Store,
+    run: _Reporter,
+    *,
+    stream: ExtractStream | None = None,
+    **settings: Any,
 ) -> ExtractionReport:
-    """Store what `extract_stream` gives, and report it; `settings` are those of `extract_stream`."""
-    for video in extract_stream(extractor, tasks, **settings):
+    """Store what `extract_stream` or another gives, and report it; `settings` are those of `extract_stream`."""
+    for video in (stream or extract_stream)(extractor, tasks, **settings):
         features = video.features
         save = (lambda: None) if features is None else partial(store, video.id, features)
         run.end(video.id, video.error, save, frames=0 if features is None else len(features), end=video.note)
@@ -199,11 +207,15 @@ class ExtractedVideo:
     error: str | None
 
 
+ExtractStream = Callable[..., Iterator[ExtractedVideo]]
+"""`extract_stream`, or what does the same elsewhere."""
+
+
 def extract_stream(
     extractor: RegionExtractor,
     tasks: Iterable[tuple[str, Any]],
     *,
-    workers: int,
+    workers: int | None = None,
     work: Callable[[TaskContext, Any], Any],
     stop: Callable[[], bool] | None = None,
     dtype: torch.dtype = torch.float32,
@@ -215,7 +227,7 @@ def extract_stream(
     Args:
         extractor: describes the pictures, with its copies on other devices: whichever is free takes the next batch.
         tasks: ids and what `work` takes, such as `VideoTask`; taken as they are needed.
-        workers: decoding processes.
+        workers: decoding processes; by default as many as cores, four at most.
         work: what they do; it fills blocks as `read_video` does.
         stop: asked all the time; True ends it, and what was being read is dropped.
         dtype: of the features.
@@ -232,7 +244,14 @@ def extract_stream(
     extract_batch = partial(_extract_batch, itertools.cycle(extractors), dtype, threading.local())
     with (
         WorkerPool(
-            work, tasks, workers=workers, block_bytes=size, blocks=blocks, pin=gpu, sandbox=sandbox, file_of=file_of
+            work,
+            tasks,
+            workers=default_workers(workers),
+            block_bytes=size,
+            blocks=blocks,
+            pin=gpu,
+            sandbox=sandbox,
+            file_of=file_of,
         ) as pool,
         ThreadPoolExecutor(threads) if gpu else torch_thread_pool(threads) as executor,
     ):
@@ -312,28 +331,54 @@ def pack_files(
     *,
     workers: int | None = None,
     progress: Progress | None = None,
+    stream: PackStream | None = None,
 ) -> ExtractionReport:
     """Sampled frames of many videos into packed shards; what the writer has already is left out.
 
-    The worker processes also make the JPEG pictures, and of a video these are all that is held.
+    The worker processes also make the JPEG pictures, and of a video these are all that is held. `stream` reads the
+    videos; `pack_stream` if None.
     """
-    held: dict[str, list[tuple[VideoPart, bytes]]] = {}
 
-    def write(id: str, parts: list[tuple[VideoPart, bytes]]) -> None:
+    def write(video: PackedVideo) -> None:
         pictures: list[bytes] = []
-        for part, data in parts:
+        for part, data in video.parts:
             ends = np.cumsum(part.sizes or ()).tolist()
             pictures += [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-        _, height, width, _ = parts[0][0].shape
-        fields = join_fields([part for part, _ in parts])
+        _, height, width, _ = video.parts[0][0].shape
+        fields = join_fields([part for part, _ in video.parts])
         times, low = fields["timestamps"], fields["low_information"]
-        writer.add_encoded(id, pictures, times, size=(width, height), low_information=low)
+        writer.add_encoded(video.id, pictures, times, size=(width, height), low_information=low)
 
-    workers, run = default_workers(workers), _Reporter(files, writer.done_ids(), progress)
-    tasks = make_tasks(run.todo, sampling, workers=workers, jpeg=writer.encoding)
-    size = max(_MIN_JPEG_BLOCK_BYTES, 8 * sampling.short_side**2 * 3)  # the widest picture that a decoder gives
-    sandboxed: dict[str, Any] = {"sandbox": Sandbox(), "file_of": file_of_task}
-    with WorkerPool(read_video, tasks, workers=workers, block_bytes=size, blocks=_BLOCKS, **sandboxed) as pool:
+    run = _Reporter(files, writer.done_ids(), progress)
+    tasks = make_tasks(run.todo, sampling, workers=default_workers(workers), jpeg=writer.encoding)
+    for video in (stream or pack_stream)(tasks, short_side=sampling.short_side, workers=workers):
+        frames = sum(len(part.timestamps) for part, _ in video.parts)
+        run.end(video.id, video.error, partial(write, video), frames=frames, end=video.note)
+    return run.report
+
+
+@dataclass(frozen=True)
+class PackedVideo:
+    """The pictures of a video, end to end in each part; or why there are none."""
+
+    id: str
+    parts: Sequence[tuple[VideoPart, bytes]]
+    note: Any  # what the task returned
+    error: str | None
+
+
+PackStream = Callable[..., Iterator[PackedVideo]]
+"""`pack_stream`, or what does the same elsewhere."""
+
+
+def pack_stream(
+    tasks: Iterable[tuple[str, VideoTask]], *, short_side: int, workers: int | None = None
+) -> Iterator[PackedVideo]:
+    """The JPEG pictures of videos as they come, read by `workers` processes."""
+    held: dict[str, list[tuple[VideoPart, bytes]]] = {}
+    size = max(_MIN_JPEG_BLOCK_BYTES, 8 * short_side**2 * 3)  # the widest picture that a decoder gives
+    options: dict[str, Any] = {"workers": default_workers(workers), "block_bytes": size, "blocks": _BLOCKS}
+    with WorkerPool(read_video, tasks, sandbox=Sandbox(), file_of=file_of_task, **options) as pool:
         while pool.busy:
             for event in pool.wait():
                 id = str(event.key)
@@ -342,10 +387,7 @@ def pack_files(
                     held.setdefault(id, []).append((event.note, data))
                     pool.release(event)
                 else:
-                    parts = held.pop(id, [])
-                    frames = sum(len(part.timestamps) for part, _ in parts)
-                    run.end(id, event.error, partial(write, id, parts), frames=frames, end=event.value)
-    return run.report
+                    yield PackedVideo(id, held.pop(id, []), event.value, event.error)
 
 
 def default_workers(workers: int | None) -> int:

@@ -108,12 +108,13 @@ class Strip:
 def find_costs(path: StrPath, times: Sequence[float], config: SecondLookConfig) -> list[float]:
     """Seconds of video to decode before each time; 0 where that is not known."""
     from hapvr.video.decode import find_seek_distances
+    from hapvr.video.sandboxed import call_sandboxed
 
     if len(times) <= config.max_instants:
         return [0.0] * len(times)
     limits = DecodeLimits(max_pixels=config.max_pixels, max_seconds=config.max_seconds)
     try:
-        return [cost or 0.0 for cost in find_seek_distances(path, times, limits=limits)]
+        return [cost or 0.0 for cost in call_sandboxed(find_seek_distances, path, times, limits=limits)]
     except (HapvrError, OSError):
         return [0.0] * len(times)
 
@@ -123,11 +124,13 @@ def read_strip(
 ) -> Strip | None:
     """The frames up to `reach` seconds before and after a time; None if they cannot be read, or not so soon."""
     from hapvr.video.decode import decode
+    from hapvr.video.sandboxed import call_sandboxed
 
     if max_seconds <= 0:
         return None
     try:
-        frames = decode(
+        frames = call_sandboxed(
+            decode,
             path,
             fps=config.fps,
             short_side=config.short_side,

@@ -13,12 +13,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from hapvr.errors import ConfigError, StorageError
 from hapvr.features import Features
+from hapvr.features.cluster_extraction import extract_on_cluster
 from hapvr.features.extractor import RegionExtractor
-from hapvr.features.video_extraction import ExtractedVideo, default_workers, extract_stream, make_tasks
+from hapvr.features.video_extraction import (
+    ExtractedVideo,
+    ExtractStream,
+    default_workers,
+    extract_stream,
+    make_tasks,
+)
 from hapvr.library.indexed_folders import IndexRules, read_folders, read_sound_setting, write_folders
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecord, display_path, escape_text, utc_now
@@ -51,6 +59,7 @@ def add_videos(
     stop: Callable[[], bool] | None = None,
     sound: bool | None = None,
     text_model: TextModel | StrPath | None = None,
+    cluster: str | None = None,
 ) -> AddReport:
     """Update the library from files and folders: new and changed videos are indexed, the others left as they are.
 
@@ -76,11 +85,14 @@ def add_videos(
         text_model: describes frames of all videos of the library that it has not described yet, for `search_text`: a
             folder of open_clip, or any `hapvr.library.text_model.TextModel`. The library remembers a folder. None: the
             one that it remembers, if any.
+        cluster: a Ray cluster whose nodes read and describe the videos: "local", "auto" or HOST:PORT; the files must be
+            at the same paths there. The sound is read here.
     """
     model = None if text_model is None else choose_text_model(library, text_model)
     folders, gone = choose_folders(library, paths, rules)
     found = find_files(folders, known=library.store.catalog().paths, folders=folders)
-    report = add_found(library, found, AddOptions(prune, retry, workers, progress, stop, sound, model), folders)
+    options = AddOptions(prune, retry, workers, progress, stop, sound, model, cluster)
+    report = add_found(library, found, options, folders)
     return replace(report, warnings=(*((folder, "The folder is not there.") for folder in gone), *report.warnings))
 
 
@@ -220,11 +232,11 @@ def add_files(
     where the content is still the same.
     """
     run = _Run(store, found, options, ids or {})
-    workers = default_workers(options.workers)
+    default_workers(options.workers)  # refuses what is no number of them
     try:
         run.find_changed()
         if run.todo:
-            run.extract(load_extractor(), workers)
+            run.extract(load_extractor())
     except KeyboardInterrupt:  # Ctrl-C, or SIGTERM where the command line made it one
         run.flush()  # what is described need not be described again
         raise
@@ -306,12 +318,14 @@ class _Run:
 
     # --- extracting --------------------------------------------------------------------------------------------------
 
-    def extract(self, extractor: RegionExtractor, workers: int) -> None:
+    def extract(self, extractor: RegionExtractor) -> None:
         """Read the files and keep what comes of them."""
         is_stopped = self._options.stop or (lambda: False)
         count = 0
-        tasks = self._make_tasks(extractor, workers)
-        for video in extract_stream(extractor, tasks, workers=workers, work=read_file, stop=is_stopped):
+        cluster, workers = self._options.cluster, self._options.workers
+        tasks = self._make_tasks(extractor, default_workers(workers))
+        stream: ExtractStream = extract_stream if cluster is None else partial(extract_on_cluster, cluster)
+        for video in stream(extractor, tasks, workers=workers, work=read_file, stop=is_stopped):
             path = self.todo[int(video.id)]
             self._handle(path, video)
             count += 1

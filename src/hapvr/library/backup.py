@@ -8,32 +8,40 @@ next list is taken.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hapvr.errors import BusyError, StorageError
+from hapvr.errors import BusyError, ConfigError, StorageError
 from hapvr.library.checksums import CHECKSUMS, Listing, find_damage, read_listing
 from hapvr.library.engine import newest_manifest, table_folder
+from hapvr.library.index_repair import mend_index
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import display_path
 from hapvr.library.shared_file import SHARED
 from hapvr.library.sound_lookup import list_index_files
+from hapvr.library.store import Store
 from hapvr.library.versions import (
     CALIBRATION,
+    EMBEDDED,
     MANIFEST,
     SETTINGS,
     VERSIONS,
+    Manifest,
+    Settings,
     current_version,
     read_manifest,
+    read_settings,
     require_creatable,
     translate_write_errors,
     version_folder,
+    write_manifest,
+    write_settings,
 )
 from hapvr.library.writer_lock import LOCK
+from hapvr.places import ObjectPath, Place, copy_file, copy_folder, list_names, parse_place
 from hapvr.storage import StrPath, sync_file, sync_folder
 
 _ATTEMPTS = 20  # with a writer at work
@@ -58,6 +66,9 @@ def back_up_library(
 ) -> BackupReport:
     """Copy a library into a new folder, which is a library then. Writers go on meanwhile.
 
+    The copy of a library with frame vectors in Milvus has them in its own tables, made from its stored features: it
+    needs no server, and the server is not asked.
+
     Every file is compared with its checksum on the way: what is damaged is not copied.
 
     Args:
@@ -68,12 +79,14 @@ def back_up_library(
     Raises:
         StorageError: a file is damaged, or the folder cannot be written, or holds something. No library is left there.
     """
-    folder = Path(os.path.abspath(target))
-    require_creatable(folder)
+    folder = parse_place(target)
+    if isinstance(folder, ObjectPath):
+        raise ConfigError(f"'{folder}' is in an object store: a backup goes into a folder of this machine.")
+    if not isinstance(library.path, ObjectPath) and folder.is_relative_to(library.path):
+        raise StorageError(f"'{display_path(folder)}' lies in the library itself. Give a folder beside it.")
     if (folder / MANIFEST).exists():
         raise StorageError(f"'{display_path(folder)}' is a library already. Give a new folder for the backup.")
-    if folder.is_relative_to(library.path):
-        raise StorageError(f"'{display_path(folder)}' lies in the library itself. Give a folder beside it.")
+    require_creatable(folder)
     with suppress(BusyError):  # the writer lists what it has written
         if library.store.count_unchecked():
             with library.write_access("hapvr backup"):
@@ -94,7 +107,7 @@ def back_up_library(
     return BackupReport(str(folder), videos, files, size)
 
 
-def _copy(source: Path, target: Path, progress: Callable[[int, int], None] | None) -> tuple[int, int]:
+def _copy(source: Place, target: Path, progress: Callable[[int, int], None] | None) -> tuple[int, int]:
     """Copy a library as it is listed now; the number of files and bytes of its tables. The manifest comes last."""
     manifest, version = (source / MANIFEST).read_bytes(), current_version(source)
     here, there = version_folder(source, version), version_folder(target, version)
@@ -108,20 +121,25 @@ def _copy(source: Path, target: Path, progress: Callable[[int, int], None] | Non
     count, size = _copy_tables(here, there, listing, progress)
     for name in (SETTINGS, CALIBRATION, SHARED):
         if (here / name).is_file():
-            shutil.copyfile(here / name, there / name)
+            copy_file(here / name, there / name)
     for path in list_index_files(here):
         with suppress(FileNotFoundError):  # replaced meanwhile; they only save time, whatever sounds they are of
-            shutil.copyfile(path, there / path.name)
+            copy_file(path, there / path.name)
     (there / CHECKSUMS).write_bytes(listed)
-    for path in source.iterdir():
-        if path.name in (MANIFEST, LOCK, VERSIONS) or path.name.startswith("."):
+    for name in list_names(source):
+        if name in (MANIFEST, LOCK, VERSIONS) or name.startswith("."):
             continue
-        if path.is_dir():
-            shutil.copytree(path, target / path.name, dirs_exist_ok=True)
-        else:
-            shutil.copyfile(path, target / path.name)
-    if current_version(source) != version or read_manifest(source).kept - {path.name for path in target.iterdir()}:
+        copy = copy_folder if (source / name).is_dir() else copy_file
+        copy(source / name, target / name)
+    kept = read_manifest(source).kept
+    if current_version(source) != version or kept - {path.name for path in target.iterdir()}:
         raise _ReplacedError
+    settings = read_settings(there)
+    if settings.candidate_index != EMBEDDED:
+        _embed_vectors(there, settings)
+        _sync(target)
+        write_manifest(target, Manifest(version, kept))
+        return count, size
     _sync(target)
     (target / MANIFEST).write_bytes(manifest)
     sync_file(target / MANIFEST)
@@ -129,8 +147,17 @@ def _copy(source: Path, target: Path, progress: Callable[[int, int], None] | Non
     return count, size
 
 
+def _embed_vectors(folder: Path, settings: Settings) -> None:
+    """Give a copy frame vectors of its own, from its stored regions: two libraries cannot share a collection."""
+    write_settings(folder, replace(settings, candidate_index=EMBEDDED, collection_owner=""))
+    store = Store(folder)
+    store.begin(recover=True)
+    mend_index(store)
+    store.maintain()
+
+
 def _copy_tables(
-    here: Path, there: Path, listing: Listing, progress: Callable[[int, int], None] | None
+    here: Place, there: Path, listing: Listing, progress: Callable[[int, int], None] | None
 ) -> tuple[int, int]:
     files = {(name, file): one for name, table in listing.tables.items() for file, one in table.files.items()}
     total, done = sum(one.size for one in files.values()), 0
@@ -141,7 +168,7 @@ def _copy_tables(
         origin, copy = table_folder(here, name) / file, table_folder(there, name) / file
         copy.parent.mkdir(parents=True, exist_ok=True)
         try:
-            shutil.copyfile(origin, copy)
+            copy_file(origin, copy)
         except FileNotFoundError:
             if not _is_needed(here, name, file):
                 raise _ReplacedError from None
@@ -154,10 +181,10 @@ def _copy_tables(
     return len(files), total
 
 
-_REMEDY = "Mend the library first: hapvr check LIBRARY --repair"
+_REMEDY = "Repair the library first: hapvr check LIBRARY --repair"
 
 
-def _is_needed(folder: Path, name: str, file: str) -> bool:
+def _is_needed(folder: Place, name: str, file: str) -> bool:
     """Whether a file is still listed, and its table has not changed since the list was written."""
     listing, newest = read_listing(folder), newest_manifest(table_folder(folder, name))
     if listing is None or name not in listing.tables or file not in listing.tables[name].files:

@@ -77,7 +77,7 @@ def find_file_correction(path: Path, written: FileSum, *, max_bytes: int | None 
         found = sum_file(path)
     except OSError:
         return None
-    if found.size != written.size:
+    if found.size != written.size or not written.blocks:
         return None
     corrected: dict[int, int] = {}
     start = 0

@@ -1,6 +1,6 @@
 """Whether a library is as it was written: every document, file, row and cross-reference, and what `--repair` can do.
 
-Nothing is changed here, and no part of the library has to be readable. `hapvr.library.repair` mends what is found.
+Nothing is changed here, and no part of the library has to be readable. `hapvr.library.repair` repairs what is found.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import numpy as np
 from hapvr.errors import BusyError, DataError, FormatError, StorageError
 from hapvr.library import engine, tables
 from hapvr.library.bit_correction import MAX_BYTES, correct_document, find_file_correction
-from hapvr.library.checksums import CHECKSUMS, FileSum, Guard, Listing, find_damage, read_listing
+from hapvr.library.candidate_index import find_left_collections, open_collection
+from hapvr.library.checksums import CHECKSUMS, FileSum, Guard, Listing, TableSums, find_damage, read_listing
 from hapvr.library.duplicate_report import MARKS, read_marks
 from hapvr.library.engine import DATA, MANIFESTS, EngineError, table_folder
 from hapvr.library.indexed_folders import FOLDERS, FOLDERS_NAMES, read_folders, read_text_model
@@ -31,6 +32,7 @@ from hapvr.library.table_reader import TableReader
 from hapvr.library.tables import EMBEDDINGS, FRAMES, NO_KEY, REGIONS, ROW_CHECKSUM, SOUNDS, TABLES, VIDEOS
 from hapvr.library.versions import (
     CALIBRATION,
+    EMBEDDED,
     MANIFEST,
     MANIFEST_NAMES,
     SETTINGS,
@@ -44,11 +46,12 @@ from hapvr.library.versions import (
     version_folder,
 )
 from hapvr.library.writer_lock import WriterLock, find_holder
+from hapvr.places import BACK_UP, ObjectPath, parse_place, require_local
 from hapvr.storage import StrPath, file_signature, parse_document
 
-Mend = Literal["exact", "again", "lost", "none"]
+RepairKind = Literal["exact", "again", "lost", "none"]
 """What `--repair` makes of a problem: "exact" puts back what was written; "again" makes it again, from files where that
-is needed; "lost" goes on without it; "none": it cannot be mended."""
+is needed; "lost" goes on without it; "none": it cannot be repaired."""
 BATCH = 64
 """Rows of regions that are read at once."""
 _EMBEDDINGS_BATCH = 2**15  # rows
@@ -63,12 +66,12 @@ class Problem:
 
     place: str  # a file, below the library; or the path of a video
     what: str  # a sentence
-    mend: Mend
+    repair: RepairKind
     remedy: str  # a sentence: what `--repair` does, or what a person can do
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return dataclasses.asdict(self) | {"place": display_path(self.place), "mendable": self.mend != "none"}
+        return dataclasses.asdict(self) | {"place": display_path(self.place), "repairable": self.repair != "none"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ Progress = Callable[[int, int], None]
 
 
 def check_library(
-    path: StrPath, *, quick: bool = False, progress: Progress | None = None, wait_s: float = _WAIT_S
+    path: StrPath | ObjectPath, *, quick: bool = False, progress: Progress | None = None, wait_s: float = _WAIT_S
 ) -> CheckReport:
     """Check a library; nothing is changed.
 
@@ -117,8 +120,9 @@ def check_library(
 
     Raises:
         StorageError: it is no library, or one of a newer release.
+        ConfigError: it lies in an object store.
     """
-    folder = Path(os.path.abspath(path))
+    folder = require_local(parse_place(path), "A check", BACK_UP)
     began, before = time.perf_counter(), _read_state(folder)
     found = Examination(folder, quick=quick, progress=progress).run()
     if found.problems and (find_holder(folder) is not None or _read_state(folder) != before):
@@ -166,6 +170,7 @@ class Examination:
         self.damaged: dict[str, dict[str, str]] = {}  # files of tables, by table, and what is wrong with each
         self.corrections: dict[Path, dict[int, int]] = {}  # of files in which one bit of a block is flipped
         self.documents: dict[Path, bytes] = {}  # as they were before one bit flipped
+        self.index_problems = 0  # how many of the problems are about a candidate index that lies elsewhere
         self._rows = _Rows()
         self._files = self._bytes = 0
 
@@ -176,7 +181,10 @@ class Examination:
         self._check_documents()
         self._check_files()
         for name in TABLES:
-            self._check_rows(name)
+            if name == FRAMES and self.settings is not None and self.settings.candidate_index != EMBEDDED:
+                self._check_collection(self.settings)
+            else:
+                self._check_rows(name)
         self._check_references()
         if not self._quick and (count := count_unreadable(self.folder)):
             self.notes.append(
@@ -198,9 +206,9 @@ class Examination:
         """The folder of that version."""
         return version_folder(self.path, self.version)
 
-    def _report(self, place: Path | str, what: str, mend: Mend, remedy: str) -> None:
+    def _report(self, place: Path | str, what: str, repair: RepairKind, remedy: str) -> None:
         name = place if isinstance(place, str) else str(place.relative_to(self.path))
-        self.problems.append(Problem(name, what, mend, remedy))
+        self.problems.append(Problem(name, what, repair, remedy))
 
     # --- documents ---------------------------------------------------------------------------------------------------
 
@@ -219,12 +227,12 @@ class Examination:
         if not (self.folder / SETTINGS).is_file() and not self.folder.is_dir():
             self._report(self.folder, "The folder of the version in use is missing.", "none", _RESTORE)
 
-    def _report_document(self, path: Path, known: Any, error: Exception, mend: Mend, remedy: str) -> None:
+    def _report_document(self, path: Path, known: Any, error: Exception, repair: RepairKind, remedy: str) -> None:
         """A document that cannot be read: as it was, if one bit of it is flipped, or else what is to be done."""
         if (corrected := correct_document(path, known)) is not None:
             self.documents[path] = corrected
-            mend, remedy = "exact", "One bit of it is flipped: it is put back."
-        self._report(path, _first_sentence(error), mend, remedy)
+            repair, remedy = "exact", "One bit of it is flipped: it is put back."
+        self._report(path, _first_sentence(error), repair, remedy)
 
     def _check_settings(self) -> None:
         path = self.folder / SETTINGS
@@ -292,7 +300,7 @@ class Examination:
                 self._report(path, "It is missing.", "lost", remedy)
             return
         try:
-            parse_calibration(path, *reversed(file_signature(path)))
+            parse_calibration(path, file_signature(path))
         except StorageError as error:
             self._report_document(path, (), error, "lost", remedy)
 
@@ -304,6 +312,12 @@ class Examination:
             self.notes.append("There is no list of checksums: the files of the tables were not compared with it.")
             return
         guard = Guard(self.folder, listed=False)
+        for name in TABLES:
+            table, listed = table_folder(self.folder, name), self.listing.tables.get(name, TableSums(0, {}))
+            if _is_behind(table, listed.version):
+                self.damaged[name] = engine.find_broken_manifest(table)
+                for file, what in self.damaged[name].items():
+                    self._report_file(name, table / file, what, None)
         for name, listed in self.listing.tables.items():
             table = table_folder(self.folder, name)
             found = guard.find_damage(name, version=None, whole=not self._quick)
@@ -311,8 +325,8 @@ class Examination:
                 found |= find_damage(table, listed.files, sizes_only=True)
             self._files += len(listed.files)
             self._bytes += sum(one.size for one in listed.files.values())
-            self.damaged[name] = {str(path.relative_to(table)): what for path, what in found.items()}
-            for file, what in self.damaged[name].items():
+            self.damaged[name] = self.damaged.get(name, {}) | found
+            for file, what in found.items():
                 self._report_file(name, table / file, what, listed.files.get(file))
         if count := guard.count_unlisted():
             self.notes.append(
@@ -410,6 +424,27 @@ class Examination:
             what = f"It covers {indexed:,} vectors, and there are {rows:,}."
             self._report(reader.path / engine.INDICES, what, "again", "The index is made again.")
 
+    def _check_collection(self, settings: Settings) -> None:
+        """The frame vectors of a library that keeps them in Milvus: which contents have theirs, not their values."""
+        index, before = open_collection(settings, self.version), len(self.problems)
+        assert index is not None
+        try:
+            if index.is_there():
+                found = index.list_contents()
+                self._rows.vectors = found.whole
+                self._rows.complete.add(FRAMES)
+                if left := (found.whole | found.broken) - set(self._rows.named):
+                    what = f"It has vectors of {len(left):,} contents that no record names."
+                    self._report(index.place, what, "again", "They are removed.")
+            elif any(key != NO_KEY for key in self._rows.named):
+                self._report(index.place, "There is no such collection.", "again", _LOSES[FRAMES])
+            for name in find_left_collections(self.path, index) if self.manifest is not None else ():
+                what = f"It is of a version that is no longer in use; that is {self.version} now."
+                self._report(index.place.removesuffix(index.name) + name, what, "again", "It is dropped.")
+        except StorageError as error:
+            self._report(index.place, f"It was not checked: {error}", "none", "Repair that, and check again.")
+        self.index_problems += len(self.problems) - before
+
     def _check_sounds(self, reader: TableReader) -> None:
         self._rows.others |= set(reader.scan(["key"])["key"].to_pylist())
         if self._quick:
@@ -463,12 +498,13 @@ class Examination:
             elif FRAMES in rows.complete and key not in rows.vectors:
                 remedy = "They are made again from its stored features."
                 self._report(records[0].path, "Frame vectors by which it is found are gone.", "again", remedy)
+                self.index_problems += self.settings is not None and self.settings.candidate_index != EMBEDDED
         if left := (set(rows.frames) | rows.vectors | rows.others) - set(rows.named):
             self.notes.append(
                 f"{len(left):,} contents have no record: a writer was stopped. The next one removes them."
             )
 
-    def _find_remedy(self, key: int) -> tuple[Mend, str]:
+    def _find_remedy(self, key: int) -> tuple[RepairKind, str]:
         """What is to be done about a content that is lost."""
         for record in self._rows.named.get(key, []):
             if os.path.isfile(record.path):

@@ -8,6 +8,9 @@ of deleted rows and records as soon as the library is opened, vectors and their 
 Each row of regions has its checksums (see `hapvr.library.tables`), for a search reads a few rows of many: their
 files are looked at only to say which one is damaged.
 
+In an object store the list holds sizes alone: what an object store gives out it has checked itself, and to read
+every object once more would cost more than a search.
+
 A writer that is killed may leave a manifest that is newer than the list. Such a table is read all the same, without a
 check of what is not listed; the next writer lists it. The other way round, a list that names a newer manifest than
 there is, is damage, and so is a list that is gone: `settings.json` says that there is one.
@@ -17,23 +20,33 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hapvr.errors import FormatError, StorageError, explain_format
-from hapvr.library.engine import DATA, INDICES, MANIFESTS, UNREADABLE, list_files, newest_manifest, table_folder
+from hapvr.library.engine import (
+    DATA,
+    INDICES,
+    MANIFESTS,
+    UNREADABLE,
+    list_files,
+    newest_manifest,
+    sync_files,
+    table_folder,
+)
 from hapvr.library.results import display_path
 from hapvr.library.tables import TABLES, VIDEOS
+from hapvr.places import ObjectPath, Place, file_size, file_state, path_exists
 from hapvr.storage import read_document, write_document
 
 CHECKSUMS = "checksums.json"
-REMEDY = "Restore the library from a copy, or mend it: hapvr check LIBRARY --repair"
+REMEDY = "Restore the library from a copy, or repair it: hapvr check LIBRARY --repair"
 _FORMAT = 1
 _LIST_REMEDY = (
-    "Restore it from a copy, or mend the library, which gives new checksums to what can be read: "
+    "Restore it from a copy, or repair the library, which gives new checksums to what can be read: "
     "hapvr check LIBRARY --repair"
 )
 _BLOCK = 16 * 2**20  # bytes of one checksum: threads share a large file
@@ -76,7 +89,7 @@ class Listing:
 # --- the list --------------------------------------------------------------------------------------------------------
 
 
-def read_listing(folder: Path) -> Listing | None:
+def read_listing(folder: Place) -> Listing | None:
     """The list of a version; None where there is none, `StorageError` where it is damaged."""
     path = folder / CHECKSUMS
     try:
@@ -96,7 +109,7 @@ def read_listing(folder: Path) -> Listing | None:
         raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_LIST_REMEDY}") from error
 
 
-def write_listing(folder: Path, listing: Listing) -> None:
+def write_listing(folder: Place, listing: Listing) -> None:
     """Replace the list of a version in one step."""
     tables = {
         name: {"version": table.version, "files": {file: [one.size, one.blocks] for file, one in table.files.items()}}
@@ -105,7 +118,7 @@ def write_listing(folder: Path, listing: Listing) -> None:
     write_document(folder / CHECKSUMS, {"format": _FORMAT, "kept": sorted(listing.kept), "tables": tables})
 
 
-def list_table(table: Path, known: Mapping[str, FileSum]) -> TableSums | None:
+def list_table(table: Place, known: Mapping[str, FileSum]) -> TableSums | None:
     """The files that the newest manifest of a table names, with checksums: those that are `known`, or new ones."""
     newest = newest_manifest(table)
     if newest is None:
@@ -123,7 +136,7 @@ def list_table(table: Path, known: Mapping[str, FileSum]) -> TableSums | None:
 # --- checksums -------------------------------------------------------------------------------------------------------
 
 
-def sum_file(path: Path) -> FileSum:
+def sum_file(path: Place) -> FileSum:
     """Size and checksums of a file.
 
     >>> import tempfile
@@ -132,7 +145,9 @@ def sum_file(path: Path) -> FileSum:
     ...     sum_file(Path(folder) / "file")
     FileSum(size=9, blocks='cbf43926')
     """
-    size = path.stat().st_size
+    size = file_size(path)
+    if isinstance(path, ObjectPath):
+        return FileSum(size, "")
     return FileSum(size, "".join(_sum_block(path, start) for start in range(0, size, _BLOCK)))
 
 
@@ -146,30 +161,31 @@ def _sum_block(path: Path, start: int) -> str:
     return f"{total:08x}"
 
 
-def find_damage(folder: Path, files: Mapping[str, FileSum], *, sizes_only: bool = False) -> dict[Path, str]:
+def find_damage(folder: Place, files: Mapping[str, FileSum], *, sizes_only: bool = False) -> dict[str, str]:
     """What is wrong with those of the files below a folder that are gone, of another size, or of another content.
 
     With `sizes_only` their content is not read.
     """
-    found: dict[Path, str] = {}
-    blocks: list[tuple[Path, int, str]] = []
+    if isinstance(folder, ObjectPath):
+        return _find_missing_objects(folder, files)
+    found: dict[str, str] = {}
+    blocks: list[tuple[str, int, str]] = []
     for name, written in files.items():
-        path = folder / name
         try:
-            size = path.stat().st_size
+            size = (folder / name).stat().st_size
         except OSError as error:
-            found[path] = f"is missing ({error.strerror})"
+            found[name] = f"is missing ({error.strerror})"
             continue
         if size != written.size:
-            found[path] = f"is damaged: it has {size:,} bytes instead of {written.size:,}"
-        elif not sizes_only:
+            found[name] = f"is damaged: it has {size:,} bytes instead of {written.size:,}"
+        elif not sizes_only and written.blocks:  # of a library written in an object store, sizes alone are known
             starts = range(0, size, _BLOCK)
-            blocks += [(path, start, written.blocks[8 * at : 8 * at + 8]) for at, start in enumerate(starts)]
+            blocks += [(name, start, written.blocks[8 * at : 8 * at + 8]) for at, start in enumerate(starts)]
 
-    def is_right(block: tuple[Path, int, str]) -> bool:
-        path, start, written = block
+    def is_right(block: tuple[str, int, str]) -> bool:
+        name, start, written = block
         try:
-            return _sum_block(path, start) == written
+            return _sum_block(folder / name, start) == written
         except OSError:  # gone meanwhile, or a sector that cannot be read
             return False
 
@@ -178,8 +194,20 @@ def find_damage(folder: Path, files: Mapping[str, FileSum], *, sizes_only: bool 
     else:
         with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1, len(blocks))) as pool:
             right = list(pool.map(is_right, blocks))
-    wrong = [path for (path, _, _), is_so in zip(blocks, right, strict=True) if not is_so]
+    wrong = [name for (name, _, _), is_so in zip(blocks, right, strict=True) if not is_so]
     return found | dict.fromkeys(wrong, "is damaged: its checksum is not the one it was written with")
+
+
+def _find_missing_objects(folder: ObjectPath, files: Mapping[str, FileSum]) -> dict[str, str]:
+    """What a listing of an object store tells: which objects are gone or of another size."""
+    sizes = folder.sizes() if files else {}
+    found: dict[str, str] = {}
+    for name, written in files.items():
+        if name not in sizes:
+            found[name] = "is missing"
+        elif sizes[name] != written.size:
+            found[name] = f"is damaged: it has {sizes[name]:,} bytes instead of {written.size:,}"
+    return found
 
 
 class Guard:
@@ -188,10 +216,10 @@ class Guard:
     Not for several threads at once. `listed` says whether there must be a list.
     """
 
-    def __init__(self, folder: Path, *, listed: bool) -> None:
+    def __init__(self, folder: Place, *, listed: bool) -> None:
         self.folder = folder
         self._listed = listed
-        self._state: tuple[int, int, int] | None = None  # of the file of the list, when it was read
+        self.state: Hashable = None  # of the file of the list, when it was read
         self._checked: set[tuple[str, str, FileSum]] = set()
         self.listing = Listing()
         self.refresh()
@@ -199,19 +227,19 @@ class Guard:
     def refresh(self) -> None:
         """Read the list again if it has changed; before the tables are looked at, so that these are no older."""
         path = self.folder / CHECKSUMS
+        state: Hashable = None
         try:
-            found = os.stat(path)
-            state = (found.st_ino, found.st_size, found.st_mtime_ns)
+            state = file_state(path)
         except FileNotFoundError:
-            state = None
+            pass
         except OSError as error:
             raise StorageError(f"'{display_path(path)}' cannot be read: {error.strerror}.") from error
-        if state is not None and state == self._state:
+        if state is not None and state == self.state:
             return
         listing = read_listing(self.folder)
         if listing is None and self._listed:
             raise StorageError(f"'{display_path(path)}' is missing. {_LIST_REMEDY}")
-        self._state, self.listing = state, listing or Listing()
+        self.state, self.listing = state, listing or Listing()
         self._listed |= listing is not None
         tables = self.listing.tables.items()
         self._checked &= {(name, file, one) for name, table in tables for file, one in table.files.items()}
@@ -224,21 +252,22 @@ class Guard:
             version: at which it was opened after the last `refresh`; None if it could not be.
             whole: its large files too.
         """
-        for path, what in self.find_damage(name, version=version, whole=whole).items():
+        for file, what in self.find_damage(name, version=version, whole=whole).items():
+            path = table_folder(self.folder, name) / file
             raise StorageError(f"'{display_path(path)}' {what}. {REMEDY}")
 
-    def find_damage(self, name: str, *, version: int | None, whole: bool) -> dict[Path, str]:
-        """The files that `check` complains of, and what is wrong with each."""
+    def find_damage(self, name: str, *, version: int | None, whole: bool) -> dict[str, str]:
+        """The files of a table that `check` complains of, by their paths within it, and what is wrong with each."""
         table, listed = table_folder(self.folder, name), self.listing.tables.get(name)
         if listed is None:
             return {}
         newest = newest_manifest(table)
         if newest is None or newest[0] < listed.version:
             manifest = next((file for file in listed.files if file.startswith(MANIFESTS)), MANIFESTS)
-            return {table / manifest: "is missing"}
+            return {manifest: "is missing"}
         is_older = newest[0] > listed.version  # the list: somebody is writing, or was killed
         if not is_older and version is not None and version != listed.version:
-            return {table / newest[1]: f"is the newest manifest, but version {version:,} was read"}
+            return {newest[1]: f"is the newest manifest, but version {version:,} was read"}
         files = {
             file: written
             for file, written in listed.files.items()
@@ -247,9 +276,9 @@ class Guard:
             and (whole or name == VIDEOS or not file.startswith((DATA, INDICES)))
         }
         found = find_damage(table, files)
-        self._checked |= {(name, file, written) for file, written in files.items() if table / file not in found}
+        self._checked |= {(name, file, written) for file, written in files.items() if file not in found}
         if found and (is_older or newest_manifest(table) != newest):  # files that are gone are not needed any more
-            return {path: what for path, what in found.items() if os.path.lexists(path)}
+            return {file: what for file, what in found.items() if path_exists(table / file)}
         return found
 
     def count_unlisted(self) -> int:
@@ -273,8 +302,10 @@ class Guard:
                 tables[name] = listed  # as it is, or gone: then that stays to be seen
             elif (found := list_table(table, before)) is not None:
                 tables[name] = found
-                self._checked |= {(name, file, one) for file, one in found.files.items() if file not in before}
+                new = {file: one for file, one in found.files.items() if file not in before}
+                sync_files(table, new)  # before they are listed: what is listed must be there
+                self._checked |= {(name, file, one) for file, one in new.items()}
         sealed = replace(self.listing, tables=tables, kept=self.listing.kept | set(kept))
         if sealed != self.listing or not self._listed:
             write_listing(self.folder, sealed)
-            self.listing, self._listed, self._state = sealed, True, None
+            self.listing, self._listed, self.state = sealed, True, None

@@ -21,6 +21,7 @@ from hapvr.library.results import VideoRecord, display_path
 from hapvr.library.store import Store
 from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
 from hapvr.matching import format_percent
+from hapvr.places import Place
 from hapvr.similarity import Segment
 from hapvr.storage import StrPath, format_csv_rows, read_document, write_document, write_json, write_text
 
@@ -435,7 +436,7 @@ def make_pair(one: str, other: str) -> Pair:
     return (one, other) if one <= other else (other, one)
 
 
-def read_marks(folder: Path) -> frozenset[Pair]:
+def read_marks(folder: Place) -> frozenset[Pair]:
     """The pairs of contents that were marked as distinct in the library of a folder."""
     path = folder / MARKS
     try:

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError
 from hapvr.library.candidates import count_votes, find_runs
+from hapvr.library.cluster_work import Run, run_here
 from hapvr.library.derivation import find_derivation
 from hapvr.library.duplicate_report import (
     DuplicateProgress,
@@ -51,7 +51,7 @@ from hapvr.library.tables import Catalog, StoredContent
 from hapvr.matching import Match, VideoDescription, find_prior
 from hapvr.model import Model
 from hapvr.similarity.segments import frame_edges
-from hapvr.workers.threads import map_threads, one_torch_thread, torch_thread_pool
+from hapvr.workers.threads import map_threads, one_torch_thread
 
 Progress = Callable[[DuplicateProgress], None]
 Matrix = NDArray[np.float32]
@@ -76,6 +76,7 @@ def find_duplicates(
     since: datetime | None = None,
     progress: Progress | None = None,
     sound: bool = True,
+    cluster: Run | None = None,
 ) -> DuplicateReport:
     """Find the duplicates in a library; see `Library.find_duplicates`.
 
@@ -89,7 +90,8 @@ def find_duplicates(
     marks = read_marks(store.library)
     new = _find_new_keys(catalog, since)
     keys = catalog.contents.tolist()
-    pairs = sorted(_find_pairs(store, [key for key in keys if key in new], set(keys), progress))
+    run = cluster or run_here(store, load_model)
+    pairs = sorted(_find_pairs(run, [key for key in keys if key in new], set(keys), progress))
     found = list(_link_identical(catalog, new))
     marked = 0
     hashes = {int(key): hash for key, hash in zip(catalog.keys, catalog.column("content_hash"), strict=True)}
@@ -98,10 +100,10 @@ def find_duplicates(
     model = load_model() if pairs else None
     if model is not None:
         options = _Options(float(limit), second_look, read_shared_footage(store), ignore_shared)
-        for one, other, link in _link_pairs(store, model, catalog, pairs, options, progress):
+        for one, other, link in _link_pairs(run, catalog, pairs, options, progress):
             if make_pair(hashes[one], hashes[other]) in marks:
                 marked += 1
-            else:
+            elif link.a in catalog and link.b in catalog:  # a node may know newer records
                 found.append(link)
     records = {id: catalog.record(catalog.row(id)) for link in found for id in (link.a, link.b)}
     links = sorted(found, key=lambda link: (-link.certainty, -link.score, records[link.a].path, records[link.b].path))
@@ -210,14 +212,22 @@ def _drop_links(records: Sequence[VideoRecord]) -> list[VideoRecord]:
 # --- pairs that are worth a comparison -------------------------------------------------------------------------------
 
 
-def _find_pairs(
-    store: Store, asking: Sequence[int], known: set[int], progress: Progress | None
-) -> set[tuple[int, int]]:
+def _find_pairs(run: Run, asking: Sequence[int], known: set[int], progress: Progress | None) -> set[tuple[int, int]]:
     """Pairs of keys, the smaller first: each of the contents that ask, with its nearest of the known ones."""
     pairs: set[tuple[int, int]] = set()
     clock = _Clock("candidates", len(asking), progress)
+    for near in run(_find_neighbours, (asking[at : at + _IN_ONE_READ] for at in range(0, len(asking), _IN_ONE_READ))):
+        for key, found in near.items():
+            others = [other for other in found if other != key and other in known][:_MAX_CANDIDATES]
+            pairs |= {(min(key, other), max(key, other)) for other in others}
+        clock.advance(len(near))
+    return pairs
 
-    def find_neighbours(stored: StoredContent) -> list[int]:
+
+def _find_neighbours(store: Store, _: Callable[[], Model], keys: Sequence[int]) -> dict[int, list[int]]:
+    """The keys of contents that are near each of some contents, best first."""
+
+    def find(stored: StoredContent) -> list[int]:
         features = stored.features(store.codec)
         vectors, weights = find_runs(features.regions, features.low_information)
         if len(vectors) > _MAX_RUNS:
@@ -225,14 +235,10 @@ def _find_pairs(
             vectors, weights = vectors[chosen], weights[chosen]
         return _choose_alike(*store.find_nearest(vectors, exact=True), weights.numpy()) if len(vectors) else []
 
-    contents = store.read_contents(asking, batch=_IN_ONE_READ, pixels=False)
-    while some := list(islice(contents, _IN_ONE_READ)):
-        # A video is too little for torch to divide: one a thread.
-        for stored, near in zip(some, map_threads(find_neighbours, some, torch.get_num_threads()), strict=True):
-            others = [key for key in near if key != stored.key and key in known][:_MAX_CANDIDATES]
-            pairs |= {(min(stored.key, key), max(stored.key, key)) for key in others}
-        clock.advance(len(some))
-    return pairs
+    some = list(store.read_contents(keys, batch=_IN_ONE_READ, pixels=False))
+    # A video is too little for torch to divide: one a thread.
+    found = map_threads(find, some, torch.get_num_threads()) if some else []
+    return {stored.key: near for stored, near in zip(some, found, strict=True)}
 
 
 def _choose_alike(
@@ -262,32 +268,36 @@ _MAX_FRAMES = 8_192  # in memory, described: some 250 MB
 
 
 def _link_pairs(
-    store: Store,
-    model: Model,
-    catalog: Catalog,
-    pairs: Sequence[tuple[int, int]],
-    options: _Options,
-    progress: Progress | None,
+    run: Run, catalog: Catalog, pairs: Sequence[tuple[int, int]], options: _Options, progress: Progress | None
 ) -> Iterator[tuple[int, int, Link]]:
     """The links among pairs of keys; of copies of one file, the first stands for all."""
     frames = {int(key): int(count) for key, count in zip(catalog.keys, catalog.frames, strict=True)}
     clock = _Clock("pairs", len(pairs), progress)
+    for count, links in run(_link_block, ((block, options) for block in _split_pairs(pairs, frames))):
+        yield from links
+        clock.advance(count)
+
+
+def _link_block(
+    store: Store, load_model: Callable[[], Model], task: tuple[list[tuple[int, int]], _Options]
+) -> tuple[int, list[tuple[int, int, Link]]]:
+    """How many pairs a block has, and the links among them."""
+    (block, options), model, catalog = task, load_model(), store.catalog()
+    contents = store.read_contents(sorted({key for pair in block for key in pair}), batch=_IN_ONE_READ)
+    # A content may have been added, or all its records removed, since the pairs were found.
+    named = (one for one in contents if len(catalog.with_key(one.key)))
+
+    def link(pair: tuple[int, int]) -> Link | None:
+        if not all(key in videos for key in pair):
+            return None
+        return _link_videos(videos[pair[0]], videos[pair[1]], model, options)
+
     # Two videos are too little for torch to divide: its threads would wait for each other, on busy cores for long. Each
     # core compares a pair, or looks at two files.
-    with one_torch_thread() as threads, torch_thread_pool(threads) as pool:
-        for block in _split_pairs(pairs, frames):
-            contents = store.read_contents(sorted({key for pair in block for key in pair}), batch=_IN_ONE_READ)
-            videos = {one.key: _describe(one, store, model, catalog, options.footage) for one in contents}
-
-            def link(pair: tuple[int, int], videos: Mapping[int, _Video] = videos) -> Link | None:
-                if not all(key in videos for key in pair):  # removed meanwhile
-                    return None
-                return _link_videos(videos[pair[0]], videos[pair[1]], model, options)
-
-            for (one, other), found in zip(block, pool.map(link, block), strict=True):
-                if found is not None:
-                    yield one, other, found
-            clock.advance(len(block))
+    with one_torch_thread() as threads:
+        videos = {one.key: _describe(one, store, model, catalog, options.footage) for one in named}
+        found = zip(block, map_threads(link, block, threads), strict=True)
+        return len(block), [(one, other, link) for (one, other), link in found if link is not None]
 
 
 def _split_pairs(pairs: Sequence[tuple[int, int]], frames: Mapping[int, int]) -> Iterator[list[tuple[int, int]]]:

@@ -69,12 +69,13 @@ class InstantPictures:
 def read_instants(a: str, b: str, instants: Sequence[tuple[float, float]], end: float) -> list[InstantPictures]:
     """Decode a few of the instants of both files, those that are reached soonest, until the clock says `end`."""
     from hapvr.video.decode import find_seek_distances
+    from hapvr.video.sandboxed import call_sandboxed
 
     try:
-        costs = [
-            [cost or 0.0 for cost in find_seek_distances(path, [max(0.0, one[place] - reach) for one in instants])]
-            for place, (path, reach) in enumerate(((a, 0.0), (b, _REACH_S)))
-        ]
+        costs = []
+        for place, (path, reach) in enumerate(((a, 0.0), (b, _REACH_S))):
+            times = [max(0.0, one[place] - reach) for one in instants]
+            costs.append([cost or 0.0 for cost in call_sandboxed(find_seek_distances, path, times)])
         chosen = choose_instants([sum(both) for both in zip(*costs, strict=True)], _INSTANTS)
         found = []
         for place in chosen:
@@ -92,12 +93,13 @@ def read_instants(a: str, b: str, instants: Sequence[tuple[float, float]], end: 
 
 def _decode(path: str, start_s: float, end_s: float, end: float) -> list[Picture]:
     from hapvr.video.decode import decode, probe
+    from hapvr.video.sandboxed import call_sandboxed
 
     limits = DecodeLimits(max_seconds=max(0.05, end - time.monotonic()))
-    short_side = min(_MAX_SIDE, *probe(path, limits=limits).size)
-    frames = decode(
-        path, fps=_FPS, short_side=max(16, short_side), min_frames=0, crop_bars=False, start_s=max(0.0, start_s),
-        end_s=max(0.0, start_s) + (end_s - start_s), threads=1, limits=limits,
+    short_side = min(_MAX_SIDE, *call_sandboxed(probe, path, limits=limits).size)
+    frames = call_sandboxed(
+        decode, path, fps=_FPS, short_side=max(16, short_side), min_frames=0, crop_bars=False, threads=1, limits=limits,
+        start_s=max(0.0, start_s), end_s=max(0.0, start_s) + (end_s - start_s),
     )  # fmt: skip
     return [Picture(image) for image in frames.images]
 

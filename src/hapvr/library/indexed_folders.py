@@ -16,6 +16,7 @@ from hapvr.config import from_mapping
 from hapvr.errors import ConfigError, FormatError, HapvrError, StorageError, explain_format
 from hapvr.library.results import display_path
 from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
+from hapvr.places import Place
 from hapvr.storage import read_document, write_document
 
 FOLDERS = "folders.json"
@@ -100,22 +101,22 @@ class _Remembered:
     text_model: TextModelSource | None = None
 
 
-def read_folders(library: Path) -> dict[str, IndexRules]:
+def read_folders(library: Place) -> dict[str, IndexRules]:
     """The folders that a library remembers; none in one of an older release."""
     return dict(_read(library).folders)
 
 
-def read_sound_setting(library: Path) -> bool:
+def read_sound_setting(library: Place) -> bool:
     """Whether `add` reads the sound of videos too; False in a library that was never asked to."""
     return _read(library).sound
 
 
-def read_text_model(library: Path) -> TextModelSource | None:
+def read_text_model(library: Place) -> TextModelSource | None:
     """The text model of a library; None if it has none."""
     return _read(library).text_model
 
 
-def _read(library: Path) -> _Remembered:
+def _read(library: Place) -> _Remembered:
     path = library / FOLDERS
     try:
         content = read_document(path, FOLDERS_NAMES)
@@ -142,18 +143,18 @@ def _parse(rules: Mapping[str, Any]) -> IndexRules:
     return from_mapping(IndexRules, {**rules, **patterns})
 
 
-def write_folders(library: Path, folders: Folders, *, sound: bool | None = None) -> None:
+def write_folders(library: Place, folders: Folders, *, sound: bool | None = None) -> None:
     """Remember these folders, and whether sound is read, with the writer's lock held; None leaves that as it is."""
     before = _read(library)
     _write(library, replace(before, folders=dict(folders), sound=before.sound if sound is None else sound))
 
 
-def write_text_model(library: Path, model: TextModelSource | None) -> None:
+def write_text_model(library: Place, model: TextModelSource | None) -> None:
     """Remember a text model, or that there is none, with the writer's lock held."""
     _write(library, replace(_read(library), text_model=model))
 
 
-def _write(library: Path, wanted: _Remembered) -> None:
+def _write(library: Place, wanted: _Remembered) -> None:
     """Write what is to be remembered, unless it is already."""
     if wanted == _read(library):
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from hapvr.features import Features
 from hapvr.library.adding import add_videos
 from hapvr.library.backup import back_up_library
 from hapvr.library.checking import CheckReport, check_library
+from hapvr.library.cluster_work import Run
 from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport, set_mark, set_marks
 from hapvr.library.duplicates import MIN_PROBABILITY, find_duplicates
 from hapvr.library.indexed_folders import IndexRules, read_folders, read_text_model, write_folders
@@ -31,7 +31,8 @@ from hapvr.library.text import forget_text_model, search_text
 from hapvr.library.transfer import export_features, import_features
 from hapvr.library.versions import read_settings, unfinished_version, version_folder
 from hapvr.library.watch import watch_folders
-from hapvr.library.writer_lock import find_holder
+from hapvr.library.writer_lease import find_writer
+from hapvr.places import count_bytes
 from hapvr.storage import StrPath
 
 
@@ -78,13 +79,14 @@ class Library(OpenLibrary):
             contents=len(catalog.contents),
             frames=int(catalog.frames[catalog.described].sum()),
             duration=float(np.array(catalog.column("duration"), float)[catalog.described].sum()),
-            bytes=_count_bytes(store.folder),
+            bytes=count_bytes(store.folder),
             indexed=store.count_indexed(),
             vectors=store.count_vectors(),
             building=None if building is None else read_settings(version_folder(self.path, building)).model,
-            writer=find_holder(self.path),
+            writer=find_writer(self.path),
             unchecked=store.count_unchecked(),
             text_model=None if text_model is None else text_model.name,
+            candidates=settings.candidate_index,
         )
 
     def folders(self) -> dict[str, IndexRules]:
@@ -136,6 +138,7 @@ class Library(OpenLibrary):
         since: datetime | None = None,
         progress: Callable[[DuplicateProgress], None] | None = None,
         sound: bool = True,
+        cluster: Run | None = None,
     ) -> DuplicateReport:
         """Find groups of copies, and clips that are part of longer videos; see `hapvr.library.duplicates`.
 
@@ -147,6 +150,7 @@ class Library(OpenLibrary):
             progress: called now and then.
             sound: in a library with sound, say of each link whether the sound is the same, and find videos with the
                 same sound and other pictures.
+            cluster: of `hapvr.library.cluster_work.use_cluster`: its nodes find and compare the pairs.
         """
         return find_duplicates(
             self.store,
@@ -157,6 +161,7 @@ class Library(OpenLibrary):
             since=since,
             progress=progress,
             sound=sound,
+            cluster=cluster,
         )
 
     def find_shared_footage(self) -> SharedFootage:
@@ -195,7 +200,7 @@ class Library(OpenLibrary):
     def check(self, *, quick: bool = False, progress: Callable[[int, int], None] | None = None) -> CheckReport:
         """Whether everything in it is as it was written; see `hapvr.library.checking.check_library`.
 
-        For a library that cannot be opened, call `hapvr.library.check_library` with its folder; `repair_library` mends.
+        For a library that cannot be opened, call `hapvr.library.check_library` with its folder, or `repair_library`.
         """
         return check_library(self.path, quick=quick, progress=progress, wait_s=self.wait_s)
 
@@ -203,15 +208,3 @@ class Library(OpenLibrary):
         """Join small files and free space that is no longer used."""
         with self.write_access("hapvr compact") as store:
             store.maintain(thoroughly=True)
-
-
-def _count_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder."""
-    total = 0
-    for here, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(here, name)).st_size
-            except OSError:  # removed meanwhile
-                continue
-    return total

@@ -23,6 +23,7 @@ from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, SearchResult, VideoRecord, display_path, escape_text, utc_now
 from hapvr.library.search import read_query, search_library
 from hapvr.library.watch import FolderScan, Signatures, wait_for
+from hapvr.places import require_local
 from hapvr.storage import StrPath, write_bytes
 
 RECORD = "watched.jsonl"
@@ -91,7 +92,9 @@ def watch_matches(
     is_stopped = stop or (lambda: False)
     folders, _ = choose_folders(library, paths, rules)
     scan = FolderScan(library, folders, interval_s=interval_s)
-    reported = WatchRecord(library.path / RECORD if record is None else record)
+    if record is None:
+        record = require_local(library.path, "A watch without --record") / RECORD
+    reported = WatchRecord(record)
     model = library.model  # an error of the library is none of its files
     del model
     watch = _MatchWatch(library, folders, reported, is_stopped, k, min_probability, AddOptions(workers=workers))

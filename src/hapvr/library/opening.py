@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from hapvr.devices import find_devices
 from hapvr.errors import ConfigError, StorageError, WeightsError
 from hapvr.judge.judge import Judge
 from hapvr.judge.recalibration import JudgeCalibration
+from hapvr.library.candidate_index import parse_index, require_new_index
 from hapvr.library.codecs import DEFAULT as DEFAULT_CODEC
 from hapvr.library.codecs import get_codec
 from hapvr.library.duplicate_report import MARKS
@@ -27,6 +29,8 @@ from hapvr.library.results import display_path
 from hapvr.library.store import Store
 from hapvr.library.versions import (
     CALIBRATION,
+    EMBEDDED,
+    FIRST_VERSION,
     Settings,
     add_checksums,
     current_version,
@@ -40,11 +44,13 @@ from hapvr.library.versions import (
     version_folder,
     write_settings,
 )
+from hapvr.library.writer_lease import WriterLease, open_lock
 from hapvr.library.writer_lock import WriterLock
 from hapvr.model import DEFAULT as DEFAULT_MODEL
 from hapvr.model import Model, find_model_folder, is_shipped, load
+from hapvr.places import ObjectPath, Place, file_state, make_folder, parse_place
 from hapvr.similarity.calibration import Calibration
-from hapvr.storage import StrPath, read_document, remove_unfinished_documents, write_document
+from hapvr.storage import StrPath, read_document, remove_unfinished_files, write_document
 from hapvr.video.sampling import KEYFRAMES, MAX_FPS
 from hapvr.weights import Part
 
@@ -61,7 +67,7 @@ class OpenLibrary:
     Many processes may read while one writes. A writer that is killed leaves every acknowledged video.
     """
 
-    def __init__(self, path: Path, *, wait_s: float = _WAIT_S, device: str = "cpu") -> None:
+    def __init__(self, path: Place, *, wait_s: float = _WAIT_S, device: str = "cpu") -> None:
         self.path, self.device = path, device
         self.wait_s = wait_s  # how long a writer waits for another
         self._version = current_version(path)
@@ -72,27 +78,30 @@ class OpenLibrary:
     @classmethod
     def open(
         cls: type[Opened],
-        path: StrPath,
+        path: StrPath | ObjectPath,
         *,
         create: bool = False,
         model: str | Path | None = None,
         codec: str | None = None,
         fps: float | None = None,
         keyframes: bool | None = None,
+        candidates: str | None = None,
         wait_s: float = _WAIT_S,
         device: str = "cpu",
     ) -> Opened:
         """Open a library, or make one.
 
         Args:
-            path: its folder.
+            path: its folder, or `s3://bucket/prefix`.
             create: make it if it is not there.
-            model: a model's name or folder. What is given here and in the next three must agree with what the
+            model: a model's name or folder. What is given here and in the next four must agree with what the
                 library was made with; a new one gets the default model and codec, and the model's fps.
             codec: how region vectors are stored, see `hapvr.library.codecs`.
             fps: frames a second.
             keyframes: read key frames alone, `fps` of them a second at most, where a video has enough: many times as
                 fast, and coarse in time. Queries are read as ever.
+            candidates: where the vectors by which candidates are found lie: "embedded", in its own tables, or
+                "milvus://host:port/collection".
             wait_s: how long to wait for another writer, when writing.
             device: where its model computes, see `hapvr.load`: "auto" takes the GPUs that are there.
 
@@ -100,16 +109,22 @@ class OpenLibrary:
             StorageError: there is no library, it is damaged, or it was made with other settings.
         """
         find_devices(device)  # refuses what is not here before anything is made
-        folder = Path(os.path.abspath(path))
+        folder = parse_place(path)
         if is_library(folder):
+            _require_index(folder, candidates)
             loaded = _require_agreement(folder, device, model=model, codec=codec, fps=fps, keyframes=keyframes)
         else:
             if not create:
                 current_version(folder)  # says what is wrong
             require_creatable(folder)
-            wanted, loaded = choose_settings(model=model, codec=codec, fps=fps, keyframes=keyframes, device=device)
+            index = EMBEDDED if candidates is None else parse_index(candidates)
+            wanted, loaded = choose_settings(
+                model=model, codec=codec, fps=fps, keyframes=keyframes, candidates=index, device=device
+            )
+            require_new_index(wanted, FIRST_VERSION)
             _create(folder, wanted, wait_s=wait_s)
             if read_settings(version_folder(folder, current_version(folder))) != wanted:  # somebody else was quicker
+                _require_index(folder, candidates)
                 _require_agreement(folder, device, model=model, codec=codec, fps=fps, keyframes=keyframes)
         library = cls(folder, wait_s=wait_s, device=device)
         library._model = loaded
@@ -168,9 +183,10 @@ class OpenLibrary:
             # What was replaced or left by a writer that was killed goes; a version being built stays.
             remove_versions(self.path, keep=unfinished_version(self.path))
             for folder in (self.path, store.folder):
-                remove_unfinished_documents(folder)
+                if not isinstance(folder, ObjectPath):  # there an object is written whole
+                    remove_unfinished_files(folder, sole_writer=True)
             add_checksums(self.path, MARKS)
-            store.begin(recover=lock.left_behind)
+            store.begin(recover=lock.left_behind, require_lock=lock.require_held)
             yield store
         self._refreshed = time.monotonic()
 
@@ -191,9 +207,9 @@ class OpenLibrary:
 
 
 @contextmanager
-def _hold_lock(path: Path, command: str, *, wait_s: float) -> Iterator[WriterLock]:
+def _hold_lock(path: Place, command: str, *, wait_s: float) -> Iterator[WriterLock | WriterLease]:
     """The writer's lock of a library; if the block does not end well, the next writer looks for what it left."""
-    lock = WriterLock(path)
+    lock = open_lock(path)
     lock.acquire(command, wait_s=wait_s)
     clean = False
     try:
@@ -206,16 +222,16 @@ def _hold_lock(path: Path, command: str, *, wait_s: float) -> Iterator[WriterLoc
 # --- creating --------------------------------------------------------------------------------------------------------
 
 
-def _create(path: Path, settings: Settings, *, wait_s: float) -> None:
+def _create(path: Place, settings: Settings, *, wait_s: float) -> None:
     """Make an empty library, unless somebody else has done it meanwhile."""
     try:
         with translate_write_errors(path):
-            path.mkdir(parents=True, exist_ok=True)
+            make_folder(path)
         with _hold_lock(path, "making the library", wait_s=wait_s):
             if not is_library(path):
                 remove_versions(path)
-                write_settings(version_folder(path, "0001"), settings)
-                switch_version(path, "0001")
+                write_settings(version_folder(path, FIRST_VERSION), settings)
+                switch_version(path, FIRST_VERSION)
     except StorageError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and not is_library(path):
@@ -232,15 +248,22 @@ def choose_settings(
     codec: str | None,
     fps: float | None,
     keyframes: bool | None = None,
+    candidates: str = EMBEDDED,
+    owner: str = "",
     device: str = "cpu",
 ) -> tuple[Settings, Model]:
-    """The settings of a new version, and its model."""
+    """The settings of a new version, and its model; `owner` is that of the library's collections, if it has some."""
     chosen = get_codec(codec or DEFAULT_CODEC).name
     if fps is not None and not 0 < fps <= MAX_FPS:
         raise ConfigError(f"fps must be above 0 and at most {MAX_FPS:,} frames a second, got {fps}.")
     name = model_name(DEFAULT_MODEL if model is None else model)
     loaded = load_at_fps(name, fps, device)
-    return Settings(name, model_digest(loaded), chosen, loaded.sampling.fps, bool(keyframes)), loaded
+    settings = Settings(name, model_digest(loaded), chosen, loaded.sampling.fps, bool(keyframes))
+    if candidates != EMBEDDED:
+        settings = dataclasses.replace(
+            settings, candidate_index=candidates, collection_owner=owner or secrets.token_hex(8)
+        )
+    return settings, loaded
 
 
 def model_name(model: str | Path) -> str:
@@ -263,7 +286,7 @@ def load_at_fps(name: str, fps: float | None, device: str = "cpu") -> Model:
 
 
 def _require_agreement(
-    path: Path,
+    path: Place,
     device: str,
     *,
     model: str | Path | None,
@@ -285,7 +308,16 @@ def _require_agreement(
     return loaded
 
 
-def _explain_disagreement(path: Path, what: str, has: str, asked: str) -> str:
+def _require_index(path: Place, candidates: str | None) -> None:
+    """Raise `StorageError` unless the candidate index that was asked for is that of the library."""
+    if candidates is None:
+        return
+    asked, has = parse_index(candidates), read_settings(version_folder(path, current_version(path))).candidate_index
+    if asked != has:
+        raise StorageError(_explain_disagreement(path, "candidates", has, asked))
+
+
+def _explain_disagreement(path: Place, what: str, has: str, asked: str) -> str:
     place, asked = display_path(path), display_path(asked)
     return (
         f"'{place}' was made with the {what} '{display_path(has)}', not '{asked}': they do not mix. Leave --{what} out "
@@ -293,7 +325,7 @@ def _explain_disagreement(path: Path, what: str, has: str, asked: str) -> str:
     )
 
 
-def _load_model_of(path: Path, settings: Settings, device: str) -> Model:
+def _load_model_of(path: Place, settings: Settings, device: str) -> Model:
     """The model that a library was made with, if it is still that."""
     place, name = display_path(path), display_path(settings.model)
     try:
@@ -315,8 +347,7 @@ def read_calibration(store: Store) -> Calibration | JudgeCalibration | None:
     """What was fitted on a version of a library: what scores mean, or the log odds of a judge; None if nothing was."""
     path = store.folder / CALIBRATION
     try:
-        state = os.stat(path)
-        return parse_calibration(path, state.st_mtime_ns, state.st_size)
+        return parse_calibration(path, file_state(path))
     except FileNotFoundError:
         if store.must_have(CALIBRATION):
             raise StorageError(f"'{display_path(path)}' is missing. {_calibration_remedy(path)}") from None
@@ -326,8 +357,8 @@ def read_calibration(store: Store) -> Calibration | JudgeCalibration | None:
 
 
 @lru_cache(maxsize=8)
-def parse_calibration(path: Path, _mtime_ns: int, _size: int) -> Calibration | JudgeCalibration:
-    """What a file of a calibration holds; `StorageError` if it is damaged. Parsed once for each time and size."""
+def parse_calibration(path: Place, _state: Hashable) -> Calibration | JudgeCalibration:
+    """What a file of a calibration holds; `StorageError` if it is damaged. Parsed once for each state of the file."""
     try:
         content = read_document(path, [field.name for field in dataclasses.fields(Calibration)])
         if content.get(_KIND) == _JUDGE:
@@ -340,7 +371,7 @@ def parse_calibration(path: Path, _mtime_ns: int, _size: int) -> Calibration | J
         raise StorageError(f"'{display_path(path)}' is damaged: {error} {_calibration_remedy(path)}") from error
 
 
-def _calibration_remedy(path: Path) -> str:
+def _calibration_remedy(path: Place) -> str:
     library = display_path(path.parents[2])
     return (
         f"Restore it from a copy; or fit it again: hapvr calibrate {library}; or go on without it: "
@@ -353,7 +384,7 @@ def is_of_judge(calibration: Calibration | JudgeCalibration | None, judge: Judge
     return isinstance(calibration, JudgeCalibration) and calibration.judge == judge.digest()
 
 
-def save_calibration(store: Store, calibration: Calibration | JudgeCalibration) -> Path:
+def save_calibration(store: Store, calibration: Calibration | JudgeCalibration) -> Place:
     """Keep a calibration with a version, with the writer's lock held; in one step."""
     if isinstance(calibration, JudgeCalibration):
         content = {_KIND: _JUDGE, **calibration.to_json()}

@@ -1,4 +1,7 @@
-"""Rebuilding a library with another model, codec or rate: beside the old version, which answers until it is done."""
+"""Rebuilding a library with another model, codec, rate or candidate index.
+
+It is built beside the old version, which answers until that is done.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 from hapvr.errors import ConfigError, StorageError
 from hapvr.library.adding import Found, add_files, is_gone
+from hapvr.library.candidate_index import parse_index, require_new_index
 from hapvr.library.indexed_folders import read_sound_setting
 from hapvr.library.opening import OpenLibrary, choose_settings, model_name
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
@@ -28,6 +32,7 @@ from hapvr.library.versions import (
     write_settings,
 )
 from hapvr.model import Model
+from hapvr.places import Place
 
 _EXACT = "float16"  # what other codecs can be made from without reading the videos again
 
@@ -39,12 +44,13 @@ def rebuild_library(
     codec: str | None = None,
     fps: float | None = None,
     keyframes: bool | None = None,
+    candidates: str | None = None,
     prune: bool = False,
     workers: int | None = None,
     progress: Callable[[AddProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> AddReport:
-    """Rebuild the library with another model, codec or rate, beside the old version, then switch to it.
+    """Rebuild the library with another model, codec, rate or candidate index, beside the old version; then switch.
 
     Until that is done the old version answers. Interrupted, it goes on where it was when called again with the same
     settings. Videos that cannot be read again are not lost: it then stops before the change, unless `prune`.
@@ -55,6 +61,7 @@ def rebuild_library(
         codec: the present one if None.
         fps: frames a second; the present one if None, or the model's own if that is another.
         keyframes: whether key frames alone are read; as at present if None.
+        candidates: where frame vectors lie, see `Library.open`; where they are at present if None.
         prune: remove videos whose files are gone or cannot be read.
         workers: as in `add`, like the next two.
         progress: ...
@@ -63,11 +70,18 @@ def rebuild_library(
     options = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
     with library.write_access("hapvr add --rebuild") as old:
         wanted, loaded = _choose_settings(
-            library.path, old.settings, library.device, model=model, codec=codec, fps=fps, keyframes=keyframes
+            library.path,
+            old.settings,
+            library.device,
+            model=model,
+            codec=codec,
+            fps=fps,
+            keyframes=keyframes,
+            candidates=candidates,
         )
         version = _begin_version(library.path, wanted)
         new = Store(version_folder(library.path, version))
-        new.begin(recover=True)
+        new.begin(recover=True, require_lock=old.table_set.require_lock)
         now = old.settings
         same_features = (now.model_digest, now.rate) == (wanted.model_digest, wanted.rate)
         if same_features and now.codec in (_EXACT, wanted.codec):
@@ -78,13 +92,15 @@ def rebuild_library(
         if not report.stopped and read_sound_setting(library.path):
             report = add_sounds(new, report, options)
         if not report.stopped:
+            old.table_set.require_lock()
             switch_version(library.path, version)
+            old.candidates.drop()
     library.refresh()
     return report
 
 
 def _choose_settings(
-    path: Path,
+    path: Place,
     now: Settings,
     device: str,
     *,
@@ -92,6 +108,7 @@ def _choose_settings(
     codec: str | None,
     fps: float | None,
     keyframes: bool | None,
+    candidates: str | None,
 ) -> tuple[Settings, Model]:
     same_model = model is None or model_name(model) == now.model
     wanted, loaded = choose_settings(
@@ -99,23 +116,26 @@ def _choose_settings(
         codec=codec or now.codec,
         fps=now.fps if fps is None and same_model else fps,
         keyframes=now.keyframes if keyframes is None else keyframes,
+        candidates=now.candidate_index if candidates is None else parse_index(candidates),
+        owner=now.collection_owner,
         device=device,
     )
     if wanted == now:
         raise ConfigError(
-            f"'{display_path(path)}' is made with just this model, codec and rate: there is nothing to rebuild. "
-            "To read single videos again, remove them and add them again."
+            f"'{display_path(path)}' is made with just this model, codec, rate and candidates: there is nothing to "
+            "rebuild. To read single videos again, remove them and add them again."
         )
     return wanted, loaded
 
 
-def _begin_version(path: Path, wanted: Settings) -> str:
+def _begin_version(path: Place, wanted: Settings) -> str:
     """The version to go on with, or a new one; one that was begun with other settings is dropped."""
     version = unfinished_version(path)
     if version is not None and read_settings(version_folder(path, version)) == wanted:
         return version
     remove_versions(path)
     version = next_version(path)
+    require_new_index(wanted, version)
     write_settings(version_folder(path, version), wanted)
     return version
 
@@ -136,7 +156,7 @@ def _encode_again(old: Store, new: Store) -> None:
     update_shared_footage(new)
 
 
-def _read_again(path: Path, old: Store, new: Store, model: Model, options: AddOptions) -> AddReport:
+def _read_again(path: Place, old: Store, new: Store, model: Model, options: AddOptions) -> AddReport:
     before, done = old.catalog(), set(new.catalog().paths)
     described = {name for name, key in zip(before.paths, before.keys.tolist(), strict=True) if key != NO_KEY}
     gone = [name for name in before.paths if name not in done and is_gone(name)]
@@ -152,7 +172,7 @@ def _read_again(path: Path, old: Store, new: Store, model: Model, options: AddOp
     return report
 
 
-def _require_none(path: Path, names: list[bytes], what: str, prune: bool) -> None:
+def _require_none(path: Place, names: list[bytes], what: str, prune: bool) -> None:
     if names and not prune:
         raise StorageError(
             f"{len(names)} videos of '{display_path(path)}' {what}, such as '{display_path(os.fsdecode(names[0]))}': "

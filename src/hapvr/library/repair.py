@@ -1,4 +1,4 @@
-"""Mending a library that `hapvr.library.checking` finds damaged.
+"""Repairing a library that `hapvr.library.checking` finds damaged.
 
 First single flipped bits are put back, and documents are written again. If tables are still damaged, all rows that are
 intact are copied into another version beside the old one, which is then put to use in one step; what it lacks is made
@@ -22,7 +22,12 @@ from hapvr.errors import ConfigError, StorageError
 from hapvr.library import tables
 from hapvr.library.adding import Found, add_files, add_videos
 from hapvr.library.bit_correction import correct_file
-from hapvr.library.candidates import find_runs
+from hapvr.library.candidate_index import (
+    find_left_collections,
+    find_vectors,
+    open_collection,
+    require_new_index,
+)
 from hapvr.library.checking import (
     BATCH,
     CheckReport,
@@ -37,6 +42,7 @@ from hapvr.library.checksums import write_listing
 from hapvr.library.codecs import get_codec
 from hapvr.library.duplicate_report import MARKS
 from hapvr.library.engine import DATA, EngineError, table_folder
+from hapvr.library.index_repair import mend_index
 from hapvr.library.indexed_folders import FOLDERS, read_folders, read_sound_setting, read_text_model
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
@@ -54,6 +60,7 @@ from hapvr.library.versions import (
     VERSIONS,
     Manifest,
     Settings,
+    current_version,
     find_version_folders,
     read_manifest,
     translate_write_errors,
@@ -62,6 +69,7 @@ from hapvr.library.versions import (
     write_settings,
 )
 from hapvr.library.writer_lock import WriterLock
+from hapvr.places import BACK_UP, ObjectPath, parse_place, require_local
 from hapvr.storage import StrPath, write_bytes
 
 _ASIDE = ".repair"  # a folder in the library, while tables are read that lack their newest manifest
@@ -71,7 +79,7 @@ _WAIT_S = 10.0
 
 
 def repair_library(
-    path: StrPath,
+    path: StrPath | ObjectPath,
     *,
     workers: int | None = None,
     device: str = "cpu",
@@ -79,7 +87,7 @@ def repair_library(
     stop: Callable[[], bool] | None = None,
     wait_s: float = _WAIT_S,
 ) -> CheckReport:
-    """Mend a library, and check it again: the report says what is still wrong, what was done and what is lost.
+    """Repair a library, and check it again: the report says what is still wrong, what was done and what is lost.
 
     Killed at any moment, it can be run again. It needs as much room again as the library takes if tables are damaged.
 
@@ -91,15 +99,17 @@ def repair_library(
         stop: asked all the time; True ends the reading of videos.
         wait_s: how long to wait for another writer.
     """
-    folder, began = Path(os.path.abspath(path)), time.perf_counter()
+    folder, began = require_local(parse_place(path), "A repair", BACK_UP), time.perf_counter()
     repair = _Repair(folder)
     with _hold(folder, wait_s):
         found = Examination(folder, quick=False)
         if found.run().problems:
             repair.correct(found)
             found = Examination(folder, quick=False)
-            if found.run().problems:
+            if len(found.run().problems) > found.index_problems:
                 repair.salvage(found)
+            if found.index_problems or repair.salvaged:
+                repair.mend_index()
     if repair.needs_files:
         with OpenLibrary.open(folder, wait_s=wait_s, device=device) as library:
             repair.read_files(library, AddOptions(workers=workers, progress=progress, stop=stop))
@@ -129,6 +139,7 @@ class _Repair:
         self.done: list[str] = []
         self.lost: list[str] = []
         self.needs_files = False
+        self.salvaged = False  # whether another version is in use now
         self._records_incomplete = False
         self._text_damaged = False
 
@@ -215,6 +226,7 @@ class _Repair:
                 link_table(found.folder, name, aside, without=found.damaged.get(name, {}))
             aside.mkdir(exist_ok=True)
             write_settings(target, found.settings)
+            require_new_index(found.settings, version)
             if (found.folder / CALIBRATION).is_file():
                 shutil.copy2(found.folder / CALIBRATION, target / CALIBRATION)
         new = Store(target)
@@ -225,6 +237,7 @@ class _Repair:
         update_sound_index(new)
         write_manifest(self._path, dataclasses.replace(read_manifest(self._path), version=version))
         shutil.rmtree(aside, ignore_errors=True)
+        self.salvaged = True
         catalog = new.catalog()
         failed = catalog.records(catalog.rows("failed"))
         lost = [record for record in failed if record.error == _LOST]
@@ -259,8 +272,7 @@ class _Repair:
             new.write_rows(REGIONS, pa.Table.from_pylist(rows, schema=part.schema))
             if lacking := [tables.parse_content(row) for row in rows if row["key"] not in whole]:
                 features = [stored.features(codec) for stored in lacking]
-                runs = [find_runs(one.regions, one.low_information)[0].numpy().astype("f2") for one in features]
-                new.write_rows(FRAMES, tables.make_frame_rows([stored.key for stored in lacking], runs))
+                new.candidates.add([stored.key for stored in lacking], [find_vectors(one) for one in features])
         if joined is not None:
             kept_vectors = whole & taken
             new.write_rows(FRAMES, joined.filter(pa.array([key in kept_vectors for key in joined["key"].to_pylist()])))
@@ -291,6 +303,29 @@ class _Repair:
         whole &= taken
         for part in _read_rows(aside, EMBEDDINGS, damaged, 2**15):
             new.write_rows(EMBEDDINGS, part.filter(pa.array([key in whole for key in part["key"].to_pylist()])))
+
+    # --- a candidate index that lies elsewhere -----------------------------------------------------------------------
+
+    def mend_index(self) -> None:
+        """Make it agree with the records, and drop what is left of other versions; if it cannot be reached, nothing."""
+        version = current_version(self._path)
+        store = Store(version_folder(self._path, version))
+        index = open_collection(store.settings, version)
+        if index is None:
+            return
+        try:
+            index.connect()
+        except StorageError:
+            return  # the check at the end says why
+        changes = mend_index(store)
+        if changes.added or changes.removed:
+            self.done.append(
+                f"{index.place}: the vectors of {changes.added:,} contents were made again from their stored features, "
+                f"those of {changes.removed:,} without a record removed."
+            )
+        for name in find_left_collections(self._path, index):
+            index.drop_collection(name)
+            self.done.append(f"{index.place.removesuffix(index.name)}{name}: dropped.")
 
     # --- videos that are read again ----------------------------------------------------------------------------------
 

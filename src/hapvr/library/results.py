@@ -13,6 +13,7 @@ from hapvr.audio.matching import SameSound, SoundEvidence
 from hapvr.judge.judge import Verdict
 from hapvr.library.text_model import TextModel
 from hapvr.matching import Instant
+from hapvr.places import ObjectPath
 from hapvr.similarity import Segment
 
 State = Literal["ready", "failed", "missing"]
@@ -217,6 +218,7 @@ class AddOptions:
     stop: Callable[[], bool] | None = None
     sound: bool | None = None  # None: as the library remembers
     text_model: TextModel | None = None  # None: the one that the library remembers
+    cluster: str | None = None  # a Ray cluster that reads the videos
 
 
 @dataclass(frozen=True)
@@ -276,6 +278,7 @@ class LibraryInfo:
     writer: str | None  # who is writing at this moment
     unchecked: int  # files without a checksum, of an older release or a writer that was killed: the next writer adds it
     text_model: str | None = None  # the folder or name of the text model that described its frames
+    candidates: str = "embedded"  # where frame vectors lie: in its tables, or the address of a collection
 
     @property
     def bytes_per_minute(self) -> float:
@@ -288,13 +291,13 @@ class LibraryInfo:
         return plain | {"path": display_path(self.path), "bytes_per_minute": self.bytes_per_minute}
 
 
-def display_path(path: str | os.PathLike[str]) -> str:
+def display_path(path: str | os.PathLike[str] | ObjectPath) -> str:
     r"""A path as it can be printed anywhere: bytes that are no UTF-8 are written out.
 
     >>> display_path(os.fsdecode(b"caf\xe9.mp4"))
     'caf\\xe9.mp4'
     """
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return os.fsencode(str(path) if isinstance(path, ObjectPath) else path).decode("utf-8", "backslashreplace")
 
 
 def escape_text(text: str) -> str:

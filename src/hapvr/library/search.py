@@ -23,6 +23,7 @@ from hapvr.judge.judge import Verdict
 from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library.candidates import MAX_COMPARED, count_rough, count_votes, find_runs, max_candidates
 from hapvr.library.close_reading import MAX_READ, read_closely
+from hapvr.library.cluster_work import Run, score_shards
 from hapvr.library.filters import VideoFilter, find_allowed
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, SearchResult, SoundHit, display_path
@@ -82,6 +83,7 @@ def search_library(
     ignore_shared: bool = True,
     filter: VideoFilter | None = None,
     cache: RegionCache | None = None,
+    cluster: Run | None = None,
 ) -> SearchResult:
     """Find the videos that show what the query shows: matches first, the most probable first, then the nearest others.
 
@@ -109,12 +111,15 @@ def search_library(
             `hapvr.library.shared_footage`); False keeps such matches. Their stretches are marked in any case.
         filter: only videos that it allows are searched: by folder, size, length and date.
         cache: stored videos that are kept in memory from one search to the next; the hits are the same without it.
+        cluster: of `hapvr.library.cluster_work.use_cluster`: its nodes compute the exact scores; with `exact` alone.
 
     Raises:
         DecodeError: the query's file cannot be read.
         DataError: there is no such id, or no frame in that part of the query.
     """
     _require_sense(k, max_compared, exact, start_s, end_s, min_probability)
+    if cluster is not None and not exact:
+        raise ConfigError("A cluster compares with every video: use exact=True with it.")
     store, model = library.store, library.model
     laps = [time.perf_counter()]
     if min_probability is not None and not has_probability(model):
@@ -125,6 +130,8 @@ def search_library(
     require_prior(prior, model)
     prior = find_prior(model) if prior is None else prior
     cache = cache or RegionCache(_CACHE_BYTES, only_stored=True)
+    if not exact:
+        store.candidates.connect()  # before time is spent on the query
     asked = read_query(store, model, query, start_s=start_s, end_s=end_s, cache=cache)
     laps.append(time.perf_counter())
     catalog = store.catalog()
@@ -138,7 +145,11 @@ def search_library(
         count = None if exact else max_candidates(database, k=k, max_compared=max_compared)
         keys = _choose_contents(store, model, asked, count, cache, threads, allowed)
         laps.append(time.perf_counter())
-        scores = score_contents(store, model, asked.features, keys.tolist(), cache=cache, threads=threads)
+        if cluster is not None:  # one more, since the query's own video may be among the best
+            scores, compared = score_shards(cluster, asked.features, keys.tolist(), count=k + 1)
+        else:
+            scores = score_contents(store, model, asked.features, keys.tolist(), cache=cache, threads=threads)
+            compared = len(scores)
         laps.append(time.perf_counter())
         rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != asked.id]
         if allowed is not None:
@@ -175,7 +186,7 @@ def search_library(
     laps.append(time.perf_counter())
     note = None if hits else _explain_no_hit(model, min_probability, prior)
     found_hits = tuple(hits)
-    result = SearchResult(found_hits, database, len(scores), _measure_stages(laps), note, prior, asked.all_warnings)
+    result = SearchResult(found_hits, database, compared, _measure_stages(laps), note, prior, asked.all_warnings)
     return _add_sound(store, result, query, asked, allowed, k=k, start_s=start_s, end_s=end_s)
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from hapvr.library.shared_detection import MIN_VIDEOS, find_shared_footage
 from hapvr.library.shared_footage import Occurrence, SharedClip, SharedFootage
 from hapvr.library.store import Store
 from hapvr.library.versions import translate_write_errors
+from hapvr.places import Place, file_state
 from hapvr.storage import read_document, write_document
 
 Ints = NDArray[np.int64]
@@ -41,10 +41,9 @@ def read_shared_footage(store: Store) -> SharedFootage:
         return _find_once(store)
 
 
-def parse_shared_footage(path: Path) -> SharedFootage:
+def parse_shared_footage(path: Place) -> SharedFootage:
     """The shared footage that a file holds; `StorageError` if it is damaged, or of another format."""
-    state = os.stat(path)
-    return _read(path, state.st_mtime_ns, state.st_size).footage
+    return _read(path, file_state(path)).footage
 
 
 def update_shared_footage(store: Store) -> None:
@@ -52,8 +51,7 @@ def update_shared_footage(store: Store) -> None:
     keys = store.catalog().contents
     path = store.folder / SHARED
     with suppress(OSError, StorageError):
-        state = os.stat(path)
-        if not _read(path, state.st_mtime_ns, state.st_size).is_outdated(keys):
+        if not _read(path, file_state(path)).is_outdated(keys):
             return
     if len(keys) < MIN_VIDEOS and not path.exists():
         return
@@ -103,7 +101,7 @@ def _to_document(footage: SharedFootage, keys: Ints) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path, _mtime_ns: int, _size: int) -> _Kept:
+def _read(path: Place, _state: Hashable) -> _Kept:
     """What a file holds; `StorageError` if it is damaged, or of another format."""
     try:
         content = read_document(path, ())
@@ -120,7 +118,7 @@ def _read(path: Path, _mtime_ns: int, _size: int) -> _Kept:
         raise StorageError(f"'{path}' cannot be read: {error} The next `hapvr add` makes it again.") from error
 
 
-_found: dict[Path, tuple[str, SharedFootage]] = {}
+_found: dict[Place, tuple[str, SharedFootage]] = {}
 
 
 def _find_once(store: Store) -> SharedFootage:

@@ -12,20 +12,17 @@ from hapvr.audio.description import SoundDescription, describe_sound, describe_s
 from hapvr.audio.matching import NOT_INDEXED, OTHER, SoundEvidence, SoundQuery, make_silent_evidence
 from hapvr.errors import ConfigError, DataError
 from hapvr.features.video_extraction import default_workers
+from hapvr.library.content_records import BatchWriter, find_common_contents
 from hapvr.library.filters import VideoFilter, find_allowed
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddReport, SoundHit, SoundResult, display_path
 from hapvr.library.sound_lookup import SoundLookup, update_sound_index
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import find_row, find_unchanged
-from hapvr.library.tables import NO_KEY
-from hapvr.storage import StrPath, hold_interrupts
+from hapvr.storage import StrPath
+from hapvr.video.sandboxed import call_sandboxed
 from hapvr.workers.pool import run_tasks
 from hapvr.workers.sandbox import Sandbox
-
-_BATCH = 256  # sounds that are written at once
-_BATCH_S = 15.0
-
 
 # --- adding ----------------------------------------------------------------------------------------------------------
 
@@ -40,21 +37,18 @@ def add_sounds(store: Store, report: AddReport, options: AddOptions) -> AddRepor
     paths = _find_missing(store, retry=options.retry)
     counts: Counter[str] = Counter()  # by state
     warnings: list[tuple[str, str]] = []
-    pending: dict[int, SoundDescription] = {}
-    written_s, done = time.monotonic(), 0
+    writer = BatchWriter(store.put_sounds)
+    done = 0
     is_stopped = options.stop or (lambda: False)
     for key, sound in _describe_all(paths, default_workers(options.workers)):
-        pending[key] = sound
+        writer.put(key, sound)
         done += 1
         counts[sound.state] += 1
         if sound.warning is not None:
             warnings.append((paths[key], f"The sound: {sound.warning}"))
-        if len(pending) >= _BATCH or time.monotonic() - written_s > _BATCH_S:
-            _write(store, pending)
-            pending, written_s = {}, time.monotonic()
         if is_stopped():
             break
-    _write(store, pending)
+    writer.flush()
     store.maintain()
     update_sound_index(store)
     return replace(
@@ -70,25 +64,11 @@ def add_sounds(store: Store, report: AddReport, options: AddOptions) -> AddRepor
 
 def copy_sounds(old: Store, new: Store) -> None:
     """Take over the sounds of contents that another version has too: they depend on no model and no rate."""
-    before, after = old.catalog(), new.catalog()
-    keys = dict(zip(before.column("content_hash"), before.keys.tolist(), strict=True))
-    taken = set(new.list_sounds().tolist())
-    wanted: dict[int, int] = {}
-    for hash, key in zip(after.column("content_hash"), after.keys.tolist(), strict=True):
-        if key != NO_KEY and key not in taken and keys.get(hash, NO_KEY) != NO_KEY:
-            wanted[keys[hash]] = key
-    pending: dict[int, SoundDescription] = {}
-    for key, sound in old.read_sounds(wanted):
-        pending[wanted[key]] = sound
-        if len(pending) >= _BATCH:
-            new.put_sounds(pending)
-            pending = {}
-    new.put_sounds(pending)
-
-
-def _write(store: Store, sounds: dict[int, SoundDescription]) -> None:
-    with hold_interrupts():
-        store.put_sounds(sounds)
+    keys = find_common_contents(old, new, done=set(new.list_sounds().tolist()))
+    writer = BatchWriter(new.put_sounds)
+    for key, sound in old.read_sounds(keys):
+        writer.put(keys[key], sound)
+    writer.flush()
 
 
 def _find_missing(store: Store, *, retry: bool) -> dict[int, str]:
@@ -160,7 +140,7 @@ def read_sound_query(
         given = path
     if not os.path.lexists(given):
         raise DataError(f"'{display_path(given)}' is neither a file nor the id of a video in the library.")
-    return describe_sound(given, start_s=start_s, end_s=end_s)
+    return call_sandboxed(describe_sound, given, start_s=start_s, end_s=end_s)
 
 
 def search_sound(

@@ -6,11 +6,10 @@ is always compared; so is everything in a file that cannot be read. So the answe
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Hashable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 
 from hapvr.audio.fingerprints import Fingerprint
 from hapvr.audio.matching import SoundQuery
@@ -18,8 +17,9 @@ from hapvr.audio.sound_index import SoundIndex, build_index, read_index, write_i
 from hapvr.errors import DataError
 from hapvr.library.store import Store
 from hapvr.library.versions import translate_write_errors
+from hapvr.places import Place, file_state, list_names, remove_file
 
-_PATTERN = "sound-index-*.npz"
+_NAME = re.compile(r"sound-index-([0-9]+)\.npz")
 _MIN_SECONDS = 1_800.0  # of sound that is in no file: a search compares less than this in a tenth of a second
 _MAX_PEAKS = 4_000_000  # in one file: to make it takes half a gigabyte of memory
 _MIN_VALID = 0.5  # of the sounds of a file that are in the library as they were; below this it is made again
@@ -36,8 +36,8 @@ class SoundLookup:
     def __init__(self, store: Store, *, complete: bool = False) -> None:
         self.sounds = store.summarize_sounds()
         """State and more of each sound, by the key of its content."""
-        self.indexes: dict[Path | int, SoundIndex] = {}  # by file; those in memory by number
-        self.outdated: list[Path] = []  # files that cannot be read, or hold too little that others do not
+        self.indexes: dict[Place | int, SoundIndex] = {}  # by file; those in memory by number
+        self.outdated: list[Place] = []  # files that cannot be read, or hold too little that others do not
         self.missing = {key for key, sound in self.sounds.items() if sound.state == "ready"}
         """The keys of sounds that are in no index: they are always compared."""
         for path in reversed(list_index_files(store.folder)):  # what was killed left the older files over
@@ -88,40 +88,39 @@ def update_sound_index(store: Store) -> None:
     known = {
         path: set(index.names.tolist()) & lookup.sounds.keys()
         for path, index in lookup.indexes.items()
-        if isinstance(path, Path)
+        if not isinstance(path, int)
     }
     for path, keys in sorted(known.items(), key=lambda one: measure(one[1])):
         if measure(keys) <= measure(todo):
             todo |= keys
             replaced.append(path)
-    numbers = [int(path.stem.rpartition("-")[2]) for path in (*known, *lookup.outdated)]
+    numbers = [int(_NAME.sub(r"\1", path.name)) for path in (*known, *lookup.outdated)]
     with translate_write_errors(store.folder):
         for number, index in enumerate(lookup.make_indexes(store, todo), max(numbers, default=0) + 1):
-            write_index(index, store.folder / _PATTERN.replace("*", f"{number:06}"))
+            write_index(index, store.folder / f"sound-index-{number:06}.npz")
         for path in replaced:
             with suppress(OSError):  # another process may have it open; the next update removes it
-                path.unlink()
+                remove_file(path)
 
 
-def list_index_files(folder: Path) -> list[Path]:
+def list_index_files(folder: Place) -> list[Place]:
     """The index files of a version, in the order of their numbers. Other files with such names are left alone."""
-    return sorted(path for path in folder.glob(_PATTERN) if path.stem.rpartition("-")[2].isdecimal())
+    return [folder / name for name in list_names(folder) if _NAME.fullmatch(name)]
 
 
-def count_unreadable(folder: Path) -> int:
+def count_unreadable(folder: Place) -> int:
     """How many index files of a version cannot be read; searches go on without them."""
     return sum(_read(path) is None for path in list_index_files(folder))
 
 
-def _read(path: Path) -> SoundIndex | None:
+def _read(path: Place) -> SoundIndex | None:
     """The index of a file; None if it cannot be read."""
     try:
-        state = os.stat(path)
-        return _read_once(path, state.st_mtime_ns, state.st_size)
+        return _read_once(path, file_state(path))
     except (OSError, DataError):
         return None
 
 
 @lru_cache(maxsize=32)
-def _read_once(path: Path, _mtime_ns: int, _size: int) -> SoundIndex:
+def _read_once(path: Place, _state: Hashable) -> SoundIndex:
     return read_index(path)

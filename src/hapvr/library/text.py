@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError, HapvrError, to_sentence
 from hapvr.features.video_extraction import default_workers, make_tasks
+from hapvr.library.content_records import BATCH, BatchWriter, find_common_contents
 from hapvr.library.filters import VideoFilter, find_allowed
 from hapvr.library.indexed_folders import TextModelSource, read_text_model, write_text_model
 from hapvr.library.opening import OpenLibrary
@@ -29,7 +30,7 @@ from hapvr.library.store import Store
 from hapvr.library.stored_scores import find_unchanged
 from hapvr.library.tables import FrameEmbeddings
 from hapvr.library.text_model import TextModel, load_text_model
-from hapvr.storage import StrPath, hold_interrupts
+from hapvr.storage import StrPath
 from hapvr.video.frame_tasks import file_of_task, read_video
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.pool import Block, WorkerPool
@@ -37,7 +38,6 @@ from hapvr.workers.sandbox import Sandbox
 
 _SAMPLING = SamplingConfig(fps=0.2, at_least=4, short_side=336, crop=336)  # a frame in 5 s
 _BLOCK_BYTES = 2 * 8 * _SAMPLING.short_side**2 * 3  # two of the widest pictures
-_BATCH, _BATCH_S = 256, 15.0  # videos, or seconds, after which what is described is written
 _INSTANTS = 3  # of a video, at most, that are named
 _FRAMES_EACH = 20  # frames looked at for each video that is asked for
 
@@ -88,25 +88,22 @@ def add_embeddings(library: OpenLibrary, store: Store, report: AddReport, option
         model = options.text_model or _load_remembered(library)
     except HapvrError as error:
         return replace(report, warnings=(*report.warnings, (known.name, f"New videos are not found by text. {error}")))
-    pending: dict[int, FrameEmbeddings] = {}
-    written_s, done, frames = time.monotonic(), 0, 0
+    writer = BatchWriter(store.put_embeddings)
+    done, frames = 0, 0
     is_stopped = options.stop or (lambda: False)
     for key, found in _describe_all(model, paths, default_workers(options.workers)):
         done += 1
         if isinstance(found, str):
             failed.append((paths[key], f"Not described for text: {found}"))
         else:
-            pending[key] = found
+            writer.put(key, found)
             frames += len(found.times)
         if options.progress is not None:
             seconds = time.monotonic() - began
             options.progress(AddProgress(done, len(paths), 0, len(failed), 0, frames, seconds, paths[key]))
-        if len(pending) >= _BATCH or time.monotonic() - written_s > _BATCH_S:
-            _write(store, pending)
-            pending, written_s = {}, time.monotonic()
         if is_stopped():
             break
-    _write(store, pending)
+    writer.flush()
     store.maintain()
     return replace(
         report,
@@ -119,20 +116,12 @@ def add_embeddings(library: OpenLibrary, store: Store, report: AddReport, option
 
 def copy_embeddings(old: Store, new: Store) -> None:
     """Take over what a text model said of contents that another version has too: it depends on no model of hapvr."""
-    before, after = old.catalog(), new.catalog()
-    keys = dict(zip(after.column("content_hash"), after.keys.tolist(), strict=True))
-    own = dict(zip(before.keys.tolist(), before.column("content_hash"), strict=True))
-    done = set(new.list_embedded().tolist())
-    wanted = {key: keys[own[key]] for key in old.list_embedded().tolist() if own.get(key) in keys}
-    wanted = {key: other for key, other in wanted.items() if other not in done and after.with_key(other)}
-    for first in range(0, len(wanted), _BATCH):
-        part = list(wanted)[first : first + _BATCH]
+    stored = set(old.list_embedded().tolist())
+    common = find_common_contents(old, new, done=set(new.list_embedded().tolist()))
+    wanted = {key: other for key, other in common.items() if key in stored}
+    for first in range(0, len(wanted), BATCH):
+        part = list(wanted)[first : first + BATCH]
         new.put_embeddings({wanted[key]: one for key, one in old.read_embeddings(part).items()})
-
-
-def _write(store: Store, embeddings: dict[int, FrameEmbeddings]) -> None:
-    with hold_interrupts():
-        store.put_embeddings(embeddings)
 
 
 def _describe_all(model: TextModel, paths: dict[int, str], workers: int) -> Iterator[tuple[int, FrameEmbeddings | str]]:

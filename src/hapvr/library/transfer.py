@@ -25,6 +25,7 @@ from hapvr.library.shared_file import update_shared_footage
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
 from hapvr.library.versions import Settings, translate_write_errors
+from hapvr.places import Place
 from hapvr.storage import HASH_BYTES, StrPath, file_signature, replace_file
 
 _RECORD = "record"  # attribute of a dataset: the video's record as JSON
@@ -91,7 +92,7 @@ def import_features(
     )
 
 
-def require_importable(place: Path, settings: Settings, file: StrPath) -> None:
+def require_importable(place: Place, settings: Settings, file: StrPath) -> None:
     """Raise `StorageError` unless the features of a file could be taken into a library made with these settings."""
     with FeatureFile.open(Path(file)) as features:
         _require_same_settings(place, settings, Path(file), features)
@@ -106,7 +107,7 @@ def _attributes(settings: Settings) -> dict[str, str | float]:
     }
 
 
-def _require_same_settings(place: Path, settings: Settings, path: Path, features: FeatureFile) -> None:
+def _require_same_settings(place: Place, settings: Settings, path: Path, features: FeatureFile) -> None:
     has, wanted = features.attributes, _attributes(settings)
     for name, what in (("model", "model"), ("fps", "fps"), ("model_digest", "model's weights")):
         if name not in has and name == "model_digest":

@@ -15,27 +15,29 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hapvr.config import from_mapping
 from hapvr.errors import FormatError, HapvrError, StorageError, explain_format
 from hapvr.library.checksums import CHECKSUMS, Listing, write_listing
 from hapvr.library.results import display_path
 from hapvr.library.writer_lock import LOCK
-from hapvr.storage import lacks_checksum, read_document, write_document
+from hapvr.places import AnyPlace, Place, list_names, make_folder, path_exists, remove_folder
+from hapvr.storage import lacks_checksum, read_document, sync_folder, write_document
 from hapvr.video.sampling import KEYFRAMES
 
 MANIFEST = "hapvr-library.json"
 SETTINGS = "settings.json"
 VERSIONS = "versions"
 CALIBRATION = "calibration.json"
+FIRST_VERSION = "0001"
 FORMAT = 1
+EMBEDDED = "embedded"
+"""The candidate index of a library whose frame vectors lie in its own tables."""
 _KIND = "hapvr library"
 _STORED_NAMES = {"fps": "rate"}  # of settings whose name in the file is another
 
@@ -51,6 +53,8 @@ class Settings:
     keyframes: bool = False  # whether key frames alone are read, where a video has enough of them
     candidates: int = 1  # the way frame vectors are made of regions
     checksums: bool = field(default=False, compare=False)  # there must be a list of files; older releases wrote none
+    candidate_index: str = EMBEDDED  # or the address of a Milvus collection, where frame vectors lie
+    collection_owner: str = field(default="", compare=False)  # by which the library knows its own collections
 
     @property
     def rate(self) -> str:
@@ -62,10 +66,10 @@ MANIFEST_NAMES = ("kind", "format", "version", "kept", "settings")
 """What a manifest holds, beside its checksum."""
 SETTINGS_NAMES = tuple(_STORED_NAMES.get(one.name, one.name) for one in dataclasses.fields(Settings))
 """What the settings hold."""
-_SETTINGS_REMEDY = "Restore it from a copy, or mend the library: hapvr check LIBRARY --repair"
+_SETTINGS_REMEDY = "Restore it from a copy, or repair the library: hapvr check LIBRARY --repair"
 
 
-def is_library(path: Path) -> bool:
+def is_library(path: Place) -> bool:
     """Whether there is a library in this folder; one that may not be looked into is none."""
     try:
         return (path / MANIFEST).is_file()
@@ -82,7 +86,7 @@ class Manifest:
     settings: Mapping[str, Any] | None = None  # a copy of its settings, if they are lost; older releases wrote none
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Place) -> Manifest:
     """What the manifest of a library says; `StorageError` where there is no library, or its manifest is damaged."""
     manifest = path / MANIFEST
     try:
@@ -102,12 +106,12 @@ def read_manifest(path: Path) -> Manifest:
     return Manifest(version, frozenset(kept), content.get("settings"))
 
 
-def current_version(path: Path) -> str:
+def current_version(path: Place) -> str:
     """The name of the version in use; `StorageError` where there is no library."""
     return read_manifest(path).version
 
 
-def write_manifest(path: Path, manifest: Manifest) -> None:
+def write_manifest(path: Place, manifest: Manifest) -> None:
     """Replace the manifest of a library in one step, with a copy of the settings of the version that it names."""
     settings = _format_settings(read_settings(version_folder(path, manifest.version)))
     with translate_write_errors(path):
@@ -121,20 +125,21 @@ def find_version_folders(path: Path) -> list[str]:
     return sorted(one.name for one in found if (one / SETTINGS).is_file() or any(one.glob("*.lance")))
 
 
-def _manifest_remedy(path: Path) -> str:
+def _manifest_remedy(path: Place) -> str:
     """What to do about a manifest that is damaged or gone."""
     made = [name for name in _find_filled_versions(path) if name.isdecimal()]
     again = json.dumps({"kind": _KIND, "format": FORMAT, "version": made[0]}) if len(made) == 1 else ""
     return f"Restore it from a copy{f', or write it again: {again}' if again else ''}."
 
 
-def _find_filled_versions(path: Path) -> list[str]:
+def _find_filled_versions(path: Place) -> list[str]:
     """The versions in which there is a table."""
-    return sorted(folder.name for folder in (path / VERSIONS).glob("*") if any(folder.glob("*.lance")))
+    versions = path / VERSIONS
+    return [name for name in list_names(versions) if any(one.endswith(".lance") for one in list_names(versions / name))]
 
 
-def _explain_no_library(path: Path) -> str:
-    if not os.path.lexists(path):
+def _explain_no_library(path: Place) -> str:
+    if not path_exists(path):
         what = "does not exist"
     elif not path.is_dir():
         what = "is a file, not a library"
@@ -146,22 +151,22 @@ def _explain_no_library(path: Path) -> str:
     return f"'{name}' {what}. A library is made by adding videos to it: hapvr add {name} VIDEOS"
 
 
-def require_creatable(path: Path) -> None:
+def require_creatable(path: Place) -> None:
     """Raise `StorageError` unless a library can be made here: in a new folder, an empty one, or one left half-made."""
-    if not os.path.lexists(path):
+    if not path_exists(path):
         return
     if not path.is_dir():
         raise StorageError(f"'{display_path(path)}' is a file: a library is a folder. Give another name.")
     if _find_filled_versions(path):  # no library that was left half-made has a table
         raise StorageError(_explain_no_library(path))
-    if others := sorted(name for name in os.listdir(path) if name not in (LOCK, VERSIONS) and MANIFEST not in name):
+    if others := sorted(name for name in list_names(path) if name not in (LOCK, VERSIONS) and MANIFEST not in name):
         raise StorageError(
             f"'{display_path(path)}' is no library and holds other things ('{display_path(others[0])}'). Give a new "
             "or an empty folder for the library; videos stay where they are."
         )
 
 
-def read_settings(folder: Path) -> Settings:
+def read_settings(folder: Place) -> Settings:
     """What a version was made with."""
     path = folder / SETTINGS
     try:
@@ -172,7 +177,7 @@ def read_settings(folder: Path) -> Settings:
         raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_SETTINGS_REMEDY}") from error
 
 
-def parse_settings(content: Mapping[str, Any], path: Path) -> Settings:
+def parse_settings(content: Mapping[str, Any], path: Place) -> Settings:
     """Settings as `settings.json` or the copy in the manifest has them; `FormatError` if this release knows less."""
     newer = "A newer release of hapvr wrote it: install that one again, or a later one: pip install --upgrade hapvr"
     if surplus := sorted(set(content).difference(SETTINGS_NAMES)):
@@ -187,36 +192,41 @@ def parse_settings(content: Mapping[str, Any], path: Path) -> Settings:
     return found
 
 
-def write_settings(folder: Path, settings: Settings) -> None:
+def write_settings(folder: Place, settings: Settings) -> None:
     """Make the folder of a version."""
     with translate_write_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         if not (folder / CHECKSUMS).exists():
             write_listing(folder, Listing())
         write_document(folder / SETTINGS, _format_settings(settings) | {"checksums": True})
+        if isinstance(folder, Path):  # the names of the folders that were made, up to the library's own
+            for parent in list(folder.parents)[:3]:
+                sync_folder(parent)
 
 
 def _format_settings(settings: Settings) -> dict[str, Any]:
     content = dataclasses.asdict(settings)
     if not settings.keyframes:  # older releases read every library but those of key frames
         del content["keyframes"]
+    if settings.candidate_index == EMBEDDED:  # the same
+        del content["candidate_index"], content["collection_owner"]
     return {_STORED_NAMES.get(name, name): value for name, value in content.items()}
 
 
-def switch_version(path: Path, version: str) -> None:
+def switch_version(path: Place, version: str) -> None:
     """Put a version to use, in one step."""
     kept = read_manifest(path).kept if is_library(path) else frozenset()
     write_manifest(path, Manifest(version, kept))
 
 
-def require_from_now_on(path: Path, name: str) -> None:
+def require_from_now_on(path: Place, name: str) -> None:
     """From now on there must be a file of this name beside the manifest; with the writer's lock held."""
     manifest = read_manifest(path)
     if name not in manifest.kept:
         write_manifest(path, dataclasses.replace(manifest, kept=manifest.kept | {name}))
 
 
-def add_checksums(path: Path, name: str) -> None:
+def add_checksums(path: Place, name: str) -> None:
     """Give checksums to the manifest of a library of an older release and to a file beside it, if there is one.
 
     With the writer's lock held. `Store.begin` does it for the tables.
@@ -230,40 +240,39 @@ def add_checksums(path: Path, name: str) -> None:
         write_manifest(path, read_manifest(path))
 
 
-def version_folder(path: Path, version: str) -> Path:
+def version_folder(path: AnyPlace, version: str) -> AnyPlace:
     """Where a version lies."""
-    return path / VERSIONS / version
+    return cast("AnyPlace", path / VERSIONS / version)
 
 
-def other_versions(path: Path) -> list[str]:
+def other_versions(path: Place) -> list[str]:
     """Versions that are not in use, oldest first: replaced, or not yet whole."""
     current = current_version(path) if is_library(path) else None
-    folder = path / VERSIONS
-    return sorted(name for name in os.listdir(folder) if name != current) if folder.is_dir() else []
+    return [name for name in list_names(path / VERSIONS) if name != current]
 
 
-def unfinished_version(path: Path) -> str | None:
+def unfinished_version(path: Place) -> str | None:
     """The version that a rebuild has begun and not ended."""
     current = current_version(path)
     newer = [name for name in other_versions(path) if name > current and (path / VERSIONS / name / SETTINGS).is_file()]
     return newer[-1] if newer else None
 
 
-def remove_versions(path: Path, *, keep: str | None = None) -> None:
+def remove_versions(path: Place, *, keep: str | None = None) -> None:
     """Remove versions that are not in use, except one."""
     for name in other_versions(path):
         if name != keep:
-            shutil.rmtree(path / VERSIONS / name, ignore_errors=True)
+            remove_folder(path / VERSIONS / name)
 
 
-def next_version(path: Path) -> str:
+def next_version(path: Place) -> str:
     """A name for another version, after all there are."""
     numbers = [int(name) for name in (*other_versions(path), current_version(path)) if name.isdecimal()]
     return f"{max(numbers, default=0) + 1:04d}"
 
 
 @contextmanager
-def translate_write_errors(path: Path) -> Iterator[None]:
+def translate_write_errors(path: Place) -> Iterator[None]:
     """Within, what the system or the storage engine raises becomes a `StorageError` that says what to do."""
     try:
         yield
@@ -283,12 +292,12 @@ def is_disk_error(error: Exception) -> bool:
 _KEPT = "What was acknowledged before is kept, and the library can be opened as ever."
 
 
-def _explain_write_error(path: Path, error: Exception) -> str:
+def _explain_write_error(path: Place, error: Exception) -> str:
     known = _explain_disk_error(path, error)
     return known or f"'{display_path(path)}' could not be written: {_shorten(str(error))}. {_KEPT}"
 
 
-def _explain_disk_error(path: Path, error: Exception) -> str | None:
+def _explain_disk_error(path: Place, error: Exception) -> str | None:
     text, place = str(error), display_path(path)
     if "No space left" in text or "os error 28" in text or getattr(error, "errno", None) == errno.ENOSPC:
         return f"The disk of '{place}' is full. {_KEPT} Make room, and run the same again."

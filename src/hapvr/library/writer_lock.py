@@ -14,9 +14,11 @@ import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from hapvr.errors import BusyError, ConfigError, StorageError
 from hapvr.library.results import display_path
+from hapvr.places import Place
 
 if sys.platform == "win32":
     import msvcrt
@@ -41,8 +43,7 @@ class WriterLock:
 
     def acquire(self, command: str, *, wait_s: float) -> None:
         """Take the lock within `wait_s` seconds; `BusyError` names who has it instead."""
-        if not wait_s >= 0:
-            raise ConfigError(f"The seconds to wait for another writer must be 0 or more, got {wait_s!r}.")
+        require_wait(wait_s)
         place = display_path(self.path.parent)
         descriptor = None
         try:
@@ -50,16 +51,10 @@ class WriterLock:
             end = time.monotonic() + wait_s
             while not _try_lock(descriptor):
                 if time.monotonic() >= end:
-                    waited = f" for {wait_s:g} s" if wait_s else ""
-                    raise BusyError(
-                        f"'{place}' is being written by {_format_holder(self.path)}, and stayed so{waited}. "
-                        "Try again when that is done; reading is possible meanwhile."
-                    )
+                    raise explain_busy(self.path.parent, _read_holder(self.path), wait_s)
                 time.sleep(0.05)
             self.left_behind = os.fstat(descriptor).st_size > 0
-            since = datetime.now(timezone.utc).isoformat(timespec="seconds")
-            holder = {"pid": os.getpid(), "host": socket.gethostname(), "command": command, "since": since}
-            data = json.dumps(holder).encode()
+            data = json.dumps(describe_writer(command)).encode()
             os.lseek(descriptor, 0, os.SEEK_SET)
             os.write(descriptor, data)  # over what was there: killed in between, it must not look as if all was well
             os.ftruncate(descriptor, len(data))
@@ -70,6 +65,9 @@ class WriterLock:
                 raise StorageError(f"'{place}' cannot be written: {error.strerror}.") from error
             raise
         self._descriptor = descriptor
+
+    def require_held(self) -> None:
+        """Nothing to do: the system takes it from nobody who lives."""
 
     def release(self, *, clean: bool) -> None:
         """Give it back. If not `clean`, the next writer will look for what was left."""
@@ -91,17 +89,46 @@ def find_holder(folder: Path) -> str | None:
     except OSError:  # no lock file, or one that cannot be written: nobody here can be writing
         return None
     try:
-        return None if _try_lock(descriptor) else _format_holder(path)  # if it is free, closing gives it back
+        return None if _try_lock(descriptor) else _read_holder(path)  # if it is free, closing gives it back
     finally:
         os.close(descriptor)
 
 
-def _format_holder(path: Path) -> str:
+def _read_holder(path: Path) -> str:
     try:
-        found = json.loads(path.read_bytes())
+        return format_holder(path.read_bytes())
+    except OSError:
+        return format_holder(b"")
+
+
+def format_holder(data: bytes) -> str:
+    """Who wrote `describe_writer` into a lock, in words."""
+    try:
+        found = json.loads(data)
         return f"`{found['command']}` (process {found['pid']} on {found['host']}, since {found['since']})"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return "another process"
+
+
+def describe_writer(command: str) -> dict[str, Any]:
+    """Who is about to write."""
+    since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return {"pid": os.getpid(), "host": socket.gethostname(), "command": command, "since": since}
+
+
+def require_wait(wait_s: float) -> None:
+    """Raise `ConfigError` unless one can wait for so long."""
+    if not wait_s >= 0:
+        raise ConfigError(f"The seconds to wait for another writer must be 0 or more, got {wait_s!r}.")
+
+
+def explain_busy(folder: Place, holder: str, wait_s: float) -> BusyError:
+    """What to say when another writer did not end in time."""
+    waited = f" for {wait_s:g} s" if wait_s else ""
+    return BusyError(
+        f"'{display_path(folder)}' is being written by {holder}, and stayed so{waited}. "
+        "Try again when that is done; reading is possible meanwhile."
+    )
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -15,7 +15,7 @@ class SmoothAP(ScoreLoss):
         above(i) = 1 + sum over other positives j of G(s_j - s_i);   wrong(i) = sum over negatives j of G(s_j - s_i)
         loss of a query = 1 - mean over positives i of above(i) / (above(i) + wrong(i))
 
-    The slope of G vanishes on both sides, so also on badly misranked pairs: what `QuadLinearAP` mends.
+    The slope of G vanishes on both sides, so also on badly misranked pairs: `QuadLinearAP` avoids this.
 
     Only differences of scores count. A query without negatives counts with 0. temperature > 0.
 

@@ -14,7 +14,7 @@ class Triplet(ScoreLoss):
         loss = mean, over the triplets (query, positive i, negative j) that violate it, of max(0, s_j - s_i + margin)
 
     All triplets of the batch are formed. The mean is over the violating ones, pooled over queries, so that the many
-    satisfied triplets do not thin the gradient; in return the loss can rise when an easy violation is mended. The
+    satisfied triplets do not thin the gradient; in return the loss can rise when an easy violation is resolved. The
     default margin is FaceNet's .2 on squared distances of unit vectors, brought to this scale by s = 1 - d^2 / 4.
 
     Only differences of scores count. Queries without a positive, or without negatives, form no triplet; if none is

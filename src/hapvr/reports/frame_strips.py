@@ -25,6 +25,7 @@ def render_strip(video: VideoRecord, times: Sequence[float]) -> str:
 def read_thumbnails(video: VideoRecord, times: Sequence[float]) -> list[tuple[float, str]]:
     """Frames near some seconds, as data addresses; fewer if some cannot be read."""
     from hapvr.video.decode import decode
+    from hapvr.video.sandboxed import call_sandboxed
 
     if video.state != "ready":
         return []
@@ -33,9 +34,10 @@ def read_thumbnails(video: VideoRecord, times: Sequence[float]) -> list[tuple[fl
         start = max(0.0, min(time, video.duration - 0.5)) if video.duration else None
         end = None if start is None else start + 1.0
         try:
-            frames = decode(
-                video.path, fps=2.0, short_side=2 * _HEIGHT, min_frames=1, crop_bars=False, start_s=start, end_s=end
-            )
+            frames = call_sandboxed(
+                decode, video.path, fps=2.0, short_side=2 * _HEIGHT, min_frames=1, crop_bars=False, start_s=start,
+                end_s=end,
+            )  # fmt: skip
         except HapvrError:
             continue
         place = int(np.abs(frames.timestamps - time).argmin())

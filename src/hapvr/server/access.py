@@ -14,8 +14,10 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
+from hapvr.errors import StorageError
 from hapvr.library.results import VideoRecord, display_path, escape_text
 from hapvr.library.versions import is_library
+from hapvr.places import Place
 from hapvr.server.problems import Problem, busy, translate_error
 
 _MAX_FOLDERS = 1000  # that are listed
@@ -151,13 +153,21 @@ def visible_record(record: VideoRecord, roots: Sequence[str]) -> VideoRecord:
     )
 
 
-def translate_library_error(error: Exception, library: Path) -> Problem:
+def is_reachable(library: Place) -> bool:
+    """Whether there is a library that can be read."""
+    try:
+        return is_library(library)
+    except StorageError:
+        return False
+
+
+def translate_library_error(error: Exception, library: Place) -> Problem:
     """The answer to a client after an error that the library may have caused, without the path of the library."""
     problem = translate_error(error)
     if isinstance(error, Problem) and problem.status < 500:
         return problem
-    if not is_library(library):
-        message = "The library is not there: its folder was removed or moved, or is not mounted."
+    if not is_reachable(library):
+        message = "The library is not there: its folder was removed or moved, or cannot be reached."
         hint = "Put it back where it was; the server need not be restarted."
         return busy(message, after_s=10, hint=hint)
     message = hide_path(problem.message, str(library))

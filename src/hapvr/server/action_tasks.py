@@ -16,9 +16,11 @@ from hapvr.actions.apply import read_steps
 from hapvr.actions.plan import Action, Way
 from hapvr.errors import DataError
 from hapvr.library import DuplicateReport, Library, VideoRecord
+from hapvr.places import require_local
 from hapvr.server.access import file_name, hide_path
 
 FOLDER = "actions"  # of a library
+_WHAT = "An action on files"
 Progress = Callable[[int, int], None]
 
 
@@ -44,7 +46,7 @@ class ActionTasks:
     def apply(self, arguments: dict[str, Any], progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
         """Do it, and let the library know."""
         plan, options = self._make_plan(arguments), self._make_options(arguments)
-        folder = self._library.path / FOLDER
+        folder = require_local(self._library.path, _WHAT) / FOLDER
         folder.mkdir(exist_ok=True)
         report = apply_plan(plan, options, folder / f"{arguments['id']}.journal", progress=progress, stop=stop)
         gone = {path for path in report.paths if not os.path.lexists(path)}
@@ -55,7 +57,7 @@ class ActionTasks:
 
     def undo(self, id: str, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
         """Take back what was done under an id."""
-        journal = self._library.path / FOLDER / f"{id}.journal"
+        journal = require_local(self._library.path, _WHAT) / FOLDER / f"{id}.journal"
         if not journal.is_file():
             raise DataError(f"Nothing was done under '{id}'.")
         report = undo_journal(journal, progress=progress, stop=stop)

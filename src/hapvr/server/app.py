@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import signal
 import threading
 import time
 import webbrowser
@@ -23,6 +25,7 @@ from starlette.staticfiles import StaticFiles
 from hapvr import __version__
 from hapvr.errors import HapvrError
 from hapvr.library import Library
+from hapvr.places import ObjectPath, Place, parse_place, require_local
 from hapvr.server import routes, schemas
 from hapvr.server.access import translate_library_error
 from hapvr.server.connections import Connections, configure, listen
@@ -49,10 +52,12 @@ required autofocus></p><p><button>Log in</button></p></form></main>
 page_router = APIRouter(include_in_schema=False)
 
 
-def create_app(library: str | os.PathLike[str], *, settings: ServerSettings | None = None) -> FastAPI:
+def create_app(library: str | os.PathLike[str] | ObjectPath, *, settings: ServerSettings | None = None) -> FastAPI:
     """The application that serves a library; `StorageError` if there is none."""
     chosen = settings or ServerSettings()
-    path = Path(os.path.abspath(library))
+    path = parse_place(library)
+    if chosen.allow_actions:
+        require_local(path, "--allow-actions")
     Library.open(path, device=chosen.device).close()  # says what is wrong before anything is started
     metrics = Metrics()
 
@@ -84,7 +89,7 @@ def create_app(library: str | os.PathLike[str], *, settings: ServerSettings | No
     return app
 
 
-def _handle_errors(app: FastAPI, library: Path) -> None:
+def _handle_errors(app: FastAPI, library: Place) -> None:
     async def refuse(_: Request, error: Exception) -> Response:
         return answer(translate_library_error(error, library))
 
@@ -213,11 +218,13 @@ class _Server(uvicorn.Server):
         state: State | None = getattr(self._app.state, "server", None)
         if state is not None:
             state.jobs.announce_stop()
+        if self.should_exit and sig == signal.SIGINT:  # the second ends it at once: what is cut off would complain
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         super().handle_exit(sig, frame)
 
 
 def run(
-    library: str | os.PathLike[str],
+    library: str | os.PathLike[str] | ObjectPath,
     settings: ServerSettings,
     *,
     open_page: bool = False,

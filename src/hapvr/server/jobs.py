@@ -7,13 +7,14 @@ import json
 import logging
 import os
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, Literal
 
+from hapvr.places import Place
 from hapvr.server.access import translate_library_error
 from hapvr.server.clients import current_client, require_share
 from hapvr.server.metrics import Metrics
@@ -39,6 +40,7 @@ class Job:
         self.result: Any = None
         self.error: dict[str, Any] | None = None
         self.created = _now()
+        self.clock_s = dict.fromkeys(("created", "started"), time.monotonic())  # for what may not jump with the clock
         self.started: datetime | None = None
         self.finished: datetime | None = None
         self.weight = 0  # characters of the result
@@ -61,14 +63,14 @@ class Job:
         """What clients see; without its result where there are many."""
         plain = {name: getattr(self, name) for name in ("id", "kind", "state", "progress", "error")}
         times = {"created": self.created, "started": self.started, "finished": self.finished}
-        plain |= {name: None if time is None else time.isoformat() for name, time in times.items()}
+        plain |= {name: None if moment is None else moment.isoformat() for name, moment in times.items()}
         return plain | {"result": self.result if result else None}
 
 
 class Jobs:
     """All jobs, and the two workers that do them: one searches and compares, the other adds."""
 
-    def __init__(self, library: Path, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(self, library: Place, settings: ServerSettings, metrics: Metrics) -> None:
         self._library, self._settings, self._metrics = library, settings, metrics
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         names = (
@@ -209,6 +211,7 @@ class Jobs:
 
         def begin() -> None:
             if job.started is None:
+                job.clock_s["started"] = time.monotonic()
                 job.change(state="running", started=_now())
 
         try:
@@ -232,10 +235,10 @@ class Jobs:
             self._end(job, state="done", result=result)
 
     def _end(self, job: Job, **values: Any) -> None:
-        finished = _now()
-        job.change(finished=finished, **values)
-        self._metrics.job(job.kind, job.state, (finished - job.created).total_seconds())
-        seconds = None if job.started is None else (finished - job.started).total_seconds()
+        job.change(finished=_now(), **values)
+        took_s = {name: time.monotonic() - since_s for name, since_s in job.clock_s.items()}
+        self._metrics.job(job.kind, job.state, took_s["created"])
+        seconds = None if job.started is None else took_s["started"]
         about = {"job": job.id, "kind": job.kind, "state": job.state, "seconds": seconds, "error": job.error}
         log.info("job", extra=about)
         self._forget_old()

@@ -274,7 +274,7 @@ async def add(server: Server, request: schemas.AddRequest) -> Response:
 
 @router.post("/jobs/check", status_code=202, response_model=schemas.Begun, tags=["jobs"])
 async def check(server: Server, request: schemas.CheckRequest) -> Response:
-    """Check that the library is as it was written; `hapvr check LIBRARY --repair` mends it."""
+    """Check that the library is as it was written; `hapvr check LIBRARY --repair` repairs it."""
     return JSON({"job": server.jobs.submit("check", request.model_dump()).to_json()}, 202)
 
 

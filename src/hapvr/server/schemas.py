@@ -516,8 +516,8 @@ class CheckProblem(Strict):
 
     place: str = Field(description="A file of the library, or the name of a video.")
     what: str
-    mend: Literal["exact", "again", "lost", "none"]
-    mendable: bool = Field(description="Whether `hapvr check LIBRARY --repair` makes the library sound again.")
+    repair: Literal["exact", "again", "lost", "none"]
+    repairable: bool = Field(description="Whether `hapvr check LIBRARY --repair` makes the library sound again.")
     remedy: str
 
 

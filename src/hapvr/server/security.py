@@ -88,7 +88,8 @@ class Sessions:
         expiry, _, signature = value.partition(".")
         if not re.fullmatch(r"\d{1,12}", expiry, re.ASCII) or not signature.isascii():
             return False
-        return hmac.compare_digest(signature, self._sign(expiry)) and int(expiry) > time.time()
+        left_s = int(expiry) - time.time()  # more than there can be if the clock was ahead when it was given
+        return hmac.compare_digest(signature, self._sign(expiry)) and 0 < left_s <= SESSION_S
 
 
 class Guard:
@@ -170,12 +171,11 @@ class Guard:
             return answer(Problem(403, message))
         if _is_embedded(headers):
             return answer(Problem(403, "Pages of other sites may link to this server, but not load anything from it."))
-        length = headers.get("content-length")
-        if length is not None and (
-            not re.fullmatch(r"\d{1,18}", length, re.ASCII) or int(length) > self._max_body(scope)
-        ):
+        length, most = headers.get("content-length"), self._max_body(scope)
+        if length is not None and (not re.fullmatch(r"\d{1,18}", length, re.ASCII) or int(length) > most):
             message = "The body of the request is larger than this server takes."
-            return answer(Problem(413, message, headers={"Connection": "close"}))
+            hint = f"Here it may have {most:,} bytes. Videos are sent to POST /api/searches."
+            return answer(Problem(413, message, hint=hint, headers={"Connection": "close"}))
         return None
 
     def is_allowed_host(self, given: str) -> bool:

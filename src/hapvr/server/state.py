@@ -20,10 +20,10 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 from hapvr.errors import HapvrError, StorageError
 from hapvr.library import Library, LibraryInfo, VideoRecord
 from hapvr.library.opening import is_of_judge, read_calibration
-from hapvr.library.versions import is_library
 from hapvr.library.writer_lock import LOCK, WriterLock, find_holder
 from hapvr.model import is_calibrated, read_judge
-from hapvr.server.access import hide_path, translate_library_error
+from hapvr.places import ObjectPath, Place
+from hapvr.server.access import hide_path, is_reachable, translate_library_error
 from hapvr.server.jobs import Jobs
 from hapvr.server.media import Media, Source
 from hapvr.server.metrics import Metrics
@@ -43,7 +43,7 @@ _PREFIX = "hapvr-serve-"
 class State:
     """What a server that runs consists of."""
 
-    def __init__(self, library: Path, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(self, library: Place, settings: ServerSettings, metrics: Metrics) -> None:
         self.settings, self.metrics = settings, metrics
         self.library = LibraryReader(library)
         self._folder = PrivateFolder(settings.folder)
@@ -53,7 +53,7 @@ class State:
         self.uploads = Uploads(
             self._folder.make_part("uploads"),
             settings,
-            linked=self.library.path / "linked uploads",
+            linked=None if isinstance(self.library.path, ObjectPath) else self.library.path / "linked uploads",
             forgotten=self._forget,
         )
         self.workers = (self.jobs.searching, self.jobs.adding, self.media.pictures, self.media.previews)
@@ -139,7 +139,7 @@ def _in_thread(
         try:
             return await loop.run_in_executor(self.pool, partial(read, self, *args, **options))
         except Exception as error:
-            if is_library(self.path):
+            if is_reachable(self.path):
                 raise
             raise translate_library_error(error, self.path) from error
 
@@ -149,7 +149,7 @@ def _in_thread(
 class LibraryReader:
     """A library that the server itself reads: records and counts, in threads, never on the event loop."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self._library = Library.open(path)
         self.path = self._library.path
         self.pool = ThreadPoolExecutor(2, "library")
@@ -261,7 +261,7 @@ class HealthReport:
     workers: dict[str, dict[str, Any]]
 
 
-def check_health(workers: Sequence[Worker], *, library: Path) -> HealthReport:
+def check_health(workers: Sequence[Worker], *, library: Place) -> HealthReport:
     """Whether a server works, from the states of its workers, the search worker first."""
     states: dict[str, dict[str, Any]] = {}
     sentences: list[str] = []

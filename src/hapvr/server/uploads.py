@@ -154,6 +154,8 @@ class Uploads:
         now = time.monotonic()
         for query in list(self._queries.values()):
             unused = now - query.used > self._settings.keep_uploads_s
+            if query.until is not None:  # no later than that, if the clock was ahead when it was set
+                query.until = min(query.until, time.time() + self._settings.keep_linked_uploads_s)
             if not query.jobs and (unused if query.until is None else time.time() > query.until):
                 self.remove(query.id)
 

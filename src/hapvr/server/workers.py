@@ -32,6 +32,7 @@ from hapvr.workers.sandbox import Sandbox
 log = logging.getLogger("hapvr.server.workers")
 _MAX_LINE = 256 * 2**20  # bytes of one answer
 _START_S = 120.0
+_LOG_S = 1.0  # that the last lines of a process that has ended may take to be read
 _LOG_LINES = 20  # lines of stderr that are remembered
 _MAX_PAUSE_S = 30.0  # between attempts to start a process that keeps ending
 PRIORITY_FILE = "/proc/self/autogroup"
@@ -233,8 +234,8 @@ class Worker:
         self._log_lines.clear()
         self.started += 1
         self._send(process, self._settings)
-        for reader in (self._read_answers(process, self._ready), self._read_log(process)):
-            task = asyncio.create_task(reader)
+        log_task = asyncio.create_task(self._read_log(process))
+        for task in (log_task, asyncio.create_task(self._read_answers(process, self._ready, log_task))):
             self._readers.add(task)
             task.add_done_callback(self._readers.discard)
         log.info("worker started", extra={"worker": self.kind, "pid": process.pid})
@@ -245,7 +246,9 @@ class Worker:
         with suppress(OSError, RuntimeError):  # it has just died, which the reader of its answers will see
             process.stdin.write(json.dumps(message).encode() + b"\n")
 
-    async def _read_answers(self, process: asyncio.subprocess.Process, ready: asyncio.Future[None]) -> None:
+    async def _read_answers(
+        self, process: asyncio.subprocess.Process, ready: asyncio.Future[None], log_task: asyncio.Task[None]
+    ) -> None:
         assert process.stdout is not None
         with suppress(ValueError, OSError):  # a line that is too long, or no JSON
             while line := await process.stdout.readline():
@@ -255,6 +258,8 @@ class Worker:
                 await asyncio.wait_for(process.wait(), 1.0)
             self._kill(process)
         await process.wait()
+        _kill_group(process.pid)  # decoders that it had started
+        await asyncio.wait({log_task}, timeout=_LOG_S)  # its last line says why it ended
         self._reap(process, ready)
 
     def _handle(self, message: dict[str, Any], ready: asyncio.Future[None]) -> None:
@@ -300,7 +305,6 @@ class Worker:
             log.warning("worker said", extra={"worker": self.kind, "pid": process.pid, "text": text[:2000]})
 
     def _reap(self, process: asyncio.subprocess.Process, ready: asyncio.Future[None]) -> None:
-        _kill_group(process.pid)  # decoders that it had started
         code = process.returncode or 0
         last = f": {self._log_lines[-1]}" if self._log_lines and code > 0 else ""
         cause = self._reason or f"the process {format_exit(code)}{last}"

@@ -52,7 +52,7 @@ def decode(
     A file that is cut off or damaged gives the frames that can be read, and `warnings` that say how much is missing.
 
     Decoding happens in this process and gives up between packets when time is up. A decoder that hangs within one
-    packet, or crashes, takes this process with it: read files from strangers with `decode_isolated`.
+    packet, or crashes, takes this process with it: read files from strangers by `hapvr.video.sandboxed`.
 
     Args:
         path: a file of any kind; its content says which.

@@ -47,16 +47,37 @@ from hapvr.workers.sandbox import (
 Bytes = NDArray[np.uint8]
 Task = tuple[Hashable, Any]  # its key, and what `work` takes
 
+
+class TaskQueue(Iterator[Task]):
+    """Tasks that come while others are worked on. It ends when there is none, and goes on when there are more.
+
+    >>> waiting = deque([("a", 1)])
+    >>> queue = TaskQueue(waiting)
+    >>> list(queue), waiting.append(("b", 2)), list(queue)
+    ([('a', 1)], None, [('b', 2)])
+    """
+
+    def __init__(self, tasks: deque[Task]) -> None:
+        self._tasks = tasks
+
+    def __next__(self) -> Task:
+        try:
+            return self._tasks.popleft()
+        except IndexError:
+            raise StopIteration from None
+
+
 _TASKS_EACH = 2  # of a worker: the one it works on and the next
 _CHECK_S = 1.0  # how often to look for workers that hang
 _GONE = (EOFError, OSError)  # what a pipe raises whose other end is dead
-_NONSENSE = (
+NONSENSE = (
     pickle.UnpicklingError,
     ValueError,
     TypeError,
     AttributeError,
     LookupError,
-)  # of a made-up answer
+)
+"""What reading a made-up answer may raise."""
 _MAX_ANSWER_BYTES = 2**28
 
 
@@ -205,10 +226,10 @@ def _run_worker(
                 context.finish(None, f"{type(error).__name__}: {error}")
 
 
-class _AnswerReader(pickle.Unpickler):
+class AnswerReader(pickle.Unpickler):
     """Unpickles what a worker in a sandbox says, which may not be trusted: no function is called."""
 
-    _NUMPY = ("_reconstruct", "ndarray", "dtype", "scalar")
+    _NUMPY = ("_reconstruct", "_frombuffer", "ndarray", "dtype", "scalar")
 
     def find_class(self, module: str, name: str) -> Any:
         """Arrays, and dataclasses that this process has loaded."""
@@ -396,13 +417,13 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                     events.append(Block(worker.tasks[0][0], data, note, slot, worker))
         except _GONE:
             events += self._replace(worker)
-        except _NONSENSE:
+        except NONSENSE:
             worker.process.kill()
             events += self._replace(worker)
         return events
 
     def _unpickle(self, answer: bytes) -> Any:
-        return ForkingPickler.loads(answer) if self._sandbox is None else _AnswerReader(io.BytesIO(answer)).load()
+        return ForkingPickler.loads(answer) if self._sandbox is None else AnswerReader(io.BytesIO(answer)).load()
 
     def _replace(self, worker: _Worker) -> list[Block | TaskResult]:
         """A worker has ended: its task is lost, the one that waited is done by another."""

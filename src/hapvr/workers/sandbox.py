@@ -120,6 +120,8 @@ def find_protections() -> Protections:
 
 def enter_sandbox(sandbox: Sandbox) -> Protections:
     """Limit this process, and those that it starts, for good; gives what could be had."""
+    global _entered
+    _entered = True
     offered = find_protections()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # decoding needs none, and each reserves memory
     hardware = os.environ.get("HAPVR_HWACCEL", "none") not in ("", "none")
@@ -131,6 +133,14 @@ def enter_sandbox(sandbox: Sandbox) -> Protections:
         return Protections(offered.limits, False, False)
     files = offered.files and _restrict_files(sandbox, hardware=hardware)
     return Protections(offered.limits, files, offered.calls and _filter_calls(network=sandbox.network))
+
+
+_entered = False
+
+
+def is_in_sandbox() -> bool:
+    """Whether this process has entered a sandbox."""
+    return _entered
 
 
 def run_in_sandbox(sandbox: Sandbox | None, pickled: bytes, *arguments: Any) -> None:

@@ -104,7 +104,7 @@ export const STRINGS = {
   "change": ["Change", "Ändern", "Cambiar"],
   "check.begin": ["Check the library", "Die Bibliothek prüfen", "Comprobar la biblioteca"],
   "check.damaged": [
-    "{count} problems. `hapvr check LIBRARY --repair` says what it can mend, and does it.",
+    "{count} problems. `hapvr check LIBRARY --repair` says what it can repair, and does it.",
     "{count} Probleme. `hapvr check LIBRARY --repair` sagt, was sich beheben lässt, und tut es.",
     "{count} problemas. `hapvr check LIBRARY --repair` dice qué puede reparar, y lo hace."
   ],
@@ -289,6 +289,13 @@ export const STRINGS = {
     "{query} de la consulta es {target} de este vídeo"
   ],
   "hit.shared": [", shared footage", ", gemeinsames Material", ", material compartido"],
+  "hit.sound.other": ["Sound: another one.", "Ton: ein anderer.", "Sonido: otro."],
+  "hit.sound.same": ["Sound: the same, {where}.", "Ton: derselbe, {where}.", "Sonido: el mismo, {where}."],
+  "hit.sound.silent": [
+    "Sound: only one of the two has any.",
+    "Ton: nur eines von beiden hat welchen.",
+    "Sonido: solo uno de los dos tiene."
+  ],
   "hit.video": ["This video", "Dieses Video", "Este vídeo"],
   "jobs.cancelled": ["It was cancelled.", "Es wurde abgebrochen.", "Se canceló."],
   "jobs.failed": ["It failed.", "Es ist fehlgeschlagen.", "Ha fallado."],
@@ -588,6 +595,11 @@ export const STRINGS = {
   "results.running": ["Searching", "Suche läuft", "Buscando"],
   "results.searched": ["{videos} searched", "{videos} durchsucht", "{videos} examinados"],
   "results.settings": ["Search settings", "Sucheinstellungen", "Ajustes de búsqueda"],
+  "results.sound": [
+    "The same sound with other pictures",
+    "Derselbe Ton mit anderen Bildern",
+    "El mismo sonido con otras imágenes"
+  ],
   "results.tip.exact": [
     "An exact search compares with every video; it takes longer.",
     "Eine genaue Suche vergleicht mit jedem Video; sie dauert länger.",

@@ -9,6 +9,8 @@ import { verdictBadge, verdictReason } from "./badge.js";
 import { pathLine } from "./pathline.js";
 import { sentence, timeline } from "./timeline.js";
 
+const SOUND = { same: "hit.sound.same", other: "hit.sound.other", silent: "hit.sound.silent" };
+
 /** `query` is the side that was searched for: { kind, id, duration }. */
 export function hitCard(hit, query, rank) {
   const best = strongest(hit.segments);
@@ -46,10 +48,33 @@ export function hitCard(hit, query, rank) {
         : h("p", { class: "muted" }, instant(hit)),
       best && h("p", { class: "hit-where muted", "aria-hidden": "true" }, sentence(best), more),
       verdictReason(hit),
+      soundLine(hit.sound),
       hit.warnings?.length > 0 && h("p", { class: "hit-warning small-text" }, hit.warnings.join(" ")),
       pathLine(hit),
     ),
   );
+}
+
+/** A video that was found by its sound alone. */
+export function soundCard(hit, query) {
+  return h(
+    "li",
+    { class: "card hit", dataset: { id: hit.id } },
+    h(
+      "div",
+      { class: "hit-body" },
+      h("h3", {}, h("a", { class: "hit-link", href: matchAddress(query, hit.id) }, hit.name)),
+      soundLine({ kind: "same", stretches: hit.stretches }),
+      pathLine(hit),
+    ),
+  );
+}
+
+/** What the sound says; nothing where it says nothing: it was not compared, or neither has any. */
+function soundLine(sound) {
+  if (!(sound?.kind in SOUND) || (sound.kind === "silent" && !sound.audible)) return null;
+  const where = sound.stretches.map(sentence).join("; ");
+  return h("p", { class: "hit-sound muted small-text" }, t(SOUND[sound.kind], { where }));
 }
 
 /** A picture matches at an instant; of two videos that share no footage, it is where they are most alike. */

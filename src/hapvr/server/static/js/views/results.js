@@ -2,7 +2,7 @@
 
 import { get, media, part, post } from "../api.js";
 import { filterLine } from "../components/filterpanel.js";
-import { hitCard } from "../components/hitcard.js";
+import { hitCard, soundCard } from "../components/hitcard.js";
 import { emptyState, errorState, note, skeleton, toast } from "../components/notice.js";
 import { jobProgress, ProgressCard } from "../components/progress.js";
 import { announce, h, show } from "../dom.js";
@@ -64,7 +64,15 @@ function showResult(body, heading, result, title, roots) {
         h("summary", {}, t("results.others", { n: others.length })),
         list(others, matches.length + 1),
       ),
-    !result.hits.length && nothing(query, result.note),
+    result.sound_hits.length > 0 && [
+      h("h2", {}, t("results.sound")),
+      h(
+        "ol",
+        { class: "hits" },
+        result.sound_hits.map((hit) => soundCard(hit, query)),
+      ),
+    ],
+    !result.hits.length && !result.sound_hits.length && nothing(query, result.note),
   );
 }
 

@@ -1,0 +1,96 @@
+"""Where the frame vectors of a library lie and how the nearest are found: what each kind of index can do.
+
+There are two kinds: a table of the library itself (`hapvr.library.frame_table`), and a collection of a Milvus server
+(`hapvr.library.milvus_index`). Whichever it is, the tables of records and regions are the truth: vectors are written
+after the regions and before the record, and removed after the record. An index may therefore hold contents that no
+record names, which do not count and are removed by the next writer after one that was killed; it never lacks one that a
+record names, unless it was damaged. `hapvr.library.index_repair` brings it into agreement: every vector can be made
+again from regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hapvr.features import Features
+from hapvr.library.candidates import Finds, find_runs
+from hapvr.library.milvus_index import IndexedContents, MilvusAddress, MilvusIndex
+from hapvr.library.versions import EMBEDDED, Settings, current_version, unfinished_version
+from hapvr.places import Place
+
+
+class CandidateIndex(Protocol):
+    """The frame vectors of one version. Contents are named by their keys."""
+
+    def connect(self) -> None:
+        """Make it ready; `StorageError` if it cannot be used. The other methods do it too."""
+
+    def find_nearest(self, vectors: Tensor, *, k: int, exact: bool) -> Finds:
+        """The `k` stored vectors nearest to each of some [Q, C], by dot product; see `Store.find_nearest`."""
+
+    def read_all(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The keys [N] and vectors [N, C] of all frames."""
+
+    def count(self) -> int:
+        """How many vectors there are."""
+
+    def count_indexed(self) -> int:
+        """How many of them need not be searched one by one."""
+
+    def count_contents(self) -> int:
+        """How many contents have vectors."""
+
+    def list_contents(self) -> IndexedContents:
+        """Which contents have vectors."""
+
+    def add(self, keys: Sequence[int], vectors: Sequence[NDArray[np.float16]]) -> None:
+        """Add the vectors [F, C] of each of some contents. When this returns, every search finds them."""
+
+    def remove(self, keys: Collection[int]) -> None:
+        """Remove the vectors of contents, whether there are any or not."""
+
+    def maintain(self, *, thoroughly: bool) -> None:
+        """Keep it in order; cheap if there is nothing to do."""
+
+    def drop(self) -> None:
+        """Remove all of it, when its version is no longer in use."""
+
+
+def parse_index(text: str) -> str:
+    """The candidate index that `--candidates` names, in its usual form; `ConfigError` if there is no such kind.
+
+    >>> parse_index("milvus://Localhost/films")
+    'milvus://localhost:19530/films'
+    """
+    return EMBEDDED if text == EMBEDDED else str(MilvusAddress.parse(text))
+
+
+def open_collection(settings: Settings, version: str) -> MilvusIndex | None:
+    """The collection of a version; None if its vectors lie in its tables. It is not connected yet."""
+    if settings.candidate_index == EMBEDDED:
+        return None
+    address = MilvusAddress.parse(settings.candidate_index)
+    model = f"{settings.model_digest}, vectors of kind {settings.candidates}"
+    return MilvusIndex(address, version, owner=settings.collection_owner, model=model)
+
+
+def require_new_index(settings: Settings, version: str) -> None:
+    """Raise `StorageError` unless an index for a new version can be made; nothing is made yet."""
+    if (index := open_collection(settings, version)) is not None:
+        index.require_new()
+
+
+def find_left_collections(path: Place, index: MilvusIndex) -> list[str]:
+    """The names of collections that a library made for versions that it no longer uses: a writer was killed."""
+    used = {f"{index.address.collection}_{version}" for version in (current_version(path), unfinished_version(path))}
+    return [name for name in index.list_others() if name not in used]
+
+
+def find_vectors(features: Features) -> NDArray[np.float16]:
+    """The vectors by which a content is found, [F, C], as an index stores them."""
+    return find_runs(features.regions, features.low_information)[0].numpy().astype(np.float16)
