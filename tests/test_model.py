@@ -25,7 +25,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from hapvr.backbones import BACKBONES, Backbone
-from hapvr.cli import main
 from hapvr.conversion import KINDS
 from hapvr.errors import ConfigError, StorageError, WeightsError
 from hapvr.features.whitening import Whitening
@@ -50,6 +49,7 @@ from hapvr.similarity.calibration import fit_calibration
 from hapvr.storage import sha256_tensors
 from hapvr.video.sampling import SamplingConfig
 from hapvr.weights import Part, load_parts, save_parts
+from tests.commands import run
 
 PACKAGE, VERSION = "tiny_imagenet", "1.2.3"
 
@@ -147,13 +147,6 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(tmp_path, monkeypatch)
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return int(left.value.code or 0), captured.out, captured.err
 
 
 # --- bringing it -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import hapvr
-from hapvr.cli import main
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.score_files import Scores, read_scores
 from hapvr.features import FeatureFile
@@ -21,6 +20,7 @@ from hapvr.model_evaluation import _dtype
 from hapvr.similarity import VideoSimilarity
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
+from tests.commands import run
 from tests.similarity import models
 from tests.video import media
 
@@ -45,13 +45,6 @@ def plain() -> VideoSimilarity:
     return models.model(weighting="none", comparator=False, min_frames=1)
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main(["evaluate", *map(str, arguments)])
-    printed = capsys.readouterr()
-    return left.value.code, printed.out, printed.err
-
-
 def on_features(folder: Path) -> list[object]:
     features, model = folder / "features.h5", folder / "model"
     return [folder / "pairs.csv", "--features", features, "--model", model, "--device", "cpu"]
@@ -65,7 +58,7 @@ def test_a_table_json_csv_and_scores_that_give_the_same_again(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outs = ["-o", tmp_path / "e.json", "--output", tmp_path / "e.csv", "--save-scores", tmp_path / "s.npz"]
-    code, text, _ = run(capsys, *on_features(folder), *outs)
+    code, text, _ = run(capsys, "evaluate", *on_features(folder), *outs)
     assert code == 0
     record = json.loads((tmp_path / "e.json").read_text())
     value = figures(record)
@@ -75,7 +68,7 @@ def test_a_table_json_csv_and_scores_that_give_the_same_again(
     assert [float(row["value"]) for row in rows] == [value["mAP"], value["uAP"]]
     assert record["scoring"]["pairs"] == 2 * 4
     assert read_scores(tmp_path / "s.npz").targets == ("a", "b", "c", "d")
-    code, text, words = run(capsys, folder / "pairs.csv", "--scores", tmp_path / "s.npz", "--json")
+    code, text, words = run(capsys, "evaluate", folder / "pairs.csv", "--scores", tmp_path / "s.npz", "--json")
     assert (code, words) == (0, "")
     assert figures(json.loads(text)) == value
 
@@ -86,7 +79,7 @@ def test_scores_in_int8_are_those_of_float32_to_two_thousandths(
     values = {}
     for precision in ("float32", "int8"):
         path = tmp_path / f"{precision}.npz"
-        assert run(capsys, *on_features(folder), "--precision", precision, "--save-scores", path)[0] == 0
+        assert run(capsys, "evaluate", *on_features(folder), "--precision", precision, "--save-scores", path)[0] == 0
         values[precision] = read_scores(path).values
     assert not np.array_equal(values["int8"], values["float32"])  # else the option had no effect
     np.testing.assert_allclose(values["int8"], values["float32"], atol=2e-3)
@@ -99,17 +92,17 @@ def test_int8_is_refused_on_a_gpu() -> None:
 
 def test_shards_meet_in_the_work_folder(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work = ["--work-folder", tmp_path / "work"]
-    code, text, _ = run(capsys, *on_features(folder), *work, "--shard", "0/2")
+    code, text, _ = run(capsys, "evaluate", *on_features(folder), *work, "--shard", "0/2")
     assert code == 0
     assert "0 of 1 chunks are finished" in text  # the only chunk is the second shard's
-    code, text, _ = run(capsys, *on_features(folder), *work, "--shard", "1/2", "--json")
+    code, text, _ = run(capsys, "evaluate", *on_features(folder), *work, "--shard", "1/2", "--json")
     shared = figures(json.loads(text))
-    _, text, _ = run(capsys, *on_features(folder), *work, "--json")
+    _, text, _ = run(capsys, "evaluate", *on_features(folder), *work, "--json")
     assert json.loads(text)["scoring"]["pairs"] == 0
-    _, alone, _ = run(capsys, *on_features(folder), "--json")
+    _, alone, _ = run(capsys, "evaluate", *on_features(folder), "--json")
     assert figures(json.loads(text)) == shared == figures(json.loads(alone))
     models.model(seed=1).save_pretrained(tmp_path / "other")
-    code, _, words = run(capsys, *on_features(folder), *work, "--model", tmp_path / "other")
+    code, _, words = run(capsys, "evaluate", *on_features(folder), *work, "--model", tmp_path / "other")
     assert code == 2
     assert "holds another evaluation: its model is" in words
 
@@ -119,14 +112,14 @@ def test_missing_videos_follow_the_policy(folder: Path, tmp_path: Path, capsys: 
     with h5py.File(tmp_path / "few.h5", "r+") as file:
         del file["c"]
     given = [*on_features(folder), "--features", tmp_path / "few.h5"]
-    code, text, _ = run(capsys, *given, "--json")
+    code, text, _ = run(capsys, "evaluate", *given, "--json")
     record = json.loads(text)
     assert code == 0
     assert record["coverage"]["missing_targets"] == ["c"]
     dropped = figures(record)["mAP"]
-    _, text, _ = run(capsys, *given, "--missing", "miss", "--json")
+    _, text, _ = run(capsys, "evaluate", *given, "--missing", "miss", "--json")
     assert figures(json.loads(text))["mAP"] == dropped / 2  # of two queries one has lost its only positive
-    code, text, words = run(capsys, *given, "--missing", "error", "--json")
+    code, text, words = run(capsys, "evaluate", *given, "--missing", "error", "--json")
     assert (code, text) == (2, "")
     assert "no scores for 1 targets (c)" in words
 
@@ -153,7 +146,7 @@ def test_bad_features_are_an_error_and_never_a_figure(
     what: str, words: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = damaged(folder, tmp_path, what)
-    code, text, told = run(capsys, *on_features(folder), "--features", bad, "-o", tmp_path / "e.json")
+    code, text, told = run(capsys, "evaluate", *on_features(folder), "--features", bad, "-o", tmp_path / "e.json")
     assert (code, text) == (2, "")
     assert bad.name in told
     assert words in told
@@ -167,7 +160,7 @@ def test_bad_scores_are_an_error(folder: Path, tmp_path: Path, capsys: pytest.Ca
         ('{"q1": {"a": 1', "cut short"),
     ):
         (tmp_path / "s.json").write_text(content)
-        code, text, told = run(capsys, folder / "pairs.csv", "--scores", tmp_path / "s.json")
+        code, text, told = run(capsys, "evaluate", folder / "pairs.csv", "--scores", tmp_path / "s.json")
         assert (code, text) == (2, "")
         assert words in told
 
@@ -198,7 +191,7 @@ def test_bad_scores_are_an_error(folder: Path, tmp_path: Path, capsys: pytest.Ca
 def test_what_cannot_be_done_is_said_at_once(
     options: list[str], words: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, text, told = run(capsys, folder / "pairs.csv", *options)
+    code, text, told = run(capsys, "evaluate", folder / "pairs.csv", *options)
     assert (code, text) == (2, "")
     assert told.startswith("error: ")
     assert words in told
@@ -219,7 +212,7 @@ def test_a_made_folder_is_extracted_once_and_bad_files_are_counted(
     }
     database = {"0": "0.mp4", "1": "1.mp4", "bad": "bad.mp4"}
     (made / "ground_truth.json").write_text(json.dumps({"queries": queries, "database": database}))
-    code, text, words = run(capsys, made, "--device", "cpu", "--json")
+    code, text, words = run(capsys, "evaluate", made, "--device", "cpu", "--json")
     record = json.loads(text)
     assert code == 0
     assert figures(record) == {"mAP": 1.0, "uAP": 1.0, "recall@1": 1.0}
@@ -235,14 +228,14 @@ def test_a_made_folder_is_extracted_once_and_bad_files_are_counted(
         assert file["0"].low_information is not None  # flagged, as `hapvr extract` does
     before = kept.read_bytes()
     (made / "bad.mp4").unlink()
-    code, text, words = run(capsys, made, "--device", "cpu")
+    code, text, words = run(capsys, "evaluate", made, "--device", "cpu")
     assert code == 0
     assert "2 of 3 targets have scores" in text
     assert "flip" in text
     assert "the file is not there" in words
     assert kept.read_bytes() == before
     shutil.copy(made / "0.mp4", made / "1.mp4")  # features of a file that has changed are not passed off as its own
-    code, text, words = run(capsys, made, "--device", "cpu")
+    code, text, words = run(capsys, "evaluate", made, "--device", "cpu")
     assert (code, text) == (2, "")
     assert "is not the file they were made from" in words
 
@@ -263,7 +256,7 @@ def test_the_python_call_gives_what_the_command_prints(
         save_scores=tmp_path / "s.json",
         progress=lambda *step: told.append(step),
     )
-    code, text, _ = run(capsys, *on_features(folder), "--json")
+    code, text, _ = run(capsys, "evaluate", *on_features(folder), "--json")
     printed = json.loads(text)
     assert code == 0
     assert report.evaluation is not None
@@ -331,7 +324,7 @@ def test_a_damaged_video_is_measured_with_its_warnings_counted_and_shown(
     again = hapvr.evaluate(tmp_path / "pairs.csv", **given)  # type: ignore[arg-type]  # nothing is decoded this time
     assert again.warnings == report.warnings == again.to_json()["warnings"]
     options = ["--videos", videos, "--feature-cache", tmp_path / "f.h5", "--device", "cpu"]
-    code, out, err = run(capsys, tmp_path / "pairs.csv", *options)
+    code, out, err = run(capsys, "evaluate", tmp_path / "pairs.csv", *options)
     assert code in (0, None)
     assert f"  a: {report.warnings['a'][-1]}" in err
     assert "1 video was read with warnings." in out

@@ -9,15 +9,7 @@ import pytest
 import torch
 
 from hapvr import __version__
-from hapvr.cli import main
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of `hapvr` with these arguments."""
-    with pytest.raises(SystemExit) as left:
-        main([str(argument) for argument in arguments])
-    captured = capsys.readouterr()
-    return int(left.value.code or 0), captured.out, captured.err
+from tests.commands import run
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from hapvr.cli import main
 from hapvr.features import FeatureFile, PackedFrames
 from hapvr.model import load, save_model
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from hapvr.video import video_files
 from hapvr.video.sampling import SamplingConfig
+from tests.commands import run
 from tests.video import bad_files
 
 
@@ -43,13 +43,6 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sampling=SamplingConfig(fps=0.5, at_least=1, short_side=112, crop=112),
         segments=model.segments,
     )
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main([str(argument) for argument in arguments])
-    printed = capsys.readouterr()
-    return left.value.code, printed.out, printed.err
 
 
 def test_extract_goes_on_where_it_stopped_and_reports_failures(

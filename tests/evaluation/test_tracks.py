@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from hapvr.cli import main
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation import Benchmark, Scores, Task, TrueSegment, open_benchmark
 from hapvr.evaluation.benchmarks.pair_files import read_boxes, read_candidates, read_matches
@@ -18,6 +17,7 @@ from hapvr.evaluation.tracks import find_matches, measure_boxes, measure_candida
 from hapvr.features import Features, FeatureWriter
 from hapvr.model_evaluation import evaluate, evaluate_predictions
 from hapvr.similarity import SegmentConfig
+from tests.commands import run
 from tests.similarity import models
 
 TRUTH = "query_id,ref_id,query_start,query_end,ref_start,ref_end\nQ000001,R000001,0,6,4,10\n"
@@ -43,13 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "label_file_uuid_total.json").write_text('{"Q000001-R000001": [[0, 4, 6, 10]]}')
     (folder / "pair_file_test.csv").write_text("query_id,reference_id\nQ000001,R000001\nQ000002,R000002\n")
     return folder
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main(["evaluate", *map(str, arguments)])
-    printed = capsys.readouterr()
-    return left.value.code, printed.out, printed.err
 
 
 def test_a_model_writes_vsc2022_files_that_are_read_back_to_the_same_figures(folder: Path, tmp_path: Path) -> None:
@@ -130,19 +123,19 @@ def test_the_command_measures_files_of_other_systems(
     matches.write_text(
         "query_id,ref_id,query_start,query_end,ref_start,ref_end,score\n1,1,0,3,4,7,0.9\n9,9,0,3,4,7,0.95\n"
     )
-    code, out, _ = run(capsys, "vsc2022", "--annotations", folder, "--matches", matches)
+    code, out, _ = run(capsys, "evaluate", "vsc2022", "--annotations", folder, "--matches", matches)
     assert code == 0
     # 3 of 6 true seconds; a false segment of the same length comes first: sqrt(.5 * .5) * sqrt(.5 * .5).
     assert "segment uAP" in out
     assert "25.00" in out
     assert "1 pairs of videos that the benchmark does not name" in out
-    code, out, _ = run(capsys, "vsc2022", "--annotations", folder, "--matches", matches, "--json")
+    code, out, _ = run(capsys, "evaluate", "vsc2022", "--annotations", folder, "--matches", matches, "--json")
     assert json.loads(out)["tracks"][0]["figures"]["pair uAP"] == 0.5
-    code, _, err = run(capsys, "vsc2022", "--annotations", folder, "--matches", matches, "--model", "lite")
+    code, _, err = run(capsys, "evaluate", "vsc2022", "--annotations", folder, "--matches", matches, "--model", "lite")
     assert code != 0
     assert "--model does not go with files of predictions" in err
     matches.write_text("query_id,ref_id\n1,1\n")
-    code, _, err = run(capsys, "vsc2022", "--annotations", folder, "--matches", matches)
+    code, _, err = run(capsys, "evaluate", "vsc2022", "--annotations", folder, "--matches", matches)
     assert code != 0
     assert "the header must name" in err
     assert read_matches(folder / "ground_truth.csv", ground_truth=True)[0].box == ((0.0, 6.0), (4.0, 10.0))
@@ -182,11 +175,11 @@ def test_features_without_times_give_pairs_alone(
         for id, regions in {"Q000001": film(1)[8:20], "R000001": film(1)}.items():
             writer.add(id, Features(regions))
     words = ["vsc2022", "--annotations", folder, "--features", tmp_path / "f.h5", "--model", folder / "model"]
-    code, out, err = run(capsys, *words)
+    code, out, err = run(capsys, "evaluate", *words)
     assert code == 0
     assert "descriptor track" in out
     assert "matching track" not in out
     assert "come without times" in err
-    code, _, err = run(capsys, *words, "--save-matches", tmp_path / "m.csv")
+    code, _, err = run(capsys, "evaluate", *words, "--save-matches", tmp_path / "m.csv")
     assert code != 0
     assert "save_matches needs times" in err

@@ -12,7 +12,6 @@ from matplotlib.collections import PathCollection
 from PIL import Image
 
 from hapvr import plotting
-from hapvr.cli import main
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation import Benchmark, Scores, Task, evaluate, write_benchmark, write_scores
 from hapvr.features import Features
@@ -21,6 +20,7 @@ from hapvr.matching import NO_STRETCH, Match, VideoDescription
 from hapvr.paper import figures
 from hapvr.paper.curves import precision_recall, similarity_distribution, surrogate_curves
 from hapvr.similarity.network import Descriptors
+from tests.commands import run
 
 Folder = tuple[Path, Benchmark, dict[str, Scores]]
 
@@ -43,13 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
         models[name] = Scores(queries, database, values.astype(np.float32))
         write_scores(models[name], place / f"{name}.npz")
     return place, benchmark, models
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main([str(argument) for argument in arguments])
-    printed = capsys.readouterr()
-    return left.value.code, printed.out, printed.err
 
 
 def ink(path: Path) -> float:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hapvr.cli import main
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks import Benchmark, Task
 from hapvr.evaluation.protocol import evaluate
@@ -25,6 +24,7 @@ from hapvr.paper.tables import (
     render,
     to_json,
 )
+from tests.commands import run
 
 ALL = list(read_paper_tables().values())
 
@@ -319,13 +319,6 @@ def test_json_has_the_table_the_results_and_the_differences() -> None:
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main([str(argument) for argument in arguments])
-    printed = capsys.readouterr()
-    return left.value.code, printed.out, printed.err
 
 
 def test_the_command_lists_and_prints_tables(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from hapvr.synthetic.edits import Edited
 from hapvr.synthetic.films import draw_scene
 from hapvr.synthetic.time_map import Segment, TimeMap
 from tests.synthetic.barcodes import assert_shows_what_the_map_says, barcodes, grey, read
+from tests.synthetic.folders import files_of, truth_of
 
 QUICK = ["flip", "greyscale", "trim", "speed"]
 
@@ -27,15 +27,6 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for seed, path in enumerate(paths):
         write_clip(draw_scene(seed, seconds=3, fps=5, size=(48, 64)), path)
     return paths
-
-
-def truth_of(folder: Path) -> dict[str, Any]:
-    truth: dict[str, Any] = json.loads((folder / "ground_truth.json").read_text())
-    return truth
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_ground_truth_names_files_kinds_positives_and_segments(films: list[Path], tmp_path: Path) -> None:

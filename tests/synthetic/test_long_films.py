@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hapvr.synthetic.films import draw_scene
 from hapvr.synthetic.long_films import make_long_films
 from hapvr.video.decode import probe
 from tests.synthetic.barcodes import barcodes, grey, read
+from tests.synthetic.folders import files_of, truth_of
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +34,6 @@ def fillers(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     write_clip(grey(60, fps=6), folder / "grey.mp4")
     write_clip(draw_scene(1, seconds=6, fps=5, size=(96, 64)), folder / "tall.mp4")
     return [folder / "grey.mp4", folder / "tall.mp4"]
-
-
-def truth_of(folder: Path) -> dict[str, Any]:
-    truth: dict[str, Any] = json.loads((folder / "ground_truth.json").read_text())
-    return truth
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_the_film_shows_the_clip_where_the_ground_truth_says_and_nowhere_else(

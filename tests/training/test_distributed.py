@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
 from hapvr.errors import ShapeError
 from hapvr.losses import LossInputs, WeightedLosses, build_hapvr_losses
 from hapvr.similarity import Descriptors, SimilarityConfig, VideoSimilarity
 from hapvr.training import gather, make_pseudo_labels, rank, world_size
+from tests.training.toy import run_two_processes
 
 BATCH, INPUTS, SPLITS = 6, 5, {"equal": [3, 3], "unequal": [4, 2]}
 
@@ -145,9 +144,7 @@ def work(process: int, folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder: Path = tmp_path_factory.mktemp("processes")
-    spawn(work, args=(str(folder),), nprocs=2)  # type: ignore[no-untyped-call]
-    return [torch.load(folder / f"{process}.pt") for process in range(2)]
+    return run_two_processes(work, tmp_path_factory.mktemp("processes"))
 
 
 @pytest.mark.parametrize("split", SPLITS)

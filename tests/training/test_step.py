@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch.multiprocessing.spawn import spawn
 
 from hapvr.errors import DataError, ShapeError
 from hapvr.losses import MeanSquared, QuadLinearAP, Term, WeightedLosses
@@ -19,6 +17,7 @@ from hapvr.training.config import LossesConfig, TeacherConfig
 from hapvr.training.distributed import world_size
 from hapvr.training.pseudo_labels import make_pseudo_labels
 from hapvr.training.step import NOTHING, Batch, compute_step_losses, find_shared_content, list_contents
+from tests.training.toy import run_two_processes
 
 RECIPES: dict[str, dict[str, dict[str, float]]] = {
     "paper": {name: {"weight": 1.0} for name in ("frame_ap", "video_ap", "infonce", "sshn", "range")},
@@ -90,9 +89,7 @@ def work(process: int, folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, Any]]:
-    folder: Path = tmp_path_factory.mktemp("processes")
-    spawn(work, args=(str(folder),), nprocs=2)  # type: ignore[no-untyped-call]
-    return [torch.load(folder / f"{process}.pt") for process in range(2)]
+    return run_two_processes(work, tmp_path_factory.mktemp("processes"))
 
 
 @pytest.mark.parametrize("split", SPLITS)

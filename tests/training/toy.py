@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.multiprocessing.spawn import spawn
 
 from hapvr.backbones.base import Backbone
 from hapvr.training import Bank, ClipSet, TrainConfig, load_config
@@ -38,6 +41,12 @@ def toy_config(*words: str) -> TrainConfig:
     """Settings for `toy_bank`."""
     own = ["similarity.dims=16", "data.batch=4", "schedule.steps=6", "schedule.warm_up=2", "run.log_every=2"]
     return load_config("tiny", [*own, "run.checkpoint_every=2", "run.device=cpu", *words])
+
+
+def run_two_processes(work: Callable[[int, str], None], folder: Path) -> list[dict[Any, Any]]:
+    """What each of two processes saves as `folder/PROCESS.pt` when it runs `work(process, folder)`."""
+    spawn(work, args=(str(folder),), nprocs=2)  # type: ignore[no-untyped-call]
+    return [torch.load(folder / f"{process}.pt") for process in range(2)]
 
 
 def noise_clips(videos: int, *, frames: int = 6, side: int = 112) -> ClipSet:

@@ -10,20 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hapvr.cli.evaluation_tables import print_method, print_report
 from hapvr.cli.options import Annotations, AsJson, Cluster, Missing, Model, Reports, SecondLook
 from hapvr.cli.terminal import describe_problem, progress_bars, show, warn
-from hapvr.cli.verdict_tables import print_verdicts
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from hapvr.evaluation import Benchmark, Evaluation
+    from hapvr.evaluation import Benchmark
     from hapvr.methods import MethodResult
-    from hapvr.model_evaluation import EvaluationReport
     from hapvr.verdict_evaluation import VerdictReport
 
-_POLICIES = {"drop": "left out of the figures", "miss": "counted as a miss", "error": "refused"}
 Name = Annotated[
     str,
     typer.Argument(
@@ -59,7 +54,7 @@ Matches = Annotated[
 ]
 Descriptors = Annotated[Path | None, typer.Option(help="VSC2022: .npz of the references' descriptors, to search.")]
 QueryDescriptors = Annotated[Path | None, typer.Option(help="VSC2022: .npz of the queries' descriptors.")]
-SaveCandidates = Annotated[Path | None, typer.Option(help="Predicted pairs to measure, .csv as of VSC2022; no model.")]
+SaveCandidates = Annotated[Path | None, typer.Option(help="Save the best pairs into this .csv file, as of VSC2022.")]
 SaveMatches = Annotated[
     Path | None, typer.Option(help="Save where videos match: .csv as VSC2022 takes it, .json as VCSL does.")
 ]
@@ -142,7 +137,7 @@ def evaluate(
         with progress_bars(quiet=as_json) as progress:
             sources = (model, features, videos, feature_cache)
             measured = _evaluate_method(truth, method, *sources, device, missing, save_scores, output or (), progress)
-        show(as_json, measured.to_json(), lambda: _print_method(measured))
+        show(as_json, measured.to_json(), lambda: print_method(measured))
         return
     _check_verdict_options(truth, verdicts, neighbours=neighbours, groups=shared_groups)
     predictions = {"candidates": candidates, "matches": matches, "descriptors": descriptors,
@@ -185,7 +180,7 @@ def evaluate(
     warn(describe_problem(failure.path, failure.error) for failure in report.failed)
     for id, warnings in report.warnings.items():
         warn(warnings, before=f"  {id}: ")
-    show(as_json, report.to_json(), lambda: _print_report(report, found))
+    show(as_json, report.to_json(), lambda: print_report(report, found))
 
 
 def _evaluate_predictions(
@@ -207,7 +202,7 @@ def _evaluate_predictions(
     report = evaluate_predictions(truth, **predictions, **lists, save_candidates=save_candidates, output=output)
     for path, warnings in report.warnings.items():
         warn(warnings, before=f"  {path}: ")
-    show(as_json, report.to_json(), lambda: _print_report(report))
+    show(as_json, report.to_json(), lambda: print_report(report))
 
 
 def _require_unused(options: Mapping[str, object]) -> None:
@@ -257,20 +252,6 @@ def _evaluate_method(
     return result
 
 
-def _print_method(result: MethodResult) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(_task_table(result.evaluation), soft_wrap=False)
-    if any(one.by_group for one in result.evaluation.results):
-        console.print(_group_table(result.evaluation), soft_wrap=False)
-    if result.segments is not None:
-        console.print(_segment_table(result), soft_wrap=False)
-    console.print(f"{result.evaluation.coverage}; what has none is {_POLICIES[result.evaluation.missing]}.")
-    speeds = ", ".join(f"{one.pairs_per_s:,.0f} pairs a second ({one.device})" for one in result.speeds)
-    console.print(f"{result.title}: {result.bytes_per_minute:,.0f} bytes a minute of video, {speeds}.")
-
-
 def _check_verdict_options(truth: Benchmark, verdicts: bool, *, neighbours: int | None, groups: Path | None) -> None:
     """Say what cannot be done before hours of work."""
     from hapvr.errors import ConfigError
@@ -309,91 +290,3 @@ def _parse_shard(text: str | None) -> tuple[int, int]:
     if numbers is None:
         raise ConfigError(f"--shard must be like 0/4, the first of four; got '{text}'.")
     return int(numbers[1]), int(numbers[2])
-
-
-# --- printing --------------------------------------------------------------------------------------------------------
-
-
-def _print_report(report: EvaluationReport, verdicts: VerdictReport | None = None) -> None:
-    from rich.console import Console
-
-    evaluation, scoring, console = report.evaluation, report.scoring, Console(highlight=False, soft_wrap=True)
-    if evaluation is None and scoring is None:
-        _print_tracks(report, console)
-        return
-    if evaluation is None:
-        assert scoring is not None
-        words = f"{scoring.finished} of {scoring.chunks} chunks are finished"
-        console.print(f"{words}. When all are, run it without --shard for the figures.")
-        return
-    console.print(_task_table(evaluation), soft_wrap=False)
-    if any(result.by_group for result in evaluation.results):
-        console.print(_group_table(evaluation), soft_wrap=False)
-    if report.segments is not None:
-        console.print(_segment_table(report), soft_wrap=False)
-    _print_tracks(report, console)
-    console.print(f"{evaluation.coverage}; what has none is {_POLICIES[evaluation.missing]}.")
-    for note in evaluation.notes:
-        console.print(note)
-    if ignored := evaluation.coverage.ignored_targets:
-        console.print(f"{ignored:,} scored videos are not of this benchmark.")
-    if warned := len(report.warnings):
-        console.print(f"{warned:,} {'videos were' if warned > 1 else 'video was'} read with warnings.")
-    if scoring is not None:
-        rate = scoring.pairs / report.wall_s if report.wall_s else 0.0
-        console.print(f"{scoring.pairs:,} pairs in {report.wall_s:.1f} s ({rate:,.0f} a second).")
-    if verdicts is not None:
-        print_verdicts(verdicts, console)
-
-
-def _print_tracks(report: EvaluationReport, console: Console) -> None:
-    for track in report.tracks:
-        table = _table(track.name, "figure", title=f"{report.benchmark}, %")
-        for name, value in track.figures.items():
-            table.add_row(name, _percent(value))
-        console.print(table, soft_wrap=False)
-        console.print("; ".join(f"{count:,} {name}" for name, count in track.counts.items()) + ".")
-
-
-def _task_table(evaluation: Evaluation) -> Table:
-    table = _table("task", "figure", "queries", "positives", title=f"{evaluation.benchmark}, %")
-    for result in evaluation.results:
-        over = result.overall
-        positives = f"{over.positives_found:,} / {over.positives_expected:,}"
-        table.add_row(result.task.name, _percent(over.value), f"{over.queries:,}", positives)
-    return table
-
-
-def _group_table(evaluation: Evaluation) -> Table:
-    results = evaluation.results
-    table = _table("group", *(result.task.name for result in results), "queries", title="by group, %")
-    for group in dict.fromkeys(group for result in results for group in result.by_group):
-        measured = [result.by_group.get(group) for result in results]
-        cells = ("" if one is None else _percent(one.value) for one in measured)
-        table.add_row(group, *cells, str(max(one.queries for one in measured if one is not None)))
-    return table
-
-
-def _segment_table(report: EvaluationReport | MethodResult) -> Table:
-    columns = ("precision", "recall", "F1", "boundary error", "false pairs")
-    table = _table("segments", *columns, title="where videos match, %")
-    for group, found in (report.segments or {}).items():
-        rates = (found.precision, found.recall, found.f1)
-        cells = ["-" if not found.true else _percent(rate) for rate in rates]
-        error = found.boundary_error_s
-        cells.append("-" if error != error else f"{error:.2f} s")
-        table.add_row(group or "all", *cells, f"{found.false_pairs} of {found.negative_pairs} pairs")
-    return table
-
-
-def _table(first: str, *others: str, title: str) -> Table:
-    from rich.table import Table
-
-    table = Table(first, title=title)
-    for name in others:
-        table.add_column(name, justify="right")
-    return table
-
-
-def _percent(value: float) -> str:
-    return "-" if value != value else f"{100 * value:.2f}"

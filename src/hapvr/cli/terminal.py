@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from hapvr.webhooks import WebhookCounts, Webhooks
 
 # Control characters, line and paragraph separators, marks that change the direction of writing, and lone surrogates,
@@ -66,6 +69,21 @@ def describe_problem(path: str, reason: str) -> str:
     ("  'a.mp4' is empty.", '  a.mp4: it is cut off.')
     """
     return f"  {reason}" if reason.startswith(f"'{path}' ") else f"  {path}: {reason}"
+
+
+def make_table(first: str, *others: str, title: str) -> Table:
+    """An empty table: a column of names, then columns of numbers."""
+    from rich.table import Table
+
+    table = Table(first, title=title)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def format_percent(value: float) -> str:
+    """A share in percent; "-" for NaN."""
+    return "-" if math.isnan(value) else f"{100 * value:.2f}"
 
 
 # --- progress --------------------------------------------------------------------------------------------------------

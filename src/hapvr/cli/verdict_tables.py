@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from hapvr.cli.terminal import format_percent, make_table
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -40,9 +42,10 @@ def describe(report: VerdictReport) -> list[str]:
         text += " Strangers that were not compared are less alike, and taken for no matches."
     lines = [text]
     if figures.ranking is not None:
+        by_probability, by_score = map(format_percent, (figures.ranking.by_probability, figures.ranking.by_score))
         lines.append(
-            f"Ranked by probability, copies have a uAP of {_percent(figures.ranking.by_probability)} among the pairs "
-            f"compared; ranked by the network's score alone, {_percent(figures.ranking.by_score)}."
+            f"Ranked by probability, copies have a uAP of {by_probability} among the pairs compared; ranked by the "
+            f"network's score alone, {by_score}."
         )
     if figures.reliability:
         lines.append(
@@ -63,18 +66,18 @@ def describe(report: VerdictReport) -> list[str]:
 
 def _copy_table(report: VerdictReport) -> Table:
     columns = ("found", "recall", "false", "precision", "stretches: precision", "recall", "border error")
-    table = _make_table("kind", *columns, title="verdict copy, %")
+    table = make_table("kind", *columns, title="verdict copy, %")
     for kind, copies in {"": report.figures.overall, **report.figures.by_kind}.items():
         stretches = report.figures.segments[kind]
         error = stretches.boundary_error_s
         table.add_row(
             kind or "all",
             f"{copies.found:,} of {copies.copies:,}",
-            _percent(copies.recall),
+            format_percent(copies.recall),
             f"{copies.false:,}",
-            _percent(copies.precision),
-            _percent(stretches.precision),
-            _percent(stretches.recall),
+            format_percent(copies.precision),
+            format_percent(stretches.precision),
+            format_percent(stretches.recall),
             "-" if math.isnan(error) else f"{error:.2f} s",
         )
     return table
@@ -82,7 +85,7 @@ def _copy_table(report: VerdictReport) -> Table:
 
 def _false_table(report: VerdictReport) -> Table:
     columns = ("false", "of pairs", "compared", "in a million", "of those drawn")
-    table = _make_table("strangers", *columns, title="false verdicts copy")
+    table = make_table("strangers", *columns, title="false verdicts copy")
     for truth, found in report.figures.false.items():
         false = f"{found.rate.count:,}"
         if found.videos != found.rate.count:
@@ -95,7 +98,7 @@ def _false_table(report: VerdictReport) -> Table:
 
 def _reliability_table(report: VerdictReport) -> Table:
     columns = ("copies", "strangers", "mean probability", "share of copies", "95% interval")
-    table = _make_table("probability", *columns, title="reliability")
+    table = make_table("probability", *columns, title="reliability")
     for one in report.figures.reliability:
         cells = ("-", "-", "-")
         if one.copies + one.strangers:
@@ -107,7 +110,7 @@ def _reliability_table(report: VerdictReport) -> Table:
 
 def _promise_table(report: VerdictReport) -> Table:
     known = list(report.figures.false)
-    table = _make_table("promised", "copies", *(_ORIGINS[truth] for truth in known), title="false of a million pairs")
+    table = make_table("promised", "copies", *(_ORIGINS[truth] for truth in known), title="false of a million pairs")
     for promise in report.figures.promises:
         copies = f"{promise.copies.count:,} of {promise.copies.pairs:,}"
         cells = (f"{_per_million(rate)} ({rate.count:,})" for rate in (promise.measured[truth] for truth in known))
@@ -125,16 +128,3 @@ def _per_million(rate: Rate) -> str:
     if not rate.pairs:
         return "-"
     return f"{rate.per_million:,.0f}, at most {rate.upper_per_million:,.0f}"
-
-
-def _percent(value: float) -> str:
-    return "-" if math.isnan(value) else f"{100 * value:.2f}"
-
-
-def _make_table(first: str, *others: str, title: str) -> Table:
-    from rich.table import Table
-
-    table = Table(first, title=title)
-    for name in others:
-        table.add_column(name, justify="right")
-    return table

@@ -13,22 +13,19 @@ starts at zero, so that training starts from the mean itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hapvr.config import Within
-from hapvr.features import Features
 from hapvr.losses import Triplet
-from hapvr.methods.base import Description, FitSettings, Method, Report, Settings, count_bytes, take_times
+from hapvr.methods.base import FitSettings, Report, Settings
 from hapvr.methods.clips import Clips
 from hapvr.methods.fitting import find_relevance, run_steps
 from hapvr.methods.registry import register
-from hapvr.methods.vectors import score_vectors
+from hapvr.methods.vectors import VideoVectorMethod
 from hapvr.training.step import Batch
 
 
@@ -44,7 +41,7 @@ class DMLSettings(FitSettings):
 
 
 @register
-class DML(Method[DMLSettings]):
+class DML(VideoVectorMethod[DMLSettings]):
     """One vector a video."""
 
     name, title, paper_line, supervised_original = "dml", "DML", "DML", True
@@ -80,13 +77,3 @@ class DML(Method[DMLSettings]):
         return run_steps(
             self.parameters(), clips.pool(), self.settings, compute_loss, seed=seed, report=report, name=self.name
         )
-
-    @torch.no_grad()
-    def describe(self, features: Features) -> Description:
-        """One unit vector [D]."""
-        values = self.embed(self.take_regions(features)[None])[0]
-        return Description(values, take_times(features), count_bytes(values))
-
-    def score(self, queries: Sequence[Description], targets: Sequence[Description]) -> Tensor:
-        """Cosines."""
-        return score_vectors(queries, targets, self.device)

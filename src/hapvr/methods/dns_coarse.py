@@ -21,13 +21,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hapvr.config import Within
-from hapvr.features import Features
-from hapvr.methods.base import Description, FitSettings, Method, Report, Settings, count_bytes, take_times
+from hapvr.methods.base import Description, FitSettings, Report, Settings
 from hapvr.methods.clips import Clips
 from hapvr.methods.distillation import TeacherSettings, compute_distillation_loss, find_teacher
 from hapvr.methods.fitting import find_relevance, run_steps
 from hapvr.methods.registry import register
-from hapvr.methods.vectors import FrameEncoder, score_vectors
+from hapvr.methods.vectors import FrameEncoder, VideoVectorMethod
 from hapvr.similarity import VideoSimilarity
 from hapvr.similarity.weighting import RegionAttention
 from hapvr.training.step import Batch
@@ -62,7 +61,7 @@ class VLAD(nn.Module):
 
 
 @register
-class CoarseStudent(Method[CoarseSettings]):
+class CoarseStudent(VideoVectorMethod[CoarseSettings]):
     """S^c."""
 
     name, title, supervised_original = "dns-coarse", "DnS (coarse)", True
@@ -104,15 +103,9 @@ class CoarseStudent(Method[CoarseSettings]):
             self.parameters(), clips, self.settings, compute_loss, seed=seed, report=report, name=self.name
         )
 
-    @torch.no_grad()
-    def describe(self, features: Features) -> Description:
-        """One unit vector [D]."""
-        values = self.embed(self.take_regions(features)[None])[0]
-        return Description(values, take_times(features), count_bytes(values))
-
     def score(self, queries: Sequence[Description], targets: Sequence[Description]) -> Tensor:
         """Cosines, on the scale of a network's scores."""
-        return stretch_cosines(score_vectors(queries, targets, self.device))
+        return stretch_cosines(super().score(queries, targets))
 
 
 def stretch_cosines(cosines: Tensor) -> Tensor:

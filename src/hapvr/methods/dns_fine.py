@@ -13,6 +13,7 @@ clips that all methods here learn from. psi adds to what the matrix says, as for
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -25,7 +26,7 @@ from hapvr.methods.base import Report, Settings
 from hapvr.methods.clips import Clips
 from hapvr.methods.distillation import TeacherSettings, compute_distillation_loss, find_teacher
 from hapvr.methods.fitting import find_relevance, run_steps
-from hapvr.methods.networks import NetworkMethod, NetworkSettings, start_binarization
+from hapvr.methods.networks import NetworkMethod, NetworkSettings, make_visil_config, start_binarization
 from hapvr.methods.registry import register
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.training.step import Batch
@@ -85,9 +86,7 @@ class AttentionStudent(FineStudent):
 
     def network_config(self) -> SimilarityConfig:
         """See `NetworkMethod`."""
-        return SimilarityConfig(
-            dims=self.dims[1], spatial="chamfer", temporal="chamfer", residual=self.settings.residual
-        )
+        return make_visil_config(self.dims[1], residual=self.settings.residual)
 
 
 @register
@@ -98,11 +97,5 @@ class BinaryStudent(FineStudent):
 
     def network_config(self) -> SimilarityConfig:
         """See `NetworkMethod`."""
-        return SimilarityConfig(
-            dims=self.dims[1],
-            weighting="binary",
-            bits=self.settings.bits or self.dims[1],
-            spatial="chamfer",
-            temporal="chamfer",
-            residual=self.settings.residual,
-        )
+        plain = make_visil_config(self.dims[1], residual=self.settings.residual)
+        return dataclasses.replace(plain, weighting="binary", bits=self.settings.bits or self.dims[1])

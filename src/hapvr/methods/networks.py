@@ -71,6 +71,11 @@ class NetworkMethod(Method[N]):
         return self.network.frame_matrix(one, other)
 
 
+def make_visil_config(dims: int, *, residual: bool) -> SimilarityConfig:
+    """ViSiL's network: regions weighed by attention, Chamfer similarity of regions and of frames, a CNN between."""
+    return SimilarityConfig(dims=dims, spatial="chamfer", temporal="chamfer", residual=residual)
+
+
 class TrainedNetwork(NetworkMethod[NetworkSettings]):
     """A network that is trained by a recipe of losses, on all pairs of a batch."""
 

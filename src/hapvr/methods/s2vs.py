@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar
 from hapvr.config import Within
 from hapvr.losses import HAPVR_WEIGHTS, WeightedLosses
 from hapvr.methods.base import Settings
-from hapvr.methods.networks import NetworkSettings, TrainedNetwork, make_recipe
+from hapvr.methods.networks import NetworkSettings, TrainedNetwork, make_recipe, make_visil_config
 from hapvr.methods.registry import register
 from hapvr.similarity import SimilarityConfig
 
@@ -39,9 +39,7 @@ class S2VS(TrainedNetwork):
 
     def network_config(self) -> SimilarityConfig:
         """See `NetworkMethod`."""
-        return SimilarityConfig(
-            dims=self.dims[1], spatial="chamfer", temporal="chamfer", residual=self.settings.residual
-        )
+        return make_visil_config(self.dims[1], residual=self.settings.residual)
 
     def losses(self) -> WeightedLosses:
         """See `TrainedNetwork`."""

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hapvr.methods.base import Description, Method, Settings, require_descriptions
+from hapvr.features import Features
+from hapvr.methods.base import Description, Method, Settings, count_bytes, require_descriptions, take_times
 from hapvr.similarity import SimilarityConfig, VideoSimilarity, pairwise
 from hapvr.similarity.chamfer import aggregate
 from hapvr.similarity.network import Symmetry
@@ -22,6 +23,24 @@ def score_vectors(queries: Sequence[Description], targets: Sequence[Description]
     require_descriptions(queries, targets)
     one, other = (torch.stack([each.values.to(device) for each in side]) for side in (queries, targets))
     return (one @ other.T).float().cpu()
+
+
+class VideoVectorMethod(Method[V]):
+    """A method that keeps one unit vector [D] a video, which `embed` makes, and compares videos by cosine."""
+
+    def embed(self, regions: Tensor) -> Tensor:
+        """Unit vectors of clips: [N, T, R, D] -> [N, D]."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def describe(self, features: Features) -> Description:
+        """One unit vector [D]."""
+        values = self.embed(self.take_regions(features)[None])[0]
+        return Description(values, take_times(features), count_bytes(values))
+
+    def score(self, queries: Sequence[Description], targets: Sequence[Description]) -> Tensor:
+        """Cosines."""
+        return score_vectors(queries, targets, self.device)
 
 
 class VectorsMethod(Method[V]):

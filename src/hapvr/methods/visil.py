@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from hapvr.losses import WeightedLosses
 from hapvr.methods.base import Settings
-from hapvr.methods.networks import MarginSettings, TrainedNetwork, make_recipe
+from hapvr.methods.networks import MarginSettings, TrainedNetwork, make_recipe, make_visil_config
 from hapvr.methods.registry import register
 from hapvr.similarity import SimilarityConfig
 
@@ -33,9 +33,7 @@ class ViSiL(TrainedNetwork):
 
     def network_config(self) -> SimilarityConfig:
         """See `NetworkMethod`."""
-        return SimilarityConfig(
-            dims=self.dims[1], spatial="chamfer", temporal="chamfer", residual=self.settings.residual
-        )
+        return make_visil_config(self.dims[1], residual=self.settings.residual)
 
     def losses(self) -> WeightedLosses:
         """See `TrainedNetwork`."""
