@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from hapvr.actions import ApplyOptions, ApplyReport, Plan, apply_plan, preview_plan, undo_journal
-from hapvr.actions.apply import read_steps
 from hapvr.actions.journal import Journal
+from hapvr.actions.journal_steps import read_steps
 from hapvr.actions.plan import Way
 from hapvr.errors import ConfigError, StorageError
 from hapvr.storage import sync_folder
@@ -280,9 +280,9 @@ def test_the_folder_must_be_one_that_can_hold_the_files(place: Place, monkeypatc
     monkeypatch.setattr(os, "access", lambda *_: False)
     refuse(place.videos / "kept", "no permission")
     monkeypatch.undo()
-    from hapvr.actions import apply
+    from hapvr.actions import preview
 
-    monkeypatch.setattr(apply, "find_device", lambda path: 1 if "copies" in path else 2)
+    monkeypatch.setattr(preview, "find_device", lambda path: 1 if "copies" in path else 2)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100}))
     refuse(place.target, "100 bytes free")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hapvr.actions.apply import ApplyOptions, ApplyReport, Left, Preview, apply_plan, preview_plan
+from hapvr.actions.apply import ApplyReport, apply_plan
 from hapvr.actions.plan import Plan, PlanRow, read_plan, write_plan
+from hapvr.actions.preview import ApplyOptions, Left, Preview, preview_plan
 from hapvr.actions.undo import undo_journal
 
 __all__ = [

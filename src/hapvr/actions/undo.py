@@ -6,10 +6,12 @@ import contextlib
 import os
 from collections.abc import Callable
 
-from hapvr.actions.apply import ApplyReport, Left, Progress, settle_entry, settle_steps
-from hapvr.actions.files import ActionError, describe_error
-from hapvr.actions.journal import Entry, Journal
-from hapvr.actions.steps import from_record, make_temporary_name
+from hapvr.actions.apply import ApplyReport, Progress
+from hapvr.actions.files import ActionError
+from hapvr.actions.journal import Journal
+from hapvr.actions.journal_steps import settle_steps, undo_step
+from hapvr.actions.preview import Left
+from hapvr.actions.steps import from_record
 from hapvr.storage import StrPath
 
 
@@ -25,8 +27,7 @@ def undo_journal(
         StorageError: the journal is not there, or cannot be read or written.
     """
     with Journal(path, create=False) as journal:
-        report = ApplyReport(str(journal.path))
-        settle_steps(journal, report)
+        report = ApplyReport(str(journal.path), left=settle_steps(journal))
         report.done_before = sum(entry.state == "undone" for entry in journal.entries.values())
         entries = [entry for entry in reversed(journal.entries.values()) if entry.state == "done"]
         total, done = sum(entry.step["size"] for entry in entries), 0
@@ -34,7 +35,7 @@ def undo_journal(
             if stop is not None and stop():
                 break
             try:
-                _take_back(journal, entry)
+                undo_step(journal, entry)
             except ActionError as problem:
                 report.left.append(Left(from_record(entry.step).place(), problem.kind, problem.reason))
             else:
@@ -48,19 +49,3 @@ def undo_journal(
             with contextlib.suppress(OSError):  # something else is in it, or it is gone
                 os.rmdir(folder)
     return report
-
-
-def _take_back(journal: Journal, entry: Entry) -> None:
-    step = from_record(entry.step)
-    temporary = make_temporary_name(os.path.dirname(step.source))
-    journal.append("undo", step=entry.number, temporary=temporary)
-    try:
-        step.take_back(temporary)
-    except (OSError, ActionError) as error:
-        problem = error if isinstance(error, ActionError) else ActionError("failed", describe_error(error))
-        journal.append("kept", step=entry.number, reason=problem.reason)
-        raise problem from error
-    except BaseException:
-        settle_entry(journal, entry)
-        raise
-    journal.append("undone", step=entry.number)

@@ -143,7 +143,7 @@ def _ask(as_json: bool) -> None:
 
 def _remove_from_library(library: Path, journal: Path, *, wait: float) -> None:
     """Remove what the journal has moved, in this run or before, and is no longer where the library knows it."""
-    from hapvr.actions.apply import read_steps
+    from hapvr.actions.journal_steps import read_steps
     from hapvr.library import Library
 
     gone = {step.source for step, state in read_steps(journal) if state == "done" and not os.path.lexists(step.source)}
@@ -155,7 +155,7 @@ def _remove_from_library(library: Path, journal: Path, *, wait: float) -> None:
 
 def _add_to_library(library: Path, journal: Path, *, wait: float) -> None:
     """Add what was taken back, in this run or before."""
-    from hapvr.actions.apply import read_steps
+    from hapvr.actions.journal_steps import read_steps
     from hapvr.library import Library
 
     back = [step.source for step, state in read_steps(journal) if state == "undone" and os.path.isfile(step.source)]
@@ -213,7 +213,7 @@ def _print_preview(preview: Preview, options: ApplyOptions, plan: Plan, *, with_
 
 def _warn_of_folder(folder: str, plan: Plan) -> None:
     """A folder among the videos would be found by the next `hapvr add`."""
-    from hapvr.actions.apply import find_common_folder
+    from hapvr.actions.preview import find_common_folder
 
     common = find_common_folder(plan)
     if common and os.path.abspath(folder).startswith(common.rstrip(os.sep) + os.sep):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hapvr.actions import ApplyOptions, ApplyReport, Left, Plan, PlanRow, apply_plan, preview_plan, undo_journal
-from hapvr.actions.apply import read_steps
+from hapvr.actions.journal_steps import read_steps
 from hapvr.actions.plan import Action, Way
 from hapvr.errors import DataError
 from hapvr.library import DuplicateReport, Library, VideoRecord
