@@ -144,7 +144,7 @@ def _make_features(folder: Path) -> dict[str, Files]:
 
 
 def _make_configs(folder: Path) -> dict[str, Files]:
-    from hapvr.training.config import RECIPES
+    from hapvr.training.recipe_files import RECIPES
 
     del folder
     return {path.stem: {"a.toml": path.read_bytes()} for path in sorted(RECIPES.glob("*.toml"))}
@@ -334,7 +334,7 @@ def _read_features(path: str) -> None:
 
 
 def _read_config(path: str) -> None:
-    from hapvr.training.config import load_stages
+    from hapvr.training.recipe_files import load_stages
 
     load_stages(path)
 

@@ -17,7 +17,8 @@ from hapvr.features import Whitening
 from hapvr.model import join_model, load, read_base_parts
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.training import load_config
-from hapvr.training.trainer import build_network, save_trained
+from hapvr.training.run import save_trained
+from hapvr.training.run_parts import build_network
 from hapvr.video.sampling import SamplingConfig
 from hapvr.weights import Part, part_names, save_parts
 from tests import published

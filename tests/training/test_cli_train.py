@@ -65,7 +65,7 @@ def test_a_run_from_the_command_line(
 
     # All is done: neither the data nor the bank is needed to say so.
     with monkeypatch.context() as patch:
-        patch.setattr("hapvr.training.trainer.load_clips", lambda *_: pytest.fail("the data was read"))
+        patch.setattr("hapvr.training.run.load_clips", lambda *_: pytest.fail("the data was read"))
         with pytest.raises(SystemExit) as exit:
             main(["train", *words(frames, tmp_path / "run"), "--json"])
     assert exit.value.code == 0

@@ -8,17 +8,8 @@ import pytest
 
 from hapvr.config import parse_toml
 from hapvr.errors import ConfigError
-from hapvr.training.config import (
-    LossesConfig,
-    ScheduleConfig,
-    TrainConfig,
-    list_recipes,
-    load_config,
-    load_stages,
-    make_config,
-    to_table,
-    to_toml,
-)
+from hapvr.training.config import LossesConfig, ScheduleConfig, TrainConfig
+from hapvr.training.recipe_files import list_recipes, load_config, load_stages, make_config, to_table, to_toml
 
 
 def test_the_paper_recipe_is_the_appendix_table() -> None:

@@ -7,8 +7,9 @@ import torch
 
 from hapvr.errors import ConfigError
 from hapvr.losses import FrameQuadLinearAP, LossInputs, MeanAbsolute, QuadLinearAP, Term, WeightedLosses
-from hapvr.training.config import LossesConfig, TeacherConfig, load_config, make_config, to_table
+from hapvr.training.config import LossesConfig, TeacherConfig
 from hapvr.training.pseudo_labels import make_pseudo_labels
+from hapvr.training.recipe_files import load_config, make_config, to_table
 from hapvr.training.step import NOTHING, Batch, compute_step_losses
 from tests.losses import reference
 from tests.training.test_step import joined_batch, network

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from hapvr.config import parse_toml
-from hapvr.training.config import RECIPES, TrainConfig, load_config, to_table
+from hapvr.training.config import TrainConfig
+from hapvr.training.recipe_files import RECIPES, load_config, to_table
 
 PAPER, CODE = "the paper", "the public code"
 

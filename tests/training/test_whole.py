@@ -26,9 +26,9 @@ from hapvr.training.augment import draw_plan
 from hapvr.training.config import BackboneConfig, DataConfig
 from hapvr.training.low_rank import merge_low_rank_changes
 from hapvr.training.run_folder import RunFolder
+from hapvr.training.run_parts import make_whole_source
 from hapvr.training.sources import derive_seed
 from hapvr.training.step import NOTHING, compute_step_losses, find_shared_content
-from hapvr.training.trainer import make_whole_source
 from hapvr.training.whole import (
     WholeSource,
     choose_labels,

@@ -57,7 +57,7 @@ def ablate(
     from hapvr.paper.ablation_tables import FORMATS, render
     from hapvr.paper.ablations import parse_line_numbers, run_study
     from hapvr.paper.tables import require_format
-    from hapvr.training.config import load_config
+    from hapvr.training.recipe_files import load_config
 
     require_format(format, FORMATS)  # before the runs, not after them
     tables = run_study(

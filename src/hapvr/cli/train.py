@@ -42,8 +42,8 @@ def run(settings: Settings, words: Words = None, as_json: AsJson = False) -> Non
 
     The word `run` may be left out. Under torchrun the batch grows with the processes; see `python -m hapvr.training`.
     """
-    from hapvr.training.config import load_stages
-    from hapvr.training.trainer import train_stages
+    from hapvr.training.recipe_files import load_stages
+    from hapvr.training.run import train_stages
 
     trained = train_stages(load_stages(settings, words or []), report=lambda line: typer.echo(line, err=as_json))
     show(as_json, trained.to_json(), [])
@@ -58,8 +58,8 @@ def preview(
     as_json: AsJson = False,
 ) -> None:
     """Draw the edited frames that a run would learn from: hapvr train preview small data.frames=packed -o views.png."""
-    from hapvr.training.config import load_stages
-    from hapvr.training.trainer import preview_views
+    from hapvr.training.recipe_files import load_stages
+    from hapvr.training.run_parts import preview_views
 
     first = next(iter(load_stages(settings, words or []).values()))  # of a recipe with stages
     shown = preview_views(first, output, clips=clips)

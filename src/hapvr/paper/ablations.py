@@ -33,18 +33,12 @@ from hapvr.paper.studies import NOTES, STUDIES, Row, count_kept, plan_rows, stud
 from hapvr.paper.tables import PaperTable
 from hapvr.storage import sha256_bytes
 from hapvr.training.bank import Bank, make_bank
-from hapvr.training.config import (
-    LossesConfig,
-    TrainConfig,
-    ValidationConfig,
-    add_new_settings,
-    list_recipes,
-    load_config,
-    to_table,
-)
+from hapvr.training.config import LossesConfig, TrainConfig, ValidationConfig
+from hapvr.training.recipe_files import add_new_settings, list_recipes, load_config, to_table
+from hapvr.training.run import train_from_bank
 from hapvr.training.run_folder import Report, read_versions
+from hapvr.training.run_parts import build_encoder, build_network, load_clips
 from hapvr.training.sources import draw_videos
-from hapvr.training.trainer import build_encoder, build_network, load_clips, train_from_bank
 from hapvr.training.validation import ValidationSet, load_validation_set
 
 LONG = 400  # frames of a compilation, where TopK keeps several columns

@@ -10,23 +10,16 @@ from hapvr.training.augment import ViewConfig, Views, make_views
 from hapvr.training.bank import Bank, BankSource, make_bank
 from hapvr.training.camera import Camera
 from hapvr.training.clips import ClipSet
-from hapvr.training.config import TrainConfig, list_recipes, load_config, load_stages
+from hapvr.training.config import TrainConfig
 from hapvr.training.distributed import gather, rank, world_size
 from hapvr.training.encoder import Encoder, build_teacher
 from hapvr.training.pseudo_labels import make_pseudo_labels
+from hapvr.training.recipe_files import list_recipes, load_config, load_stages
+from hapvr.training.run import Trained, save_trained, train, train_from_bank, train_stages
+from hapvr.training.run_parts import build_encoder, build_network, load_clips
 from hapvr.training.sources import ClipSource
 from hapvr.training.step import Batch, compute_step_losses, find_shared_content
-from hapvr.training.trainer import (
-    Trained,
-    build_encoder,
-    build_network,
-    fit,
-    load_clips,
-    save_trained,
-    train,
-    train_from_bank,
-    train_stages,
-)
+from hapvr.training.trainer import fit
 from hapvr.training.validation import ValidationSet, load_validation_set
 
 __all__ = [

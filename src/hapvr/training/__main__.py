@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 
 from hapvr.errors import HapvrError
-from hapvr.training.config import list_recipes, load_stages
-from hapvr.training.trainer import train_stages
+from hapvr.training.recipe_files import list_recipes, load_stages
+from hapvr.training.run import train_stages
 
 
 def main(words: list[str]) -> int:

@@ -29,9 +29,10 @@ from hapvr.storage import sha256_bytes, write_bytes, write_json
 from hapvr.training.augment import make_views
 from hapvr.training.augment.config import RENAMED
 from hapvr.training.clips import ClipSet
-from hapvr.training.config import DataConfig, TrainConfig, add_new_settings, to_table
+from hapvr.training.config import DataConfig, TrainConfig
 from hapvr.training.distributed import rank, world_size
 from hapvr.training.encoder import Encoder
+from hapvr.training.recipe_files import add_new_settings, to_table
 from hapvr.training.sources import Timed, compute_mean_vectors, derive_seed, draw_videos, find_look_alikes
 from hapvr.training.step import NOTHING, Batch, list_contents
 

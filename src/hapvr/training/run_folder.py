@@ -33,8 +33,9 @@ from hapvr import __version__
 from hapvr.config import parse_toml
 from hapvr.errors import ConfigError, StorageError
 from hapvr.storage import remove_unfinished_files, sha256_bytes, sync_folder, write_bytes, write_json, write_text
-from hapvr.training.config import TrainConfig, make_config, to_table, to_toml
+from hapvr.training.config import TrainConfig
 from hapvr.training.distributed import rank
+from hapvr.training.recipe_files import make_config, to_table, to_toml
 from hapvr.workers.processes import child_environment, find_program
 
 CONFIG, METRICS, SHEET = "config.toml", "metrics.jsonl", "views.png"
