@@ -13,19 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hapvr.bench.estimate import ScoreRate, SearchRate
-from hapvr.bench.plan import (
-    REFERENCE,
-    CandidateCosts,
-    Collection,
-    MachineKind,
-    Plan,
-    Prices,
-    Rates,
-    format_plan,
-    make_plan,
-    read_prices,
-    read_rates,
-)
+from hapvr.bench.plan import CandidateCosts, Collection, MachineKind, Plan, format_plan, make_plan
+from hapvr.bench.plan_rates import REFERENCE, Prices, Rates, read_prices, read_rates
 from hapvr.cli import main
 from hapvr.errors import ConfigError
 from tests.bench.test_estimate import SEARCH

@@ -14,28 +14,11 @@ from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 
 from hapvr.errors import ConfigError, DataError, ShapeError
-from hapvr.training import (
-    Bank,
-    BankSource,
-    Batch,
-    ClipSource,
-    Encoder,
-    ViewConfig,
-    build_network,
-    fit,
-    train_from_bank,
-)
+from hapvr.training import Bank, BankSource, Batch, ClipSource, Encoder, ViewConfig, build_network, fit, train_from_bank
 from hapvr.training.config import DataConfig
 from hapvr.training.encoder import Encoded
 from hapvr.training.run_folder import RunFolder
-from hapvr.training.sources import (
-    LookAlikes,
-    Timed,
-    compute_mean_vectors,
-    derive_seed,
-    draw_videos,
-    find_neighbours,
-)
+from hapvr.training.sources import LookAlikes, Timed, compute_mean_vectors, derive_seed, draw_videos, find_neighbours
 from tests.training.toy import noise_clips, toy_bank, toy_config
 
 CPU = torch.device("cpu")
@@ -234,7 +217,7 @@ def test_settings_of_look_alikes_reach_the_batches() -> None:
             return batch
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hapvr.training.trainer.BankSource", Watched)
+        patch.setattr("hapvr.training.run.BankSource", Watched)
         train_from_bank(bank, toy_config("data.alike=1", "data.group=4", "schedule.steps=2"))
         assert [len(kinds) for kinds in seen] == [1, 1]
         train_from_bank(bank, toy_config("schedule.steps=2"))

@@ -6,19 +6,12 @@ benchmarks/scale.py (`CandidateCosts`). Every quantity of a plan carries the for
 
 from __future__ import annotations
 
-import ast
-import json
 import math
-import operator
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from hapvr.bench.estimate import (
-    HITS,
-    ScoreRate,
-    SearchRate,
     compute_scoring,
     compute_segments_slope,
     fit_pair_cost,
@@ -26,13 +19,11 @@ from hapvr.bench.estimate import (
     format_duration,
     round_figure,
 )
-from hapvr.config import CheckedConfig, Within, from_mapping, parse_toml
+from hapvr.bench.formulas import evaluate, list_names
+from hapvr.bench.plan_rates import SAMPLE, Prices, Rates
+from hapvr.config import CheckedConfig, Within
 from hapvr.errors import ConfigError
 
-REFERENCE = Path(__file__).with_name("reference.json")
-"""A run of `hapvr bench --json` of the default model, for those who have none of their own."""
-SAMPLE = "sample"
-"""Stands for the user's own videos, where a run of `hapvr bench` was given `--sample`."""
 FORMAT = 1
 """Of the JSON; a field that changes its meaning changes it."""
 _ABOVE_0 = Within(1e-9)
@@ -61,16 +52,6 @@ class MachineKind(CheckedConfig):
 
 
 @dataclass(frozen=True)
-class Prices(CheckedConfig):
-    """What the user pays; what is 0 is left out of a plan."""
-
-    currency: str = ""
-    machine_hour: Annotated[float, Within(0)] = 0.0
-    gpu_hour: Annotated[float, Within(0)] = 0.0
-    storage_gb_month: Annotated[float, Within(0)] = 0.0
-
-
-@dataclass(frozen=True)
 class CandidateCosts:
     """What finding candidates costs: measured by benchmarks/scale.py on the machine of `REFERENCE` (docs/scale.md)."""
 
@@ -85,25 +66,6 @@ class CandidateCosts:
     lookup_s_per_vector: float = 1.15e-8  # of a core, to estimate a similarity
     build_s_per_vector: float = 9e-6  # of a core
     build_s_per_product: float = 1e-6  # of a core: each vector with the centre of each partition
-
-
-@dataclass(frozen=True)
-class Rates:
-    """What one machine did, for one model and one kind of video."""
-
-    machine: str  # in words
-    model: str
-    film: str  # such as 1080p30
-    cores: int
-    memory_gib: float | None
-    megabits_per_s: float  # of the video files; 0 if it is not known
-    frames_per_video_s: float
-    decode_video_per_s: float | None  # None if decoding was not measured apart
-    index_video_per_s: float  # decode and describe
-    write_frames_per_s: float
-    bytes_per_frame: float
-    search: SearchRate
-    scores: tuple[ScoreRate, ...]
 
 
 @dataclass(frozen=True)
@@ -145,73 +107,6 @@ class Plan:
             "saturates_first": self.first,
             "currency": self.currency,
         }
-
-
-# --- what was measured -----------------------------------------------------------------------------------------------
-
-
-def read_rates(path: Path, *, film: str, keyframes: bool = False) -> Rates:
-    """The rates in a file of `hapvr bench --json`, of a kind of film that it has, or of `SAMPLE`."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"'{path}' cannot be read: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise ConfigError(f"'{path}' is not JSON: {error}. It is written by: hapvr bench --json > {path}") from error
-    if not isinstance(content, dict) or content.get("format") != 1 or "measured" not in content:
-        raise ConfigError(f"'{path}' is not what `hapvr bench --json` of this version prints. Run it again.")
-    try:
-        return _parse_rates(content, film, keyframes)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"'{path}' lacks figures of `hapvr bench --json`: {error}. Run it again.") from error
-
-
-def _parse_rates(content: Mapping[str, Any], film: str, keyframes: bool) -> Rates:
-    machine, measured = content["machine"], content["measured"]
-    films = {(one["name"], one["keyframes"]): one for one in measured["films"]}
-    if film == SAMPLE:
-        sample = (content.get("sample") or {}).get("keyframes" if keyframes else "usual")
-        if sample is None:
-            raise ConfigError("The run of `hapvr bench` has no sample of your videos: give it --sample FOLDER.")
-        index, decode, megabits = sample, None, 0.0
-    else:
-        if (film, keyframes) not in films:
-            known = ", ".join(dict.fromkeys(name for name, _ in films))
-            raise ConfigError(f"There are no rates of '{film}'; known: {known}, or '{SAMPLE}'.")
-        found = films[film, keyframes]
-        index, decode, megabits = found["index"], found["decode"]["video_per_s"], found["megabits_per_s"]
-    load = machine["load"]
-    busy = "" if load is None else f", load {load:.1f} before the run"
-    able = f" ({', '.join(machine['features'])})" if machine["features"] else ""
-    rates = Rates(
-        machine=f"{machine['cpu']}, {machine['cores']} cores{able}{busy}",
-        model=content["model"]["name"],
-        film=f"{film}, key frames" if keyframes else film,
-        cores=int(machine["cores"]),
-        memory_gib=machine["memory_gib"],
-        megabits_per_s=float(megabits),
-        frames_per_video_s=float(index["frames_per_video_s"]),
-        decode_video_per_s=None if decode is None else float(decode),
-        index_video_per_s=float(index["video_per_s"]),
-        write_frames_per_s=float(measured["library"]["write_frames_per_s"]),
-        bytes_per_frame=float(measured["library"]["bytes_per_frame"]),
-        search=SearchRate(**measured["search"]),
-        scores=tuple(ScoreRate(one["frames"], one["pairs_per_s"], one["segments_s"]) for one in measured["score"]),
-    )
-    for one in fields(rates):
-        value = getattr(rates, one.name)
-        if isinstance(value, float | int) and one.name != "megabits_per_s" and not 0 < value < math.inf:
-            raise ValueError(f"{one.name} is {value}")
-    return rates
-
-
-def read_prices(path: Path) -> Prices:
-    """Prices from a TOML file: `machine_hour`, `gpu_hour`, `storage_gb_month`, `currency`."""
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"'{path}' cannot be read: {error}.") from error
-    return from_mapping(Prices, parse_toml(text, f"'{path}'"))
 
 
 # --- the plan --------------------------------------------------------------------------------------------------------
@@ -341,7 +236,7 @@ def make_plan(
     filled = {
         name: evaluate(formula, values)
         for name, formula in _STAGES
-        if name not in left_out and _list_names(formula) <= values.keys()
+        if name not in left_out and list_names(formula) <= values.keys()
     }
     stages = dict(sorted(filled.items(), key=lambda item: -item[1]))
     return Plan(rates, tuple(found), stages, prices.currency)
@@ -401,70 +296,6 @@ def _list_constants(rates: Rates, costs: CandidateCosts) -> dict[str, float | No
         "measured_p50_s": then.p50_s,
         "measured_p95_s": then.p95_s,
     }
-
-
-# --- formulas --------------------------------------------------------------------------------------------------------
-
-
-def count_exact_pairs(videos: float) -> int:
-    """Videos that a search in this many compares exactly.
-
-    >>> count_exact_pairs(1_000), count_exact_pairs(1_000_000)
-    (50, 200)
-    """
-    from hapvr.library.candidates import MAX_COMPARED, max_candidates  # loads torch
-
-    return min(int(videos), max_candidates(int(videos), k=HITS, max_compared=MAX_COMPARED))
-
-
-def count_rough_pairs(videos: float) -> int:
-    """Videos that have a rough score before, if there are more of them than are compared exactly.
-
-    >>> count_rough_pairs(10), count_rough_pairs(1_000_000)
-    (0, 400)
-    """
-    from hapvr.library.candidates import count_rough  # loads torch
-
-    exact, rough = count_exact_pairs(videos), min(int(videos), count_rough(count_exact_pairs(videos)))
-    return rough if rough > exact else 0
-
-
-_FUNCTIONS: dict[str, Callable[..., float]] = {
-    "max": max,
-    "min": min,
-    "ceil": math.ceil,
-    "exact_pairs": count_exact_pairs,
-    "rough_pairs": count_rough_pairs,
-}
-_OPERATORS: dict[type, Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-
-
-def evaluate(formula: str, values: Mapping[str, float]) -> float:
-    """The value of a formula: numbers, names of values, + - * /, and functions of `_FUNCTIONS`.
-
-    >>> evaluate("2 * ceil(hours / 24)", {"hours": 25.0})
-    4.0
-    """
-
-    def compute(node: ast.expr) -> float:
-        if isinstance(node, ast.Name):
-            return values[node.id]
-        if isinstance(node, ast.BinOp):
-            return _OPERATORS[type(node.op)](compute(node.left), compute(node.right))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            return _FUNCTIONS[node.func.id](*map(compute, node.args))
-        return float(ast.literal_eval(node))
-
-    return compute(ast.parse(formula, mode="eval").body)
-
-
-def _list_names(formula: str) -> set[str]:
-    return {node.id for node in ast.walk(ast.parse(formula)) if isinstance(node, ast.Name)} - set(_FUNCTIONS)
 
 
 # --- text ------------------------------------------------------------------------------------------------------------

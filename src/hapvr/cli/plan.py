@@ -7,16 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hapvr.bench.plan import (
-    REFERENCE,
-    Collection,
-    MachineKind,
-    Prices,
-    format_plan,
-    make_plan,
-    read_prices,
-    read_rates,
-)
+from hapvr.bench.plan import Collection, MachineKind, format_plan, make_plan
+from hapvr.bench.plan_rates import REFERENCE, Prices, read_prices, read_rates
 from hapvr.cli.options import AsJson
 from hapvr.cli.terminal import escape, show
 from hapvr.errors import ConfigError
