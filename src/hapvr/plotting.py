@@ -1,6 +1,6 @@
 """Drawing with matplotlib: the style of all figures, the picture of one match, files in PNG, SVG or PDF.
 
-The paper's own figures are in `hapvr.paper.figures`.
+The paper's own figures are in `hapvr.paper.plots`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from hapvr.evaluation import Benchmark, Scores, Task, evaluate, write_benchmark,
 from hapvr.features import Features
 from hapvr.judge.judge import Verdict
 from hapvr.matching import NO_STRETCH, Match, VideoDescription
-from hapvr.paper import figures
+from hapvr.paper import plots
 from hapvr.paper.curves import precision_recall, similarity_distribution, surrogate_curves
 from hapvr.similarity.network import Descriptors
 from tests.commands import run
@@ -141,7 +141,7 @@ def test_what_cannot_be_drawn_is_refused_before_anything_is_computed(
 
 def test_a_disk_that_refuses_a_figure_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be written: File name too long"):
-        plotting.save_figure(figures.plot_surrogates(surrogate_curves(points=11)), tmp_path / f"{'x' * 300}.png")
+        plotting.save_figure(plots.plot_surrogates(surrogate_curves(points=11)), tmp_path / f"{'x' * 300}.png")
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def match(*, psi: bool = True, frames: tuple[int, int] = (9, 13)) -> Match:
 
 
 def test_the_cells_of_a_matrix_stand_at_their_seconds() -> None:
-    figure = figures.plot_matrices({"one": match(), "two": match(psi=False)})
+    figure = plots.plot_matrices({"one": match(), "two": match(psi=False)})
     before, without, after, none = figure.axes[:4]
     (mesh,) = before.collections
     assert mesh.get_array().shape == (9, 13)  # type: ignore[union-attr]
@@ -179,7 +179,7 @@ def test_the_cells_of_a_matrix_stand_at_their_seconds() -> None:
 
 
 def test_without_psi_there_is_one_row() -> None:
-    figure = figures.plot_matrices({"one": match(psi=False)})
+    figure = plots.plot_matrices({"one": match(psi=False)})
     assert len(figure.axes) == 2  # the matrix and its colour bar
 
 
@@ -187,7 +187,7 @@ def test_the_area_under_the_drawn_steps_is_the_figure_in_the_legend() -> None:
     random = np.random.default_rng(0)
     relevant = random.random(400) < 0.2
     curve = precision_recall(relevant + random.normal(size=400), relevant, positives=int(relevant.sum()) + 5)
-    (axes,) = figures.plot_precision_recall({"m": curve}).axes
+    (axes,) = plots.plot_precision_recall({"m": curve}).axes
     recall, precision = (np.asarray(values) for values in axes.lines[0].get_data())
     assert axes.lines[0].get_drawstyle() == "steps-pre"
     assert (np.diff(recall) * precision[1:]).sum() == pytest.approx(curve.area)
@@ -199,7 +199,7 @@ def test_the_area_under_the_drawn_steps_is_the_figure_in_the_legend() -> None:
 def test_a_long_curve_is_drawn_with_fewer_points() -> None:
     scores = np.arange(50_000, dtype=float)
     curve = precision_recall(scores, np.ones(50_000, dtype=bool))
-    (axes,) = figures.plot_precision_recall({"m": curve}).axes
+    (axes,) = plots.plot_precision_recall({"m": curve}).axes
     recall = np.asarray(axes.lines[0].get_xdata())
     assert len(recall) <= 2001
     assert (recall[0], recall[-1]) == (0, 1)
@@ -210,10 +210,10 @@ def test_models_differ_in_more_than_colour() -> None:
     relevant = random.random(100) < 0.3
     models = {str(n): random.normal(size=100) for n in range(5)}
     curves = {name: precision_recall(scores, relevant) for name, scores in models.items()}
-    lines = figures.plot_precision_recall(curves).axes[0].lines
+    lines = plots.plot_precision_recall(curves).axes[0].lines
     assert len({str(line.get_linestyle()) + str(line._dash_pattern) for line in lines}) == 5  # type: ignore[attr-defined]
     spreads = {name: similarity_distribution(scores, relevant) for name, scores in models.items()}
-    left, right = figures.plot_distributions(spreads).axes
+    left, right = plots.plot_distributions(spreads).axes
     assert left.get_title() == f"relevant, {relevant.sum()} pairs"
     assert right.get_title() == f"irrelevant, {100 - relevant.sum()} pairs"
 
@@ -224,7 +224,7 @@ def test_queries_stand_in_groups_from_best_to_worst() -> None:
         "two": {"a": 0.7, "b": 0.8, "c": 0.4, "d": 0.1, "e": float("nan")},
     }
     groups = {"a": "crop", "b": "crop", "c": "speed", "d": "speed", "e": "speed"}
-    figure = figures.plot_queries(models, groups=groups)
+    figure = plots.plot_queries(models, groups=groups)
     (axes,) = figure.axes
     drawn = [part for part in axes.collections if isinstance(part, PathCollection)]
     heights = [np.asarray(part.get_offsets())[:, 1].tolist() for part in drawn]
@@ -236,11 +236,11 @@ def test_queries_stand_in_groups_from_best_to_worst() -> None:
 
 
 def test_queries_without_groups_are_named_while_there_is_room() -> None:
-    few = figures.plot_queries({"m": {f"q{n}": n / 10 for n in range(10)}}).axes[0]
+    few = plots.plot_queries({"m": {f"q{n}": n / 10 for n in range(10)}}).axes[0]
     assert [label.get_text() for label in few.get_xticklabels()][:2] == ["q9", "q8"]
-    many = figures.plot_queries({"m": {f"q{n}": n / 100 for n in range(100)}}).axes[0]
+    many = plots.plot_queries({"m": {f"q{n}": n / 100 for n in range(100)}}).axes[0]
     assert "100 queries" in many.get_xlabel()
-    crowd = figures.plot_queries({"m": {f"q{n}": n / 500 for n in range(500)} | {"none": float("nan")}}).axes[0]
+    crowd = plots.plot_queries({"m": {f"q{n}": n / 500 for n in range(500)} | {"none": float("nan")}}).axes[0]
     assert crowd.get_xlabel() == (
         "500 queries, from best to worst, each model in its own order, 1 without a positive left out"
     )
@@ -251,22 +251,22 @@ def test_the_same_figure_is_the_same_file_whatever_matplotlib_was_told(tmp_path:
     """It reads settings from a file in the current folder."""
     for name, settings in (("a.svg", {}), ("b.svg", {"text.usetex": True, "lines.linewidth": 9, "font.size": 40})):
         with matplotlib.rc_context(settings):  # type: ignore[arg-type]
-            plotting.save_figure(figures.plot_surrogates(surrogate_curves(points=51)), tmp_path / name)
+            plotting.save_figure(plots.plot_surrogates(surrogate_curves(points=51)), tmp_path / name)
             assert matplotlib.rcParams["font.size"] == settings.get("font.size", 10)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert not re.search(r"<dc:date>", (tmp_path / "a.svg").read_text())
 
 
 def test_figures_of_nothing_are_refused() -> None:
-    for draw in (figures.plot_distributions, figures.plot_precision_recall, figures.plot_queries,
-                 figures.plot_matrices):  # fmt: skip
+    for draw in (plots.plot_distributions, plots.plot_precision_recall, plots.plot_queries,
+                 plots.plot_matrices):  # fmt: skip
         with pytest.raises(ConfigError, match="no model to draw"):
             draw({})
     with pytest.raises(ConfigError, match="the step and its surrogates"):
-        figures.plot_surrogates([])
+        plots.plot_surrogates([])
     with pytest.raises(ConfigError, match="needs a file"):
-        plotting.save_figure(figures.plot_surrogates(surrogate_curves(points=11)))
+        plotting.save_figure(plots.plot_surrogates(surrogate_curves(points=11)))
     with pytest.raises(DataError, match="different queries"):
-        figures.plot_queries({"a": {"q": 1.0}, "b": {"r": 1.0}})
+        plots.plot_queries({"a": {"q": 1.0}, "b": {"r": 1.0}})
     with pytest.raises(DataError, match="none of the 1 queries"):
-        figures.plot_queries({"a": {"q": float("nan")}})
+        plots.plot_queries({"a": {"q": float("nan")}})
