@@ -1,16 +1,16 @@
 """`evaluate`: measure a model on a benchmark, from features, from videos, or from saved scores.
 
-`evaluate_predictions` measures files of predicted pairs and segments instead, of whatever system.
+`hapvr.evaluation.predictions` measures files of predicted pairs and segments instead, of whatever system.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -18,38 +18,22 @@ from hapvr.config import suggest
 from hapvr.devices import find_device
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
-from hapvr.evaluation.benchmarks.pair_files import (
-    read_boxes,
-    read_candidates,
-    read_durations,
-    read_matches,
-    write_boxes,
-    write_candidates,
-    write_matches,
-)
-from hapvr.evaluation.descriptor_track import find_limit_breaches, read_descriptors, search_descriptors
 from hapvr.evaluation.extraction import extract_videos, find_video_files
-from hapvr.evaluation.pair_records import Candidate, SegmentMatch
-from hapvr.evaluation.protocol import Evaluation, Missing, format_rows, require_policy
+from hapvr.evaluation.predictions import measure_predicted_tracks, require_prediction_files, save_best_candidates
+from hapvr.evaluation.protocol import Missing, require_policy
 from hapvr.evaluation.protocol import evaluate as measure
-from hapvr.evaluation.score_files import Scores, read_scores, require_kind, write_scores
-from hapvr.evaluation.scoring import Scoring, score_benchmark
-from hapvr.evaluation.segment_metrics import SegmentMetrics, measure_localisation
-from hapvr.evaluation.tracks import (
-    TrackResult,
-    find_matches,
-    measure_boxes,
-    measure_candidates,
-    measure_matches,
-    select_candidates,
-)
+from hapvr.evaluation.report import EvaluationReport, require_report_files, write_report
+from hapvr.evaluation.score_files import read_scores, write_scores
+from hapvr.evaluation.scoring import score_benchmark
+from hapvr.evaluation.segment_metrics import measure_localisation
+from hapvr.evaluation.tracks import TrackResult, find_matches, measure_candidates
 from hapvr.features import FeatureFile
 from hapvr.features.cluster_extraction import extract_on_cluster
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import ExtractionFailure
 from hapvr.model import DEFAULT, load, load_network, load_segments
 from hapvr.similarity import SegmentConfig
-from hapvr.storage import StrPath, require_outputs, write_json, write_text
+from hapvr.storage import StrPath
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the step ("extracting", "scoring", "segments"), how much of it is done, and how much there is."""
@@ -58,60 +42,6 @@ KEPT = ".features"  # the folder in a made benchmark that keeps the features of 
 _PRECISIONS = {
     "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.int8
 }  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class EvaluationReport:
-    """What `evaluate` measured, and on which features or scores."""
-
-    evaluation: Evaluation | None  # None while chunks of other shards are missing, and where predictions were measured
-    scores: Scores | None  # None while chunks are missing
-    source: Path  # the features, saved scores or predictions that were measured
-    scoring: Scoring | None = None  # None where scores were read
-    segments: Mapping[str, SegmentMetrics] | None = None  # over all queries ("") and by group; None if not measured
-    tracks: tuple[TrackResult, ...] = ()  # predicted pairs and segments, by the protocols of VSC2022 and VCSL
-    benchmark: str = ""  # its name
-    verdicts: Mapping[str, Any] | None = None  # the report of `hapvr.verdict_evaluation`; None if not measured
-    failed: tuple[ExtractionFailure, ...] = ()  # videos that have no features
-    warnings: Mapping[str, list[str]] = field(default_factory=dict)  # of videos that are damaged, by id
-    wall_s: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the scores, as JSON holds it."""
-        record = {} if self.evaluation is None else self.evaluation.to_json()
-        if self.tracks:
-            record |= {"benchmark": self.benchmark, "tracks": [track.to_json() for track in self.tracks]}
-        if self.verdicts is not None:
-            record["verdicts"] = dict(self.verdicts)
-        if self.scoring is None:
-            if self.evaluation is None:
-                return record | {"predictions": str(self.source), "warnings": dict(self.warnings)}
-            return record | {"scores": str(self.source)}
-        scoring = self.scoring
-        record |= {"features": str(self.source), "warnings": dict(self.warnings)}
-        record["failed"] = [asdict(one) for one in self.failed]
-        record["scoring"] = {"pairs": scoring.pairs, "chunks": scoring.chunks, "finished": scoring.finished,
-                             "wall_s": self.wall_s, "waited_s": scoring.waited_s,
-                             "scored_s": scoring.scored_s}  # fmt: skip
-        if self.segments is not None:
-            record["segments"] = {name: one.to_json() for name, one in self.segments.items()}
-        return record
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row for each figure, as `Evaluation.rows` has them; those of tracks have no counts."""
-        rows = [] if self.evaluation is None else self.evaluation.rows()
-        return rows + [
-            {"benchmark": self.benchmark, "task": track.name, "figure": name, "group": "", "value": value}
-            for track in self.tracks
-            for name, value in track.figures.items()
-        ]
-
-    def write(self, path: StrPath) -> None:
-        """Write the report as JSON, or the figures alone as CSV, as the suffix says."""
-        if Path(path).suffix.lower() == ".csv":
-            write_text(path, format_rows(self.rows()) if self.tracks or self.evaluation is not None else "")
-        else:
-            write_json(path, self.to_json())
 
 
 def evaluate(
@@ -171,9 +101,9 @@ def evaluate(
         DataError, ShapeError, StorageError, WeightsError: what is given cannot be used; see `score_benchmark`.
     """
     require_policy(missing)
-    _require_predictions(save_candidates, save_matches)
+    require_prediction_files(save_candidates, save_matches)
     saved = (save_scores, save_candidates, save_matches)
-    _require_files(saved, output, inputs=(features, query_features, scores))
+    require_report_files(saved, output, inputs=(features, query_features, scores))
     truth = benchmark if isinstance(benchmark, Benchmark) else open_benchmark(benchmark)
     if scores is not None:
         given = {"features": features, "query_features": query_features, "videos": videos, "model": model,
@@ -185,9 +115,9 @@ def evaluate(
             write_scores(read, save_scores)
         tracks: tuple[TrackResult, ...] = ()
         if save_candidates is not None:
-            tracks = (measure_candidates(truth, _write_candidates(read, save_candidates)),)
+            tracks = (measure_candidates(truth, save_best_candidates(read, save_candidates)),)
         report = EvaluationReport(measure(truth, read, missing=missing), read, Path(scores))
-        return _write(replace(report, tracks=tracks, benchmark=truth.name), output)
+        return write_report(replace(report, tracks=tracks, benchmark=truth.name), output)
     start = time.perf_counter()
     place = find_device(device)
     dtype = _dtype(precision, place)
@@ -232,7 +162,7 @@ def evaluate(
         None, None, source, scoring, failed=failed, warnings=warnings, wall_s=time.perf_counter() - start
     )
     if scoring.scores is None:
-        return _write(report, output)
+        return write_report(report, output)
     if save_scores is not None:
         write_scores(scoring.scores, save_scores)
     segments = None
@@ -246,70 +176,10 @@ def evaluate(
     if truth.segment_protocol is not None and not localise:
         words = "these features come without times, so segments are not measured: extract the videos by hapvr"
         report = replace(report, warnings={**warnings, str(source): [words]})
-    tracks = _measure_tracks(truth, scoring.scores, find, save_candidates, save_matches)
+    tracks = measure_predicted_tracks(truth, scoring.scores, find, save_candidates, save_matches)
     evaluation = measure(truth, scoring.scores, missing=missing)
     report = replace(report, evaluation=evaluation, scores=scoring.scores, segments=segments)
-    return _write(replace(report, tracks=tracks, benchmark=truth.name), output)
-
-
-def evaluate_predictions(
-    benchmark: Benchmark | StrPath,
-    *,
-    candidates: StrPath | None = None,
-    matches: StrPath | None = None,
-    descriptors: StrPath | None = None,
-    query_descriptors: StrPath | None = None,
-    query_list: StrPath | None = None,
-    database_list: StrPath | None = None,
-    save_candidates: StrPath | None = None,
-    output: Sequence[StrPath] = (),
-) -> EvaluationReport:
-    """Measure what some system predicted, by its files; no model is needed.
-
-    Args:
-        benchmark: as for `evaluate`; one with segments if `matches` are measured.
-        candidates: a .csv file of pairs in VSC2022's layout: its descriptor track.
-        matches: a .csv file of segments in VSC2022's layout: its matching track; a .json file in VCSL's: its figures.
-        descriptors: a .npz file of the references' descriptors in VSC2022's layout; they are searched as the challenge
-            does, and what it would refuse is a warning.
-        query_descriptors: the same of the queries; goes with `descriptors`.
-        query_list: VSC2022's query metadata. If it has durations, the number of descriptors is checked too.
-        database_list: the same of the references.
-        save_candidates: a .csv file for the pairs that the search of descriptors found.
-        output: files for the report, .json for all of it, .csv for the figures.
-    """
-    if (descriptors is None) != (query_descriptors is None):
-        raise ConfigError("descriptors and query_descriptors go together: one file of references, one of queries.")
-    if candidates is None and matches is None and descriptors is None:
-        raise ConfigError("there is nothing to measure: give candidates, matches or descriptors.")
-    if save_candidates is not None and descriptors is None:
-        raise ConfigError("save_candidates writes what a search of descriptors found: give descriptors.")
-    _require_predictions(save_candidates, None)
-    _require_files((None, save_candidates), output, inputs=(candidates, matches, descriptors, query_descriptors))
-    truth = benchmark if isinstance(benchmark, Benchmark) else open_benchmark(benchmark)
-    complete = truth.segment_protocol == "VSC2022"
-    tracks: list[TrackResult] = []
-    warnings: dict[str, list[str]] = {}
-    if descriptors is not None and query_descriptors is not None:
-        sides = []
-        for path, listed, prefix in ((query_descriptors, query_list, "Q"), (descriptors, database_list, "R")):
-            sides.append(read_descriptors(path, prefix=prefix if complete else ""))
-            durations = None if listed is None else read_durations(listed, prefix=prefix)
-            if breaches := find_limit_breaches(sides[-1], durations):
-                warnings[str(path)] = [f"the challenge would refuse it: {breach}" for breach in breaches]
-        found = search_descriptors(*sides)
-        tracks.append(measure_candidates(truth, found))
-        if save_candidates is not None:
-            write_candidates(found, save_candidates)
-    if candidates is not None:
-        tracks.append(measure_candidates(truth, read_candidates(candidates, complete_numbers=complete)))
-    if matches is not None and Path(matches).suffix.lower() == ".json":
-        tracks.append(measure_boxes(truth, read_boxes(matches)))
-    elif matches is not None:
-        tracks.append(measure_matches(truth, read_matches(matches, complete_numbers=complete)))
-    source = next(Path(path) for path in (matches, candidates, descriptors) if path is not None)
-    report = EvaluationReport(None, None, source, tracks=tuple(tracks), benchmark=truth.name, warnings=warnings)
-    return _write(report, output)
+    return write_report(replace(report, tracks=tracks, benchmark=truth.name), output)
 
 
 def _load_segments(model: StrPath | None) -> SegmentConfig:
@@ -318,45 +188,6 @@ def _load_segments(model: StrPath | None) -> SegmentConfig:
         return load_segments(model or DEFAULT)
     except WeightsError:
         return SegmentConfig()
-
-
-def _write_candidates(scores: Scores, path: StrPath | None) -> list[Candidate]:
-    found = select_candidates(scores)
-    if path is not None:
-        write_candidates(found, path)
-    return found
-
-
-def _measure_tracks(
-    truth: Benchmark,
-    scores: Scores,
-    find: Callable[[Sequence[Candidate]], Mapping[tuple[str, str], list[SegmentMatch]]] | None,
-    save_candidates: StrPath | None,
-    save_matches: StrPath | None,
-) -> tuple[TrackResult, ...]:
-    """Predict pairs and segments where the benchmark measures them or a file was asked for; write and measure them.
-
-    Without `find`, pairs alone.
-    """
-    kind = "" if save_matches is None else Path(save_matches).suffix.lower()
-    tracks = []
-    if save_candidates is not None or truth.segment_protocol == "VSC2022" or kind == ".csv":
-        candidates = _write_candidates(scores, save_candidates)
-        tracks.append(measure_candidates(truth, candidates))
-        if find is not None and (truth.segment_protocol == "VSC2022" or kind == ".csv"):
-            matches = [match for own in find(candidates).values() for match in own]
-            if kind == ".csv" and save_matches is not None:
-                write_matches(matches, save_matches)
-            if truth.segments is not None:
-                tracks.append(measure_matches(truth, matches))
-    if find is not None and (truth.segment_protocol == "VCSL" or kind == ".json"):
-        labelled = [Candidate(query, target, 0.0) for query, row in truth.labels.items() for target in row]
-        boxes = {pair: [match.box for match in own] for pair, own in find(labelled).items()}
-        if kind == ".json" and save_matches is not None:
-            write_boxes(boxes, save_matches)
-        if truth.segments is not None:
-            tracks.append(measure_boxes(truth, {f"{query}-{target}": own for (query, target), own in boxes.items()}))
-    return tuple(tracks)
 
 
 def _check_times(
@@ -376,32 +207,6 @@ def _check_times(
                     f"save_matches needs times, and the features of '{path}' come without: extract the videos by hapvr."
                 )
     return True
-
-
-def _require_predictions(save_candidates: StrPath | None, save_matches: StrPath | None) -> None:
-    if save_candidates is not None and Path(save_candidates).suffix.lower() != ".csv":
-        raise ConfigError(f"Candidates are written as .csv, in VSC2022's layout; got '{Path(save_candidates).name}'.")
-    if save_matches is not None and Path(save_matches).suffix.lower() not in (".csv", ".json"):
-        raise ConfigError(f"Matches are written as .csv (VSC2022) or .json (VCSL); got '{Path(save_matches).name}'.")
-
-
-def _require_files(
-    saved: Sequence[StrPath | None], output: Sequence[StrPath], *, inputs: Iterable[StrPath | None]
-) -> None:
-    """Scoring may take hours: what cannot be written at the end is said at once. The first of `saved` are scores."""
-    if saved[0] is not None:
-        require_kind(saved[0])
-    for path in output:
-        if Path(path).suffix.lower() not in (".json", ".csv"):
-            raise ConfigError(f"A report is written as .json, or its figures as .csv; got '{Path(path).name}'.")
-    written = [*output, *(path for path in saved if path is not None)]
-    require_outputs(written, inputs=[path for path in inputs if path is not None])
-
-
-def _write(report: EvaluationReport, output: Sequence[StrPath]) -> EvaluationReport:
-    for path in output:
-        report.write(path)
-    return report
 
 
 def _files(truth: Benchmark, features: StrPath | None, videos: StrPath | None) -> dict[str, Path] | None:

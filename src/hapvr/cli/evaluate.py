@@ -194,7 +194,7 @@ def _evaluate_predictions(
 ) -> None:
     """Measure files of predictions; `others` are options that need a model or scores."""
     from hapvr.errors import ConfigError
-    from hapvr.model_evaluation import evaluate_predictions
+    from hapvr.evaluation.predictions import evaluate_predictions
 
     for name, value in others.items():
         if value is not None:
