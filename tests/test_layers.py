@@ -38,6 +38,8 @@ LAYERS = [
     "fetching",
     "backbone_changes",
     "device_check",
+    "model_parts",
+    "model_writing",
     "model",
     "batch",
     "model_evaluation",

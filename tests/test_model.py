@@ -30,11 +30,8 @@ from hapvr.errors import ConfigError, StorageError, WeightsError
 from hapvr.features.whitening import Whitening
 from hapvr.fetching import RESNET50, Origin, cache_folder, fetch, halve
 from hapvr.model import (
-    SHIPPED,
-    find_model_folder,
     get_model,
     is_calibrated,
-    list_model_names,
     load,
     load_network,
     load_segments,
@@ -44,6 +41,7 @@ from hapvr.model import (
     save_calibration,
     save_model,
 )
+from hapvr.model_parts import SHIPPED, find_model_folder, list_model_names
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.storage import sha256_tensors
@@ -471,7 +469,7 @@ def shipped(place: Place) -> Place:
     folder.mkdir()
     for name, source in (("lite", SHIPPED / "lite"), ("tiny", place.model)):
         (folder / name).symlink_to(source)
-    place.monkeypatch.setattr("hapvr.model.SHIPPED", folder)
+    place.monkeypatch.setattr("hapvr.model_parts.SHIPPED", folder)
     return place
 
 

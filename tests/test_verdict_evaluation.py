@@ -9,18 +9,13 @@ import pytest
 from hapvr.cli import main
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation import open_benchmark
-from hapvr.evaluation.verdict_metrics import Truth
+from hapvr.evaluation.verdict_figures import Truth
 from hapvr.library.benchmark_videos import choose_library, read_benchmark_videos, read_groups
 from hapvr.model import load
 from hapvr.synthetic.benchmark import make_benchmark
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
-from hapvr.verdict_evaluation import (
-    VerdictEvaluationConfig,
-    choose_pairs,
-    compare_pairs,
-    evaluate_verdicts,
-)
+from hapvr.verdict_evaluation import VerdictEvaluationConfig, choose_pairs, compare_pairs, evaluate_verdicts
 
 CONFIG = VerdictEvaluationConfig(neighbours=2, others=1, second_look=False)
 

@@ -55,7 +55,7 @@ class VideoDescription:
     duration_s: float | None = None  # of the whole video; None for a still picture
     sampling: SamplingConfig | None = None  # how frames were taken from the file; None where none was read
     crop: Box | None = None  # what is left of a frame without its bars
-    look: SecondLookConfig | None = None  # how its file is looked at again, if it is from a stranger
+    look: SecondLookConfig | None = None  # how its file is looked at again, if it is not to be trusted
 
     @property
     def times(self) -> NDArray[np.float64]:

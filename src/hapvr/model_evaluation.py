@@ -19,7 +19,12 @@ from hapvr.devices import find_device
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
 from hapvr.evaluation.extraction import extract_videos, find_video_files
-from hapvr.evaluation.predictions import measure_predicted_tracks, require_prediction_files, save_best_candidates
+from hapvr.evaluation.predictions import (
+    evaluate_predictions,
+    measure_predicted_tracks,
+    require_prediction_files,
+    save_best_candidates,
+)
 from hapvr.evaluation.protocol import Missing, require_policy
 from hapvr.evaluation.protocol import evaluate as measure
 from hapvr.evaluation.report import EvaluationReport, require_report_files, write_report
@@ -34,6 +39,8 @@ from hapvr.features.video_extraction import ExtractionFailure
 from hapvr.model import DEFAULT, load, load_network, load_segments
 from hapvr.similarity import SegmentConfig
 from hapvr.storage import StrPath
+
+__all__ = ["EvaluationReport", "choose_feature_file", "evaluate", "evaluate_predictions"]
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the step ("extracting", "scoring", "segments"), how much of it is done, and how much there is."""

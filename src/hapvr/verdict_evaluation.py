@@ -1,7 +1,7 @@
 """`evaluate_verdicts`: how far the verdicts of a model can be trusted, measured on a made benchmark.
 
-`hapvr evaluate BENCHMARK --verdicts` does this. Each query is compared with its positives, with the strangers that are
-nearest to it, with all other parts of its own video, and with some strangers at random. What is measured is in
+`hapvr evaluate BENCHMARK --verdicts` does this. Each query is compared with its positives, with the negatives that are
+nearest to it, with all other parts of its own video, and with some negatives at random. What is measured is in
 `evaluation.verdict_metrics`. Videos are described by what a library stores of them, which is what searches compare.
 """
 
@@ -22,14 +22,8 @@ import torch
 from hapvr.config import CheckedConfig, Within
 from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
-from hapvr.evaluation.verdict_metrics import (
-    STRANGERS,
-    PairVerdict,
-    Truth,
-    VerdictFigures,
-    find_truth,
-    measure_verdicts,
-)
+from hapvr.evaluation.verdict_figures import NEGATIVES, PairVerdict, Truth, VerdictFigures
+from hapvr.evaluation.verdict_metrics import find_truth, measure_verdicts
 from hapvr.library.benchmark_videos import (
     Groups,
     LikenessOrder,
@@ -50,7 +44,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 class VerdictEvaluationConfig(CheckedConfig):
     """Which pairs are compared, and how."""
 
-    neighbours: Annotated[int, Within(1)] = 20  # strangers nearest to each query
+    neighbours: Annotated[int, Within(1)] = 20  # negatives nearest to each query
     others: Annotated[int, Within(0)] = 10  # and at random
     second_look: bool = True  # at the files of undecided pairs
     seed: int = 0
@@ -66,7 +60,7 @@ class VerdictReport:
     database: int
     figures: VerdictFigures
     pairs: tuple[PairVerdict, ...]  # all that were compared
-    origins_known: bool  # else all strangers count as unrelated
+    origins_known: bool  # else all negatives count as unrelated
     failed: Mapping[str, str]  # videos that could not be read, by id, and why; their pairs are left out
     config: VerdictEvaluationConfig
     wall_s: float = 0.0
@@ -197,7 +191,7 @@ def choose_pairs(
 ) -> dict[str, tuple[bool, bool]]:
     """The targets that a query is compared with: whether each is near (or a copy), and whether it was drawn.
 
-    All copies, all pairs that share footage or are parts of one video, the nearest strangers, some strangers at random.
+    All copies, all pairs that share footage or are parts of one video, the nearest negatives, some negatives at random.
 
     Args:
         query: its id; the draw depends on it and on the seed.
@@ -205,11 +199,11 @@ def choose_pairs(
         truths: what each is to the query.
         config: how many.
     """
-    strangers = [target for target in order if truths[target] in STRANGERS]
-    near = {target for target in order if truths[target] == "copy"} | set(strangers[: config.neighbours])
+    negatives = [target for target in order if truths[target] in NEGATIVES]
+    near = {target for target in order if truths[target] == "copy"} | set(negatives[: config.neighbours])
     rng = np.random.default_rng([config.seed, zlib.crc32(query.encode())])
-    places = rng.permutation(len(strangers))[: config.others]
-    by_id = sorted(strangers)
+    places = rng.permutation(len(negatives))[: config.others]
+    by_id = sorted(negatives)
     drawn = {by_id[place] for place in places}
     always = {target for target in order if truths[target] in ("shared footage", "same video")}
     return {target: (target in near, target in drawn) for target in order if target in near | drawn | always}

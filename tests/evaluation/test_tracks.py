@@ -13,10 +13,9 @@ from hapvr.evaluation import Benchmark, Scores, Task, TrueSegment, open_benchmar
 from hapvr.evaluation.benchmarks.pair_files import read_boxes, read_candidates, read_matches
 from hapvr.evaluation.descriptor_track import VideoDescriptors, write_descriptors
 from hapvr.evaluation.pair_records import Candidate, SegmentMatch
-from hapvr.evaluation.predictions import evaluate_predictions
 from hapvr.evaluation.tracks import find_matches, measure_boxes, measure_candidates, measure_matches, select_candidates
 from hapvr.features import Features, FeatureWriter
-from hapvr.model_evaluation import evaluate
+from hapvr.model_evaluation import evaluate, evaluate_predictions
 from hapvr.similarity import SegmentConfig
 from tests.commands import run
 from tests.similarity import models

@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 from hapvr.evaluation import Benchmark, Origin, Task, TrueSegment
+from hapvr.evaluation.intervals import bound_count
+from hapvr.evaluation.verdict_figures import NEGATIVES, PairVerdict, Rate, Truth
 from hapvr.evaluation.verdict_metrics import (
     EDGES,
-    STRANGERS,
-    PairVerdict,
-    Rate,
-    Truth,
-    bound_count,
     count_copies,
     find_truth,
     measure_false,
@@ -310,4 +307,4 @@ def test_a_model_without_probabilities_has_no_reliability_and_no_promises() -> N
     pairs = [replace(one, probability=None, false_per_million=None) for one in draw_pairs(0)]
     figures = measure_verdicts(pairs, benchmark(), population=POPULATION)
     assert (figures.reliability, figures.promises) == ((), ())
-    assert set(figures.false) == set(STRANGERS)
+    assert set(figures.false) == set(NEGATIVES)

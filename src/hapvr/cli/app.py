@@ -14,6 +14,7 @@ from hapvr import __version__
 from hapvr.cli import (
     ablate,
     actions,
+    adding,
     bench,
     check,
     compare,
@@ -48,13 +49,13 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Everyday": {
         "demo": demo.demo,
         "compare": compare.compare,
-        "add": library.add,
+        "add": adding.add,
         "search": search.search,
         "duplicates": duplicates.duplicates,
         "apply": actions.apply,
         "undo": actions.undo,
         "serve": serve.serve,
-        "watch": library.watch,
+        "watch": adding.watch,
         "monitor": monitor.monitor,
         "status": library.status,
         "bench": bench.bench,
@@ -71,7 +72,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "calibrate": duplicates.calibrate,
         "compact": library.compact,
         "export": library.export,
-        "import": library.import_features,
+        "import": adding.import_features,
         "hashes": hashes.app,
     },
     "Models and research": {

@@ -75,7 +75,8 @@ Verdicts = Annotated[
     bool, typer.Option("--verdicts", help="Also measure the verdicts, of a folder of `make-benchmark`. Takes minutes.")
 ]
 Neighbours = Annotated[
-    int | None, typer.Option(help="--verdicts: strangers nearest to each query that are compared; 20 if not given.")
+    int | None,
+    typer.Option(help="--verdicts: nearest negatives of each query to compare; 20 if not given."),
 ]
 SharedGroups = Annotated[
     Path | None, typer.Option(help="--verdicts: JSON, a list of groups of database ids that may share footage.")
@@ -194,7 +195,7 @@ def _evaluate_predictions(
 ) -> None:
     """Measure files of predictions; `others` are options that need a model or scores."""
     from hapvr.errors import ConfigError
-    from hapvr.evaluation.predictions import evaluate_predictions
+    from hapvr.model_evaluation import evaluate_predictions
 
     for name, value in others.items():
         if value is not None:

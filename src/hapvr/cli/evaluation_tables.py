@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hapvr.evaluation import Evaluation
-    from hapvr.evaluation.report import EvaluationReport
     from hapvr.evaluation.segment_metrics import SegmentMetrics
     from hapvr.methods import MethodResult
+    from hapvr.model_evaluation import EvaluationReport
     from hapvr.verdict_evaluation import VerdictReport
 
 

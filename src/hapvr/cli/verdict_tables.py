@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from hapvr.evaluation.verdict_metrics import Rate
+    from hapvr.evaluation.verdict_figures import Rate
     from hapvr.verdict_evaluation import VerdictReport
 
 _ORIGINS = {"same video": "same video, another part", "same source": "same source", "unrelated": "unrelated"}
@@ -35,11 +35,11 @@ def describe(report: VerdictReport) -> list[str]:
     figures, config = report.figures, report.config
     text = (
         f"{figures.compared:,} pairs of {report.queries:,} queries and {report.database:,} videos were compared, with "
-        f"{figures.second_looks:,} second looks: all copies, the {config.neighbours} nearest strangers of each query "
+        f"{figures.second_looks:,} second looks: all copies, the {config.neighbours} nearest negatives of each query "
         f"and {config.others} at random."
     )
     if any(found.compared < found.rate.pairs for found in figures.false.values()):
-        text += " Strangers that were not compared are less alike, and taken for no matches."
+        text += " Negatives that were not compared are less alike, and taken for no matches."
     lines = [text]
     if figures.ranking is not None:
         by_probability, by_score = map(format_percent, (figures.ranking.by_probability, figures.ranking.by_score))
@@ -49,7 +49,7 @@ def describe(report: VerdictReport) -> list[str]:
         )
     if figures.reliability:
         lines.append(
-            "Reliability is of copies and nearest strangers, weighed so that "
+            "Reliability is of copies and nearest negatives, weighed so that "
             f"{figures.prior or 0:.3g} of them are copies, as probabilities assume."
         )
     if shared := sum(figures.verdicts.get("shared footage", {}).values()):
@@ -58,7 +58,7 @@ def describe(report: VerdictReport) -> list[str]:
             f"{called:,} of {shared:,} pairs that share a card or the like are called copies; not counted above."
         )
     if not report.origins_known:
-        lines.append("The benchmark does not say where its videos come from: all strangers count as unrelated.")
+        lines.append("The benchmark does not say where its videos come from: all negatives count as unrelated.")
     if report.failed:
         lines.append(f"{len(report.failed):,} videos could not be read; their pairs are left out.")
     return lines
@@ -85,7 +85,7 @@ def _copy_table(report: VerdictReport) -> Table:
 
 def _false_table(report: VerdictReport) -> Table:
     columns = ("false", "of pairs", "compared", "in a million", "of those drawn")
-    table = make_table("strangers", *columns, title="false verdicts copy")
+    table = make_table("negatives", *columns, title="false verdicts copy")
     for truth, found in report.figures.false.items():
         false = f"{found.rate.count:,}"
         if found.videos != found.rate.count:
@@ -97,7 +97,7 @@ def _false_table(report: VerdictReport) -> Table:
 
 
 def _reliability_table(report: VerdictReport) -> Table:
-    columns = ("copies", "strangers", "mean probability", "share of copies", "95% interval")
+    columns = ("copies", "negatives", "mean probability", "share of copies", "95% interval")
     table = make_table("probability", *columns, title="reliability")
     for one in report.figures.reliability:
         cells = ("-", "-", "-")

@@ -73,7 +73,7 @@ def measure_candidates(benchmark: Benchmark, candidates: Sequence[Candidate]) ->
     figure = pair_average_precision(true, candidates)
     found = sum(candidate.pair in true for candidate in candidates)
     counts = {"predicted pairs": len(candidates), "true pairs": len(true), "true pairs predicted": found}
-    return TrackResult("descriptor track", {"uAP": figure}, counts | _count_strangers(benchmark, candidates))
+    return TrackResult("descriptor track", {"uAP": figure}, counts | _count_unknown_videos(benchmark, candidates))
 
 
 def measure_matches(benchmark: Benchmark, matches: Sequence[SegmentMatch]) -> TrackResult:
@@ -87,7 +87,7 @@ def measure_matches(benchmark: Benchmark, matches: Sequence[SegmentMatch]) -> Tr
     found = sum(candidate.pair in true for candidate in pairs)
     counts = {"predicted segments": len(matches), "true segments": sum(map(len, true.values())),
               "true pairs": len(true), "true pairs predicted": found}  # fmt: skip
-    return TrackResult("matching track", figures, counts | _count_strangers(benchmark, pairs))
+    return TrackResult("matching track", figures, counts | _count_unknown_videos(benchmark, pairs))
 
 
 def measure_boxes(benchmark: Benchmark, found: Mapping[str, Sequence[Box]]) -> TrackResult:
@@ -110,7 +110,7 @@ def measure_boxes(benchmark: Benchmark, found: Mapping[str, Sequence[Box]]) -> T
     return TrackResult("VCSL", figures, counts)
 
 
-def _count_strangers(benchmark: Benchmark, candidates: Iterable[Candidate]) -> dict[str, int]:
+def _count_unknown_videos(benchmark: Benchmark, candidates: Iterable[Candidate]) -> dict[str, int]:
     queries, database = set(benchmark.queries), set(benchmark.database)
     strange = sum(one.query not in queries or one.target not in database for one in candidates)
     return {"pairs of videos that the benchmark does not name": strange}

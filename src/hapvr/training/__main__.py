@@ -2,8 +2,8 @@
 
 SETTINGS is a TOML file or the name of a recipe. Under torchrun: torchrun --nproc-per-node 8 -m hapvr.training ...
 
-`python -m` itself looks for modules in the current folder, before this can prevent it: among files of strangers use
-`python -P -m hapvr.training`, or PYTHONSAFEPATH=1 with torchrun (from Python 3.11).
+`python -m` itself looks for modules in the current folder, before this can prevent it: in a folder that others can
+write to, use `python -P -m hapvr.training`, or PYTHONSAFEPATH=1 with torchrun (from Python 3.11).
 """
 
 from __future__ import annotations
