@@ -11,6 +11,7 @@ from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks import Benchmark, Task
 from hapvr.evaluation.protocol import evaluate
 from hapvr.evaluation.score_files import Scores
+from hapvr.paper.table_text import render
 from hapvr.paper.tables import (
     Column,
     Line,
@@ -21,7 +22,6 @@ from hapvr.paper.tables import (
     join_results,
     read_paper_tables,
     read_result,
-    render,
     to_json,
 )
 from tests.commands import run

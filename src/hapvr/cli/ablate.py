@@ -56,7 +56,7 @@ def ablate(
     """
     from hapvr.paper.ablation_tables import FORMATS, render
     from hapvr.paper.ablations import parse_line_numbers, run_study
-    from hapvr.paper.tables import require_format
+    from hapvr.paper.table_text import require_format
     from hapvr.training.recipe_files import load_config
 
     require_format(format, FORMATS)  # before the runs, not after them

@@ -35,6 +35,7 @@ def table(
     """Print a result table of the paper with your own results below: hapvr table methods --results mine=eval.json."""
     from hapvr.errors import ConfigError
     from hapvr.paper import tables
+    from hapvr.paper.table_text import render
 
     folders = [word for word in results or [] if Path(word).is_dir()]
     if folders:
@@ -43,7 +44,7 @@ def table(
         chosen = tables.find_paper_table(name)
         read = [tables.read_result(file, label=label) for label, file in map(split_label, results or [])]
         ours = tables.join_results(read)
-        text = tables.render(chosen, ours, format=format, against=against)  # type: ignore[arg-type]
+        text = render(chosen, ours, format=format, against=against)  # type: ignore[arg-type]
         show(as_json, tables.to_json(chosen, ours, against=against), text)
     elif results or against:
         raise ConfigError(f"Say which table: {', '.join(tables.read_paper_tables())}.")
@@ -56,10 +57,11 @@ def table(
 def _print_methods(name: str | None, folders: list[str], results: list[str], format: str, as_json: bool) -> None:
     from hapvr.errors import ConfigError
     from hapvr.paper import method_tables, tables
+    from hapvr.paper.table_text import require_format
 
     if tables.find_paper_table(name or "").name != "methods" or len(folders) != len(results):
         raise ConfigError("Folders of results go with the table 'methods' alone, and not with files.")
-    tables.require_format(format, method_tables.FORMATS)
+    require_format(format, method_tables.FORMATS)
     lines = method_tables.read_method_results(folders)
     text = "\n\n".join(method_tables.render(group, format=format) for group in method_tables.group_lines(lines))
     show(as_json, [line.to_json() for line in lines], text)

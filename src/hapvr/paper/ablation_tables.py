@@ -9,7 +9,8 @@ from itertools import groupby
 from typing import Any
 
 from hapvr.paper.studies import Row
-from hapvr.paper.tables import PaperTable, format_percent, require_format
+from hapvr.paper.table_text import format_percent, require_format
+from hapvr.paper.tables import PaperTable
 
 MEASURES = ("mAP", "uAP")
 FORMATS = ("text", "markdown")
