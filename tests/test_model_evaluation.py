@@ -13,6 +13,7 @@ import torch
 
 import hapvr
 from hapvr.errors import ConfigError, DataError, StorageError
+from hapvr.evaluation.protocol import format_rows
 from hapvr.evaluation.score_files import Scores, read_scores
 from hapvr.features import FeatureFile
 from hapvr.model import load
@@ -262,7 +263,7 @@ def test_the_python_call_gives_what_the_command_prints(
     assert report.evaluation is not None
     assert figures(printed) == report.evaluation.figures()
     assert printed.keys() == report.to_json().keys()
-    assert (tmp_path / "e.csv").read_text() == report.evaluation.to_csv()
+    assert (tmp_path / "e.csv").read_text() == format_rows(report.evaluation.rows())
     assert told[-1] == ("scoring", 4, 4)
     again = hapvr.evaluate(folder / "pairs.csv", scores=tmp_path / "s.json")
     assert again.evaluation is not None

@@ -37,6 +37,7 @@ StrPath = str | os.PathLike[str]
 
 HASH_BYTES = 20  # of a content hash
 _BLOCK = 1 << 20  # bytes read at a time
+_SAMPLES, _SAMPLE_BYTES = 64, 4096  # pieces of a large file that `sample_file` reads
 _CHECKSUM = "crc32"  # of a document, in it
 
 
@@ -326,7 +327,7 @@ def sha256_tensors(tensors: Mapping[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-def sample_file(path: StrPath, *, samples: int = 64, sample_bytes: int = 4096) -> str:
+def sample_file(path: StrPath) -> str:
     """The sha256 of a large file's size and of pieces spread over it: quick, and shows most changes.
 
     `StorageError` if the file cannot be read.
@@ -335,9 +336,9 @@ def sample_file(path: StrPath, *, samples: int = 64, sample_bytes: int = 4096) -
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             total = hashlib.sha256(str(size).encode())
-            for number in range(samples):
-                file.seek(max(0, size - sample_bytes) * number // (samples - 1))
-                total.update(file.read(sample_bytes))
+            for number in range(_SAMPLES):
+                file.seek(max(0, size - _SAMPLE_BYTES) * number // (_SAMPLES - 1))
+                total.update(file.read(_SAMPLE_BYTES))
     except OSError as error:
         raise StorageError(f"'{path}' cannot be read: {error.strerror}.") from error
     return total.hexdigest()

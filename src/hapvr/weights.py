@@ -23,6 +23,7 @@ from hapvr.storage import StrPath, crc32_json, sha256_bytes, sha256_file, write_
 VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
 _SETTINGS_CHECKSUM = "parts_crc32"  # models of older releases have none
+_MAX_NAMES = 20  # of tensors, in an error
 _KEYS = ("format", "version", "sha256", "parts", _SETTINGS_CHECKSUM)
 
 
@@ -117,7 +118,7 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str
             if name in tensors and tensors[name].shape != tensor.shape
         ],
     }
-    if troubles := [f"{verb} {len(names)} tensors ({_few(names)})" for verb, names in found.items() if names]:
+    if troubles := [f"{verb} {len(names)} tensors ({_join_first(names)})" for verb, names in found.items() if names]:
         raise WeightsError(
             f"{source} does not fit {type(module).__name__}: it {'; it '.join(troubles)}. "
             "Was it made for another model or another configuration?"
@@ -125,8 +126,9 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, source: str
     module.load_state_dict(dict(tensors), strict=True)
 
 
-def _few(names: list[str], most: int = 20) -> str:
-    return ", ".join(names[:most]) + (f", and {len(names) - most} more" if len(names) > most else "")
+def _join_first(names: list[str]) -> str:
+    more = f", and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

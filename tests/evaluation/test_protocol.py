@@ -17,6 +17,7 @@ import pytest
 
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation import Benchmark, LeftOut, Scores, Task, evaluate, open_benchmark
+from hapvr.evaluation.protocol import format_rows
 
 Figures = dict[Any, float]
 Rng = np.random.Generator
@@ -593,7 +594,7 @@ def test_a_group_without_a_positive_is_undefined_and_the_rest_is_not() -> None:
     assert stored["results"][0]["by_group"]["two"]["value"] is None
     assert stored["results"][0]["by_query"] == {"q": 1.0, "r": None}
     assert stored["coverage"]["queries_expected"] == 2
-    rows = list(csv.DictReader(io.StringIO(result.to_csv())))
+    rows = list(csv.DictReader(io.StringIO(format_rows(result.rows()))))
     assert [row["value"] for row in rows if row["task"] == "mAP"] == ["1.0", "1.0", ""]
     assert len(rows) == len(result.rows()) == 4 * 3
 

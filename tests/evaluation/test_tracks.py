@@ -11,13 +11,14 @@ import torch
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation import Benchmark, Scores, Task, TrueSegment, open_benchmark
 from hapvr.evaluation.benchmarks.pair_files import read_boxes, read_candidates, read_matches
-from hapvr.evaluation.descriptor_track import VideoDescriptors, write_descriptors
+from hapvr.evaluation.descriptor_track import VideoDescriptors
 from hapvr.evaluation.pair_records import Candidate, SegmentMatch
 from hapvr.evaluation.tracks import find_matches, measure_boxes, measure_candidates, measure_matches, select_candidates
 from hapvr.features import Features, FeatureWriter
 from hapvr.model_evaluation import evaluate, evaluate_predictions
 from hapvr.similarity import SegmentConfig
 from tests.commands import run
+from tests.evaluation.test_pair_files import write_descriptors
 from tests.similarity import models
 
 TRUTH = "query_id,ref_id,query_start,query_end,ref_start,ref_end\nQ000001,R000001,0,6,4,10\n"

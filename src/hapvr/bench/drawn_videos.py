@@ -37,7 +37,6 @@ class Statistics:
 def draw_regions(
     frames: int,
     generator: torch.Generator,
-    statistics: Statistics = Statistics(),  # noqa: B008 - frozen
     *,
     regions: int = REGIONS,
     dims: int = DIMS,
@@ -47,7 +46,7 @@ def draw_regions(
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, dims, generator=generator)
 
-    s = statistics
+    s = Statistics()
     # Some videos stand still, others never do: the part that lasts is drawn for each, with the measured mean.
     lasting = float(torch.rand((), generator=generator)) ** (1 / s.same_region - 1)
     far = [

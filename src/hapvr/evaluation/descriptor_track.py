@@ -22,7 +22,7 @@ from hapvr.errors import DataError, ShapeError
 from hapvr.evaluation.benchmarks.pair_files import complete_id
 from hapvr.evaluation.pair_records import Candidate
 from hapvr.evaluation.score_files import NPZ_ERRORS
-from hapvr.storage import StrPath, replace_file
+from hapvr.storage import StrPath
 
 MAX_DIMS = 512
 SEARCHED_PER_QUERY = 1200  # descriptor pairs that the search keeps, times the number of queries: 20 for each of 60 s
@@ -94,18 +94,6 @@ def read_descriptors(path: StrPath, *, prefix: str = "") -> VideoDescriptors:
         return VideoDescriptors(names, parts["timestamps"].astype(np.float64), features)
     except (ShapeError, DataError) as error:
         raise DataError(f"'{path}': {error}") from error
-
-
-def write_descriptors(descriptors: VideoDescriptors, path: StrPath) -> None:
-    """Write a .npz file as the challenge takes it: ids ascending."""
-    order = np.argsort(descriptors.ids, kind="stable")
-    with replace_file(path) as temporary, temporary.open("wb") as file:
-        np.savez(
-            file,
-            video_ids=descriptors.ids[order],
-            timestamps=descriptors.timestamps[order],
-            features=descriptors.features[order],
-        )
 
 
 def find_limit_breaches(descriptors: VideoDescriptors, durations_s: Mapping[str, float] | None = None) -> list[str]:

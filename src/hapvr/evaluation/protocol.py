@@ -129,10 +129,6 @@ class Evaluation:
                 rows.append(dict(zip(_COLUMNS, values, strict=True)))
         return rows
 
-    def to_csv(self) -> str:
-        """`rows` as CSV with a header. An undefined figure is an empty field."""
-        return format_rows(self.rows())
-
     def to_json(self) -> dict[str, Any]:
         """Everything, as JSON holds it: an undefined figure is None."""
         results = [

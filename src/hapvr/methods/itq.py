@@ -10,6 +10,8 @@ from torch import Tensor
 
 from hapvr.errors import ConfigError
 
+_TURNS = 30  # of codes and rotation
+
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
@@ -21,7 +23,7 @@ class Rotation:
 
 
 @torch.no_grad()
-def fit_rotation(vectors: Tensor, *, bits: int, turns: int = 30, seed: int = 0) -> Rotation:
+def fit_rotation(vectors: Tensor, *, bits: int, seed: int = 0) -> Rotation:
     """Principal directions of unit vectors [N, D], and the rotation R that brings V = X W nearest to its signs.
 
         B = sign(V R) / sqrt(bits);   R = the orthogonal matrix with least |B - V R|, by the SVD of V^T B
@@ -39,7 +41,7 @@ def fit_rotation(vectors: Tensor, *, bits: int, turns: int = 30, seed: int = 0) 
     start = torch.randn(bits, bits, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     rotation = torch.linalg.qr(start.to(vectors.device))[0]
     errors = [_measure_error(projected @ rotation)]
-    for _ in range(turns):
+    for _ in range(_TURNS):
         codes = torch.sign(projected @ rotation) / bits**0.5
         left, _, right = torch.linalg.svd(projected.T @ codes)
         rotation = left @ right

@@ -107,11 +107,9 @@ def make_tree(rng: Generator, x: float, y: float, size: float, leaves: Rgb) -> M
     return draw_tree
 
 
-def make_person(
-    rng: Generator, place: tuple[float, float], size: float, *, speed: float, clothes: Rgb | None = None
-) -> Mover:
+def make_person(rng: Generator, place: tuple[float, float], size: float, *, speed: float) -> Mover:
     """A figure that walks along at a speed, or stands and gestures at 0."""
-    shirt, trousers = clothes or pick_colour(rng), vary_colour(rng, (50, 55, 80), 40)
+    shirt, trousers = pick_colour(rng), vary_colour(rng, (50, 55, 80), 40)
     skin, hair = choose_colour(rng, SKINS), choose_colour(rng, HAIR)
     phase, pace = between(rng, 0, 6), between(rng, 4.5, 7.5) if speed else between(rng, 1.2, 2.5)
     stroke = max(2, round(size * 0.11))
