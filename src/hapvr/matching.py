@@ -255,7 +255,7 @@ def match_videos(
 ) -> Match:
     """Compare two videos that one model has described; the score is that of `VideoSimilarity.score`.
 
-    A second look is taken if the verdict is undecided and both files are at hand.
+    A second look is taken if the verdict is undecided and both files can be read.
     """
     require_prior(prior, model)
     pair = compare_frames(query, target, model)
@@ -301,7 +301,7 @@ def score_frames(pair: PairFrames, model: Model) -> tuple[float, NDArray[np.floa
 
 
 def choose_look(query: VideoDescription, target: VideoDescription) -> Look | None:
-    """What takes a second look at two videos; None if one of the files is not at hand."""
+    """What takes a second look at two videos; None if one of the files cannot be read."""
     if query.sampling is None or target.sampling is None:
         return None
     return partial(look_again, query.path, target.path, config=query.look or target.look)
@@ -328,7 +328,7 @@ def decide(
         score: of the pair.
         model: that they are of.
         prior: probability of a copy before the comparison; the judge's own if None.
-        look: takes a second look at the files, if they are at hand.
+        look: takes a second look at the files, if they can be read.
     """
     short = is_too_short(pair.forth, model.segments.min_frames)
     if model.judge is not None:

@@ -1,6 +1,6 @@
 """`evaluate`: measure a model on a benchmark, from features, from videos, or from saved scores.
 
-`hapvr.evaluation.predictions` measures files of predicted pairs and segments instead, of whatever system.
+`hapvr.evaluation.predictions` measures files of predicted pairs and segments of any system instead.
 """
 
 from __future__ import annotations

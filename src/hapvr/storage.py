@@ -55,7 +55,7 @@ def replace_file(path: StrPath, *, sync: bool = True, only_new: bool = False, hi
     Args:
         path: the file to make or replace.
         sync: False leaves it to the system when the bytes reach the disk: for what can be made again.
-        only_new: leave a file alone that another process has put there meanwhile.
+        only_new: keep a file that another process has put there in the meantime.
         hint: a sentence added to the error: what to do.
 
     Raises:
@@ -131,13 +131,13 @@ def write_json(
 
 
 def sync_file(path: StrPath) -> None:
-    """Let the bytes of a file reach the disk."""
+    """Flush the bytes of a file to disk (fsync)."""
     with open(path, "r+b") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: StrPath) -> None:
-    """Let the names of a folder's files reach the disk, on systems where a folder can be opened."""
+    """Flush the names in a folder to disk (fsync), on systems where a folder can be opened."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -400,7 +400,7 @@ def lock_folder(folder: Path) -> contextlib.ExitStack:
 
 @contextlib.contextmanager
 def hold_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the block is over; whatever they were to do, they do then.
+    """Delay Ctrl-C and SIGTERM until the block is over; their handlers run then.
 
     A library stays whole without it, but hours may have gone into what is being written; an exception that is raised
     where HDF5 calls back is dropped, and with it what was to be written. In other threads than the main one there is
@@ -431,7 +431,7 @@ def require_outputs(paths: Iterable[StrPath], *, inputs: Iterable[StrPath] = ())
     """Raise `ConfigError` unless files can be written at the paths without harm, so that it is known before any work.
 
     The folder of each must exist, the path itself be no folder, and no two of the paths be the same file, nor one of
-    them an input, by whatever name or link.
+    them an input, under any name or link.
     """
     taken = [(Path(path), "which is read") for path in inputs]
     for file in map(Path, paths):

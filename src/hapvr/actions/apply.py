@@ -1,7 +1,7 @@
 """Do what a plan says: each file is checked, moved or replaced by a link, and noted in a journal before and after.
 
 A file is touched only if it still has the content that was compared, and if the copy that its group keeps is there and
-has its content. Whatever else is found is left alone and reported.
+has its content. All other files are left alone and reported.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class _Run:
         run_step(self._journal, step, found)
 
     def _find_kept(self, chosen: Chosen) -> tuple[PlanRow, Identity]:
-        """A copy that is kept, has its content, and whose file is no other one of the plan's."""
+        """The first of the kept copies that still has the content that was compared."""
         reason = ""
         for row in chosen.kept:
             try:
@@ -202,7 +202,7 @@ def _choose_trash_names(folder: str, name: str) -> tuple[str, str]:
 
 
 def _make_link_text(path: str, kept: str, found: Identity, identity: Identity) -> str:
-    """What a symbolic link says: within a file system the way from folder to folder, so that a disk can be moved."""
+    """The target of a symbolic link: relative within one file system, so that the disk can be mounted elsewhere."""
     if found.device != identity.device:
         return kept
     return os.path.relpath(os.path.realpath(kept), os.path.realpath(os.path.dirname(path)))

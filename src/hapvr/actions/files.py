@@ -1,7 +1,7 @@
-"""Files that are moved and linked without a moment in which a content has no name.
+"""Move and link files so that their content has a name at every moment.
 
 Nothing here overwrites a file that it does not know: a name is taken by a hard link, which fails where the name exists,
-or by a new empty file that is then replaced. Whoever is killed leaves the content under its old name, its new one, or
+or by a new empty file that is then replaced. A killed process leaves the content under its old name, its new one, or
 both.
 """
 

@@ -7,8 +7,8 @@
     {"event": "undo", "step": 1, "temporary": ...}  a step that is about to be taken back
     {"event": "undone" | "kept", "step": 1, ...}    it was taken back, or it is as before
 
-A process that is killed may leave half a line, which counts as not written, and a step that has begun: whoever opens
-the journal next looks at the files to see how far it came.
+A process that is killed may leave half a line, which counts as not written, and a step that has begun: the
+next process that opens the journal looks at the files to see how far it came.
 """
 
 from __future__ import annotations
@@ -125,13 +125,13 @@ class Journal:
         self._follow(record, first=event == "journal")
 
     def begin(self, step: dict[str, Any]) -> Entry:
-        """Announce a step."""
+        """Write that a step is about to be made."""
         number = len(self.entries) + 1
         self.append("begin", **{**step, "step": number})
         return self.entries[number]
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Close the file, which releases its lock."""
         os.close(self._file)
 
     def __enter__(self) -> Journal:

@@ -47,7 +47,7 @@ def _note_outcome(journal: Journal, entry: Entry, *, success: str, failure: str)
 def settle_steps(journal: Journal) -> list[Left]:
     """Find out how far the steps came that a killed process had begun, and take back what is half made.
 
-    Returns the files that are nowhere.
+    Returns the files that cannot be found.
     """
     lost = []
     for entry in journal.entries.values():
@@ -60,7 +60,7 @@ def settle_steps(journal: Journal) -> list[Left]:
 
 
 def settle_entry(journal: Journal, entry: Entry) -> None:
-    """The same for one step; `ActionError` if its file is nowhere."""
+    """The same for one step; `ActionError` if its file cannot be found."""
     step, undoing = from_record(entry.step), entry.state == "undoing"
     try:
         reached = step.settle_back(entry.temporary) if undoing else step.settle()

@@ -57,7 +57,7 @@ class Preview:
         return sum(one.row.size for one in self.chosen)
 
     def count(self) -> dict[Way, tuple[int, int]]:
-        """Files and bytes of each way."""
+        """Number of files and bytes of each action."""
         ways = dict.fromkeys(one.way for one in self.chosen)
         named = {way: [one.row.size for one in self.chosen if one.way == way] for way in ways}
         return {way: (len(sizes), sum(sizes)) for way, sizes in named.items()}
@@ -139,7 +139,7 @@ class _NothingToDoError(Exception):
 
 
 def _find_valid(rows: list[PlanRow]) -> tuple[dict[PlanRow, Identity], str]:
-    """The copies to keep that are there, and why there is none."""
+    """The copies to keep that exist unchanged, and a reason if there is none."""
     valid, problem = {}, "no row has the action keep, or its file has another action in another group"
     for row in rows:
         try:
@@ -187,7 +187,7 @@ def _check_folder(plan: Plan, options: ApplyOptions) -> None:
 
 
 def _check_space(preview: Preview, options: ApplyOptions) -> None:
-    """Refuse to begin what cannot end: files that are copied to a file system with too little space."""
+    """Raise `ConfigError` if files are to be copied to a file system with too little space."""
     if options.folder is None:
         return
     there = os.path.abspath(options.folder)

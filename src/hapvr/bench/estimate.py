@@ -129,23 +129,42 @@ def fit_pair_cost(pairs_per_s: Mapping[int, float]) -> PairCost:
     return PairCost(fixed_s, per_cell_s) if fixed_s >= 0 else PairCost(0.0, many_s / long)
 
 
+def count_exact_pairs(videos: float) -> int:
+    """Videos that a search in this many compares exactly.
+
+    >>> count_exact_pairs(1_000), count_exact_pairs(1_000_000)
+    (50, 200)
+    """
+    from hapvr.library.candidates import MAX_COMPARED, max_candidates  # loads torch
+
+    return min(int(videos), max_candidates(int(videos), k=HITS, max_compared=MAX_COMPARED))
+
+
+def count_rough_pairs(videos: float) -> int:
+    """Videos that get a rough score first; 0 if all of them are compared exactly.
+
+    >>> count_rough_pairs(10), count_rough_pairs(1_000_000)
+    (0, 400)
+    """
+    from hapvr.library.candidates import count_rough  # loads torch
+
+    exact, rough = count_exact_pairs(videos), min(int(videos), count_rough(count_exact_pairs(videos)))
+    return rough if rough > exact else 0
+
+
 def compute_scoring(videos: int, *, cells: float, cost: PairCost) -> float:
-    """Seconds that a search scores: a rough score for several times as many videos as then have an exact one.
+    """Seconds that a search takes for scores: rough ones of many videos, then exact ones of the best.
 
     >>> cost = PairCost(fixed_s=0.0, per_cell_s=1e-6)
     >>> round(compute_scoring(100_000, cells=900.0, cost=cost), 6)  # 400 rough and 200 exact ones: .04 + .18
     0.22
     """
-    from hapvr.library.candidates import MAX_COMPARED, count_rough, max_candidates  # loads torch
-
-    exact = min(videos, max_candidates(videos, k=HITS, max_compared=MAX_COMPARED))
-    rough = min(videos, count_rough(exact))
-    rough = rough if rough > exact else 0
+    exact, rough = count_exact_pairs(videos), count_rough_pairs(videos)
     return exact * cost.compute(cells) + rough * cost.compute(cells / _ROUGH)
 
 
 def compute_segments_slope(scores: Sequence[ScoreRate]) -> float:
-    """Seconds that finding segments takes longer for each cell of a frame matrix, by two lengths; 0 at least.
+    """Seconds to find segments per cell of a frame matrix, from the rates of two lengths; at least 0.
 
     >>> compute_segments_slope([ScoreRate(10, 1.0, 0.5), ScoreRate(20, 1.0, 3.5)])  # 3 s more for 300 cells
     0.01
@@ -190,7 +209,7 @@ def round_figure(value: float, digits: int = 2) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """A length of time in the unit that one would say.
+    """A duration in a suitable unit.
 
     >>> [format_duration(value) for value in (0.3, 59.0, 200.0, 4_000.0, 86_400.0 * 3, 86_400.0 * 900)]
     ['0.3 s', '59 s', '3.3 minutes', '67 minutes', '3 days', '2.5 years']

@@ -7,31 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 
-from hapvr.bench.estimate import HITS
-
-
-def count_exact_pairs(videos: float) -> int:
-    """Videos that a search in this many compares exactly.
-
-    >>> count_exact_pairs(1_000), count_exact_pairs(1_000_000)
-    (50, 200)
-    """
-    from hapvr.library.candidates import MAX_COMPARED, max_candidates  # loads torch
-
-    return min(int(videos), max_candidates(int(videos), k=HITS, max_compared=MAX_COMPARED))
-
-
-def count_rough_pairs(videos: float) -> int:
-    """Videos that have a rough score before, if there are more of them than are compared exactly.
-
-    >>> count_rough_pairs(10), count_rough_pairs(1_000_000)
-    (0, 400)
-    """
-    from hapvr.library.candidates import count_rough  # loads torch
-
-    exact, rough = count_exact_pairs(videos), min(int(videos), count_rough(count_exact_pairs(videos)))
-    return rough if rough > exact else 0
-
+from hapvr.bench.estimate import count_exact_pairs, count_rough_pairs
 
 _FUNCTIONS: dict[str, Callable[..., float]] = {
     "max": max,

@@ -1,4 +1,4 @@
-"""Which machine this is, in words: processor, what it multiplies by itself, GPU, engine, versions."""
+"""Describes this machine: processor and its instructions for matrix products, GPU, engine, versions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TORCH_CHECKS = {
 
 @dataclass(frozen=True)
 class Machine:
-    """What figures depend on."""
+    """Hardware and software that measured figures depend on."""
 
     cpu: str
     cores: int  # that this process may use
@@ -93,7 +93,7 @@ def _list_versions() -> dict[str, str]:
 
 
 def count_cores() -> int:
-    """Cores that this process may use: fewer than there are, where it was given some of them only."""
+    """Cores that this process may use; fewer than the machine has if its CPU affinity is limited."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -109,7 +109,7 @@ def find_cpu_name(info: str) -> str | None:
 
 
 def find_features(info: str) -> tuple[str, ...]:
-    """What the processor multiplies by itself, by the text of /proc/cpuinfo.
+    """The instructions of the processor for fast matrix products, from the text of /proc/cpuinfo.
 
     >>> find_features("flags\\t\\t: fpu avx2 avx512_vnni avx_vnni\\n"), find_features("Features\\t: fp i8mm bf16\\n")
     (('AVX2', 'VNNI'), ('int8 products', 'bfloat16'))

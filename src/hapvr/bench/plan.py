@@ -270,7 +270,7 @@ _UNITS = {
 
 
 def _list_constants(rates: Rates, costs: CandidateCosts) -> dict[str, float | None]:
-    """What was measured, by the names that formulas call it."""
+    """Measured values, by the names that formulas use."""
     then = rates.search
     pair = fit_pair_cost({one.frames: one.pairs_per_s for one in rates.scores})
     cells = then.query_frames * then.video_frames

@@ -235,7 +235,7 @@ class ClipSet:
                     ids.append(id)
                     times.append(stamps)
                     position += 1
-            except StorageError as error:  # of the video at hand: go on after it
+            except StorageError as error:  # of the current video: continue with the next
                 skipped.append((wanted[position], str(error)))
                 position += 1
         if not frames:

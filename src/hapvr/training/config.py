@@ -114,7 +114,7 @@ class TeacherConfig(CheckedConfig):
 class LossesConfig:
     """The terms of the total: a weight and the settings of each loss, by its name in `TERMS`.
 
-    A term of weight 0 is left out, and so is whatever would be computed for it alone. `video_ap` and `frame_ap` may
+    A term of weight 0 is left out, with everything that would be computed for it alone. `video_ap` and `frame_ap` may
     also have `include_self = true`, see `Term`.
 
     >>> LossesConfig({"video_ap": {"weight": 4.0, "delta": 0.05}}).build()

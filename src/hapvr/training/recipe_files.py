@@ -153,7 +153,7 @@ def to_table(config: TrainConfig) -> dict[str, Any]:
 
 
 def add_new_settings(section: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Stored settings of a section with the defaults of those in `now` that there were none of when they were stored.
+    """Stored settings of a section, and the defaults of settings in `now` that did not exist when they were stored.
 
     >>> add_new_settings("data", {"batch": 8}, {"batch": 8, "whole_frames": True})
     {'whole_frames': False, 'batch': 8}
@@ -163,7 +163,7 @@ def add_new_settings(section: str, before: Mapping[str, Any], now: Mapping[str, 
 
 
 def to_toml(table: Mapping[str, Any], *path: str) -> str:
-    """Nested tables of plain values as TOML, `path` being the names of the tables around. None is left out.
+    """Nested tables of plain values as TOML, `path` names the tables around them. Values of None are left out.
 
     Written here, since training runs where nothing but torch, numpy, safetensors and Pillow is installed.
 

@@ -120,7 +120,7 @@ class RunFolder:
         note_skipped(self.folder, skipped)
 
     def close(self) -> None:
-        """Let everything reach the disk."""
+        """Flush everything to disk."""
         if self._board is not None:
             self._board.close()
 

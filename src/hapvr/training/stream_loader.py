@@ -1,4 +1,4 @@
-"""Processes that decode the clips of later steps while one computes: what `StreamedClips` takes its clips from."""
+"""Processes that decode the clips of later steps while the current one computes, for `StreamedClips`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StreamConfig:
     """How clips are streamed.
 
     Attributes:
-        memory_bytes: of clips that wait, and of those of the step at hand while they are in memory, not on a GPU.
+        memory_bytes: of clips that wait, and of those of the current step while they are in memory, not on a GPU.
         workers: processes that decode; 0: one for each core but one.
         buffer: videos that are shuffled at a time; 0: all.
         background: a thread brings the clips of the next step to the device while this step computes. It takes the
@@ -74,7 +74,7 @@ class LoadedClips(Protocol):
 
 
 class _Tasks:
-    """Tasks in the order in which they were added; more may follow after it has run out."""
+    """A queue of tasks that may run empty and be filled again."""
 
     def __init__(self) -> None:
         self._waiting: deque[Task] = deque()
@@ -105,7 +105,7 @@ Taken = tuple[ClipRequest, list[ClipWindow], list[Tensor | str]]
 
 
 class _StoppedError(Exception):
-    """Nobody wants the clips any more."""
+    """The loader was closed."""
 
 
 class StreamLoader:
@@ -237,7 +237,7 @@ class StreamLoader:
             return str(error)
 
     def _decode_missing(self, step: _Step) -> None:
-        """Without processes: the step at hand here, later ones by new processes."""
+        """Without processes: the current step in this process, later ones by new processes."""
         for other in (step, *self._steps.values()):
             other.found = [None if isinstance(found, Block) else found for found in other.found]
         self._tasks = _Tasks()

@@ -1,4 +1,4 @@
-"""Material that does not fit into memory: clips are decoded from shards as steps ask for them, by processes, ahead.
+"""Clips that do not fit into memory: processes decode them from shards, ahead of the steps that need them.
 
 What a step needs is a function of the seed and the step, so processes work on later steps while this one computes, and
 a run that stops continues with the same clips. For a set that fits, they are those of `ClipSet`, bit for bit. Memory is
