@@ -74,11 +74,13 @@ def test_every_make_target_of_the_readme_is_there() -> None:
     assert set(re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)) <= targets
 
 
-def test_functions_and_methods_that_the_architecture_names_are_there() -> None:
+def test_modules_functions_and_methods_that_the_architecture_names_are_there() -> None:
     page, package = (ROOT / "docs" / "architecture.md").read_text(), ROOT / "src" / "hapvr"
     functions, methods = re.findall(r"`([\w/]+\.py)::(\w+)`", page), re.findall(r"`([A-Z_]\w+)\.(\w+)`", page)
     assert functions
     assert methods
+    for file in re.findall(r"`([a-z_]+/[\w/]+\.py)`", page):
+        assert any((folder / file).is_file() for folder in (package, ROOT)), f"there is no {file}"
     for file, name in functions:
         source = (package / file).read_text()
         assert re.search(rf"^(def|class) {name}\b", source, re.MULTILINE), f"{file} has no {name}"
