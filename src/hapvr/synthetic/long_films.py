@@ -65,7 +65,7 @@ class _Piece:
 
 
 @dataclass(frozen=True)
-class _Star:
+class _QuerySource:
     """A video that a query is taken from: the piece, and the query's settings."""
 
     piece: _Piece
@@ -137,19 +137,19 @@ def make_long_films(
     small = _read_small_frames([path for path in given if path not in doubles], out, workers, failed)
     ids = choose_ids(list(small))
     own = [path for path in name_once(videos, names) if path in small]
-    stars = _choose_stars(own, ids, films * queries_per_film, chosen, guests, seed, small)
-    used = {star.piece.path for star in stars}
+    sources = _choose_query_sources(own, ids, films * queries_per_film, chosen, guests, seed, small)
+    used = {source.piece.path for source in sources}
     fillers = {path: len(frames) / _FPS for path, frames in small.items() if path not in used}
     if not fillers:
         raise DataError(f"all {len(small)} videos give queries, so that none is left to fill the films. Give more.")
 
     prepare_folder(out)
     rolls = [
-        _plan_film(stars[number::films], fillers, ids, minutes * 60, seed, np.random.default_rng([seed, 7, number]))
+        _plan_film(sources[number::films], fillers, ids, minutes * 60, seed, np.random.default_rng([seed, 7, number]))
         for number in range(films)
     ]
     pieces = list(dict.fromkeys(piece for roll in rolls for piece in roll))
-    done, total = 0, len(pieces) + len(stars)
+    done, total = 0, len(pieces) + len(sources)
     lost: set[_Piece] = set()
     for piece, reason, death in run_each(_make_piece, pieces, out, workers):
         if reason or death:
@@ -161,11 +161,13 @@ def make_long_films(
     starts = dict(_join_films(rolls, lost, out))
     queries: dict[str, Any] = {}
     made = 0
-    for star, result, death in run_each(_make_query, [star for star in stars if star.piece in starts], out, workers):
+    for source, result, death in run_each(
+        _make_query, [source for source in sources if source.piece in starts], out, workers
+    ):
         if result is None or isinstance(result, str):
-            failed.append(BenchmarkFailure(str(star.piece.path), result or death))
+            failed.append(BenchmarkFailure(str(source.piece.path), result or death))
         else:
-            queries[star.query] = _describe_query(star, result, *starts[star.piece])
+            queries[source.query] = _describe_query(source, result, *starts[source.piece])
             made += result.made
         done += 1
         if progress is not None:
@@ -189,13 +191,13 @@ def _check_settings(kinds: Sequence[str] | None, *, seed: int, **counts: int) ->
     return chosen
 
 
-def _describe_query(star: _Star, query: _Query, film: str, offset_s: float) -> dict[str, Any]:
+def _describe_query(source: _QuerySource, query: _Query, film: str, offset_s: float) -> dict[str, Any]:
     """The query as ground_truth.json has it; its video begins at `offset_s` of the film."""
     segments = [
         [round(q_start, 4), round(q_end, 4), film, round(t_start + offset_s, 4), round(t_end + offset_s, 4)]
         for q_start, q_end, _, t_start, t_end in query.segments
     ]
-    return {"file": f"queries/{star.query}.mp4", "kind": star.kind, "positives": [film], "segments": segments}
+    return {"file": f"queries/{source.query}.mp4", "kind": source.kind, "positives": [film], "segments": segments}
 
 
 def _name_film(number: int) -> str:
@@ -221,7 +223,7 @@ def _read_small(path: Path, _: Path) -> Small | str:
     return make_small(change_rate(clip, _FPS).clip)
 
 
-def _choose_stars(
+def _choose_query_sources(
     paths: list[Path],
     ids: dict[Path, str],
     wanted: int,
@@ -229,16 +231,16 @@ def _choose_stars(
     hosts: Sequence[Path],
     seed: int,
     small: dict[Path, Small],
-) -> list[_Star]:
+) -> list[_QuerySource]:
     """Videos with a part of 10 s that comes neither again in them nor in another: it would have two answers."""
     rng = np.random.default_rng([seed, 6])
     order = [kinds[place] for place in rng.permutation(len(kinds)).tolist()]
-    stars: list[_Star] = []
+    sources: list[_QuerySource] = []
     count, gap = round(_CLIP_S * _FPS), round(_GAP_S * _FPS)
     for place in rng.permutation(len(paths)).tolist():
         path, share = paths[place], float(rng.random())
         host = hosts[int(rng.integers(len(hosts)))] if hosts else None
-        if len(stars) == wanted:
+        if len(sources) == wanted:
             break
         own = small[path]
         first = int(share * (len(own) - count))
@@ -248,21 +250,26 @@ def _choose_stars(
         rest += [frames for other, frames in small.items() if other != path]
         part = own[first : first + count]
         if not any(len(frames) >= gap and share_small(part, frames, fps=_FPS) for frames in rest):
-            kind = order[len(stars) % len(order)]
-            stars.append(_Star(_Piece(path, ids[path], 0, seed), first / _FPS, kind, host))
-    if len(stars) < wanted:
+            kind = order[len(sources) % len(order)]
+            sources.append(_QuerySource(_Piece(path, ids[path], 0, seed), first / _FPS, kind, host))
+    if len(sources) < wanted:
         raise DataError(
             f"{wanted} queries need as many videos of at least {_MIN_SECONDS:.0f} s with a part that comes nowhere "
-            f"else; there are {len(stars)}. Ask for fewer films or queries."
+            f"else; there are {len(sources)}. Ask for fewer films or queries."
         )
-    return stars
+    return sources
 
 
 def _plan_film(
-    stars: list[_Star], fillers: dict[Path, float], ids: dict[Path, str], seconds: float, seed: int, rng: Generator
+    sources: list[_QuerySource],
+    fillers: dict[Path, float],
+    ids: dict[Path, str],
+    seconds: float,
+    seed: int,
+    rng: Generator,
 ) -> list[_Piece]:
-    """The pieces of a film in order: fillers in turns, each turn in another order, and the stars among them."""
-    left, turn, roll = seconds - len(stars) * _MAX_SECONDS / 2, 0, list[_Piece]()
+    """The pieces of a film in order: fillers in turns, each turn in another order, and the sources among them."""
+    left, turn, roll = seconds - len(sources) * _MAX_SECONDS / 2, 0, list[_Piece]()
     paths = list(fillers)
     while left > 0:
         for place in rng.permutation(len(paths)).tolist():
@@ -271,8 +278,8 @@ def _plan_film(
             roll.append(_Piece(paths[place], ids[paths[place]], turn % _TURNS, seed))
             left -= fillers[paths[place]]
         turn += 1
-    for star in stars:
-        roll.insert(int(rng.integers(len(roll) + 1)), star.piece)
+    for source in sources:
+        roll.insert(int(rng.integers(len(roll) + 1)), source.piece)
     return roll
 
 
@@ -311,23 +318,23 @@ def _join_films(rolls: list[list[_Piece]], lost: set[_Piece], out: Path) -> Iter
             yield piece, (_name_film(number), frame / _FPS)
 
 
-def _make_query(star: _Star, out: Path) -> _Query | str:
+def _make_query(source: _QuerySource, out: Path) -> _Query | str:
     """The edited copy of a part of a video, or why it cannot be made."""
     try:
-        host = None if star.host is None else describe_file(star.host)
-        recipe = {"version": _RECIPE, "seed": star.piece.seed, "start": star.start_s, "kind": star.kind, "host": host,
-                  "source": describe_file(star.piece.path)}  # fmt: skip
-        if (note := read_note(star.query, recipe, out)) is not None and "segments" in note:
+        host = None if source.host is None else describe_file(source.host)
+        recipe = {"version": _RECIPE, "seed": source.piece.seed, "start": source.start_s, "kind": source.kind,
+                  "host": host, "source": describe_file(source.piece.path)}  # fmt: skip
+        if (note := read_note(source.query, recipe, out)) is not None and "segments" in note:
             return _Query(note["segments"], made=False)
-        clip = read_source(star.piece.path)
-        first = min(round(star.start_s * clip.fps), max(0, len(clip) - round(_CLIP_S * clip.fps)))
+        clip = read_source(source.piece.path)
+        first = min(round(source.start_s * clip.fps), max(0, len(clip) - round(_CLIP_S * clip.fps)))
         part = Clip(clip.images[first : first + round(_CLIP_S * clip.fps)], clip.fps)
-        rng = np.random.default_rng([star.piece.seed, *star.query.encode()])
-        guest = None if star.host is None else read_source(star.host)
-        edited = find_edit(star.kind).apply(part, rng, host=guest)
-        segments = list_segments(edited.time, star.piece.id, first / clip.fps)
-        write_clip(edited.clip, out / "queries" / f"{star.query}.mp4")
-        write_note(star.query, recipe, [f"queries/{star.query}.mp4"], {"segments": segments}, out)
+        rng = np.random.default_rng([source.piece.seed, *source.query.encode()])
+        guest = None if source.host is None else read_source(source.host)
+        edited = find_edit(source.kind).apply(part, rng, host=guest)
+        segments = list_segments(edited.time, source.piece.id, first / clip.fps)
+        write_clip(edited.clip, out / "queries" / f"{source.query}.mp4")
+        write_note(source.query, recipe, [f"queries/{source.query}.mp4"], {"segments": segments}, out)
     except (HapvrError, OSError) as error:
         return str(error)
     return _Query(segments, made=True)

@@ -45,10 +45,10 @@ def share_small(a: Small, b: Small, *, fps: float) -> bool:
     a = a[::step]
     # Means over blocks never differ more than the pixels where frames differ most: most pairs are settled by them.
     rough = [small.reshape(len(small), -1, _BLOCK).mean(-1, dtype=np.float32) for small in (a, b)]
-    if all(_find_least_mean(one, step, run) >= _SAME for one in _both_ways(_compare(*rough, most=rough[0].shape[1]))):
+    if all(_find_min_mean(one, step, run) >= _SAME for one in _both_ways(_compare(*rough, count=rough[0].shape[1]))):
         return False
-    far = _compare(a.astype(np.float32), b.astype(np.float32), most=max(1, round(_CHANGED * a.shape[1])))
-    return any(_find_least_mean(matrix, step, run) < _SAME for matrix in _both_ways(far))
+    far = _compare(a.astype(np.float32), b.astype(np.float32), count=max(1, round(_CHANGED * a.shape[1])))
+    return any(_find_min_mean(matrix, step, run) < _SAME for matrix in _both_ways(far))
 
 
 def _both_ways(matrix: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -61,15 +61,15 @@ def make_small(clip: Clip) -> Small:
     return small
 
 
-def _compare(a: NDArray[np.float32], b: NDArray[np.float32], *, most: int) -> NDArray[np.float32]:
-    """The mean of the `most` greatest differences of all pairs of frames: [Ta, Tb]."""
-    if most == a.shape[1]:
+def _compare(a: NDArray[np.float32], b: NDArray[np.float32], *, count: int) -> NDArray[np.float32]:
+    """The mean of the `count` greatest differences of all pairs of frames: [Ta, Tb]."""
+    if count == a.shape[1]:
         return np.stack([np.abs(b - image).mean(1) for image in a])
-    return np.stack([np.partition(np.abs(b - image), -most, axis=1)[:, -most:].mean(1) for image in a])
+    return np.stack([np.partition(np.abs(b - image), -count, axis=1)[:, -count:].mean(1) for image in a])
 
 
-def _find_least_mean(matrix: NDArray[np.float32], step: int, run: int) -> float:
-    """The least mean over `run` entries [i + k, j + k * step] for k = 0, 1, ...; of fewer in a smaller matrix."""
+def _find_min_mean(matrix: NDArray[np.float32], step: int, run: int) -> float:
+    """The smallest mean over `run` entries [i + k, j + k * step] for k = 0, 1, ...; of fewer in a smaller matrix."""
     run = max(1, min(run, matrix.shape[0], (matrix.shape[1] - 1) // step + 1))
     total = np.zeros((matrix.shape[0] - run + 1, matrix.shape[1] - (run - 1) * step), np.float32)
     for k in range(run):
