@@ -215,8 +215,8 @@ def make_descriptors(lengths: dict[str, int], *, dims: int = 4, seed: int = 0) -
 def write_descriptors(descriptors: VideoDescriptors, path: Path) -> None:
     """A .npz file as VSC2022 takes it: ids ascending."""
     order = np.argsort(descriptors.ids, kind="stable")
-    values = {"timestamps": descriptors.timestamps[order], "features": descriptors.features[order]}
-    np.savez(path, video_ids=descriptors.ids[order], **values)
+    ids, times, features = (part[order] for part in (descriptors.ids, descriptors.timestamps, descriptors.features))
+    np.savez(path, video_ids=ids, timestamps=times, features=features)
 
 
 def test_descriptors_of_a_file_are_those_that_were_written(tmp_path: Path) -> None:
