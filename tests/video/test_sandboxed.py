@@ -117,8 +117,9 @@ def hang(_path: str, *, limits: DecodeLimits) -> None:
     time.sleep(1000 * limits.max_seconds)
 
 
-def lie(path: str) -> object:
-    return sandbox_probe._Hostile(path)
+def lie(path: str) -> None:
+    made = f'["record", "os", "mkdir", ["path", "{path}/made"]]'
+    sandboxed.dump_answer = lambda _: (made.encode(), [])
 
 
 def lie_in_parts(_path: str) -> Iterator[int]:

@@ -79,7 +79,7 @@ def misbehave(context: TaskContext, task: tuple[str, str, str]) -> Any:
         while True:
             pass
     if what == "lie":
-        context._answer(None, _Hostile(folder), None)
+        context._pipe.send((None, _Hostile(folder), None))
     if what == "read":
         given = find_given(path)
         assert given is not None
