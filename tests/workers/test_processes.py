@@ -134,10 +134,13 @@ def test_the_environment_names_no_relative_folder(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", "/a", ".", "b", "/c", ""]))
     monkeypatch.setenv("HAPVR_TOKEN", "secret")
     monkeypatch.setenv("OTHER", "value")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of the library's object store")
     environment = child_environment()
     assert environment["PYTHONPATH"] == os.pathsep.join(["/a", "/c"])
     assert environment["PYTHONSAFEPATH"] == "1"
     assert (environment["OTHER"], environment.get("HAPVR_TOKEN")) == ("value", None)
+    assert set(environment) - set(child_environment(sandboxed=True)) >= {"AWS_SECRET_ACCESS_KEY"}
+    assert child_environment(sandboxed=True)["OTHER"] == "value"
     for nothing in ("", "relative"):
         monkeypatch.setenv("PYTHONPATH", nothing)
         assert "PYTHONPATH" not in child_environment()

@@ -224,7 +224,7 @@ class Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=child_environment(),
+            env=child_environment(sandboxed=self._sandbox is not None),
             limit=_MAX_LINE,
             start_new_session=os.name == "posix",  # Ctrl-C is for the server to handle; workers end with it
         )

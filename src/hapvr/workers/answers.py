@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hapvr.errors import HapvrError
 
 Bytes = NDArray[np.uint8]
-NONSENSE = (ValueError, TypeError, LookupError, RecursionError, HapvrError)
+NONSENSE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, HapvrError)
 """What reading a made-up answer may raise."""
 
 _PLAIN = (type(None), bool, int, float, str)

@@ -419,7 +419,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
                 worker.active_s = time.monotonic()
         except _GONE:
             events += self._replace(worker)
-        except (*NONSENSE, pickle.UnpicklingError, AttributeError):
+        except (*NONSENSE, pickle.UnpicklingError):
             worker.process.kill()
             events += self._replace(worker)
         return events
