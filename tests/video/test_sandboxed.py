@@ -119,7 +119,7 @@ def hang(_path: str, *, limits: DecodeLimits) -> None:
 
 def lie(path: str) -> None:
     made = f'["record", "os", "mkdir", ["path", "{path}/made"]]'
-    sandboxed.dump_answer = lambda _: (made.encode(), [])
+    vars(sandboxed).update(dump_answer=lambda _: (made.encode(), []))
 
 
 def lie_in_parts(_path: str) -> Iterator[int]:
