@@ -70,7 +70,7 @@ def test_what_else_is_there_is_not_sent(value: Any) -> None:
         '["record", "os", "mkdir", ["path", "made"]]', '["record", "subprocess", "Popen", ["args", "true"]]',
         '["record", "hapvr.records", "Frames"]', '["record", "hapvr.records", "np"]', '["record", [], "Frames"]',
         '["record", "hapvr.records", "VideoInfo", ["__class__", 1]]',
-        '["record", "hapvr.server.settings", "ServerSettings", ["library", "/"]]', "9" * 5000, "[" * 100_000,
+        '["record", "hapvr.workers.sandbox", "Sandbox"]', "9" * 5000, "[" * 100_000,
     ],
 )  # fmt: skip
 def test_nonsense_is_an_error_and_nothing_more(text: str) -> None:
