@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import pickle
-import resource
 import socket
 import subprocess
 import sys
@@ -50,7 +48,7 @@ def try_everything(folder: str, secret: str) -> dict[str, str]:
         "open a pair of sockets": lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM),
         "share memory with other programs": _share_memory,
         "ask about a file system": lambda: _ask_about(__file__),
-        "limit another process": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0)),
+        "limit another process": _limit_parent,
         "set the priority of another process": _set_priority,
         "run a program": lambda: subprocess.run(["/bin/true"], check=True),
         "become a program": lambda: os.execv("/no/such/program", ["x"]),  # without a sandbox it is looked for
@@ -70,7 +68,15 @@ def _share_memory() -> None:
     libc.shmctl(segment, 0, None)  # removes it
 
 
+def _limit_parent() -> None:
+    import resource  # which Windows lacks, as fcntl below
+
+    resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0))
+
+
 def _ask_about(path: str) -> None:
+    import fcntl
+
     with open(path, "rb") as file:
         fcntl.ioctl(file, 2, bytes(4))  # FIGETBSZ, which is harmless and of no use to a decoder
 
