@@ -71,7 +71,8 @@ def _share_memory() -> None:
 def _limit_parent() -> None:
     import resource  # which Windows lacks, as fcntl below
 
-    resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0))
+    as_it_is = resource.prlimit(os.getppid(), resource.RLIMIT_CORE)
+    resource.prlimit(os.getppid(), resource.RLIMIT_CORE, as_it_is)
 
 
 def _ask_about(path: str) -> None:
