@@ -6,7 +6,8 @@ Each time, a small library (or run, or plan) is copied, a process begins to chan
 time drawn between nothing and a little more than the whole takes; then everything is read and compared. Every fifth
 time the same is done again to its end, and the result compared with what an undisturbed process makes. Videos are
 small texts whose features are drawn (`tests/library/toy.py`): the decoder and the backbone have no part in this.
-`apply` and `undo` have their own: HAPVR_TEST_KILLS=600 python -m pytest tests/actions/test_kills.py
+`apply` and `undo` move, trash and link twelve small files, also where there are no hard links; each is done again, or
+taken back, to its end.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for `tests`
 
 import numpy as np
 import torch
+from tests.actions.test_kills import CASES, Case, Killer
 from tests.library import toy
 from tests.library.test_crashes import Nursery, acknowledged
 
@@ -39,13 +41,14 @@ from measure import machine
 torch.set_num_threads(1)  # processes are forked
 LIBRARY = ("add", "compact", "remove", "rebuild", "calibrate", "import")
 FORKED = ("train", "evaluate")  # before the others: these run in copies of this process
+ACTIONS = ("apply", "undo")
 _OLD, _ALL = 40, 60  # videos that are there, and those that are there when all is done
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--do", default=",".join((*FORKED, *LIBRARY)))
+    parser.add_argument("--do", default=",".join((*FORKED, *LIBRARY, *ACTIONS)))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the figures here too")
     arguments = parser.parse_args()
@@ -54,10 +57,11 @@ def main() -> None:
     chosen, figures = arguments.do.split(","), {}
     print(f"{'':12}{'runs':>7}{'killed':>8}{'finished':>10}{'whole takes':>13}", flush=True)
     with tempfile.TemporaryDirectory(prefix="hapvr-faults-") as folder:
-        for name in [name for name in (*FORKED, *LIBRARY) if name in chosen]:
+        for name in [name for name in (*FORKED, *LIBRARY, *ACTIONS) if name in chosen]:
             place, draw = Path(folder, name), random.Random(f"{arguments.seed} {name}")
             place.mkdir()
-            found = (kill_forked if name in FORKED else kill_writer)(name, arguments.count, place, draw)
+            kill = kill_forked if name in FORKED else kill_action if name in ACTIONS else kill_writer
+            found = kill(name, arguments.count, place, draw)
             figures[name] = found
             print(
                 f"{name:12}{found['runs']:7}{found['killed']:8}{found['finished']:10}{found['whole_s']:11.2f} s",
@@ -154,6 +158,34 @@ def _check(do: str, path: Path, ids: list[str], said: list[Any], *, ended: bool)
         if do == "rebuild":
             assert library.info().model in ("toy", "other")
             assert not ended or library.info().model == "other"
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def kill_action(do: str, count: int, place: Path, draw: random.Random) -> dict[str, Any]:
+    """Kill `apply` or `undo` so often, of each way in turn; `AssertionError` if a file is lost or is nowhere named."""
+    home = place / "home"
+    home.mkdir()
+    killer = Killer(home)
+    whole_s: dict[tuple[str, str], float] = {}
+    killed = 0
+    for number in range(-len(CASES), count):
+        way, system = kind = CASES[number % len(CASES)]
+        case = Case(place / "case", killer, home, way, system, groups=12)
+        assert do == "apply" or not case.run("apply")
+        started = time.monotonic()
+        if number < 0:  # undisturbed
+            assert not case.run(do)
+            whole_s[kind] = time.monotonic() - started
+        else:
+            killed += case.run(do, seconds=draw.uniform(0.0, whole_s[kind] * 1.1))
+        case.check()
+        then = draw.choice(ACTIONS)
+        assert not case.run(then)
+        case.check_done() if then == "apply" else case.check_undone()
+    killer.close()
+    return {"runs": count, "killed": killed, "finished": count, "whole_s": max(whole_s.values())}
 
 
 # --- training and evaluation -----------------------------------------------------------------------------------------

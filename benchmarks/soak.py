@@ -404,10 +404,12 @@ async def soak(
 ) -> dict[str, Any]:
     """Use a server, and see what it takes before, meanwhile and after."""
     samples: list[Taken] = []
+    by_process: list[dict[str, float]] = []
 
     async def keep_sampling() -> None:
         while True:
             samples.append(count_taken(pid, folder))
+            by_process.append(serve.resident_mb(pid))
             if raise_priority:
                 raise_priorities(pid)
             await asyncio.sleep(_SAMPLE_S)
@@ -418,6 +420,7 @@ async def soak(
     mb_before = serve.resident_mb(pid)
     load.counts.clear()
     samples.clear()
+    by_process.clear()
     if small:
         beside.append(asyncio.create_task(load.keep_filling(folder)))
     await load.run(seconds)
@@ -426,7 +429,6 @@ async def soak(
     await asyncio.gather(*beside, return_exceptions=True)
     after = await settle(load.port, pid, folder)
     mb_after = serve.resident_mb(pid)
-    quarter = max(1, len(samples) // 4)
     return {
         "seconds": seconds,
         "counts": dict(sorted(load.counts.items())),
@@ -436,13 +438,19 @@ async def soak(
         "quiet_after": vars(after),
         "peaks": {name: max(getattr(one, name) for one in samples) for name in vars(before)},
         "mb_by_process": {name: [round(mb_before.get(name, 0.0)), round(mb)] for name, mb in mb_after.items()},
-        "mb_by_quarter": [
-            round(sum(one.mb for one in part) / len(part), 1)
-            for part in (samples[at : at + quarter] for at in range(0, 4 * quarter, quarter))
-            if part
-        ],
+        "mb_by_quarter": average_by_quarter([one.mb for one in samples]),
+        "mb_by_quarter_and_process": {
+            name: average_by_quarter([one.get(name, 0.0) for one in by_process]) for name in mb_after
+        },
         "memory_growth": round(after.mb / before.mb - 1, 4),
     }
+
+
+def average_by_quarter(values: list[float]) -> list[float]:
+    """The mean of each quarter of a series; what does not fill a quarter at the end is left out."""
+    size = max(1, len(values) // 4)
+    parts = [values[at : at + size] for at in range(0, 4 * size, size)]
+    return [round(sum(part) / len(part), 1) for part in parts if part]
 
 
 def is_flat(result: dict[str, Any], *, max_growth: float = _MAX_GROWTH) -> bool:

@@ -53,8 +53,11 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 @pytest.mark.parametrize("page", ["SECURITY.md", "docs/reliability.md"])
 def test_a_test_that_a_page_names_is_there(page: str) -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / page).read_text())
+    text = (ROOT / page).read_text()
+    files = re.findall(r"`((?:tests|benchmarks|src)/[\w/]+\.\w+)", text)
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
     assert named
+    assert [file for file in files if not (ROOT / file).exists()] == []
     for file, test in named:
         assert re.search(rf"^(async )?def {test}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{test}"
 

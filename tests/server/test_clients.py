@@ -255,6 +255,27 @@ def test_a_link_that_is_changed_while_a_file_is_opened_leads_nowhere(
         open_unchanged(str(film), "a.mp4", **arguments)  # type: ignore[arg-type]
 
 
+def test_a_root_that_is_known_by_the_name_of_a_link_is_one(tmp_path: Path) -> None:
+    """Films were added as films/a.mp4, where films is a link to the root; then they were replaced by links."""
+    root, films, outside = tmp_path / "disk", tmp_path / "films", tmp_path / "outside"
+    for folder in (root / "sub", outside):
+        folder.mkdir(parents=True)
+    films.symlink_to(root)
+    for path in (root / "a.mp4", root / "sub" / "a.mp4", outside / "a.mp4"):
+        path.write_bytes(b"same size")
+        os.utime(path, ns=(1, 1))
+    arguments: dict[str, Any] = {"name": "a.mp4", "size": 9, "mtime_ns": 1, "roots": [root]}
+    for path in (films / "a.mp4", films / "sub" / "a.mp4", outside / "a.mp4"):
+        os.close(open_unchanged(str(path), **arguments))
+    (root / "a.mp4").unlink()
+    (root / "a.mp4").symlink_to(outside / "a.mp4")
+    (root / "sub").rename(tmp_path / "before")
+    (root / "sub").symlink_to(outside)
+    for path in (films / "a.mp4", films / "sub" / "a.mp4", root / "sub" / "a.mp4"):
+        with pytest.raises(Problem, match="leads out"):
+            open_unchanged(str(path), **arguments)
+
+
 def draw_black(side: int) -> bytes:
     """A square PNG of one bit a pixel, made without a picture in memory."""
 

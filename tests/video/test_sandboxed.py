@@ -117,8 +117,9 @@ def hang(_path: str, *, limits: DecodeLimits) -> None:
     time.sleep(1000 * limits.max_seconds)
 
 
-def lie(path: str) -> object:
-    return sandbox_probe._Hostile(path)
+def lie(path: str) -> None:
+    made = f'["record", "os", "mkdir", ["path", "{path}/made"]]'
+    vars(sandboxed).update(dump_answer=lambda _: (made.encode(), []))
 
 
 def lie_in_parts(_path: str) -> Iterator[int]:
@@ -150,6 +151,5 @@ def try_more(path: str, folder: str) -> dict[str, str]:
 )
 def test_the_process_can_do_nothing_else(film: Path, tmp_path: Path) -> None:
     tried = call_sandboxed(try_more, film, str(tmp_path))
-    done = {name for name, came in tried.items() if came == "done"}
-    assert done <= {"end the process that started it"}  # before Landlock's version 6
+    assert "done" not in tried.values(), tried
     assert not list(tmp_path.iterdir())

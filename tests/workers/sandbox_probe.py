@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import socket
@@ -44,6 +45,11 @@ def try_everything(folder: str, secret: str) -> dict[str, str]:
         "open a socket": socket.socket,
         "send by UDP": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
         "open a local socket": lambda: socket.socket(socket.AF_UNIX),
+        "open a pair of sockets": lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM),
+        "share memory with other programs": _share_memory,
+        "ask about a file system": lambda: _ask_about(__file__),
+        "limit another process": _limit_parent,
+        "set the priority of another process": _set_priority,
         "run a program": lambda: subprocess.run(["/bin/true"], check=True),
         "become a program": lambda: os.execv("/no/such/program", ["x"]),  # without a sandbox it is looked for
         "fork": _fork,
@@ -52,6 +58,33 @@ def try_everything(folder: str, secret: str) -> dict[str, str]:
         "open many files": _open_many,
     }
     return {name: attempt(action) for name, action in actions.items()}
+
+
+def _share_memory() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    segment = libc.shmget(0, 4096, 0o600)
+    if segment < 0:
+        raise OSError(ctypes.get_errno(), "shmget")
+    libc.shmctl(segment, 0, None)  # removes it
+
+
+def _limit_parent() -> None:
+    import resource  # which Windows lacks, as fcntl below
+
+    as_it_is = resource.prlimit(os.getppid(), resource.RLIMIT_CORE)
+    resource.prlimit(os.getppid(), resource.RLIMIT_CORE, as_it_is)
+
+
+def _ask_about(path: str) -> None:
+    import fcntl
+
+    with open(path, "rb") as file:
+        fcntl.ioctl(file, 2, bytes(4))  # FIGETBSZ, which is harmless and of no use to a decoder
+
+
+def _set_priority() -> None:
+    parent = os.getppid()
+    os.setpriority(os.PRIO_PROCESS, parent, os.getpriority(os.PRIO_PROCESS, parent))
 
 
 def _open_many() -> None:
@@ -79,7 +112,7 @@ def misbehave(context: TaskContext, task: tuple[str, str, str]) -> Any:
         while True:
             pass
     if what == "lie":
-        context._answer(None, _Hostile(folder), None)
+        context._pipe.send((None, _Hostile(folder), None))
     if what == "read":
         given = find_given(path)
         assert given is not None

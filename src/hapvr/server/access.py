@@ -74,7 +74,10 @@ def open_unchanged(path: str, name: str, *, size: int, mtime_ns: int | None, roo
     `roots` are resolved. A file in one of them may not be a link that leads out of all of them. A file outside the
     roots is opened: the owner of the library indexed it.
     """
-    in_roots = any(_is_below(path, root) for root in roots)
+    # A library may know a folder of a root by the name of a link to it.
+    folders = [os.path.realpath(folder) for folder in Path(os.path.abspath(path)).parents]
+    names = [path, *(os.path.join(folder, name) for folder in folders)]
+    in_roots = any(_is_below(one, root) for one in names for root in roots)
 
     def require_inside(real: str) -> None:
         if in_roots and not any(_is_below(real, root) for root in roots):

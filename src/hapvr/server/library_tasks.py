@@ -38,7 +38,7 @@ from hapvr.server.access import file_name, hide_path, visible_path, visible_reco
 from hapvr.server.action_tasks import ActionTasks
 from hapvr.server.filters import read_filter
 from hapvr.server.schemas import link_json, video_json
-from hapvr.server.workers import Call, Task, lower_priority, serve
+from hapvr.server.workers import Call, Task, lower_priority, release_memory, serve
 from hapvr.similarity.comparator import DOWNSAMPLING
 from hapvr.video.isolated import decode_isolated
 from hapvr.video.limits import DecodeLimits
@@ -294,6 +294,7 @@ class LibraryTasks:
             progress=report_progress,
             stop=call.is_cancelled,
         )
+        release_memory()  # the next folder may come in a week
         return dataclasses.asdict(report) | {
             "failed": [{"name": file_name(path), "error": hide_path(why, path)} for path, why in report.failed],
             "warnings": [{"name": file_name(path), "warning": hide_path(why, path)} for path, why in report.warnings],

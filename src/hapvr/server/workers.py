@@ -9,6 +9,7 @@ sentence that says how it died, and is started again: for the next task, or at o
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import itertools
 import json
 import logging
@@ -223,7 +224,7 @@ class Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=child_environment(),
+            env=child_environment(sandboxed=self._sandbox is not None),
             limit=_MAX_LINE,
             start_new_session=os.name == "posix",  # Ctrl-C is for the server to handle; workers end with it
         )
@@ -497,3 +498,11 @@ def lower_priority(by: int) -> None:
         # Linux may divide processor time among sessions first, and each worker has its own session.
         with suppress(OSError), open(PRIORITY_FILE, "w", encoding="ascii") as group:
             group.write(str(by))
+
+
+def release_memory() -> None:
+    """Give free memory back to the system, where the C library keeps it for its threads: glibc's does."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)

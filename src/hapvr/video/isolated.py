@@ -31,6 +31,7 @@ from hapvr.workers.sandbox import Sandbox, limit_processor_time
 _GRACE_S = 1.0  # for the process to give up by itself, which it says better than its death does
 _MAX_HEADER_BYTES = 1 << 20
 _MAX_FRAME_BYTES = 1 << 30
+_MAX_PART_BYTES = 1 << 33
 _ERRORS = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
 _ARRAYS = {"images": np.uint8, "timestamps": np.float64, "low_information": np.bool_}
 _FIELDS = ("duration_s", "fps", "source_size", "crop", "warnings")
@@ -66,13 +67,19 @@ def decode_isolated(
     request = {"path": os.fspath(path), "chunk": chunk, "limits": asdict(limits)}
     sandbox = Sandbox(readable=(os.path.abspath(path),), max_memory_bytes=memory_bytes)
     command = python_command(__name__, json.dumps({**sampled, **span, **request}), sandbox=sandbox)
-    return read_answers(command, os.fspath(path), limits, check=check)
+    return read_answers(command, os.fspath(path), limits, check=check, max_frames=limits.max_frames)
 
 
 def read_answers(
-    command: list[str], path: str, limits: DecodeLimits, *, check: Callable[[], None] = lambda: None
+    command: list[str],
+    path: str,
+    limits: DecodeLimits,
+    *,
+    check: Callable[[], None] = lambda: None,
+    max_frames: int | None = None,
 ) -> Iterator[Frames]:
-    """The parts that a process answers with."""
+    """The parts that a process answers with; of a stream, which goes on, there may be any number of frames."""
+    count = 0
     with ChildProcess(command) as child:
         while True:
             check()
@@ -83,6 +90,9 @@ def read_answers(
                 break
             if frames is None:
                 return
+            count += len(frames)
+            if max_frames is not None and count > max_frames:
+                raise DecodeError(f"'{path}': the decoding process gave more than {max_frames} frames.")
             yield frames
             del frames  # it would stay while the next part is read
         how, said = child.wait(_GRACE_S)
@@ -112,7 +122,8 @@ def _read_frames(stream: IO[bytes], path: str, limits: DecodeLimits) -> Frames |
         if "end" in header:
             return None
         shape = tuple(header["shape"])
-        if len(shape) != 4 or not 0 < shape[0] <= limits.max_frames or not 0 < math.prod(shape[1:]) <= _MAX_FRAME_BYTES:
+        possible = len(shape) == 4 and min(shape) > 0 and shape[0] <= limits.max_frames
+        if not possible or math.prod(shape[1:]) > _MAX_FRAME_BYTES or math.prod(shape) > _MAX_PART_BYTES:
             raise DecodeError(f"'{path}': the decoding process gave frames of an impossible shape {shape}.")
         arrays: dict[str, Any] = {}
         for name, dtype in _ARRAYS.items():

@@ -8,10 +8,8 @@ Within a sandbox, and in a worker process, which can start no other, the functio
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import os
-import pickle
 import threading
 import time
 from collections import deque
@@ -25,7 +23,8 @@ from hapvr import errors
 from hapvr.errors import DecodeError, HapvrError
 from hapvr.storage import StrPath
 from hapvr.video.limits import Deadline, DecodeLimits, memory_error
-from hapvr.workers.pool import NONSENSE, AnswerReader, Block, Task, TaskContext, TaskQueue, TaskResult, WorkerPool
+from hapvr.workers.answers import NONSENSE, Bytes, dump_answer, load_answer
+from hapvr.workers.pool import Block, Task, TaskContext, TaskQueue, TaskResult, WorkerPool
 from hapvr.workers.sandbox import Sandbox, find_protections, is_in_sandbox
 
 T = TypeVar("T")
@@ -35,6 +34,7 @@ _BLOCK_BYTES = 2**23
 _MAX_ANSWER_BYTES = Sandbox.max_memory_bytes or 2**33  # a process cannot have more to say
 _GRACE_S = 1.0  # for a process to give up by itself, which it says better than its death does
 _START_S = 30.0  # for a process to start, on a machine that is busy
+_NO_SENSE = "the decoding process gave an answer that makes no sense."
 _ERRORS = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
 
 
@@ -118,9 +118,7 @@ def _answer(context: TaskContext, request: _Request | None) -> tuple[str, str] |
 
 def _send(context: TaskContext, value: Any) -> None:
     """Hand over a value: all but its arrays, and then their bytes in blocks."""
-    buffers: list[pickle.PickleBuffer] = []
-    rest = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    arrays = [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers]
+    rest, arrays = dump_answer(value)
     context.block()
     context.send((rest, tuple(map(len, arrays))))
     for array in arrays:
@@ -175,8 +173,7 @@ class _Decoder:
                     coming = _Coming(event.note) if coming is None else coming.add(event)
                     found = [coming.load()] if coming.is_whole() else []
                 except NONSENSE as error:
-                    text = f"'{request.path}': the decoding process gave an answer that makes no sense."
-                    raise DecodeError(text) from error
+                    raise DecodeError(f"'{request.path}': {_NO_SENSE}") from error
                 self._pool.release(event)
                 if found:
                     coming = None
@@ -188,20 +185,23 @@ class _Decoder:
 
 
 class _Coming:
-    """A value of which not all has come yet. What makes no sense is a `ValueError` or `TypeError`."""
+    """A value of which not all has come yet. What makes no sense is one of `NONSENSE`."""
 
     def __init__(self, note: Any) -> None:
         self._rest, sizes = note
-        if not sum(sizes) <= _MAX_ANSWER_BYTES:
-            raise ValueError
-        self._buffers = [bytearray(size) for size in sizes]
-        self._gaps = deque(memoryview(buffer) for buffer in self._buffers if buffer)
+        if not all(type(size) is int and size >= 0 for size in sizes) or sum(sizes) > _MAX_ANSWER_BYTES:
+            raise ValueError("arrays of impossible sizes")
+        self._arrays = [np.empty(size, np.uint8) for size in sizes]  # which takes memory as it is filled
+        self._gaps: deque[Bytes] = deque(array for array in self._arrays if len(array))
 
     def add(self, block: Block) -> _Coming:
         """Fill in the next bytes."""
-        self._gaps[0][: block.note] = block.data[: block.note].data
-        self._gaps[0] = self._gaps[0][block.note :]
-        if not self._gaps[0]:
+        size = block.note
+        if type(size) is not int or not 0 < size <= min(len(self._gaps[0]), len(block.data)):
+            raise ValueError("a block of an impossible size")
+        self._gaps[0][:size] = block.data[:size]
+        self._gaps[0] = self._gaps[0][size:]
+        if not len(self._gaps[0]):
             self._gaps.popleft()
         return self
 
@@ -211,15 +211,15 @@ class _Coming:
 
     def load(self) -> Any:
         """The value."""
-        return AnswerReader(io.BytesIO(self._rest), buffers=self._buffers).load()
+        return load_answer(self._rest, self._arrays)
 
 
 def _raise_error(end: TaskResult, path: str) -> None:
     if end.error is not None:
         raise DecodeError(f"'{path}': {end.error}. The file makes the decoder crash; leave it out.")
     if end.value is not None:
-        name, text = end.value
-        raise _ERRORS.get(name, DecodeError)(text)
+        name, text = map(str, end.value) if isinstance(end.value, tuple) and len(end.value) == 2 else ("", "")
+        raise _ERRORS.get(name, DecodeError)(text or f"'{path}': {_NO_SENSE}")
 
 
 _idle: list[_Decoder] = []

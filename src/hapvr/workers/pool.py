@@ -4,20 +4,19 @@ Each worker has its own pipe and blocks, and no lock is shared: killed at any mo
 another could wait for. It works on one task and has the next one already, so that it need not wait for this process,
 which may be busy. A block goes back to its worker when it has been used; a worker without a free block waits.
 
-In a sandbox a worker opens no file by its name: this process opens what a task names and hands it over. Of its answers
-only plain values, arrays and records of this package are unpickled.
+In a sandbox a worker opens no file by its name: this process opens what a task names and hands it over. Its answers are
+not trusted: see `hapvr.workers.answers`.
 
 Neither torch nor a decoder is imported here: a worker loads what it uses, and no more.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import io
 import mmap
 import os
 import pickle
 import signal
+import struct
 import sys
 import tempfile
 import time
@@ -31,20 +30,20 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hapvr.errors import HapvrError
+from hapvr.workers.answers import NONSENSE, Bytes, join_answer, split_answer
 from hapvr.workers.processes import InheritedFile, format_exit, spawn_context
 from hapvr.workers.sandbox import (
     Sandbox,
     find_protections,
     hold_file,
+    is_in_sandbox,
     limit_processor_time,
     open_given,
     run_in_sandbox,
 )  # fmt: skip
 
-Bytes = NDArray[np.uint8]
 Task = tuple[Hashable, Any]  # its key, and what `work` takes
 
 
@@ -70,15 +69,8 @@ class TaskQueue(Iterator[Task]):
 _TASKS_EACH = 2  # of a worker: the one it works on and the next
 _CHECK_S = 1.0  # how often to look for workers that hang
 _GONE = (EOFError, OSError)  # what a pipe raises whose other end is dead
-NONSENSE = (
-    pickle.UnpicklingError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-)
-"""What reading a made-up answer may raise."""
 _MAX_ANSWER_BYTES = 2**28
+_READ_BYTES = 2**20  # of answers at a time
 
 
 class SharedMemory:
@@ -180,7 +172,10 @@ class TaskContext:
 
     def _answer(self, *message: Any) -> None:
         try:
-            self._pipe.send(message)
+            if is_in_sandbox():
+                self._pipe.send_bytes(join_answer(message))
+            else:
+                self._pipe.send(message)
         except _GONE as error:
             raise _ParentGoneError from error
         limit_processor_time(self._timeout_s)
@@ -226,25 +221,38 @@ def _run_worker(
                 context.finish(None, f"{type(error).__name__}: {error}")
 
 
-class AnswerReader(pickle.Unpickler):
-    """Unpickles what a worker in a sandbox says, which may not be trusted: no function is called."""
+class _Inbox:
+    """The messages of a worker. The rest of one is not waited for: a worker may send half of it and stop."""
 
-    _NUMPY = ("_reconstruct", "_frombuffer", "ndarray", "dtype", "scalar")
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe, self._data = pipe, bytearray()
 
-    def find_class(self, module: str, name: str) -> Any:
-        """Arrays, and dataclasses that this process has loaded."""
-        found = getattr(sys.modules.get(module), name, None)
-        if module.partition(".")[0] == "numpy" and name in self._NUMPY:
-            return found
-        if isinstance(found, type) and dataclasses.is_dataclass(found):
-            return found
-        raise pickle.UnpicklingError(f"a worker names {module}.{name}")
+    def read(self) -> list[bytes]:
+        """Those that are whole, if the pipe has something to say; one of `_GONE` when it has ended."""
+        if sys.platform == "win32":
+            return [self._pipe.recv_bytes(_MAX_ANSWER_BYTES)]
+        data = os.read(self._pipe.fileno(), _READ_BYTES)
+        if not data:
+            raise EOFError
+        self._data += data
+        found, start = [], 0
+        while len(self._data) - start >= 4:  # a message of `Connection` begins with its length
+            (size,) = struct.unpack_from("!i", self._data, start)
+            if not 0 <= size <= _MAX_ANSWER_BYTES:
+                raise EOFError
+            if len(self._data) - start - 4 < size:
+                break
+            found.append(bytes(self._data[start + 4 : start + 4 + size]))
+            start += 4 + size
+        del self._data[:start]
+        return found
 
 
 @dataclass(eq=False)
 class _Worker:
     process: Any
     pipe: Connection
+    inbox: _Inbox
     memory: SharedMemory
     tasks: deque[Task] = field(default_factory=deque)
     blocks_out: int = 0  # filled, and not given back yet
@@ -374,7 +382,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         process = context.Process(target=run_in_sandbox, args=arguments, daemon=True)
         process.start()
         there.close()
-        worker = _Worker(process, here, memory)
+        worker = _Worker(process, here, _Inbox(here), memory)
         self._workers.append(worker)
         self._give(worker, task)
 
@@ -406,24 +414,26 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     def _receive(self, worker: _Worker) -> list[Block | TaskResult]:
         events: list[Block | TaskResult] = []
         try:
-            while worker.pipe.poll():
-                slot, note, error = self._unpickle(worker.pipe.recv_bytes(_MAX_ANSWER_BYTES))
+            for answer in worker.inbox.read():
+                events.append(self._read(worker, answer))
                 worker.active_s = time.monotonic()
-                if slot is None:
-                    events.append(TaskResult(worker.tasks.popleft()[0], note, error))
-                else:
-                    worker.blocks_out += 1
-                    data = worker.memory.data.reshape(self._blocks, -1)[slot]
-                    events.append(Block(worker.tasks[0][0], data, note, slot, worker))
         except _GONE:
             events += self._replace(worker)
-        except NONSENSE:
+        except (*NONSENSE, pickle.UnpicklingError):
             worker.process.kill()
             events += self._replace(worker)
         return events
 
-    def _unpickle(self, answer: bytes) -> Any:
-        return ForkingPickler.loads(answer) if self._sandbox is None else AnswerReader(io.BytesIO(answer)).load()
+    def _read(self, worker: _Worker, answer: bytes) -> Block | TaskResult:
+        """What a worker says; one of `NONSENSE` if it makes none."""
+        slot, note, error = ForkingPickler.loads(answer) if self._sandbox is None else split_answer(answer)
+        if slot is None and isinstance(error, str | None):
+            return TaskResult(worker.tasks.popleft()[0], note, error)
+        if type(slot) is not int or not 0 <= slot < self._blocks or worker.blocks_out >= self._blocks:
+            raise ValueError("a block that a worker does not have")
+        worker.blocks_out += 1
+        data = worker.memory.data.reshape(self._blocks, -1)[slot]
+        return Block(worker.tasks[0][0], data, note, slot, worker)
 
     def _replace(self, worker: _Worker) -> list[Block | TaskResult]:
         """A worker has ended: its task is lost, the one that waited is done by another."""

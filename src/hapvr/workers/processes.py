@@ -27,6 +27,7 @@ from hapvr.workers.sandbox import Sandbox
 
 _HOME = str(Path(__file__).parents[2])  # where this package lies
 _SECRETS = ("HAPVR_TOKEN",)
+_SECRET_NAMES = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "_KEY", "_AUTH")  # as in AWS_SECRET_ACCESS_KEY
 _patching = threading.Lock()
 
 
@@ -61,8 +62,8 @@ def python_command(module: str, *arguments: str, sandbox: Sandbox | None = None)
     return [sys.executable, *_isolated_flags(), "-c", code, *arguments]
 
 
-def child_environment() -> dict[str, str]:
-    """The environment of a process that is started here.
+def child_environment(*, sandboxed: bool = False) -> dict[str, str]:
+    """The environment of a process that is started here; without what looks like a secret if it is in a sandbox.
 
     Of PYTHONPATH the absolute entries are kept; an empty or relative one stands for the current folder. Python
     programs that a library starts in turn leave it out as well (from Python 3.11). The server's token is removed: no
@@ -72,7 +73,18 @@ def child_environment() -> dict[str, str]:
     if kept := _python_path():
         environment["PYTHONPATH"] = os.pathsep.join(kept)
     environment["PYTHONSAFEPATH"] = "1"
+    if sandboxed:
+        return {name: value for name, value in environment.items() if not _is_secret(name)}
     return environment
+
+
+def _is_secret(name: str) -> bool:
+    """Whether a variable of the environment looks like one that opens something.
+
+    >>> _is_secret("AWS_SECRET_ACCESS_KEY"), _is_secret("HF_TOKEN"), _is_secret("PATH")
+    (True, True, False)
+    """
+    return any(part in name.upper() for part in _SECRET_NAMES)
 
 
 def spawn_context() -> SpawnContext:
@@ -120,7 +132,7 @@ def find_program(name: str) -> str | None:
 
 
 class ChildProcess(AbstractContextManager["ChildProcess"]):
-    """A module of this package that runs as another process and answers on its standard output.
+    """A module of this package that runs in a sandbox as another process and answers on its standard output.
 
     Use it in a `with` block: when that is left the process is killed, if it has not ended.
 
@@ -132,7 +144,11 @@ class ChildProcess(AbstractContextManager["ChildProcess"]):
     def __init__(self, command: list[str]) -> None:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors, env=child_environment()
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=child_environment(sandboxed=True),
         )
         assert self._process.stdout is not None
         self.answer: IO[bytes] = self._process.stdout

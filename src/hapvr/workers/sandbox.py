@@ -4,9 +4,10 @@
 
 - everywhere but on Windows: memory, the number of open files and the size of files it writes (setrlimit);
 - on Linux with Landlock (5.13 or newer): it opens only the files that it was given and what Python itself needs, writes
-  nowhere, and runs no program;
-- on Linux with seccomp (x86-64 and ARM64): it has no network, starts no process, looks into no other, and changes no
-  owner, permission or time of a file.
+  nowhere, and runs no program; a terminal is neither read nor written;
+- on Linux with seccomp (x86-64 and ARM64): it has no network and no other way to talk to a process than what it was
+  given, starts no process, looks into no other, signals none, types nothing into a terminal, and changes no owner,
+  permission or time of a file. With the network it has that of addresses alone, not the sockets of local services.
 
 What a system lacks is left out, and everything works as without it: `find_protections` says what there is. Threads that
 run already are not covered: a process enters while it has one. So this module imports little, and `run_in_sandbox`
@@ -23,7 +24,7 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +53,7 @@ _NAMES = (
 _HARDWARE = ("/dev", "/sys", "/proc", "/etc", "/usr/share")  # of a hardware decoder, where one is asked for
 
 # Numbers of system calls that are refused, on x86-64 and on ARM64; 0 where there is none.
-_NETWORK_CALLS = {"socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201)}
+_NETWORK_CALLS = {"connect": (42, 203), "bind": (49, 200), "listen": (50, 201)}
 _OTHER_CALLS = {
     "execve": (59, 221), "execveat": (322, 281), "fork": (57, 0), "vfork": (58, 0), "ptrace": (101, 117),
     "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
@@ -68,12 +69,34 @@ _OTHER_CALLS = {
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "init_module": (175, 105),
     "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104), "reboot": (169, 142),
     "swapon": (167, 224), "swapoff": (168, 225), "settimeofday": (164, 170), "clock_settime": (227, 112),
-    "sethostname": (170, 161), "setdomainname": (171, 162),
+    "sethostname": (170, 161), "setdomainname": (171, 162), "syslog": (103, 116),
+    "truncate": (76, 45),  # which Landlock does not know before its version 3
+    # A socket of a pair can send to any local service that takes datagrams.
+    "socketpair": (53, 199), "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "process_madvise": (440, 440),
+    "migrate_pages": (256, 238), "move_pages": (279, 239), "ioprio_set": (251, 30),
+    # Memory and messages that other programs of the same user share.
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189),
+    "msgrcv": (70, 188), "msgctl": (71, 187), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
+    "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
 }  # fmt: skip
+# Calls that may be made if the arguments of these numbers have one of these values; None for the own process.
+_OWN_PROCESS_CALLS: dict[str, tuple[tuple[int, int], dict[int, tuple[int | None, ...]]]] = {
+    "kill": ((62, 129), {0: (None,)}), "tgkill": ((234, 131), {0: (None,)}), "prlimit64": ((302, 261), {0: (0, None)}),
+    "sched_setaffinity": ((203, 122), {0: (0,)}), "sched_setscheduler": ((144, 119), {0: (0,)}),
+    "sched_setparam": ((142, 118), {0: (0,)}), "sched_setattr": ((314, 274), {0: (0,)}),
+    "setpriority": ((141, 140), {0: (0,), 1: (0,)}),
+}  # fmt: skip
+_SOCKET, _IOCTL, _OPEN, _OPENAT, _OPENAT2 = (41, 198), (16, 29), (2, 0), (257, 56), 437
+_FAMILIES = (2, 10, 16)  # IPv4, IPv6, and the kernel's tables of addresses, which finding a host needs
+# Of terminals and pipes: what kind it is, how large, how much there is to read, whether to wait, whether to inherit it.
+_IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+_TYPING = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX put characters into a terminal, as if its user had typed them
+_TRUNCATE, _ACCESS = 0x200, 3  # flags of open
 _CLONE, _CLONE3, _CLONE_THREAD = (56, 220), 435, 0x10000
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _X32 = 0x40000000  # numbers from here on are another set of calls on x86-64
-_EPERM, _ENOSYS = 1, 38
+_EPERM, _ENOTTY, _ENOSYS = 1, 25, 38
 
 
 @dataclass(frozen=True)
@@ -129,13 +152,25 @@ def enter_sandbox(sandbox: Sandbox) -> Protections:
         _set_limits(sandbox, memory=not hardware)  # drivers map far more memory than there is
     if not offered.files and not offered.calls:
         return offered
+    _leave_terminal()
     if _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         return Protections(offered.limits, False, False)
     files = offered.files and _restrict_files(sandbox, hardware=hardware)
-    return Protections(offered.limits, files, offered.calls and _filter_calls(network=sandbox.network))
+    calls = offered.calls and _filter_calls(network=sandbox.network, hardware=hardware)
+    return Protections(offered.limits, files, calls)
 
 
 _entered = False
+
+
+def _leave_terminal() -> None:
+    """Neither read what is typed nor write to the screen: both go on when the program that decodes is over."""
+    for descriptor in (0, 1, 2):
+        with suppress(OSError):  # it is closed
+            if os.isatty(descriptor):
+                nothing = os.open(os.devnull, os.O_RDWR)
+                os.dup2(nothing, descriptor)
+                os.close(nothing)
 
 
 def is_in_sandbox() -> bool:
@@ -283,21 +318,56 @@ def _has_seccomp() -> bool:
     return known and int(_libc().prctl(_GET_SECCOMP, 0, 0, 0, 0)) >= 0
 
 
-def _filter_calls(*, network: bool) -> bool:
+def _filter_calls(*, network: bool, hardware: bool) -> bool:
     """Refuse some system calls with an error; whether it worked."""
-    column, architecture = _ARCHITECTURES[_machine()]
-    refused = _OTHER_CALLS if network else _OTHER_CALLS | _NETWORK_CALLS
-    refuse, allow = _return(0x50000 | _EPERM), _return(0x7FFF0000)
-    program = [_load(4), *_when(0x15, architecture, skip=True), refuse, _load(0)]
-    if column == 0:
-        program += [*_when(0x35, _X32), refuse]
-    for number in (numbers[column] for numbers in refused.values() if numbers[column]):
-        program += [*_when(0x15, number), refuse]
-    program += [*_when(0x15, _CLONE3), _return(0x50000 | _ENOSYS)]  # the C library then calls clone, as below
-    program += [_instruction(0x15, 0, 3, _CLONE[column]), _load(16)]  # the flags: is it a thread?
-    program += [_instruction(0x45, 1, 0, _CLONE_THREAD), refuse, allow]
-    data = b"".join(program)
+    data = b"".join(_write_filter(_machine(), network=network, hardware=hardware))
     return int(_libc().prctl(_SET_SECCOMP, _FILTER, ctypes.byref(_Program(len(data) // 8, data)), 0, 0)) == 0
+
+
+def _write_filter(machine: str, *, network: bool, hardware: bool) -> list[bytes]:
+    """The program that the kernel runs at each call, which begins with the number of the call at hand."""
+    column, architecture = _ARCHITECTURES[machine]
+    refused = _OTHER_CALLS if network else _OTHER_CALLS | _NETWORK_CALLS
+    program = [_load(4), *_when(0x15, architecture, skip=True), _REFUSE, _load(0)]
+    if column == 0:
+        program += [*_when(0x35, _X32), _REFUSE]
+    for number in (numbers[column] for numbers in refused.values() if numbers[column]):
+        program += [*_when(0x15, number), _REFUSE]
+    for numbers, arguments in _OWN_PROCESS_CALLS.values():
+        own = {at: [os.getpid() if one is None else one for one in values] for at, values in arguments.items()}
+        program += _decide(numbers[column], *(_require(at, values) for at, values in own.items()))
+    program += _decide(_SOCKET[column], _require(0, _FAMILIES if network else ()))
+    unknown = _return(0x50000 | _ENOTTY)
+    program += _decide(_IOCTL[column], _refuse(1, _TYPING) if hardware else _require(1, _IOCTLS, otherwise=unknown))
+    for numbers, argument in ((_OPEN, 1), (_OPENAT, 2)):  # to read and cut: Landlock before version 3 calls it reading
+        if numbers[column]:
+            program += _decide(numbers[column], _refuse(argument, (_TRUNCATE,), mask=_TRUNCATE | _ACCESS))
+    for number in (_OPENAT2, _CLONE3):  # what they are to do lies in memory; the C library calls openat and clone then
+        program += [*_when(0x15, number), _return(0x50000 | _ENOSYS)]
+    program += _decide(_CLONE[column], _require(0, (_CLONE_THREAD,), mask=_CLONE_THREAD))
+    return [*program, _ALLOW]
+
+
+def _decide(number: int, *conditions: list[bytes]) -> list[bytes]:
+    """What becomes of a call: it is allowed if no condition refuses it. Other calls go on behind this."""
+    inside = [*(one for condition in conditions for one in condition), _ALLOW]
+    return [_instruction(0x15, 0, len(inside), number), *inside]
+
+
+def _require(argument: int, values: Sequence[int], *, mask: int = 0xFFFFFFFF, otherwise: bytes = b"") -> list[bytes]:
+    """Refuse the call unless an argument, or what a mask leaves of it, is one of some values."""
+    matches = [_instruction(0x15, len(values) - place, 0, value) for place, value in enumerate(values)]
+    return [*_load_argument(argument, mask), *matches, otherwise or _REFUSE]
+
+
+def _refuse(argument: int, values: Sequence[int], *, mask: int = 0xFFFFFFFF) -> list[bytes]:
+    """Refuse the call if an argument, or what a mask leaves of it, is one of some values."""
+    return [*_load_argument(argument, mask), *(one for value in values for one in (*_when(0x15, value), _REFUSE))]
+
+
+def _load_argument(argument: int, mask: int) -> list[bytes]:
+    """Take the lower half of an argument, which is all that the kernel looks at in those above."""
+    return [_load(16 + 8 * argument), _instruction(0x54, 0, 0, mask)]
 
 
 def _instruction(code: int, if_true: int, if_false: int, value: int) -> bytes:
@@ -305,7 +375,7 @@ def _instruction(code: int, if_true: int, if_false: int, value: int) -> bytes:
 
 
 def _load(offset: int) -> bytes:
-    """Take 32 bits of what describes the call: its number at 0, the architecture at 4, its first argument at 16."""
+    """Take 32 bits of what describes the call: its number at 0, the architecture at 4, its arguments from 16 on."""
     return _instruction(0x20, 0, 0, offset)
 
 
@@ -316,3 +386,6 @@ def _return(value: int) -> bytes:
 def _when(code: int, value: int, *, skip: bool = False) -> list[bytes]:
     """Do the next instruction only if what was taken is equal to (0x15) or at least (0x35) `value`; or only if not."""
     return [_instruction(code, 1, 0, value) if skip else _instruction(code, 0, 1, value)]
+
+
+_ALLOW, _REFUSE = _return(0x7FFF0000), _return(0x50000 | _EPERM)
