@@ -206,6 +206,8 @@ def _add_sound(
     Verdicts and probabilities are those of the pictures, as they were. Nothing changes in a library without sound, nor
     for a query without a file that may be read here.
     """
+    if isinstance(given, Query) and given.at_hand:
+        given = given.path
     if not store.has_sound() or asked.look is not None or not isinstance(given, str | os.PathLike):
         return result
     sound = _read_sound(store, given, start_s=start_s, end_s=end_s)
