@@ -70,6 +70,6 @@ function playerIn(place, { id, name, duration }, signal) {
     }
     screen.seek(time);
     screen.play();
-    place.scrollIntoView({ block: "nearest" });
+    place.scrollIntoView({ block: "center" });
   };
 }

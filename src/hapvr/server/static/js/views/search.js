@@ -137,7 +137,7 @@ async function upload(stage, file, part, library, signal) {
       stage,
       errorState(error, {
         title: t("search.notStarted"),
-        retry: error.type === "Offline" || error.type === "Busy" ? () => upload(stage, file, part, library, signal) : null,
+        retry: ["Offline", "Busy"].includes(error.type) ? () => upload(stage, file, part, library, signal) : null,
         actions: [
           h(
             "button",
