@@ -115,7 +115,7 @@ export const STRINGS = {
   ],
   "check.running": ["Checking …", "Wird geprüft …", "Comprobando…"],
   "check.sound": [
-    "The library is sound: everything about {videos} videos is as it was written.",
+    "The library is intact: everything about {videos} videos is as it was written.",
     "Die Bibliothek ist heil: alles zu {videos} Videos ist, wie es geschrieben wurde.",
     "La biblioteca está íntegra: todo lo de {videos} vídeos está como se escribió."
   ],
