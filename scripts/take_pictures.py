@@ -119,15 +119,10 @@ def take_text(folder: Path, out: Path) -> None:
                 with browsing(size, scheme) as page:
                     page.goto(address)
                     page.get_by_label("Describe what is to be seen").fill("red")
-                    keep(page, out / f"page-words-{size}-{scheme}.png")
                     page.get_by_role("button", name="Search by text").click()
                     page.wait_for_selector(".hit")
-                    page.wait_for_timeout(3000)  # thumbnails
+                    page.wait_for_timeout(6000)  # thumbnails
                     keep(page, out / f"page-text-{size}-{scheme}.png")
-                    page.locator(".chip").last.click()
-                    page.wait_for_selector("video")
-                    page.wait_for_timeout(1500)
-                    keep(page, out / f"page-text-player-{size}-{scheme}.png")
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def _draw_videos() -> dict[str, NDArray[np.uint8]]:
 
 def _draw_copies() -> dict[str, NDArray[np.uint8]]:
     """Two drawn films, and of each a part: brighter, and cut at its edges."""
-    videos = {}
+    videos: dict[str, NDArray[np.uint8]] = {}
     for seed, name in ((10, "one"), (11, "two")):
         film = draw_scene(seed, seconds=_LONG, fps=1, size=(240, 240)).images
         cut = torch.from_numpy(film[_COPY, 12:-12, 12:-12] / 255).permute(0, 3, 1, 2) ** 0.8

@@ -24,8 +24,8 @@ export async function textView(place, { query, signal, title }) {
   card.update({ total: 0, message: "" });
   show(body, card.element, skeleton(3, "hit"));
   try {
-    const { roots } = await get("library", { signal });
-    show(form, textForm(roots, text));
+    const { roots, text_search: hasText } = await get("library", { signal });
+    if (hasText) show(form, textForm(roots, text));
     const { job } = await post("searches/text", { text, k: settings().k, ...limits }, { signal });
     signal.addEventListener("abort", () => cancel(job.id).catch(() => {})); // it may have ended, which is as good
     const result = await resultOf(job.id, (now) => card.update(jobProgress(now, TITLES)), { signal });
