@@ -49,7 +49,7 @@ MODULES = [
     "hapvr.conversion",
     "hapvr.errors",
 ]
-OPENED = ["Library"]  # classes whose methods are listed too
+OPENED = ["Library", "Client"]  # classes whose methods are listed too
 HERE = Path(__file__).parent
 CARDS = "## Cards"  # where the generated part of methods.md begins
 

@@ -8,6 +8,7 @@ Needs the extra `dev` and a Chromium, as the browser tests do.
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import os
 import re
@@ -31,6 +32,7 @@ from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.footage import draw_footage
 
+STAND_INS = Path(__file__).resolve().parents[1] / "tests" / "stand_ins"
 FPS, SIZE = 10.0, (216, 384)
 SIZES: dict[str, ViewportSize] = {"desktop": {"width": 1120, "height": 760}, "phone": {"width": 390, "height": 844}}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -41,13 +43,15 @@ OTHERS = {"cup final": 1, "desert train": 3, "concert": 4, "aquarium": 5, "city 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/img"))
-    parser.add_argument("--only-actions", action="store_true", help="only those of what may be done with duplicates")
+    parser.add_argument("--only", choices=["actions", "text"], help="only those of actions on duplicates, or of text")
     arguments = parser.parse_args()
     out = arguments.out
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        take_actions(Path(folder), out)
-    if arguments.only_actions:
+    for name, take_some in (("actions", take_actions), ("text", take_text)):
+        if arguments.only in (None, name):
+            with tempfile.TemporaryDirectory() as folder:
+                take_some(Path(folder), out)
+    if arguments.only is not None:
         return
     with tempfile.TemporaryDirectory() as folder:
         films = Path(folder) / "films"
@@ -98,6 +102,29 @@ def take_actions(folder: Path, out: Path) -> None:
                         keep(page, out / "page-actions-preview.png")
 
 
+def take_text(folder: Path, out: Path) -> None:
+    """Pictures of a search by text, by the tests' stand-in for a text model: it knows the names of colours."""
+    sys.path.insert(0, str(STAND_INS))
+    stand_in = importlib.import_module("open_clip")
+    films = folder / "films"
+    films.mkdir()
+    for name, seed in (("desert train", 3), ("aquarium", 5)):
+        write_clip(draw_footage(seed, seconds=12, fps=FPS, size=SIZE), films / f"{name}.mp4")
+    write_clip(draw_footage(OTHERS["concert"], seconds=8, fps=FPS, size=SIZE[::-1]), films / "concert.mp4")
+    with Library.open(folder / "library", create=True) as library:
+        library.add([films], text_model=stand_in.write_model(folder / "model"))
+    with serving(folder / "library", films) as address:
+        for scheme in SCHEMES:
+            for size in SIZES:
+                with browsing(size, scheme) as page:
+                    page.goto(address)
+                    page.get_by_label("Describe what is to be seen").fill("red")
+                    page.get_by_role("button", name="Search by text").click()
+                    page.wait_for_selector(".hit")
+                    page.wait_for_timeout(6000)  # thumbnails
+                    keep(page, out / f"page-text-{size}-{scheme}.png")
+
+
 @contextmanager
 def serving(library: Path, films: Path, *options: str) -> Iterator[str]:
     """The address of a server of this library."""
@@ -105,7 +132,8 @@ def serving(library: Path, films: Path, *options: str) -> Iterator[str]:
     arguments = [sys.executable, "-c", program, "serve", str(library), "--port", "0", "--root", str(films), *options]
     log = library.parent / "log"
     with log.open("wb") as file:
-        server = subprocess.Popen(arguments, stdout=file, stderr=file)
+        variables = {**os.environ, "PYTHONPATH": str(STAND_INS)}
+        server = subprocess.Popen(arguments, stdout=file, stderr=file, env=variables)
     try:
         while not (found := re.search(r"http://\S+/", log.read_text())):
             if server.poll() is not None:

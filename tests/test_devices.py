@@ -1,10 +1,12 @@
 """Where to compute: names, messages, and equal answers of one device, of two, and of a GPU where there is one.
 
-Without PyAV, typer or a storage engine, on a GPU machine: python -m tests.test_devices NAME, by the names in CHECKS.
+On a GPU machine without PyAV, typer, a storage engine or pytest: `python -m tests.test_devices` runs CHECKS (or the one
+that is named) on packed frames, and prints the largest differences of vectors, scores, segments and evidence.
 """
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -21,8 +23,10 @@ from hapvr.devices import describe_devices, find_device, find_devices
 from hapvr.errors import ConfigError
 from hapvr.features import Features, PackedFrames, PackedWriter
 from hapvr.features.video_extraction import extract_packed
+from hapvr.matching import describe_features, match_videos
 from hapvr.model import Model, load
 from hapvr.similarity import pairwise
+from hapvr.synthetic.films import draw_scene
 
 if TYPE_CHECKING:
     import pytest
@@ -35,6 +39,8 @@ else:
         pytest = mock.MagicMock()
 
 _VIDEOS, _FRAMES = 7, (5, 12)
+_LONG, _COPY = 16, slice(3, 14)  # frames of a video, and those that a copy of it shows
+_LIMITS = {"score": 0.02, "probability": 0.1, "end_s": 1.0, "evidence": 0.05}  # a second is a frame here
 
 
 def _draw_videos() -> dict[str, NDArray[np.uint8]]:
@@ -49,23 +55,34 @@ def _draw_videos() -> dict[str, NDArray[np.uint8]]:
     return videos
 
 
-def _extract(model: Model, folder: Path) -> dict[str, Features]:
+def _draw_copies() -> dict[str, NDArray[np.uint8]]:
+    """Two drawn films, and of each a part: brighter, and cut at its edges."""
+    videos: dict[str, NDArray[np.uint8]] = {}
+    for seed, name in ((10, "one"), (11, "two")):
+        film = draw_scene(seed, seconds=_LONG, fps=1, size=(240, 240)).images
+        cut = torch.from_numpy(film[_COPY, 12:-12, 12:-12] / 255).permute(0, 3, 1, 2) ** 0.8
+        larger = torch.nn.functional.interpolate(cut, (240, 240), mode="bilinear")
+        videos |= {name: film, f"copy of {name}": (255 * larger).byte().permute(0, 2, 3, 1).contiguous().numpy()}
+    return videos
+
+
+def _extract(model: Model, videos: dict[str, NDArray[np.uint8]]) -> dict[str, Features]:
     found: dict[str, Features] = {}
-    if not (folder / "packed").exists():
-        with PackedWriter(folder / "packed", workers=1) as writer:
-            for id, images in _draw_videos().items():
+    with tempfile.TemporaryDirectory() as folder:
+        with PackedWriter(Path(folder) / "packed", workers=1) as writer:
+            for id, images in videos.items():
                 writer.add(id, images, np.arange(len(images), dtype=np.float64))
-    packed = PackedFrames.open(folder / "packed")
-    report = extract_packed(model.extractor, packed, found.__setitem__, workers=1, dtype=torch.float32)
+        packed = PackedFrames.open(Path(folder) / "packed")
+        report = extract_packed(model.extractor, packed, found.__setitem__, workers=1, dtype=torch.float32)
     assert not report.failed
-    assert len(report.done) == _VIDEOS
+    assert len(report.done) == len(videos)
     return found
 
 
 def _compare_devices(one: Model, other: Model, *, vectors: float, scores: float) -> None:
     """Region vectors, and scores of all pairs, within tolerances; the nearest other video is the same."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = [_extract(model, Path(folder)) for model in (one, other)]
+    drawn = _draw_videos()
+    found = [_extract(model, drawn) for model in (one, other)]
     for id, features in found[0].items():
         cosine = torch.nn.functional.cosine_similarity(features.regions, found[1][id].regions, dim=-1)
         assert 1 - float(cosine.min()) <= vectors, (id, 1 - float(cosine.min()))
@@ -79,6 +96,43 @@ def _compare_devices(one: Model, other: Model, *, vectors: float, scores: float)
     without_itself = [table[0] - 2 * torch.eye(_VIDEOS) for table in tables]
     margin = without_itself[0].topk(2).values.diff().abs().squeeze(1) > 2 * scores
     assert torch.equal(*(table.argmax(1)[margin] for table in without_itself))
+
+
+def _compare_verdicts(one: Model, other: Model) -> None:
+    """Verdicts are the same, scores and probabilities close; of copies the segments and the evidence too.
+
+    The evidence of two videos that share nothing is that of any stretch: a rounding error may choose another.
+    """
+    drawn = _draw_copies()
+    described = []
+    for model in (one, other):
+        found = _extract(model, drawn)
+        described.append({id: describe_features(model, features, path=id) for id, features in found.items()})
+    largest = dict.fromkeys(_LIMITS, 0.0)
+    for a, b in itertools.combinations(sorted(drawn), 2):
+        matches = [
+            match_videos(videos[a], videos[b], model=model)
+            for model, videos in zip((one, other), described, strict=True)
+        ]
+        here, there = (match.verdict for match in matches)
+        print(f"{a}, {b}: {here.kind}, {here.probability:.4f} and {there.probability:.4f}")
+        assert here.kind == there.kind == ("copy" if a == f"copy of {b}" else "no match")
+        segments, others = (match.segments for match in matches)
+        assert len(segments) == len(others)
+        ends = [abs(x - y) for s, o in zip(segments, others, strict=True)
+                for x, y in zip((*s.query, *s.target), (*o.query, *o.target), strict=True)]  # fmt: skip
+        assert here.evidence.keys() == there.evidence.keys()
+        differences = {
+            "score": abs(matches[0].score - matches[1].score),
+            "probability": abs((here.probability or 0) - (there.probability or 0)),
+            "end_s": max(ends, default=0.0),
+            "evidence": max(abs(here.evidence[name] - there.evidence[name]) for name in here.evidence)
+            if here.match
+            else 0.0,
+        }
+        largest = {name: max(value, differences[name]) for name, value in largest.items()}
+    print("largest differences", {name: round(value, 5) for name, value in largest.items()})
+    assert all(largest[name] <= limit for name, limit in _LIMITS.items()), largest
 
 
 def two_devices_agree() -> None:
@@ -106,7 +160,9 @@ def two_devices_agree() -> None:
 
 def the_gpu_agrees_with_the_cpu() -> None:
     """All GPUs of the machine, in bfloat16, and the CPU in what is fast there."""
-    _compare_devices(load(device="cpu", engine="torch"), load(device="cuda"), vectors=0.02, scores=0.02)
+    cpu, gpu = load(device="cpu", engine="torch"), load(device="cuda")
+    _compare_devices(cpu, gpu, vectors=0.02, scores=0.02)
+    _compare_verdicts(cpu, gpu)
 
 
 CHECKS = {check.__name__: check for check in (two_devices_agree, the_gpu_agrees_with_the_cpu)}
@@ -268,7 +324,16 @@ def test_a_device_that_is_not_here_is_one_line_and_leaves_nothing_behind(tmp_pat
     assert describe_devices()[:-1] in run.stderr
 
 
+def test_verdicts_agree_between_engines() -> None:
+    """The check of a GPU, on the CPU: in full precision, and in what is fast there."""
+    exact = load(engine="torch")
+    exact.extractor.precision = torch.float32
+    exact.extractor._torch = exact.extractor._make_torch_engine()
+    _compare_verdicts(exact, load())
+
+
 if __name__ == "__main__":
-    torch.manual_seed(0)
-    CHECKS[sys.argv[1]]()
-    print(sys.argv[1], "on", describe_devices())
+    for name in sys.argv[1:] or CHECKS:
+        torch.manual_seed(0)
+        CHECKS[name]()
+        print(name, "on", describe_devices())

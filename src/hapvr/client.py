@@ -178,6 +178,11 @@ class Client:
         begun = self._ask_json("POST", "/api/searches", {"id": id, **fields})
         return RemoteSearch(begun["query"], self._finish(begun, wait_s))
 
+    def search_text(self, text: str, *, wait_s: float | None = None, **options: Any) -> dict[str, Any]:
+        """Search by a description: hits with the instants that fit it best. The library needs a text model."""
+        fields = {name: value for name, value in options.items() if value is not None}
+        return self._finish(self._ask_json("POST", "/api/searches/text", {"text": text, **fields}), wait_s)
+
     def compare(self, a: str, b: str, *, ignore_shared: bool = True, wait_s: float | None = None) -> dict[str, Any]:
         """Compare two videos or uploads by their ids: how much of `a` is found in `b`, and where."""
         pair = {"a": a, "b": b, "ignore_shared": ignore_shared}

@@ -103,7 +103,7 @@ def test_wrong_use_is_one_line_and_code_2(
 ) -> None:
     library, _ = made
     for arguments, message in (
-        (("info", tmp_path), "is a folder, but no library"),
+        (("info", tmp_path), "is a folder, but no library. A library is made in a folder of its own"),
         (("add", tmp_path / "new"), "Give the videos to add"),
         (("add", library, films, "--rebuild"), "--rebuild reads the videos that the library knows"),
         (("add", library, films, "--codec", "int8"), "made with the codec 'float16', not 'int8'"),

@@ -129,6 +129,7 @@ def test_it_ends_when_asked_to(place: Path) -> None:
 def test_a_stream_that_is_not_there_is_an_error(place: Path, run: Run) -> None:
     code, _, err = run("monitor", place / "library", place / "none.mp4")
     assert code != 0
+    assert err.startswith("error: ")
     assert "does not exist" in err
     with Library.open(place / "library") as library, pytest.raises(DecodeError):
         list(library.monitor(str(place)))

@@ -17,6 +17,7 @@ from hapvr.audio.decoding import RATE as READ_RATE
 from hapvr.audio.decoding import SoundReading, has_only_sound, read_sound
 from hapvr.audio.description import SoundDescription, describe_sound
 from hapvr.audio.matching import NOT_INDEXED, SoundQuery
+from hapvr.cli.match_watch import _format as format_event
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.library import Library, sound_lookup
 from hapvr.library.indexed_folders import IndexRules, read_sound_setting, write_folders
@@ -124,6 +125,17 @@ def test_an_old_library_gets_sound_and_is_searched_by_it(films: Path, run: Run) 
     code, _, err = run("search", place, films / "films" / "mute.mp4", "--sound")
     assert code == 2
     assert "has no sound track" in err
+
+    (films / "new").mkdir()
+    write_clip(draw_scene(8, seconds=6, fps=8, size=(112, 144)), films / "picture.mp4")
+    add_sound(films / "picture.mp4", draw_sound(1, 16)[7 * RATE : 13 * RATE], films / "new" / "song.mp4")
+    os.utime(films / "new" / "song.mp4", (1_700_000_000, 1_700_000_000))
+    with Library.open(place) as library:
+        event = next(library.watch_matches([films / "new"], interval_s=1e-6))
+    assert (event.kind, event.to_json()["matches"]) == ("match", [])
+    assert set(name_hits(event.to_json()["sound_hits"])) == {"one", "dubbed"}
+    lines = [line for line in format_event(event) if "s of the new file is " not in line]
+    assert [line.partition("song.mp4: ")[2].split(",")[:2] for line in lines] == 2 * [["same sound", " other picture"]]
 
 
 def test_duplicates_say_what_the_sound_says(films: Path, tmp_path: Path, run: Run) -> None:

@@ -6,16 +6,13 @@ import json
 import shutil
 import sys
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError, WeightsError
 from hapvr.features import Features
@@ -24,14 +21,13 @@ from hapvr.library.indexed_folders import read_folders, read_text_model
 from hapvr.library.tables import FrameEmbeddings
 from hapvr.library.text_model import load_text_model
 from hapvr.storage import blake2b_file, file_signature
-from hapvr.synthetic.clip import Clip
-from hapvr.synthetic.clip_files import write_clip
 from hapvr.video import frame_tasks
 from hapvr.video.frame_tasks import FileEnd, FileTask, VideoEnd
 from tests.library import toy
 from tests.library.conftest import Run
+from tests.stand_ins import open_clip
+from tests.stand_ins.open_clip import COLOURS, write_colours, write_model
 
-COLOURS = {"red": (230, 20, 20), "green": (20, 230, 20), "blue": (20, 20, 230)}
 READ_VIDEO = frame_tasks.read_video
 toys = toy.toys
 
@@ -49,15 +45,6 @@ class ColourModel:
 
     def embed_text(self, text: str) -> NDArray[np.float32]:
         return np.array(COLOURS[text], np.float32) @ self._directions
-
-
-def write_colours(path: Path, *names: str, seconds: int = 10) -> Path:
-    """A clip of noise in one colour after another, each for some seconds."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(zlib.crc32(path.name.encode())).integers(-20, 21, (len(names) * seconds, 48, 64, 1))
-    colours = np.repeat(np.array([COLOURS[name] for name in names]), seconds, 0)[:, None, None]
-    write_clip(Clip((colours + noise).clip(0, 255).astype(np.uint8), 1.0), path)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -93,38 +80,12 @@ def films(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "films"
 
 
-def open_clip_stand_in(record: list[str]) -> SimpleNamespace:
-    """What hapvr asks of open_clip, for folders of a random matrix."""
-
-    class Model:
-        def __init__(self, place: str) -> None:
-            self._weights = load_file(Path(place.removeprefix("local-dir:")) / "model.safetensors")["directions"]
-
-        def eval(self) -> None:
-            record.append("eval")
-
-        def encode_image(self, images: torch.Tensor) -> torch.Tensor:
-            return images.mean((2, 3)) @ self._weights
-
-        def encode_text(self, tokens: torch.Tensor) -> torch.Tensor:
-            return tokens.float() @ self._weights
-
-    def create(place: str, *, device: Any, **chosen: str) -> tuple[Model, Any]:
-        record.append(" ".join([place, str(device), *chosen]))
-        return Model(place), lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
-
-    def tokenize(words: Sequence[str]) -> torch.Tensor:
-        return torch.tensor([COLOURS[word] for word in words])
-
-    return SimpleNamespace(create_model_from_pretrained=create, get_tokenizer=lambda _: tokenize)
-
-
-def write_model(folder: Path, *, dims: int = 8, seed: int = 0) -> Path:
-    folder.mkdir()
-    (folder / "open_clip_config.json").write_text("{}")
-    directions = torch.randn(3, dims, generator=torch.Generator().manual_seed(seed))
-    save_file({"directions": directions}, folder / "model.safetensors")
-    return folder
+@pytest.fixture
+def record(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of a stand-in for open_clip."""
+    monkeypatch.setitem(sys.modules, "open_clip", open_clip)
+    open_clip.LOADED.clear()
+    return open_clip.LOADED
 
 
 def name_hits(answer: dict[str, Any]) -> list[str]:
@@ -132,10 +93,8 @@ def name_hits(answer: dict[str, Any]) -> list[str]:
 
 
 def test_an_old_library_is_described_and_searched_by_words(
-    films: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    films: Path, tmp_path: Path, run: Run, record: list[str]
 ) -> None:
-    record: list[str] = []
-    monkeypatch.setitem(sys.modules, "open_clip", open_clip_stand_in(record))
     model, library = write_model(tmp_path / "clip"), tmp_path / "library"
     toy.make(library).close()
     assert run("add", library, films, "--workers", "1")[0] == 0
@@ -234,6 +193,11 @@ def test_a_model_of_your_own_describes_and_finds(films: Path, tmp_path: Path) ->
         ]
         with pytest.raises(ConfigError, match="is no folder of a text model"):
             library.search_text("blue")
+        library.loaded_text_model = model
+        assert len(library.search_text("blue").hits) == 4  # one that was loaded is kept
+        library.loaded_text_model = ColourModel(seed=1)
+        with pytest.raises(ConfigError, match="is no folder of a text model"):  # and not taken for another
+            library.search_text("blue")
         with pytest.raises(ConfigError, match="is another"):
             library.search_text("blue", text_model=ColourModel(seed=1))
 
@@ -270,9 +234,9 @@ def test_a_model_that_answers_wrongly_is_named() -> None:
     np.testing.assert_allclose(np.linalg.norm(vectors.astype(float), axis=1), 1, atol=2e-3)
 
 
-def test_a_folder_that_open_clip_cannot_load_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record: list[str] = []
-    monkeypatch.setitem(sys.modules, "open_clip", open_clip_stand_in(record))
+def test_a_folder_that_open_clip_cannot_load_is_named(
+    tmp_path: Path, record: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_model(tmp_path / "ViT-B-32")
     first = load_text_model(folder)
     assert first.digest != load_text_model(write_model(tmp_path / "b", seed=1)).digest

@@ -21,6 +21,7 @@ from hapvr.server.state import State
 BASE = "http://127.0.0.1:8787"
 RESULTS: dict[str, type[BaseModel]] = {
     "search": schemas.SearchResult,
+    "search_text": schemas.TextSearchResult,
     "compare": schemas.CompareResult,
     "add": schemas.AddResult,
     "check": schemas.CheckResult,

@@ -28,6 +28,8 @@ from hapvr.library.duplicate_report import CSV_FIELDS
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
+from hapvr.synthetic.sounds import RATE, add_sound, draw_sound
+from tests.stand_ins import open_clip
 from tests.video.media import write
 
 playwright = pytest.importorskip(
@@ -61,12 +63,16 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def draw(root: Path) -> None:
     harbour = draw_scene(10, seconds=SECONDS, fps=FPS, size=(144, 256))
     market = draw_scene(11, seconds=SECONDS, fps=FPS, size=(144, 256))
-    write_clip(harbour, root / "films" / "harbour.mp4")
+    song = draw_sound(1, SECONDS)
+    write_clip(harbour, root / "picture.mp4")
+    add_sound(root / "picture.mp4", song, root / "films" / "harbour.mp4")
     part = np.ascontiguousarray(harbour.images[10:90, :, ::-1])
-    write_clip(Clip(part, FPS), root / "films" / HOSTILE, crf=30)
+    write_clip(Clip(part, FPS), root / "picture.mp4", crf=30)
+    add_sound(root / "picture.mp4", song[1 * RATE : 9 * RATE], root / "films" / HOSTILE, bit_rate=64_000)
     write(root / "films" / "old codec.mp4", list(market.images), rate=int(FPS), codec="mpeg4")
     tall = draw_scene(13, seconds=6, fps=FPS, size=(256, 144))
-    write_clip(tall, root / "films" / "tall.mp4")
+    write_clip(tall, root / "picture.mp4")
+    add_sound(root / "picture.mp4", song[2 * RATE : 8 * RATE], root / "films" / "tall.mp4")
     write_clip(Clip(np.ascontiguousarray(tall.images[10:50]), FPS), root / "tall clip.mp4")
     write_clip(draw_scene(12, seconds=3, fps=FPS, size=(144, 256)), root / "new" / "regatta.mp4")
     (root / "new" / "cut off.mp4").write_bytes((root / "films" / "harbour.mp4").read_bytes()[:20_000])
@@ -76,15 +82,21 @@ def draw(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def address(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with these films in its library, which may act on duplicates. It starts while they are drawn."""
+    """A server with these films in its library, with sound and a text model, which may act on duplicates.
+
+    It starts while they are drawn.
+    """
     library = tmp_path_factory.mktemp("library") / "library"
-    Library.open(library, create=True).close()
+    with Library.open(library, create=True) as made, pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "open_clip", open_clip)
+        made.add([], sound=True, text_model=open_clip.write_model(films / "clip"))
     log = library.parent / "log"
     options = ["--root", str(films / "new"), "--root", str(films / "films"), "--allow-actions"]
     program = "import sys; from hapvr.cli import main; sys.exit(main())"
     with log.open("wb") as out:
         arguments = [sys.executable, "-c", program, "serve", str(library), "--port", "0", *options]
-        variables = {**os.environ, "XDG_DATA_HOME": str(films / "home")}  # where its trash is
+        stand_in = str(Path(open_clip.__file__).parent)
+        variables = {**os.environ, "XDG_DATA_HOME": str(films / "home"), "PYTHONPATH": stand_in}  # where its trash is
         serving = subprocess.Popen(arguments, stderr=out, stdout=out, env=variables)
     try:
         draw(films)
@@ -506,8 +518,8 @@ def is_dashed(page: Page, selector: str) -> bool:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_shared_footage_and_sound_are_shown_on_hits_and_side_by_side(browser: Any, address: str, size: str) -> None:
-    """The hits are given here: one with a stretch of its own, and a longer one that many videos share; one by sound."""
+def test_shared_footage_is_shown_on_hits_and_side_by_side(browser: Any, address: str, size: str) -> None:
+    """The hit is given here, with a stretch of its own and a longer one that many videos share."""
     own = {"query": [3.0, 5.0], "target": [3.0, 5.0], "score": 0.8, "backwards": False}
     shared = {"query": [6.0, 10.0], "target": [6.0, 10.0], "score": 0.9, "backwards": False, "shared": True}
     with opened(browser, address, size) as page:
@@ -519,11 +531,8 @@ def test_shared_footage_and_sound_are_shown_on_hits_and_side_by_side(browser: An
         searched = asked(f"{address}api/searches", {"id": film})["job"]
         searched = asked(f"{address}api/jobs/{searched['id']}?wait=60")
         hit = searched["result"]["hits"][0] | {"id": other, "verdict": "copy", "match": True, "segments": [own, shared]}
-        heard = [{"query": [1.0, 4.0], "target": [11.0, 14.0], "events": 20, "speed": 1.0}]
-        hit["sound"] = {"kind": "same", "stretches": heard, "audible": None}
-        by_sound = {"id": film, "name": "a song.mp4", "path": None, "verdict": "same sound", "stretches": heard}
         bodies = {
-            "js": searched | {"id": "js", "result": searched["result"] | {"hits": [hit], "sound_hits": [by_sound]}},
+            "js": searched | {"id": "js", "result": searched["result"] | {"hits": [hit]}},
             "jc": compared | {"id": "jc", "result": compared["result"] | {"segments": [own, shared]}},
         }
 
@@ -542,12 +551,6 @@ def test_shared_footage_and_sound_are_shown_on_hits_and_side_by_side(browser: An
         page.goto(f"{address}#/results/js")
         card = page.locator(".hit").first
         card.wait_for()
-        same = "Sound: the same, 0:01–0:04 of the query is 0:11–0:14 of this video."
-        assert same in card.inner_text()
-        assert page.get_by_role("heading", name="The same sound with other pictures").is_visible()
-        other_card = page.locator(".hit").last.inner_text()
-        assert "a song.mp4" in other_card
-        assert same in other_card
         note = "Dashed: shared footage, which many videos of the library show."
         assert note in card.inner_text()
         assert "0:03–0:05 of the query is 0:03–0:05 of this video · and 1 more stretch" in card.inner_text()
@@ -568,6 +571,77 @@ def test_shared_footage_and_sound_are_shown_on_hits_and_side_by_side(browser: An
         assert page.locator(".strip-mark").count() == 4
         assert page.locator(".strip-mark-shared").count() == 2
         fits(page)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sound_is_compared_and_found_with_other_pictures(browser: Any, address: str, size: str) -> None:
+    with opened(browser, address, size) as page:
+        page.goto(f"{address}#/library")
+        page.get_by_role("button", name="Find similar to harbour.mp4").click()
+        page.wait_for_selector(".hit")
+        copy, dubbed = page.locator(".hit").first.inner_text(), page.locator(".hit").last.inner_text()
+        assert HOSTILE in copy
+        assert re.search(r"Sound: the same, 0:01–0:0[89] of the query is 0:00–0:0[78] of this video\.", copy)
+        assert page.get_by_role("heading", name="The same sound with other pictures").is_visible()
+        assert "tall.mp4" in dubbed
+        assert re.search(r"Sound: the same, 0:02–0:0[78] of the query is 0:00–0:0[56] of this video\.", dubbed)
+        page.locator(".hit").last.scroll_into_view_if_needed()
+        assert_whole(page, "h2 + .hits .thumb", 2)
+        fits(page)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_description_is_looked_for_and_played_where_it_fits(browser: Any, address: str, size: str) -> None:
+    """By a stand-in for a text model that knows three words, of colours."""
+    with opened(browser, address, size) as page:
+        words = page.get_by_label("Describe what is to be seen")
+        words.fill("red")
+        page.get_by_role("button", name="Search by text").click()
+        page.wait_for_selector(".hit")
+        assert page.locator("h1").inner_text() == "Fits “red”"
+        assert page.url.endswith("#/text?q=red")
+        names = page.locator("button.hit-link").all_inner_texts()
+        assert set(names) >= {"harbour.mp4", HOSTILE, "old codec.mp4", "tall.mp4"}
+        wanted = asked(f"{address}api/searches/text", {"text": "red"})["job"]
+        wanted = asked(f"{address}api/jobs/{wanted['id']}?wait=60")["result"]["hits"]
+        assert names == [hit["name"] for hit in wanted]
+        times_s = [one["time_s"] for one in wanted[names.index("harbour.mp4")]["instants"]]
+        card = page.locator(".hit", has_text="harbour.mp4")
+        assert_whole(page, ".hit .thumb", 4)
+        fits(page)
+        moments = card.locator(".chip")
+        assert moments.count() == len(times_s)
+        moments.last.click()
+        until(page, f"Math.abs((document.querySelector('video')?.currentTime ?? -1) - {times_s[-1]}) < 2")
+        assert card.locator("video").get_attribute("controls") is not None
+        assert_whole(page, "video", 1)
+        fits(page)
+
+        page.get_by_label("Describe what is to be seen").fill("blue")
+        page.get_by_text("Only some videos").click()
+        page.get_by_label("Length from").fill("0:05")
+        page.get_by_label("Length to").fill("0:07")
+        page.keyboard.press("Enter")
+        until(page, "document.querySelectorAll('.hit').length === 1")
+        assert page.locator("button.hit-link").all_inner_texts() == ["tall.mp4"]
+        assert page.url.endswith("min_seconds=5&max_seconds=7")
+        page.reload()  # the address says all of it
+        page.wait_for_selector(".hit")
+        assert page.locator(".hit").count() == 1
+        page.get_by_role("button", name="Find similar to tall.mp4").click()
+        page.wait_for_url("**/#/results/*")
+        page.get_by_role("link", name="Search", exact=True).click()
+        page.get_by_text("Only some videos").wait_for()
+
+
+def test_a_library_without_a_text_model_has_no_field_for_words(browser: Any, address: str) -> None:
+    with opened(browser, address) as page:
+        about = asked(f"{address}api/library") | {"text_search": False}
+        page.route("**/api/library", lambda route: route.fulfill(json=about))
+        page.reload()
+        page.wait_for_selector(".search-about p")
+        assert page.locator(".dropzone").is_visible()
+        assert page.locator(".text-form").count() == 0
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -981,7 +1055,7 @@ def test_settings_are_kept_and_sent(browser: Any, address: str) -> None:
         assert page.get_by_label("Matches shown at most").input_value() == "1"
         page.get_by_role("link", name="Library").click()
         with page.expect_request(lambda request: request.method == "POST") as sent:
-            page.get_by_role("button", name="Find similar to harbour.mp4").click()
+            page.get_by_role("button", name="Find similar to old codec.mp4").click()
         assert sent.value.post_data_json.items() >= {"k": 1, "exact": True, "ignore_shared": False}.items()
         page.wait_for_selector(".hit")
         assert page.locator(".hit").count() == 1
@@ -1026,7 +1100,8 @@ def test_the_page_speaks_german_to_a_german_browser_and_what_is_chosen_after(
 
 # Each view, and what shows that it is complete.
 VIEWS = {"duplicates": ".state, .summary", "library": ".row-item", "settings": ".setting", "nowhere": ".state",
-         "results/none": ".state-error", "match/v:none/none": ".state-error", "": ".search-about p"}  # fmt: skip
+         "results/none": ".state-error", "match/v:none/none": ".state-error", "text?q=green": ".hit",
+         "": ".text-form"}  # fmt: skip
 
 
 def test_every_view_can_be_read_aloud_and_fits_a_phone(browser: Any, address: str) -> None:

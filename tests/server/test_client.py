@@ -16,8 +16,21 @@ from typing import ClassVar
 import pytest
 
 import hapvr
-from hapvr.client import BadInputError, Client, ConnectError, ForbiddenError, NotFoundError, TooLargeError
+from hapvr.client import (
+    BadInputError,
+    Client,
+    ConflictError,
+    ConnectError,
+    ForbiddenError,
+    NotFoundError,
+    TooLargeError,
+)
 from hapvr.errors import ConfigError, HapvrError
+from hapvr.library import Library
+from hapvr.library.indexed_folders import TextModelSource, write_text_model
+from hapvr.library.text_model import load_text_model
+from tests.stand_ins import open_clip
+from tests.stand_ins.open_clip import write_colours, write_model
 
 from .test_running import Running
 
@@ -34,7 +47,9 @@ def place(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tupl
     (folder / "serve").mkdir()
     (folder / "more").mkdir()
     options = ("--max-upload", "1", "--token", TOKEN, "--root", str(folder / "more"), "--allow-host", "127.0.0.1")
-    server = Running(folder / "library", folder / "serve", *options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(open_clip.__file__).parent))
+        server = Running(folder / "library", folder / "serve", *options)
     address = f"http://127.0.0.1:{server.port}"
     while True:
         try:
@@ -97,6 +112,52 @@ def test_a_folder_is_added(place: tuple[str, Path]) -> None:
     assert client.add(root["id"])["added"] == 1
     (video,) = client.videos(q="one more")
     assert client.remove(video["id"]) == 1
+
+
+def test_a_description_is_looked_for_once_the_library_has_a_text_model(
+    place: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, folder = place
+    client = Client(address, token=TOKEN)
+    assert client.library()["text_search"] is False
+    with pytest.raises(ConflictError, match=r"no text model .* Give it one: hapvr add"):
+        client.search_text("red")
+    model, clip = write_model(folder / "clip"), write_colours(folder / "red then green.mp4", "red", "green")
+    monkeypatch.setitem(sys.modules, "open_clip", open_clip)
+    with Library.open(folder / "library") as library:
+        library.add([clip], text_model=load_text_model(model), workers=1)
+    while not client.library()["text_search"]:  # what a server knows may be two seconds old
+        time.sleep(0.1)
+    found = client.search_text("green", k=2)
+    (best, other) = found["hits"]
+    assert (found["text"], found["database"], found["note"], best["name"]) == ("green", 4, None, "red then green.mp4")
+    assert best["duration"] == pytest.approx(20, abs=0.2)
+    assert best["path"] is None  # it lies in no root
+    assert best["instants"][0]["time_s"] >= 10
+    assert best["instants"][0]["similarity"] > 0.95 > other["instants"][0]["similarity"]
+    short = client.search_text("green", max_seconds=10)
+    assert (len(short["hits"]), short["filter"]) == (3, {"max_seconds": 10.0})
+    for text in ("", "  ", "x" * 501):
+        with pytest.raises(BadInputError) as refused:
+            client.search_text(text)
+        assert refused.value.status == 422
+    with pytest.raises(BadInputError, match="k"):
+        client.search_text("green", k=201)
+
+    shutil.move(model, folder / "moved")
+    assert client.search_text("green", k=2)["hits"] == found["hits"]  # it was loaded once
+    with Library.open(folder / "library") as library:
+        library.forget_text_model()
+        library.add([], text_model=load_text_model(write_model(model, dims=5, seed=1)), workers=1)
+    assert client.search_text("green", k=1)["hits"][0]["id"] == best["id"]  # by the other model
+    with Library.open(folder / "library") as library, library.write_access("tests"):
+        write_text_model(library.path, TextModelSource(str(folder / "gone"), "another"))
+    with pytest.raises(BadInputError, match="'gone' is no folder of a text model") as missing:
+        client.search_text("green")
+    assert str(folder) not in str(missing.value)
+    with Library.open(folder / "library") as library:
+        library.forget_text_model()
+        library.remove([best["id"]])
 
 
 def test_errors_have_types_and_the_body_of_the_problem(place: tuple[str, Path], tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,17 +12,27 @@ from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from starlette.responses import Response
 
+from hapvr.library import Library
+from hapvr.library.indexed_folders import TextModelSource, write_text_model
+from hapvr.library.text_model import load_text_model
 from hapvr.server import routes, schemas
 from hapvr.server.security import JSON
+from tests.stand_ins import open_clip
 
 from .driving import CheckedClient, Place
 
 
-def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place) -> None:
+def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     client, ids = own.client, own.ids()
+    monkeypatch.syspath_prepend(Path(open_clip.__file__).parent)  # where workers look too
+    monkeypatch.setitem(sys.modules, "open_clip", open_clip)
+    model = load_text_model(open_clip.write_model(own.folder / "clip"))
+    with Library.open(own.folder / "library") as library, library.write_access("tests"):
+        write_text_model(library.path, TextModelSource(model.name, model.digest))
     (own.folder / "films" / "copy.mp4").write_bytes((own.folder / "films" / "film 0.mp4").read_bytes())
     root = own.get("/api/library").json()["roots"][0]["id"]
-    own.ended(own.begin("/api/jobs/add", {"root": root}))
+    assert own.ended(own.begin("/api/jobs/add", {"root": root}))["result"]["text_described"] == 3
+    assert len(own.ended(own.begin("/api/searches/text", {"text": "red"}))["result"]["hits"]) == 4
     own.ended(own.begin("/api/jobs/check", {"quick": True}))
     begun = own.upload((own.folder / "clip.mp4").read_bytes())
     assert own.ended(begun)["result"]["hits"][0]["segments"]

@@ -77,7 +77,7 @@ def _format_report(report: CheckReport) -> Iterator[str]:
     looked = "sizes, documents, records and keys" if report.quick else "everything"
     size = f"{report.videos:,} videos, {report.files:,} files, {report.bytes / 1e6:.1f} MB, {report.seconds:.1f} s"
     if report.intact:
-        yield f"sound: {looked} checked ({size})"
+        yield f"intact: {looked} checked ({size})"
     else:
         repairable = sum(problem.repair != "none" for problem in report.problems)
         yield f"damaged: {len(report.problems):,} problems, {repairable:,} of them for --repair ({size})"

@@ -61,6 +61,7 @@ def _print(event: FileEvent, *, as_json: bool) -> None:
 
 
 def _format(event: FileEvent) -> Iterator[str]:
+    from hapvr.audio.matching import describe_stretch
     from hapvr.matching import describe_verdict
 
     name = escape(event.path)
@@ -68,7 +69,7 @@ def _format(event: FileEvent) -> Iterator[str]:
         text = escape(event.text)
         yield text if name in text else f"{name}: {text}"  # a warning has no name; most reasons say it themselves
         return
-    if not event.result.matches:
+    if event.kind == "no match":
         yield f"{name}: no match"
     for hit in event.result.matches:
         yield f"{name}: {describe_verdict(hit.verdict)}, score {hit.score:.3f}, {hit.id} {escape(hit.path)}"
@@ -76,3 +77,8 @@ def _format(event: FileEvent) -> Iterator[str]:
             (a, b), (c, d) = segment.query, segment.target
             way = ", backwards" if segment.backwards else ""
             yield f"  {a:.1f}-{b:.1f} s is {c:.1f}-{d:.1f} s{way}"
+        if hit.sound is not None:
+            yield f"  sound: {hit.sound.describe(query='the new file')}"
+    for heard in event.result.sound_hits:
+        yield f"{name}: {heard.verdict}, {heard.id} {escape(heard.path)}"
+        yield from (f"  {describe_stretch(one, query='the new file')}" for one in heard.stretches)

@@ -39,8 +39,9 @@ def monitor(
     """
     from hapvr.library import Library
     from hapvr.library.monitoring import MonitorConfig
-    from hapvr.video.live import StreamConfig
+    from hapvr.video.live import StreamConfig, require_source
 
+    require_source(source)  # before it is said that it is monitored
     config = MonitorConfig(window_s=window, step_s=step, min_probability=min_probability)
     reading = StreamConfig(follow=follow, idle_s=idle)
     with (

@@ -49,6 +49,7 @@ class FileEvent:
             plain["path"] = display_path(self.path)
         if self.result is not None:
             plain["matches"] = [hit.to_json() for hit in self.result.matches]
+            plain["sound_hits"] = [hit.to_json() for hit in self.result.sound_hits]
             plain["warnings"] = list(self.result.warnings)
         if self.text:
             plain["text"] = self.text
@@ -186,7 +187,7 @@ class _MatchWatch:
 
     def _search(self, path: str, query: Any) -> FileEvent:
         result = search_library(self.library, query, k=self.k, min_probability=self.min_probability)
-        return FileEvent("match" if result.matches else "no match", path, result)
+        return FileEvent("match" if result.matches or result.sound_hits else "no match", path, result)
 
     def _find(self, path: bytes) -> VideoRecord | None:
         """What the library has of a file."""

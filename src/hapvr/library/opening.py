@@ -27,6 +27,7 @@ from hapvr.library.codecs import get_codec
 from hapvr.library.duplicate_report import MARKS
 from hapvr.library.results import display_path
 from hapvr.library.store import Store
+from hapvr.library.text_model import TextModel
 from hapvr.library.versions import (
     CALIBRATION,
     EMBEDDED,
@@ -74,6 +75,7 @@ class OpenLibrary:
         self._store: Store | None = Store(version_folder(path, self._version))
         self._refreshed = time.monotonic()
         self._model: Model | None = None
+        self.loaded_text_model: TextModel | None = None  # kept by `hapvr.library.text` for the next search
 
     @classmethod
     def open(
@@ -196,8 +198,8 @@ class OpenLibrary:
         return self._store
 
     def close(self) -> None:
-        """Release its tables and its model."""
-        self._store = self._model = None
+        """Release its tables and its models."""
+        self._store = self._model = self.loaded_text_model = None
 
     def __enter__(self: Opened) -> Opened:
         return self

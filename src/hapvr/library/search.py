@@ -206,6 +206,8 @@ def _add_sound(
     Verdicts and probabilities are those of the pictures, as they were. Nothing changes in a library without sound, nor
     for a query without a file that may be read here.
     """
+    if isinstance(given, Query) and given.at_hand:
+        given = given.path
     if not store.has_sound() or asked.look is not None or not isinstance(given, str | os.PathLike):
         return result
     sound = _read_sound(store, given, start_s=start_s, end_s=end_s)
@@ -465,9 +467,9 @@ def read_query(
         raise DataError(f"Give an id, a path or Features, not a value of type {type(given).__name__}.")
     catalog = store.catalog()
     if isinstance(given, str) and given in catalog:
-        return dataclasses.replace(_read_stored(store, catalog.row(given), start_s, end_s, cache), id=given)
+        return dataclasses.replace(_read_stored(store, catalog.row(given), given, start_s, end_s, cache), id=given)
     if (row := find_row(catalog, given)) is not None:
-        return _read_stored(store, row, start_s, end_s, cache)
+        return _read_stored(store, row, given, start_s, end_s, cache)
     if os.path.lexists(given):
         read = model.extractor.extract_file(given, start_s=start_s, end_s=end_s)
         return Query(read.features, os.fspath(given), True, read.warnings, read.duration_s, read.crop)
@@ -487,7 +489,7 @@ def _looks_like_path(given: StrPath) -> bool:
 
 
 def _read_stored(
-    store: Store, row: int, start_s: float | None, end_s: float | None, cache: RegionCache = NO_CACHE
+    store: Store, row: int, given: StrPath, start_s: float | None, end_s: float | None, cache: RegionCache
 ) -> Query:
     catalog = store.catalog()
     record, key = catalog.record(row), int(catalog.keys[row])
@@ -497,5 +499,5 @@ def _read_stored(
         )
     with one_torch_thread():
         features = cache.read_features(store, key).with_timestamps(store.settings.fps)
-    whole = features.between(start_s, end_s, name=f"'{record.id}'")
+    whole = features.between(start_s, end_s, name=f"'{display_path(given)}'")
     return Query(whole, record.path, is_unchanged(record), record.warnings, record.duration)

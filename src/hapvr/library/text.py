@@ -253,8 +253,10 @@ def require_text_model(library: OpenLibrary) -> TextModelSource:
 
 
 def _load_remembered(library: OpenLibrary) -> TextModel:
-    """The text model of a library, from the folder that it remembers."""
-    known = require_text_model(library)
+    """The text model of a library, from the folder that it remembers; loaded once, unless it is changed."""
+    known, loaded = require_text_model(library), library.loaded_text_model
+    if loaded is not None and loaded.digest == known.digest:
+        return loaded
     try:
         model = load_text_model(known.name, device=library.device)
     except ConfigError as error:
@@ -263,4 +265,5 @@ def _load_remembered(library: OpenLibrary) -> TextModel:
             f"now: hapvr add {display_path(library.path)} --text-model FOLDER"
         ) from error
     _require_same(library, model)
+    library.loaded_text_model = model
     return model

@@ -148,7 +148,8 @@ def _explain_no_library(path: Place) -> str:
     else:
         what = "is a folder, but no library"
     name = display_path(path)
-    return f"'{name}' {what}. A library is made by adding videos to it: hapvr add {name} VIDEOS"
+    new = name if what == "does not exist" else "LIBRARY"
+    return f"'{name}' {what}. A library is made in a folder of its own by adding videos to it: hapvr add {new} VIDEOS"
 
 
 def require_creatable(path: Place) -> None:

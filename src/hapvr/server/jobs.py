@@ -204,7 +204,8 @@ class Jobs:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _worker(self, kind: str) -> Worker:
-        return self.searching if kind in ("search", "compare", "matrix", "shared", "forget") else self.adding
+        reading = ("search", "search_text", "compare", "matrix", "shared", "forget")
+        return self.searching if kind in reading else self.adding
 
     async def _run(self, job: Job, arguments: Mapping[str, Any]) -> None:
         worker = self._worker(job.kind)

@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -22,12 +23,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hapvr.errors import HapvrError
 from hapvr.features import Features
 from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library import AddProgress, Library
 from hapvr.library.duplicate_plan import classify_copy, filter_report
 from hapvr.library.duplicate_report import DuplicateProgress, format_csv
 from hapvr.library.filters import VideoFilter
+from hapvr.library.indexed_folders import read_text_model
 from hapvr.library.results import escape_text
 from hapvr.library.search import Query
 from hapvr.library.stored_scores import RegionCache
@@ -85,7 +88,9 @@ class LibraryTasks:
 
     def tasks(self) -> dict[str, Task]:
         """The tasks by name."""
-        reading: list[Task] = [self.search, self.compare, self.matrix, self.shared, self.forget]
+        reading: list[Task] = [
+            self.search, self.search_text, self.compare, self.matrix, self.shared, self.forget
+        ]  # fmt: skip
         writing: list[Task] = [self.add, self.check, self.duplicates, self.remove, self.distinct, self.undo_distinct]
         if self._settings["allow_actions"]:
             writing += [self.preview_actions, self.actions, self.undo]
@@ -96,6 +101,10 @@ class LibraryTasks:
         for side in (arguments.get(name, {}) for name in ("query", "a", "b")):
             if "upload" in side:
                 text = hide_path(text, side["upload"], side["name"] or "the upload")
+        if "text" in arguments:
+            with suppress(HapvrError):  # what cannot be read named no folder in the message
+                model = read_text_model(self._library.path)
+                text = text if model is None else hide_path(text, model.name)
         for path in (*arguments.get("paths", ()), self._settings["library"]):
             text = hide_path(text, path)
         return text
@@ -119,9 +128,7 @@ class LibraryTasks:
             record = self._library.get(query["id"])
             about = {"id": record.id, "name": file_name(record.path), "duration": record.duration}
             result = self._library.search(record.id, start_s=start_s, end_s=end_s, cache=self._cache, **options)
-        catalog = self._library.store.catalog()
-        rows = [catalog.row(hit.id) for hit in result.hits if hit.id in catalog]
-        durations = {record.id: record.duration for record in catalog.records(rows)}
+        durations = self._find_durations(hit.id for hit in result.hits)
         hits = [
             hit.to_json()
             | {
@@ -139,6 +146,28 @@ class LibraryTasks:
         own = [escape_text(text) for text in result.warnings]
         more = {"sound_hits": sounds, "warnings": own, "filter": arguments["filter"]}
         return result.to_json() | {"query": about, "hits": hits} | more
+
+    def search_text(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
+        """The videos with frames that fit a description. The text model is loaded for the first one, and kept."""
+        call.progress(message="searching")
+        result = self._library.search_text(arguments["text"], k=arguments["k"], filter=read_filter(arguments["limits"]))
+        durations = self._find_durations(hit.id for hit in result.hits)
+        hits = [
+            hit.to_json()
+            | {
+                "name": file_name(hit.path),
+                "path": visible_path(hit.path, self._roots),
+                "duration": durations.get(hit.id, 0.0),
+            }
+            for hit in result.hits
+        ]
+        return result.to_json() | {"text": arguments["text"], "hits": hits, "filter": arguments["filter"]}
+
+    def _find_durations(self, ids: Iterable[str]) -> dict[str, float]:
+        """The lengths of those videos that are still there, in seconds."""
+        catalog = self._library.store.catalog()
+        rows = [catalog.row(id) for id in ids if id in catalog]
+        return {record.id: record.duration for record in catalog.records(rows)}
 
     def _describe_upload(
         self, query: dict[str, Any], start_s: float | None, end_s: float | None, call: Call

@@ -162,6 +162,22 @@ async def _begin_search(server: State, side: dict[str, Any], options: schemas.Se
     return JSON({"job": job.to_json(), "query": side["id"]}, 202)
 
 
+@router.post(
+    "/searches/text",
+    status_code=202,
+    response_model=schemas.Begun,
+    responses=_errors(400, 404, 409),
+    tags=["search"],
+)
+async def search_text(server: Server, request: schemas.TextSearchRequest) -> Response:
+    """Look for a description: the job's result holds the videos with frames that fit it best, and when."""
+    if (await server.library.info()).text_model is None:
+        message = "This library cannot be searched by text: no text model has described its videos."
+        raise Problem(409, message, hint="Give it one: hapvr add LIBRARY --text-model FOLDER")
+    arguments = {"text": request.text, "k": request.k, **await _find_limits(server, request)}
+    return JSON({"job": server.jobs.submit("search_text", arguments).to_json()}, 202)
+
+
 async def _find_limits(server: State, options: schemas.FilterOptions) -> dict[str, Any]:
     """Which videos a request means, as arguments of a task."""
     roots = server.settings.named_roots
@@ -466,6 +482,7 @@ async def library(server: Server) -> Response:
             "calibration": calibration,
             "roots": [{"id": root.id, "name": root.name} for root in server.settings.named_roots.values()],
             "max_upload_bytes": server.settings.max_upload_bytes,
+            "text_search": info.text_model is not None,
             "actions": list(server.settings.actions),
         }
     )

@@ -107,6 +107,14 @@ class SearchRequest(SearchOptions):
     id: str = Id
 
 
+class TextSearchRequest(FilterOptions):
+    """Search by a description, in a library with a text model (`text_search` of /api/library)."""
+
+    model_config = _example({"text": "a red car at night", "k": 10})
+    text: str = Field(min_length=1, max_length=500, pattern=r"\S", description="What is to be seen.")
+    k: int = Field(10, ge=1, le=200, description="Number of hits at most.")
+
+
 class Pair(Strict):
     """Two videos of the library."""
 
@@ -271,6 +279,7 @@ class LibraryDescription(Strict):
     )
     roots: list[RootInfo]
     max_upload_bytes: int = Field(description="Bytes of an upload at most.")
+    text_search: bool = Field(description="Whether it has a text model: POST /api/searches/text.")
     actions: list[Literal["trash", "hardlink", "symlink", "move"]] = Field(
         description="What may be done with files of duplicates: nothing, unless the server was started so."
     )
@@ -443,6 +452,34 @@ class SearchResult(Strict):
     filter: FilterOptions = Field(description="Which videos were meant: the limits of the request.")
     hits: list[Hit]
     sound_hits: list[SoundHit] = Field(description="The same sound with other pictures.")
+
+
+class TextInstant(Strict):
+    """A frame that fits a description."""
+
+    time_s: float
+    similarity: float = Field(description="From -1 to 1; what is high depends on the text model.")
+
+
+class TextHit(Strict):
+    """A video with frames that fit a description."""
+
+    id: str
+    name: str = Field(description="The name of its file.")
+    path: str | None
+    duration: float
+    instants: list[TextInstant] = Field(description="When it shows what fits, the best first.")
+
+
+class TextSearchResult(Strict):
+    """What a search by text found, the best first. There are hits whatever is asked for: they tell no match."""
+
+    text: str
+    database: int = Field(description="Different videos that the text model has described.")
+    seconds: dict[str, float]
+    note: str | None = Field(description="Why there are no hits.")
+    filter: FilterOptions = Field(description="Which videos were meant: the limits of the request.")
+    hits: list[TextHit]
 
 
 class Matrix(Strict):
@@ -645,10 +682,19 @@ class Job(Strict):
 
     model_config = _example(_JOB)
     id: str
-    kind: Literal["search", "compare", "add", "check", "duplicates", "actions", "undo"]
+    kind: Literal["search", "search_text", "compare", "add", "check", "duplicates", "actions", "undo"]
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     progress: Progress
-    result: SearchResult | CompareResult | AddResult | CheckResult | DuplicatesResult | ActionResult | None
+    result: (
+        SearchResult
+        | TextSearchResult
+        | CompareResult
+        | AddResult
+        | CheckResult
+        | DuplicatesResult
+        | ActionResult
+        | None
+    )
     error: ErrorDetail | None
     created: str
     started: str | None

@@ -69,6 +69,15 @@ def is_address(source: str) -> bool:
     return bool(sign) and scheme.lower() in _SCHEMES
 
 
+def require_source(source: str) -> None:
+    """Raise `DecodeError` for what is neither an address nor a file."""
+    if not is_address(source) and not os.path.isfile(source):
+        what = "is a folder" if os.path.isdir(source) else "does not exist"
+        raise DecodeError(
+            f"'{source}' {what}. Give a file, or an address that begins with one of {', '.join(_SCHEMES)}."
+        )
+
+
 def read_stream(
     source: str, sampling: SamplingConfig, config: StreamConfig, *, check: Callable[[], None] = lambda: None
 ) -> Generator[Frames, None, None]:
@@ -83,11 +92,7 @@ def read_stream(
     Raises:
         DecodeError: it cannot be read, or not any more; `DecodeTimeoutError` if no frame has come for `idle_s`.
     """
-    if not is_address(source) and not os.path.isfile(source):
-        what = "is a folder" if os.path.isdir(source) else "does not exist"
-        raise DecodeError(
-            f"'{source}' {what}. Give a file, or an address that begins with one of {', '.join(_SCHEMES)}."
-        )
+    require_source(source)
     request = {"source": source, "fps": sampling.fps, "short_side": sampling.short_side, **vars(config)}
     limits = DecodeLimits(max_pixels=config.max_pixels, max_seconds=config.idle_s + _GRACE_S)
     command = python_command(__name__, json.dumps(request), sandbox=make_sandbox(source))

@@ -14,9 +14,10 @@ import { matchView } from "./views/match.js";
 import { resultsView } from "./views/results.js";
 import { searchView } from "./views/search.js";
 import { settingsView } from "./views/settings.js";
+import { textView } from "./views/text.js";
 
 const PLACES = [
-  ["/", t("search"), "search", ["/", "/results", "/match"]],
+  ["/", t("search"), "search", ["/", "/results", "/text", "/match"]],
   ["/duplicates", t("duplicates"), "copies", ["/duplicates"]],
   ["/library", t("library"), "library", ["/library"]],
   ["/settings", t("settings"), "settings", ["/settings"]],
@@ -107,6 +108,7 @@ const router = new Router(main, {
 });
 router.add("/", searchView);
 router.add("/results/:job", resultsView);
+router.add("/text", textView);
 router.add("/match/:a/:b", matchView);
 router.add("/duplicates", duplicatesView);
 router.add("/library", libraryView);

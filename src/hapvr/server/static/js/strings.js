@@ -115,7 +115,7 @@ export const STRINGS = {
   ],
   "check.running": ["Checking …", "Wird geprüft …", "Comprobando…"],
   "check.sound": [
-    "The library is sound: everything about {videos} videos is as it was written.",
+    "The library is intact: everything about {videos} videos is as it was written.",
     "Die Bibliothek ist heil: alles zu {videos} Videos ist, wie es geschrieben wurde.",
     "La biblioteca está íntegra: todo lo de {videos} vídeos está como se escribió."
   ],
@@ -739,6 +739,39 @@ export const STRINGS = {
   ],
   "sideBySide": ["Side by side", "Nebeneinander", "Lado a lado"],
   "skip": ["Skip to the content", "Zum Inhalt springen", "Saltar al contenido"],
+  "text.described": [
+    "{videos} described by the text model",
+    "{videos} vom Textmodell beschrieben",
+    "{videos} descritos por el modelo de texto"
+  ],
+  "text.example": ["a red car at night", "ein rotes Auto bei Nacht", "un coche rojo de noche"],
+  "text.found": ["{videos} listed", "{videos} aufgelistet", "{videos} en la lista"],
+  "text.hint": [
+    "In a language that the text model of this library knows: most know English best.",
+    "In einer Sprache, die das Textmodell dieser Bibliothek kennt: die meisten kennen Englisch am besten.",
+    "En un idioma que conozca el modelo de texto de esta biblioteca: la mayoría conoce mejor el inglés."
+  ],
+  "text.label": [
+    "Describe what is to be seen",
+    "Beschreiben, was zu sehen sein soll",
+    "Describa lo que debe verse"
+  ],
+  "text.moments": ["Best at", "Am besten bei", "Mejor en"],
+  "text.none": ["No video to show", "Kein Video zu zeigen", "Ningún vídeo que mostrar"],
+  "text.noneMeant": [
+    "None of the videos within the limits is described by the text model.",
+    "Keines der Videos innerhalb der Grenzen ist vom Textmodell beschrieben.",
+    "El modelo de texto no ha descrito ninguno de los vídeos dentro de los límites."
+  ],
+  "text.order": [
+    "the best fit comes first, even where nothing fits well",
+    "was am besten passt, steht vorn, auch wo nichts gut passt",
+    "lo que mejor encaja va primero, aunque nada encaje bien"
+  ],
+  "text.play": ["Play {name} from {time}", "{name} ab {time} abspielen", "Reproducir {name} desde {time}"],
+  "text.search": ["Search by text", "Suche nach Text", "Buscar por texto"],
+  "text.similarity": ["Similarity {value}", "Ähnlichkeit {value}", "Similitud {value}"],
+  "text.title": ["Fits “{text}”", "Passt zu „{text}“", "Encaja con «{text}»"],
   "theme.dark": ["Use dark colours", "Dunkle Farben verwenden", "Usar colores oscuros"],
   "theme.light": ["Use light colours", "Helle Farben verwenden", "Usar colores claros"],
   "time.under": ["under 1 s", "unter 1 s", "menos de 1 s"],

@@ -15,21 +15,12 @@ const SOUND = { same: "hit.sound.same", other: "hit.sound.other", silent: "hit.s
 export function hitCard(hit, query, rank) {
   const best = strongest(hit.segments);
   const time = best ? (best.target[0] + best.target[1]) / 2 : hit.best.target;
-  const thumbnail = h("img", {
-    class: "thumb",
-    src: media({ kind: "videos", id: hit.id }, "thumbnail", { t: time.toFixed(1), width: 320 }),
-    alt: "",
-    loading: "lazy",
-    width: 320,
-    height: 180,
-  });
-  thumbnail.addEventListener("error", () => thumbnail.classList.add("thumb-none"));
   const link = h("a", { class: "hit-link", href: matchAddress(query, hit.id) }, hit.name);
   const more = hit.segments.length > 1 ? ` · ${t("hit.more", { n: hit.segments.length - 1 })}` : "";
   return h(
     "li",
     { class: "card hit", dataset: { id: hit.id } },
-    h("div", { class: "hit-picture" }, thumbnail, h("span", { class: "hit-length" }, clock(hit.duration))),
+    hitPicture(hit, time),
     h(
       "div",
       { class: "hit-body" },
@@ -55,11 +46,27 @@ export function hitCard(hit, query, rank) {
   );
 }
 
+/** The frame of a video at a time, and how long the video is, where that is known. */
+export function hitPicture({ id, duration }, time) {
+  const thumbnail = h("img", {
+    class: "thumb",
+    src: media({ kind: "videos", id }, "thumbnail", { t: time.toFixed(1), width: 320 }),
+    alt: "",
+    loading: "lazy",
+    width: 320,
+    height: 180,
+  });
+  thumbnail.addEventListener("error", () => thumbnail.classList.add("thumb-none"));
+  const length = duration !== undefined && h("span", { class: "hit-length" }, clock(duration));
+  return h("div", { class: "hit-picture" }, thumbnail, length);
+}
+
 /** A video that was found by its sound alone. */
 export function soundCard(hit, query) {
   return h(
     "li",
     { class: "card hit", dataset: { id: hit.id } },
+    hitPicture(hit, hit.stretches[0].target[0]),
     h(
       "div",
       { class: "hit-body" },

@@ -6,6 +6,7 @@ import { FilterPanel } from "../components/filterpanel.js";
 import { errorState, note, toast } from "../components/notice.js";
 import { PartPicker } from "../components/partpicker.js";
 import { ProgressCard } from "../components/progress.js";
+import { textForm } from "../components/textform.js";
 import { announce, h, show } from "../dom.js";
 import { bytes, percent } from "../format.js";
 import { t } from "../i18n.js";
@@ -24,39 +25,44 @@ export function searchView(place, { signal, title }) {
     stage,
     about,
   );
-  begin(stage, signal);
-  describe(about, signal);
+  const library = get("library", { signal });
+  begin(stage, library, signal);
+  describe(about, library);
 }
 
-/** Nothing chosen yet. */
-function begin(stage, signal) {
+/** Nothing chosen yet: a file, or words where the library has a text model. */
+function begin(stage, library, signal) {
   const choosing = new AbortController();
   const chosen = (file) => {
     choosing.abort();
-    prepare(stage, file, signal);
+    prepare(stage, file, library, signal);
   };
   signal.addEventListener("abort", () => choosing.abort());
   show(stage, dropzone({ choose: chosen, signal: choosing.signal }));
+  library.then(
+    ({ text_search: hasText, roots }) => hasText && !choosing.signal.aborted && stage.append(textForm(roots)),
+    () => {}, // said below
+  );
 }
 
 /** A file is chosen: look at it, perhaps take a part, and go. */
-function prepare(stage, file, signal) {
+function prepare(stage, file, library, signal) {
   if (file.size === 0) {
     toast(t("search.empty"), { kind: "error" });
-    begin(stage, signal);
+    begin(stage, library, signal);
     return;
   }
   const here = new AbortController();
   signal.addEventListener("abort", () => here.abort());
   const leave = () => {
     here.abort();
-    begin(stage, signal);
+    begin(stage, library, signal);
     stage.querySelector("input")?.focus();
   };
   const picker = new PartPicker(file, { signal: here.signal });
   const limits = h("div", {});
   let filter = null;
-  get("library", { signal: here.signal }).then(
+  library.then(
     ({ roots }) => show(limits, (filter = new FilterPanel(roots)).element),
     () => {}, // the upload will say what is wrong
   );
@@ -71,7 +77,7 @@ function prepare(stage, file, signal) {
         const only = filter ? filter.value() : {};
         if (part === null || only === null) return;
         here.abort();
-        upload(stage, file, { ...part, ...only }, signal);
+        upload(stage, file, { ...part, ...only }, library, signal);
       },
     },
     h(
@@ -100,7 +106,7 @@ function settingsLine() {
   return h("p", { class: "muted small-text" }, `${words}. `, h("a", { href: "#/settings" }, t("change")));
 }
 
-async function upload(stage, file, part, signal) {
+async function upload(stage, file, part, library, signal) {
   const stopping = new AbortController();
   signal.addEventListener("abort", () => stopping.abort());
   const card = new ProgressCard({ title: t("search.uploading"), stop: () => stopping.abort() });
@@ -123,7 +129,7 @@ async function upload(stage, file, part, signal) {
   } catch (error) {
     if (signal.aborted) return;
     if (error.name === "AbortError") {
-      begin(stage, signal);
+      begin(stage, library, signal);
       announce(t("search.stopped"));
       return;
     }
@@ -131,11 +137,11 @@ async function upload(stage, file, part, signal) {
       stage,
       errorState(error, {
         title: t("search.notStarted"),
-        retry: error.type === "Offline" || error.type === "Busy" ? () => upload(stage, file, part, signal) : null,
+        retry: ["Offline", "Busy"].includes(error.type) ? () => upload(stage, file, part, library, signal) : null,
         actions: [
           h(
             "button",
-            { type: "button", class: "button", onclick: () => begin(stage, signal) },
+            { type: "button", class: "button", onclick: () => begin(stage, library, signal) },
             t("search.anotherFile"),
           ),
         ],
@@ -145,10 +151,10 @@ async function upload(stage, file, part, signal) {
 }
 
 /** What is searched: how much there is, and what to do when there is nothing. */
-async function describe(about, signal) {
+async function describe(about, asked) {
   let library;
   try {
-    library = await get("library", { signal });
+    library = await asked;
   } catch (error) {
     if (error.name !== "AbortError" && error.status !== 401) show(about, note(error.message, { kind: "warning" }));
     return;
