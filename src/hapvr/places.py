@@ -62,7 +62,7 @@ _KINDS = {
         *("AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY", "ContainerNotFound"),
     ),
     "gs": _Kind(
-        *("GCSStore", "GOOGLE_", "Google Cloud Storage", "GOOGLE_SERVICE_ACCOUNT"),
+        *("GCSStore", "GOOGLE_", "Google Cloud Storage", "GOOGLE_BASE_URL"),
         *("GOOGLE_SERVICE_ACCOUNT", "NoSuchBucket"),
     ),
 }

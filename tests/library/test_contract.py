@@ -115,7 +115,7 @@ def test_a_library_is_made_once_and_opened_again(home: Home, folder: Path, monke
         ({"candidates": "milvus://127.0.0.1:1/elsewhere"}, r"made with the candidates '.*--candidates milvus.* --re"),
     ):
         with pytest.raises(StorageError, match=message):
-            Library.open(home.place, **options)  # type: ignore[arg-type]
+            Library.open(home.place, **options)
     with pytest.raises(ConfigError, match="no codec 'int9'"):
         home.open(codec="int9")
     monkeypatch.setattr(opening, "model_digest", lambda _: "another")
