@@ -304,3 +304,20 @@ def test_addresses() -> None:
     assert list(map(str, place.parents)) == ["s3://films/a", "s3://films"]
     assert parse_place(Path("s3://films/a/b")) == place  # typed as a path, which joins the slashes
     assert isinstance(parse_place("films"), Path)
+    for scheme in ("az", "gs"):
+        other = parse_place(f"{scheme}://films/a/b/")
+        assert isinstance(other, ObjectPath)
+        assert (other.scheme, str(other / "c"), str(other.parent)) == (
+            scheme,
+            f"{scheme}://films/a/b/c",
+            f"{scheme}://films/a",
+        )
+        assert other != place
+        with pytest.raises(ConfigError, match="is no address in an object store"):
+            parse_place(f"{scheme}:///films")
+
+
+def test_the_keys_of_another_kind_of_store_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(UnavailableError, match=r"no keys were found\. Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_"):
+        parse_place("az://films/library").exists()
