@@ -10,7 +10,8 @@ The address and the rights come from the environment, as other programs read the
     s3://  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, and AWS_ENDPOINT_URL for a server
            that is not Amazon's; without keys, the role of the machine
     az://  AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, and AZURE_STORAGE_ENDPOINT for another server
-    gs://  GOOGLE_SERVICE_ACCOUNT, the path of a file; without it, the role of the machine
+    gs://  GOOGLE_SERVICE_ACCOUNT, the path of a file, and GOOGLE_BASE_URL for another server; without the first, the
+           role of the machine
 """
 
 from __future__ import annotations
@@ -54,16 +55,28 @@ class _Kind:
 
 _KINDS = {
     "s3": _Kind(
-        *("S3Store", "AWS_", "Amazon S3", "AWS_ENDPOINT_URL"),
-        *("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", "NoSuchBucket"),
+        client="S3Store",
+        variables="AWS_",
+        name="Amazon S3",
+        endpoint="AWS_ENDPOINT_URL",
+        keys="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        no_bucket="NoSuchBucket",
     ),
     "az": _Kind(
-        *("AzureStore", "AZURE_", "Azure Blob Storage", "AZURE_STORAGE_ENDPOINT"),
-        *("AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY", "ContainerNotFound"),
+        client="AzureStore",
+        variables="AZURE_",
+        name="Azure Blob Storage",
+        endpoint="AZURE_STORAGE_ENDPOINT",
+        keys="AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+        no_bucket="ContainerNotFound",
     ),
     "gs": _Kind(
-        *("GCSStore", "GOOGLE_", "Google Cloud Storage", "GOOGLE_BASE_URL"),
-        *("GOOGLE_SERVICE_ACCOUNT", "NoSuchBucket"),
+        client="GCSStore",
+        variables="GOOGLE_",
+        name="Google Cloud Storage",
+        endpoint="GOOGLE_BASE_URL",
+        keys="GOOGLE_SERVICE_ACCOUNT",
+        no_bucket="NoSuchBucket",
     ),
 }
 # A `Path` has joined the two slashes to one.
@@ -135,9 +148,11 @@ class ObjectPath:
         """Write the object if it still has this tag, or, with None, if there is none; None if that is not so."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
+        mode: Any = "create"
+        if tag is not None:
+            mode = {name: value for name, value in zip(("e_tag", "version"), tag, strict=True) if value is not None}
+
         def put(client: Client) -> Tag | None:
-            names = zip(("e_tag", "version"), tag or (), strict=False)
-            mode: Any = "create" if tag is None else {name: value for name, value in names if value is not None}
             try:
                 return _get_tag(client.put(self.key, data, mode=mode))
             except (AlreadyExistsError, PreconditionError):
