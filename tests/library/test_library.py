@@ -305,7 +305,7 @@ def test_a_real_limit_on_files_is_a_clear_error_and_loses_nothing(tmp_path: Path
         "try:\n    Library.open(sys.argv[1]).add([sys.argv[2]])\nexcept StorageError as error:\n    print(error)\n"
     )
     arguments = [sys.executable, "-c", program, str(library.path), str(folder)]
-    run = subprocess.run(arguments, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
+    run = subprocess.run(arguments, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
     assert "is used up. What was acknowledged before is kept" in run.stdout, run.stderr
     library.refresh()
     toy.check(library)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import threading
@@ -31,7 +32,10 @@ from tests.object_server import ObjectServer
 pytestmark = pytest.mark.usefixtures("toys")
 
 
-def test_regions_that_were_compared_before_are_not_read_again(bucket: ObjectPath, objects: ObjectServer) -> None:
+def test_regions_that_were_compared_before_are_not_read_again(
+    bucket: ObjectPath, objects: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hapvr.library.opening._MAX_AGE_S", math.inf)  # else a slow machine looks for new videos too
     library, film = toy.make(bucket), drawn(1, 60)
     fill(library, {"film": film, "copy": noisy(film, 0.4), "other": drawn(2, 60)})
     library._model = model()
