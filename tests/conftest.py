@@ -39,6 +39,7 @@ SLOW = [
     "library/test_cli.py",
     "library/test_cli_search.py",
     "library/test_cli_toys.py",
+    "library/test_contract.py",
     "library/test_crashes.py",
     "library/test_damage.py",
     "library/test_library.py",

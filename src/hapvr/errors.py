@@ -7,7 +7,8 @@
     ├── WeightsError  a weight file that is damaged, of another kind, or lacks tensors
     ├── ClusterError  a Ray cluster that cannot be reached, has other versions, or was lost
     ├── StorageError  stored features or frames that are damaged, missing, of another kind, or would not mix
-    │   └── BusyError           another process is writing into the library
+    │   ├── BusyError           another process is writing into the library
+    │   └── UnavailableError    an object store that cannot be reached, or refuses
     └── DecodeError   a file from which no frame could be read
         ├── NoVideoError        it can be opened, but holds no video: audio only, or no frame that can be decoded
         ├── DecodeLimitError    its frames are larger than the limits allow
@@ -53,6 +54,10 @@ class FormatError(StorageError):
 
 class BusyError(StorageError):
     """Another process is writing into the library."""
+
+
+class UnavailableError(StorageError):
+    """An object store cannot be reached, or refuses: nothing is known about what lies there."""
 
 
 class DecodeError(HapvrError):

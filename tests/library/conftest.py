@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from hapvr.cli import main
-from hapvr.places import ObjectPath, Place
+from hapvr.library.milvus_index import TOKEN_VARIABLE
+from hapvr.places import ObjectPath
+from tests.milvus_server import ROOT_TOKEN, RunningServer, serve_milvus
 from tests.object_server import BUCKET, ObjectServer, serve_objects
 
 Run = Callable[..., tuple[int, str, str]]
@@ -40,10 +42,15 @@ def bucket(objects: ObjectServer, monkeypatch: pytest.MonkeyPatch, request: pyte
     return ObjectPath(BUCKET, request.node.name.translate(str.maketrans("[]", "--")))
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where a library can be made: what holds in a folder holds in a bucket too."""
-    if request.param == "folder":
-        return tmp_path / "library"
-    found: Place = request.getfixturevalue("bucket")
-    return found
+@pytest.fixture(scope="module")
+def milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A Milvus server on this machine, with its credentials in the environment."""
+    for name in ("milvus", "pymilvus"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"the package {name} is not installed: there is no Milvus server to test with")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        serve_milvus(tmp_path_factory.mktemp("milvus"), authorization=True, hurry=True) as running,
+    ):
+        patch.setenv(TOKEN_VARIABLE, ROOT_TOKEN)
+        yield running

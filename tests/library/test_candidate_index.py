@@ -1,15 +1,13 @@
-"""Frame vectors in the library's own table and in Milvus: the same contract for both, and what holds between the two.
+"""Frame vectors in the library's own table and in Milvus: what holds between the two, and what is refused.
 
-The server is a real one, of the package `milvus`; the tests start and stop it.
+`test_contract` has what holds for either.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,23 +25,10 @@ from tests.library import toy
 from tests.library.conftest import Run
 from tests.library.test_crashes import Nursery, nursery  # noqa: F401
 from tests.library.toy import toys  # noqa: F401
-from tests.milvus_server import ROOT_TOKEN, RunningServer, serve_milvus
+from tests.milvus_server import RunningServer
 
 KINDS = ("embedded", "milvus")
 CLOSED = "milvus://127.0.0.1:1/films"  # nobody listens there
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    for name in ("milvus", "pymilvus"):
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"the package {name} is not installed: there is no Milvus server to test with")
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        serve_milvus(tmp_path_factory.mktemp("milvus"), authorization=True, hurry=True) as running,
-    ):
-        patch.setenv(TOKEN_VARIABLE, ROOT_TOKEN)
-        yield running
 
 
 @pytest.fixture(params=KINDS)
@@ -61,7 +46,7 @@ def address(request: pytest.FixtureRequest) -> str:
 def name_index(request: pytest.FixtureRequest, kind: str) -> str:
     if kind == "embedded":
         return kind
-    running: RunningServer = request.getfixturevalue("server")
+    running: RunningServer = request.getfixturevalue("milvus")
     return running.address(f"films_{secrets.token_hex(4)}")
 
 
@@ -103,31 +88,7 @@ def require_agreement(library: Library) -> None:
             assert near[which == number].tolist() == [key for _, key in scored[:5]]
 
 
-# --- the contract ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("toys")
-def test_an_index_follows_the_library(candidates: str, tmp_path: Path, folder: Path) -> None:
-    library = make(tmp_path / "library", candidates)
-    assert library.store.count_vectors() == 0
-    assert library.store.find_nearest(torch.eye(toy.DIMS)[:1])[1].tolist() == []
-    reader = Library.open(library.path)
-    library.add([folder])
-    require_agreement(library)
-    assert library.info().candidates == parse_index(candidates)
-    toy.write(folder, "copy.mp4", 1, 3)  # the content of another
-    toy.write(folder, "2.mp4", 50, 7)  # another content
-    (folder / "3.mp4").unlink()
-    library.add([folder], prune=True)
-    require_agreement(library)
-    library.remove([next(record.id for record in library.videos() if record.path.endswith("0.mp4"))])
-    library.compact()
-    require_agreement(library)
-    reader.refresh()
-    require_agreement(reader)
-    assert library.check().intact
-    with pytest.raises((ShapeError, RuntimeError)):
-        library.store.find_nearest(torch.eye(7)[:1])
+# --- both ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("toys")
@@ -154,22 +115,6 @@ def test_a_library_moves_to_another_index_by_a_rebuild(
         left = collection(library)
         assert (left.name[-5:], left.list_others()) == (f"_{library.info().version}", [])
     assert library.check().intact
-
-
-@pytest.mark.usefixtures("toys")
-def test_a_backup_needs_no_server(
-    candidates: str, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = make(tmp_path / "library", candidates)
-    library.add([folder])
-    monkeypatch.setattr(milvus_index, "_connect", lambda _: pytest.fail("the server was asked"))
-    library = Library.open(library.path)
-    library.back_up(tmp_path / "copy")
-    with Library.open(tmp_path / "copy") as copy:
-        assert copy.info().candidates == "embedded"
-        require_agreement(copy)
-        assert copy.check().intact
-        copy.remove([copy.videos()[0].id])
 
 
 def test_a_search_finds_the_same_videos_with_both(
@@ -313,7 +258,7 @@ def test_an_address_has_one_form() -> None:
     assert MilvusAddress.parse("milvus://host:7/films") == MilvusAddress("host", 7, "films")
 
 
-@pytest.mark.usefixtures("toys", "server")
+@pytest.mark.usefixtures("toys", "milvus")
 def test_nothing_is_made_where_no_server_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(milvus_index, "_CONNECT_S", 0.5)
     silent = socket.socket()

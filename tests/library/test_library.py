@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
-import math
 import os
 import signal
 import subprocess
@@ -18,16 +16,13 @@ from typing import Any
 import pytest
 import torch
 
-import hapvr
-from hapvr.errors import BusyError, ConfigError, DataError, StorageError
+from hapvr.errors import BusyError, ConfigError, StorageError
 from hapvr.features import Features
 from hapvr.library import Library, adding, store, table_set, versions
 from hapvr.library.results import display_path, escape_text
-from hapvr.library.store import Store
 from hapvr.library.table_set import TableSet
 from hapvr.library.tables import encode_content, is_intact
-from hapvr.library.writer_lock import WriterLock, find_holder
-from hapvr.places import Place
+from hapvr.library.writer_lock import WriterLock
 from tests.library import toy
 from tests.library.toy import local, toys  # noqa: F401
 
@@ -44,14 +39,6 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def library(tmp_path: Path, folder: Path) -> Library:
     made = toy.make(tmp_path / "library")
-    made.add([folder])
-    return made
-
-
-@pytest.fixture
-def anywhere(place: Place, folder: Path) -> Library:
-    """The same library, in a folder and in a bucket."""
-    made = toy.make(place)
     made.add([folder])
     return made
 
@@ -76,45 +63,6 @@ def test_waiting_takes_a_time(library: Library, seconds: float) -> None:
 
 
 # --- opening ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_library_is_made_once_and_opened_again(place: Place, folder: Path) -> None:
-    assert hapvr.Library is Library
-    with Library.open(place / "deep" / "library", create=True, model="toy", codec="float16", fps=2.0) as made:
-        assert made.add(folder).added == 4
-        assert made.model.sampling.fps == 2.0
-    with Library.open(place / "deep" / "library", create=True) as again:
-        info = again.info()
-        assert (info.videos, info.model, info.codec, info.fps, info.frames) == (4, "toy", "float16", 2.0, 14)
-        assert info.bytes_per_minute == pytest.approx(info.bytes / (14 / 60))
-        json.dumps(info.to_json())
-    with pytest.raises(StorageError, match="has been closed"):
-        again.videos()
-
-
-def test_what_was_asked_for_must_be_what_is_there(anywhere: Library) -> None:
-    Library.open(anywhere.path, model="toy", codec="float16", fps=1.0)
-    with pytest.raises(
-        StorageError, match=r"made with the model 'toy', not 'other': they do not mix.*--model other --re"
-    ):
-        Library.open(anywhere.path, model="other")
-    with pytest.raises(StorageError, match=r"made with the codec 'float16', not 'int8'"):
-        Library.open(anywhere.path, codec="int8")
-    with pytest.raises(StorageError, match=r"made with the rate '1', not '3'"):
-        Library.open(anywhere.path, fps=3.0)
-    with pytest.raises(ConfigError, match="no codec 'int9'"):
-        Library.open(anywhere.path, codec="int9")
-
-
-def test_a_model_that_has_changed_is_refused(library: Library, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    from hapvr.library import opening
-
-    monkeypatch.setattr(opening, "model_digest", lambda _: "another")
-    toy.write(folder, "new.mp4", 9)
-    with pytest.raises(StorageError, match="it has changed since"):
-        Library.open(library.path).add([folder])
-    assert library.info().videos == 4
-    assert find_holder(local(library.path)) is None
 
 
 def test_what_is_no_library_is_refused(tmp_path: Path, folder: Path) -> None:
@@ -177,15 +125,6 @@ def test_a_damaged_content_is_found_by_its_checksum(library: Library) -> None:
         library.store._parse_content(row | {"frames": 4})
 
 
-def test_ids_and_states_that_are_not_there_are_refused(anywhere: Library) -> None:
-    id = anywhere.videos()[0].id
-    with pytest.raises(DataError, match=f"has no video '{id[:-1]}'; did you mean '{id}'"):
-        anywhere.get(id[:-1])
-    with pytest.raises(DataError, match="no state 'reddy'; did you mean 'ready'"):
-        anywhere.videos(state="reddy")
-    assert [record.id for record in anywhere.videos(offset=1, limit=2)] == [one.id for one in anywhere.videos()][1:3]
-
-
 def test_paths_are_shown_without_what_cannot_be_printed() -> None:
     assert display_path("caf\udce9\n") == "caf\\xe9\n"
     assert escape_text("a\udce9b") == "a\\xe9b"
@@ -244,53 +183,6 @@ def test_a_lock_ends_with_its_holder(library: Library, holder: subprocess.Popen[
     lock.release(clean=True)
 
 
-def test_what_a_writer_left_behind_is_removed_by_the_next(
-    anywhere: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Regions and vectors without a record; a record without regions."""
-
-    def killed(*_: Any, **__: Any) -> None:
-        raise RuntimeError("killed")
-
-    toy.write(folder, "late.mp4", 33)
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "put_records", killed)
-        with pytest.raises(RuntimeError, match="killed"):
-            anywhere.add([folder])
-    (folder / "late.mp4").unlink()
-    anywhere.refresh()
-    assert len(anywhere.store.table_set.list_keys("regions")) == 5
-    lost = int(anywhere.store.catalog().keys[0])
-    anywhere.store.table_set.open("regions").delete(f"key = {lost}")
-    assert len(anywhere.store.table_set.list_keys("regions")) == 4
-    assert anywhere.info().videos == 4
-    report = anywhere.add([folder])
-    assert (report.updated, report.unchanged) == (1, 3)
-    toy.check(anywhere, sorted(folder.iterdir()))
-    assert sorted(anywhere.store.table_set.list_keys("regions")) == sorted(anywhere.store.catalog().keys)
-
-
-def test_readers_see_a_whole_library_while_it_is_written(
-    anywhere: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hapvr.library.opening._MAX_AGE_S", math.inf)  # else a slow machine lets the reader follow
-    reader = Library.open(anywhere.path)
-    assert reader.info().videos == 4
-    toy.write(folder, "new.mp4", 40)
-    old = anywhere.videos()[0]
-    anywhere.add([folder])
-    anywhere.remove([old.id])
-    torch.testing.assert_close(  # the reader's moment still holds
-        reader.features(old.id).regions, toy.features_of(Path(old.path).read_text()).regions
-    )
-    reader.refresh()
-    assert old.id not in [record.id for record in reader.videos()]
-    assert reader.info().videos == 4
-    time.sleep(1.1)
-    anywhere.compact()  # takes away the files that the reader knows
-    toy.check(reader)
-
-
 def test_reading_from_several_threads_while_another_writes(library: Library, folder: Path) -> None:
     reader = Library.open(library.path)
     wrong: list[BaseException] = []
@@ -317,43 +209,9 @@ def test_reading_from_several_threads_while_another_writes(library: Library, fol
     assert not wrong
 
 
-def test_contents_are_found_where_another_writer_has_moved_them(library: Library) -> None:
-    reader = Store(library.store.folder)
-    keys = reader.catalog().contents.tolist()
-    before = {one.key: one.data for one in reader.read_contents(keys)}
-    gone = library.store.catalog().ids[1]
-    key = int(library.store.catalog().keys[1])
-    library.compact()  # their rows have other numbers now
-    library.remove([gone])
-    later = {one.key: one.data for one in reader.read_contents([*keys, 5])}
-    assert later == {one: data for one, data in before.items() if one != key}
-    # A reader that has looked for newer versions asks for rows by numbers of these.
-    reader.refresh()
-    assert {one.key: one.data for one in reader.read_contents(keys)} == later
-
-
-def test_contents_that_were_added_meanwhile_are_found(anywhere: Library, folder: Path) -> None:
-    reader = Store(anywhere.store.folder)
-    old = reader.catalog().contents.tolist()
-    assert len(list(reader.read_contents(old))) == 4
-    toy.write(folder, "late.mp4", 99)
-    anywhere.add([folder])
-    new = [key for key in anywhere.store.catalog().contents.tolist() if key not in old]
-    assert [one.key for one in reader.read_contents(new)] == new
-
-
 def test_stored_codes_are_not_compressed_again(library: Library) -> None:
     field = library.store.table_set.open("regions").schema.field("data")
     assert field.metadata == {b"lance-encoding:compression": b"none"}
-
-
-def test_reading_writes_nothing(library: Library) -> None:
-    before = snapshot(local(library.path))
-    with Library.open(library.path) as reader:
-        reader.info()
-        toy.check(reader)
-        reader.store.vectors()
-    assert snapshot(local(library.path)) == before
 
 
 def test_a_disk_that_is_read_only_can_be_read(library: Library, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -447,7 +305,7 @@ def test_a_real_limit_on_files_is_a_clear_error_and_loses_nothing(tmp_path: Path
         "try:\n    Library.open(sys.argv[1]).add([sys.argv[2]])\nexcept StorageError as error:\n    print(error)\n"
     )
     arguments = [sys.executable, "-c", program, str(library.path), str(folder)]
-    run = subprocess.run(arguments, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
+    run = subprocess.run(arguments, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
     assert "is used up. What was acknowledged before is kept" in run.stdout, run.stderr
     library.refresh()
     toy.check(library)
@@ -457,40 +315,6 @@ def test_a_real_limit_on_files_is_a_clear_error_and_loses_nothing(tmp_path: Path
 
 
 # --- another model ---------------------------------------------------------------------------------------------------
-
-
-def test_another_model_builds_another_version_that_then_takes_over(
-    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "copy.mp4").write_bytes((folder / "0.mp4").read_bytes())
-    (folder / "bad.mp4").write_text("nothing")
-    library.add([folder])
-    ids = {record.path: record.id for record in library.videos()}
-    monkeypatch.setattr(store, "BATCH", 1)
-    reader = Library.open(library.path)
-    asked = iter([False] * 4 + [True] * 100)
-    report = library.rebuild(model="other", stop=lambda: next(asked))
-    assert report.stopped
-    assert (reader.info().model, reader.info().building, reader.info().videos) == ("toy", "other", 5)
-    toy.write(folder, "new.mp4", 70)
-    library.add([folder])  # meanwhile, the old version goes on
-    report = library.rebuild(model="other")
-    assert not report.stopped
-    assert 0 < report.added < 6  # the rest was done before
-    info = library.info()
-    assert (info.model, info.videos, info.failed, info.building) == ("other", 6, 1, None)
-    assert ids.items() <= {record.path: record.id for record in library.videos()}.items()
-    toy.check(library)
-    torch.testing.assert_close(  # the old version is still there for whoever has it open
-        reader._store.features(int(reader._store.catalog().keys[0])).regions,  # type: ignore[union-attr]
-        toy.features_of("video 0 2").regions,
-    )
-    reader.refresh()
-    assert (reader.info().model, reader.model.name) == ("other", "other")
-    library.add([folder])
-    assert versions.other_versions(library.path) == []
-    with pytest.raises(ConfigError, match="nothing to rebuild"):
-        library.rebuild(model="other")
 
 
 def test_a_rebuild_loses_no_video_that_cannot_be_read_again(library: Library, folder: Path) -> None:

@@ -1,8 +1,10 @@
-"""A library in an object store: answers as in a folder, one writer, readers that follow, clear errors."""
+"""A library in an object store: one writer, readers that follow, checks, clear errors. `test_contract` has the rest."""
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import socket
 import threading
 import time
@@ -10,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from hapvr.errors import BusyError, ConfigError, StorageError
-from hapvr.library import Library, VideoRecord, writer_lease
+from hapvr.errors import BusyError, ConfigError, StorageError, UnavailableError
+from hapvr.library import Library, check_library, repair_library, writer_lease
+from hapvr.library.checking import Examination
+from hapvr.library.duplicate_report import MARKS, read_marks
+from hapvr.library.engine import newest_manifest
 from hapvr.library.stored_scores import RegionCache
 from hapvr.library.writer_lease import WriterLease, find_writer
-from hapvr.places import ObjectPath, parse_place
+from hapvr.places import ObjectPath, list_files, parse_place
 from hapvr.server.app import create_app
 from hapvr.server.settings import ServerSettings
 from tests.library import toy
@@ -27,55 +32,10 @@ from tests.object_server import ObjectServer
 pytestmark = pytest.mark.usefixtures("toys")
 
 
-def stored(library: Library) -> list[tuple[str, str, str]]:
-    return [(one.path, one.content_hash, one.state) for one in library.videos()]
-
-
-def get(library: Library, file: Path) -> VideoRecord:
-    return next(one for one in library.videos() if one.path == str(file))
-
-
-def test_a_library_in_a_bucket_answers_as_one_in_a_folder(bucket: ObjectPath, tmp_path: Path) -> None:
-    films = tmp_path / "films"
-    films.mkdir()
-    a, b, c = (toy.write(films, f"{name}.mp4", seed, 4 + seed) for seed, name in enumerate("abc"))
-    libraries = [Library.open(where, create=True, model="toy", codec="float16") for where in (bucket, tmp_path / "lib")]
-    remote, local = libraries
-    for library in libraries:
-        report = library.add([films])
-        assert (report.added, report.failed) == (3, ())
-    assert stored(remote) == stored(local)
-    for file in (a, b, c):
-        ours, theirs = (library.features(get(library, file).id) for library in libraries)
-        assert ours.regions.equal(theirs.regions)
-    a.unlink()
-    toy.write(films, "b.mp4", 7, 9)
-    for library in libraries:
-        library.add([films], prune=True)
-        library.mark_distinct(get(library, b).id, get(library, c).id)
-        library.compact()
-    assert stored(remote) == stored(local)
-    for mine, other in zip(*(library.store.vectors() for library in libraries), strict=True):
-        assert mine.shape == other.shape
-    assert [library.info().bytes > 0 for library in libraries] == [True, True]
-    assert remote.info().writer is None
-    again = Library.open(str(bucket))
-    assert stored(again) == stored(local)
-    assert again.settings == local.settings
-
-
-def test_a_search_in_a_bucket_finds_what_one_in_a_folder_finds(bucket: ObjectPath, tmp_path: Path) -> None:
-    film, found = drawn(1, 6), []
-    for place in (bucket, tmp_path / "library"):
-        library = toy.make(place)
-        fill(library, {"film": film, "copy": noisy(film, 0.4), "other": drawn(2, 6)})
-        library._model = model()
-        found.append([library.search("film", exact=exact).hits for exact in (True, False)])
-    assert found[0] == found[1]
-    assert [hit.id for hit in found[0][0]] == ["copy", "other"]
-
-
-def test_regions_that_were_compared_before_are_not_read_again(bucket: ObjectPath, objects: ObjectServer) -> None:
+def test_regions_that_were_compared_before_are_not_read_again(
+    bucket: ObjectPath, objects: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hapvr.library.opening._MAX_AGE_S", math.inf)  # else a slow machine looks for new videos too
     library, film = toy.make(bucket), drawn(1, 60)
     fill(library, {"film": film, "copy": noisy(film, 0.4), "other": drawn(2, 60)})
     library._model = model()
@@ -111,10 +71,6 @@ def test_a_backup_of_a_bucket_is_a_library_that_can_be_checked(bucket: ObjectPat
     with Library.open(bucket, create=True, model="toy", codec="float16") as library:
         library.add([toy.write(tmp_path, "a.mp4", 1), toy.write(tmp_path, "b.mp4", 2)])
         records = library.videos()
-    for options in ((), ("--quick",), ("--repair",)):
-        code, _, text = run("check", bucket, *options)
-        assert code == 2
-        assert "needs a library in a folder of this machine" in " ".join(text.split())
     code, _, text = run("backup", bucket, "s3://films/copy")
     assert (code, "a backup goes into a folder" in " ".join(text.split())) == (2, True)
     code, out, _ = run("backup", bucket, tmp_path / "copy")
@@ -125,6 +81,85 @@ def test_a_backup_of_a_bucket_is_a_library_that_can_be_checked(bucket: ObjectPat
         copy.remove([records[0].id])
         toy.check(copy)
         assert copy.check().intact
+
+
+def test_check_finds_damage_in_a_bucket_and_repairs_it(
+    bucket: ObjectPath, objects: ObjectServer, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Library.open(bucket, create=True, model="toy", codec="float16") as library:
+        library.add([toy.write(tmp_path, f"{seed}.mp4", seed) for seed in range(3)])
+        library.mark_distinct(*(one.id for one in library.videos()[:2]))
+        catalog, values = library.store.catalog(), store_values(library, 1)
+    assert run("check", bucket)[1].startswith("sound: everything checked (3 videos")
+    objects.refused = {"GET"}  # what is not given out is not damaged, and nothing is made again
+    for option in ("--quick", "--repair"):
+        code, _, text = run("check", bucket, option)
+        assert (code, "do not give the right to do this" in " ".join(text.split())) == (2, True)
+    objects.refused = set()
+    assert check_library(bucket).intact
+    with monkeypatch.context() as patch:  # the same while tables are read
+        patch.setattr(Examination, "_check_files", lambda _: objects.refused.add("GET"))
+        with pytest.raises(UnavailableError, match="do not give the right"):
+            check_library(bucket)
+    objects.refused = set()
+    version = bucket / "versions" / "0001"
+    change_byte(bucket / MARKS, 40, 1)
+    [regions] = [version / "regions.lance" / name for name in list_files(version / "regions.lance") if "data/" in name]
+    change_byte(
+        regions, regions.read_bytes().index(values) + 5, 255
+    )  # of the same size: only the checksum of the row tells
+    newest = newest_manifest(version / "frames.lance")
+    assert newest is not None
+    (version / "frames.lance" / newest[1]).remove_object()
+    places = sorted((one.place, one.repair) for one in check_library(bucket).problems)
+    assert places == [
+        (os.fsdecode(catalog.paths[1]), "again"),
+        (MARKS, "exact"),
+        (f"versions/0001/frames.lance/{newest[1]}", "again"),
+    ]
+    assert [one.place for one in check_library(bucket, quick=True).problems] == [places[1][0], places[2][0]]
+    code, out, _ = run("check", bucket, "--repair", "--workers", 1)
+    assert code == 0
+    assert "a flipped bit was put back" in out
+    assert "1 of 1 videos were read again" in out
+    with Library.open(bucket) as repaired:
+        toy.check(repaired)
+        assert (repaired.info().version, repaired.info().videos, len(read_marks(bucket))) == ("0002", 3, 1)
+        assert {one.id for one in repaired.videos()} == set(catalog.ids)
+    assert find_writer(bucket) is None
+    assert not (bucket / ".repair").exists()
+
+
+def store_values(library: Library, row: int) -> bytes:
+    """The regions of a video, as float16 stores them."""
+    return toy.contents(library)[row].regions.half().numpy().tobytes()
+
+
+def change_byte(file: ObjectPath, place: int, bits: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[place] ^= bits
+    file.write_bytes(bytes(data))
+
+
+def test_checksums_that_were_copied_from_a_folder_are_compared_by_a_check(bucket: ObjectPath, tmp_path: Path) -> None:
+    with Library.open(tmp_path / "library", create=True, model="toy", codec="float16") as library:
+        library.add([toy.write(tmp_path, "a.mp4", 1)])
+        values = store_values(library, 0)
+    for name in list_files(tmp_path / "library"):
+        (bucket / name).write_bytes((tmp_path / "library" / name).read_bytes())
+    assert check_library(bucket).intact
+    [data] = [bucket / name for name in list_files(bucket) if "regions.lance/data/" in name]
+    before = data.read_bytes()
+    change_byte(data, before.index(values) + 9, 16)
+    assert len(Library.open(bucket).videos()) == 1  # readers compare sizes alone
+    assert check_library(bucket, quick=True).intact
+    (problem,) = check_library(bucket).problems
+    assert (problem.repair, problem.what) == (
+        "exact",
+        "It is damaged: its checksum is not the one it was written with.",
+    )
+    assert repair_library(bucket).intact
+    assert data.read_bytes() == before
 
 
 def test_one_writer_holds_the_lease_and_others_wait(bucket: ObjectPath) -> None:
@@ -273,3 +308,20 @@ def test_addresses() -> None:
     assert list(map(str, place.parents)) == ["s3://films/a", "s3://films"]
     assert parse_place(Path("s3://films/a/b")) == place  # typed as a path, which joins the slashes
     assert isinstance(parse_place("films"), Path)
+    for scheme in ("az", "gs"):
+        other = parse_place(f"{scheme}://films/a/b/")
+        assert isinstance(other, ObjectPath)
+        assert (other.scheme, str(other / "c"), str(other.parent)) == (
+            scheme,
+            f"{scheme}://films/a/b/c",
+            f"{scheme}://films/a",
+        )
+        assert other != place
+        with pytest.raises(ConfigError, match="is no address in an object store"):
+            parse_place(f"{scheme}:///films")
+
+
+def test_the_keys_of_another_kind_of_store_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(UnavailableError, match=r"no keys were found\. Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_"):
+        parse_place("az://films/library").exists()

@@ -127,7 +127,7 @@ def check_whole(library: Library) -> None:
     regions = store.table_set.list_keys("regions").tolist()
     assert len(regions) == len(set(regions))
     assert named <= set(regions)
-    assert named <= set(store.table_set.list_keys("frames").tolist())
+    assert named <= store.candidates.list_contents().whole
     for row, features in contents(library).items():
         assert len(features) == catalog.frames[row]
 

@@ -34,7 +34,7 @@ else:
         Path,
         typer.Argument(
             metavar="LIBRARY",
-            help="The folder of the library, or its address in an object store: s3://bucket/folder.",
+            help="The folder of the library, or its address in an object store: s3://bucket/folder, az:// or gs://.",
             parser=folder_or_address,
         ),
     ]

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from functools import cache
-from pathlib import Path
 
 from hapvr.library.checksums import FileSum, sum_file
-from hapvr.storage import parse_document, replace_file
+from hapvr.places import Place, read_range
+from hapvr.storage import parse_document, write_bytes
 
 MAX_BYTES = 64 * 2**10
 """Of a block that is corrected by its checksum alone: other damage looks like a flipped bit once in 8,192 times."""
@@ -71,7 +71,7 @@ def _apply(images: list[int], state: int) -> int:
     return total
 
 
-def find_file_correction(path: Path, written: FileSum, *, max_bytes: int | None = MAX_BYTES) -> dict[int, int] | None:
+def find_file_correction(path: Place, written: FileSum, *, max_bytes: int | None = MAX_BYTES) -> dict[int, int] | None:
     """The bytes of a file that are not as written, by place, and what they were; None if that cannot be said."""
     try:
         found = sum_file(path)
@@ -81,28 +81,26 @@ def find_file_correction(path: Path, written: FileSum, *, max_bytes: int | None 
         return None
     corrected: dict[int, int] = {}
     start = 0
-    with path.open("rb") as file:
-        for size, now, before in zip(found.block_sizes(), found.block_sums(), written.block_sums(), strict=True):
-            if now != before:
-                bit = find_flipped_bit(before, now, size) if max_bytes is None or size <= max_bytes else None
-                if bit is None:
-                    return None
-                file.seek(start + bit // 8)
-                corrected[start + bit // 8] = file.read(1)[0] ^ 1 << bit % 8
-            start += size
+    for size, now, before in zip(found.block_sizes(), found.block_sums(), written.block_sums(), strict=True):
+        if now != before:
+            bit = find_flipped_bit(before, now, size) if max_bytes is None or size <= max_bytes else None
+            if bit is None:
+                return None
+            place = start + bit // 8
+            corrected[place] = read_range(path, place, 1)[0] ^ 1 << bit % 8
+        start += size
     return corrected
 
 
-def correct_file(path: Path, corrected: dict[int, int]) -> None:
+def correct_file(path: Place, corrected: dict[int, int]) -> None:
     """Put bytes in their places, in one step."""
     data = bytearray(path.read_bytes())
     for place, value in corrected.items():
         data[place] = value
-    with replace_file(path) as temporary:
-        temporary.write_bytes(data)
+    write_bytes(path, bytes(data))
 
 
-def correct_document(path: Path, known: Collection[str]) -> bytes | None:
+def correct_document(path: Place, known: Collection[str]) -> bytes | None:
     """A small document as it was before one bit of it flipped: the only one whose checksum is right; else None."""
     try:
         data = bytearray(path.read_bytes())

@@ -11,12 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from hapvr.errors import BusyError, DataError, FormatError, StorageError
+from hapvr.errors import DataError, FormatError, StorageError, UnavailableError
 from hapvr.library import engine, tables
 from hapvr.library.bit_correction import MAX_BYTES, correct_document, find_file_correction
 from hapvr.library.candidate_index import find_left_collections, open_collection
@@ -45,8 +44,8 @@ from hapvr.library.versions import (
     read_settings,
     version_folder,
 )
-from hapvr.library.writer_lock import WriterLock, find_holder
-from hapvr.places import BACK_UP, ObjectPath, parse_place, require_local
+from hapvr.library.writer_lease import find_writer, open_lock
+from hapvr.places import ObjectPath, Place, file_state, find_state, name_below, parse_place
 from hapvr.storage import StrPath, file_signature, parse_document
 
 RepairKind = Literal["exact", "again", "lost", "none"]
@@ -57,6 +56,7 @@ BATCH = 64
 _EMBEDDINGS_BATCH = 2**15  # rows
 _FULL_ROWS = 2**20  # of a file of the engine: what is more goes into another one, also amid a content
 _WAIT_S = 10.0
+_NO_DAMAGE = (FormatError, UnavailableError)  # another release wrote it; the object store does not give it out
 _LENGTH_ERROR = 0.01  # of a vector of unit length in float16
 
 
@@ -113,23 +113,22 @@ def check_library(
     What looks wrong while somebody is writing is looked at again with the writer's lock held.
 
     Args:
-        path: its folder.
+        path: its folder, or its address in an object store: there everything is read once, unless it is `quick`.
         quick: leave out the content of large files and of rows: sizes, documents, records and keys alone.
         progress: called with the number of rows that are done, and of all.
         wait_s: how long to wait for a writer, if the library has to be looked at again.
 
     Raises:
-        StorageError: it is no library, or one of a newer release.
-        ConfigError: it lies in an object store.
+        StorageError: it is no library, one of a newer release, or the object store does not answer.
     """
-    folder = require_local(parse_place(path), "A check", BACK_UP)
+    folder = parse_place(path)
     began, before = time.perf_counter(), _read_state(folder)
     found = Examination(folder, quick=quick, progress=progress).run()
-    if found.problems and (find_holder(folder) is not None or _read_state(folder) != before):
-        lock = WriterLock(folder)
+    if found.problems and (find_writer(folder) is not None or _read_state(folder) != before):
+        lock = open_lock(folder)
         try:
             lock.acquire("hapvr check", wait_s=wait_s)
-        except BusyError as error:
+        except StorageError as error:  # another writer does not end, or this reader may not write
             note = f"It was written while it was checked, so some of this may be no damage: {error}"
             found = dataclasses.replace(found, notes=(*found.notes, note))
         else:
@@ -140,10 +139,10 @@ def check_library(
     return dataclasses.replace(found, seconds=time.perf_counter() - began)
 
 
-def _read_state(path: Path) -> object:
+def _read_state(path: Place) -> object:
     """What changes whenever something is written."""
-    lists = [file_signature(version_folder(path, name) / CHECKSUMS) for name in find_version_folders(path)]
-    return file_signature(path / MANIFEST), lists
+    lists = [find_state(version_folder(path, name) / CHECKSUMS) for name in find_version_folders(path)]
+    return find_state(path / MANIFEST), lists
 
 
 @dataclass
@@ -160,7 +159,7 @@ class _Rows:
 class Examination:
     """One look at a library; `run` does it. The attributes are what a repair goes on with."""
 
-    def __init__(self, path: Path, *, quick: bool, progress: Progress | None = None) -> None:
+    def __init__(self, path: Place, *, quick: bool, progress: Progress | None = None) -> None:
         self.path, self._quick, self._progress = path, quick, progress
         self.problems: list[Problem] = []
         self.notes: list[str] = []
@@ -168,8 +167,8 @@ class Examination:
         self.settings: Settings | None = None
         self.listing: Listing | None = None
         self.damaged: dict[str, dict[str, str]] = {}  # files of tables, by table, and what is wrong with each
-        self.corrections: dict[Path, dict[int, int]] = {}  # of files in which one bit of a block is flipped
-        self.documents: dict[Path, bytes] = {}  # as they were before one bit flipped
+        self.corrections: dict[Place, dict[int, int]] = {}  # of files in which one bit of a block is flipped
+        self.documents: dict[Place, bytes] = {}  # as they were before one bit flipped
         self.index_problems = 0  # how many of the problems are about a candidate index that lies elsewhere
         self._rows = _Rows()
         self._files = self._bytes = 0
@@ -202,12 +201,12 @@ class Examination:
         return self.manifest.version if self.manifest is not None else find_version_folders(self.path)[0]
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Place:
         """The folder of that version."""
         return version_folder(self.path, self.version)
 
-    def _report(self, place: Path | str, what: str, repair: RepairKind, remedy: str) -> None:
-        name = place if isinstance(place, str) else str(place.relative_to(self.path))
+    def _report(self, place: Place | str, what: str, repair: RepairKind, remedy: str) -> None:
+        name = place if isinstance(place, str) else name_below(place, self.path)
         self.problems.append(Problem(name, what, repair, remedy))
 
     # --- documents ---------------------------------------------------------------------------------------------------
@@ -215,7 +214,7 @@ class Examination:
     def _check_manifest(self) -> None:
         try:
             self.manifest = read_manifest(self.path)
-        except FormatError:
+        except _NO_DAMAGE:
             raise
         except StorageError as error:
             if not find_version_folders(self.path):
@@ -227,7 +226,7 @@ class Examination:
         if not (self.folder / SETTINGS).is_file() and not self.folder.is_dir():
             self._report(self.folder, "The folder of the version in use is missing.", "none", _RESTORE)
 
-    def _report_document(self, path: Path, known: Any, error: Exception, repair: RepairKind, remedy: str) -> None:
+    def _report_document(self, path: Place, known: Any, error: Exception, repair: RepairKind, remedy: str) -> None:
         """A document that cannot be read: as it was, if one bit of it is flipped, or else what is to be done."""
         if (corrected := correct_document(path, known)) is not None:
             self.documents[path] = corrected
@@ -239,7 +238,7 @@ class Examination:
         copied = None if self.manifest is None else self.manifest.settings
         try:
             self.settings = read_settings(self.folder)
-        except FormatError:
+        except _NO_DAMAGE:
             raise
         except StorageError as error:
             if copied is not None:
@@ -258,7 +257,7 @@ class Examination:
     def _check_documents(self) -> None:
         try:
             read_folders(self.path)
-        except FormatError:
+        except _NO_DAMAGE:
             raise
         except StorageError as error:
             if self.manifest is not None or (self.path / FOLDERS).is_file():
@@ -269,7 +268,7 @@ class Examination:
                 self._report_document(self.path / FOLDERS, FOLDERS_NAMES, error, "lost", remedy)
         try:
             read_marks(self.path)
-        except FormatError:
+        except _NO_DAMAGE:
             raise
         except StorageError as error:
             if self.manifest is not None or (self.path / MARKS).is_file():
@@ -279,7 +278,7 @@ class Examination:
             self.listing = read_listing(self.folder)
             if self.listing is None and self.settings is not None and self.settings.checksums:
                 raise StorageError(f"'{display_path(self.folder / CHECKSUMS)}' is missing.")
-        except FormatError:
+        except _NO_DAMAGE:
             raise
         except StorageError as error:
             remedy = "What can be read is kept and listed with new checksums; what has none of its own is unchecked."
@@ -289,6 +288,8 @@ class Examination:
         if path.is_file():
             try:
                 parse_shared_footage(path)
+            except UnavailableError:
+                raise
             except StorageError as error:
                 self._report(path, _first_sentence(error), "again", "The shared footage is found again.")
 
@@ -300,7 +301,9 @@ class Examination:
                 self._report(path, "It is missing.", "lost", remedy)
             return
         try:
-            parse_calibration(path, file_signature(path))
+            parse_calibration(path, file_state(path))
+        except UnavailableError:
+            raise
         except StorageError as error:
             self._report_document(path, (), error, "lost", remedy)
 
@@ -311,7 +314,7 @@ class Examination:
         if self.listing is None:
             self.notes.append("There is no list of checksums: the files of the tables were not compared with it.")
             return
-        guard = Guard(self.folder, listed=False)
+        guard = Guard(self.folder, listed=False, read_objects=not self._quick)
         for name in TABLES:
             table, listed = table_folder(self.folder, name), self.listing.tables.get(name, TableSums(0, {}))
             if _is_behind(table, listed.version):
@@ -333,8 +336,8 @@ class Examination:
                 f"{count:,} files have no checksum yet: a writer is at work, or was killed. The next change adds them."
             )
 
-    def _report_file(self, name: str, path: Path, what: str, written: FileSum | None) -> None:
-        file = str(path.relative_to(table_folder(self.folder, name)))
+    def _report_file(self, name: str, path: Place, what: str, written: FileSum | None) -> None:
+        file = name_below(path, table_folder(self.folder, name))
         # Rows of regions have checksums of their own, which confirm a correction.
         large = name == REGIONS and file.startswith(DATA) and ROW_CHECKSUM in self._list_columns(REGIONS)
         correction = None
@@ -593,7 +596,7 @@ def _count_deleted(reader: TableReader, rows: int) -> int:
     return sum(fragment.rows for fragment in reader.fragments) - rows
 
 
-def _is_behind(table: Path, version: int) -> bool:
+def _is_behind(table: Place, version: int) -> bool:
     newest = engine.newest_manifest(table)
     return newest is not None and newest[0] > version
 

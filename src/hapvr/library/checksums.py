@@ -8,8 +8,9 @@ of deleted rows and records as soon as the library is opened, vectors and their 
 Each row of regions has its checksums (see `hapvr.library.tables`), for a search reads a few rows of many: their
 files are looked at only to say which one is damaged.
 
-In an object store the list holds sizes alone: what an object store gives out it has checked itself, and to read
-every object once more would cost more than a search.
+In an object store the list holds sizes alone, unless it was copied there from a folder: what an object store gives out
+it has checked itself, and to read every object once more would cost more than a search. So readers compare sizes there;
+`hapvr check` compares checksums too, where the list has them.
 
 A writer that is killed may leave a manifest that is newer than the list. Such a table is read all the same, without a
 check of what is not listed; the next writer lists it. The other way round, a list that names a newer manifest than
@@ -24,7 +25,6 @@ from collections.abc import Collection, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from hapvr.errors import FormatError, StorageError, explain_format
 from hapvr.library.engine import (
@@ -126,7 +126,7 @@ def list_table(table: Place, known: Mapping[str, FileSum]) -> TableSums | None:
     version, manifest = newest
     try:
         names = list_files(table, manifest)
-        return TableSums(version, {name: known.get(name) or sum_file(table / name) for name in names})
+        return TableSums(version, {name: known.get(name) or _list_file(table / name) for name in names})
     except FileNotFoundError as error:
         raise StorageError(f"'{display_path(error.filename)}' is missing. {REMEDY}") from error
     except UNREADABLE as error:
@@ -140,18 +140,24 @@ def sum_file(path: Place) -> FileSum:
     """Size and checksums of a file.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "file").write_bytes(b"123456789")
     ...     sum_file(Path(folder) / "file")
     FileSum(size=9, blocks='cbf43926')
     """
     size = file_size(path)
-    if isinstance(path, ObjectPath):
-        return FileSum(size, "")
     return FileSum(size, "".join(_sum_block(path, start) for start in range(0, size, _BLOCK)))
 
 
-def _sum_block(path: Path, start: int) -> str:
+def _list_file(path: Place) -> FileSum:
+    """What is listed of a file: of an object its size alone."""
+    return FileSum(file_size(path), "") if isinstance(path, ObjectPath) else sum_file(path)
+
+
+def _sum_block(path: Place, start: int) -> str:
+    if isinstance(path, ObjectPath):
+        return f"{zlib.crc32(path.read_range(start, _BLOCK)):08x}"
     buffer = memoryview(bytearray(min(_CHUNK, _BLOCK)))
     total, left = 0, _BLOCK
     with path.open("rb", buffering=0) as file:
@@ -166,17 +172,14 @@ def find_damage(folder: Place, files: Mapping[str, FileSum], *, sizes_only: bool
 
     With `sizes_only` their content is not read.
     """
-    if isinstance(folder, ObjectPath):
-        return _find_missing_objects(folder, files)
     found: dict[str, str] = {}
     blocks: list[tuple[str, int, str]] = []
+    sizes = _find_sizes(folder, files)
     for name, written in files.items():
-        try:
-            size = (folder / name).stat().st_size
-        except OSError as error:
-            found[name] = f"is missing ({error.strerror})"
-            continue
-        if size != written.size:
+        size = sizes[name]
+        if isinstance(size, str):
+            found[name] = size
+        elif size != written.size:
             found[name] = f"is damaged: it has {size:,} bytes instead of {written.size:,}"
         elif not sizes_only and written.blocks:  # of a library written in an object store, sizes alone are known
             starts = range(0, size, _BLOCK)
@@ -198,27 +201,35 @@ def find_damage(folder: Place, files: Mapping[str, FileSum], *, sizes_only: bool
     return found | dict.fromkeys(wrong, "is damaged: its checksum is not the one it was written with")
 
 
-def _find_missing_objects(folder: ObjectPath, files: Mapping[str, FileSum]) -> dict[str, str]:
-    """What a listing of an object store tells: which objects are gone or of another size."""
-    sizes = folder.sizes() if files else {}
-    found: dict[str, str] = {}
-    for name, written in files.items():
-        if name not in sizes:
-            found[name] = "is missing"
-        elif sizes[name] != written.size:
-            found[name] = f"is damaged: it has {sizes[name]:,} bytes instead of {written.size:,}"
+def _find_sizes(folder: Place, names: Collection[str]) -> dict[str, int | str]:
+    """The bytes of files below a folder; of an object store, by one listing. Or why a file cannot be looked at."""
+    if isinstance(folder, ObjectPath):
+        sizes = folder.sizes() if names else {}
+        return {name: sizes.get(name, "is missing") for name in names}
+    found: dict[str, int | str] = {}
+    for name in names:
+        try:
+            found[name] = (folder / name).stat().st_size
+        except OSError as error:
+            found[name] = f"is missing ({error.strerror})"
     return found
 
 
 class Guard:
     """Checks the files of a version, each once for as long as this lives; and keeps the list, for a writer.
 
-    Not for several threads at once. `listed` says whether there must be a list.
+    Not for several threads at once.
+
+    Args:
+        folder: of the version.
+        listed: whether there must be a list.
+        read_objects: compare the checksums of what lies in an object store, if there are any, not only sizes.
     """
 
-    def __init__(self, folder: Place, *, listed: bool) -> None:
+    def __init__(self, folder: Place, *, listed: bool, read_objects: bool = False) -> None:
         self.folder = folder
         self._listed = listed
+        self._sizes_only = isinstance(folder, ObjectPath) and not read_objects
         self.state: Hashable = None  # of the file of the list, when it was read
         self._checked: set[tuple[str, str, FileSum]] = set()
         self.listing = Listing()
@@ -275,7 +286,7 @@ class Guard:
             and not (is_older and file.startswith(MANIFESTS))
             and (whole or name == VIDEOS or not file.startswith((DATA, INDICES)))
         }
-        found = find_damage(table, files)
+        found = find_damage(table, files, sizes_only=self._sizes_only)
         self._checked |= {(name, file, written) for file, written in files.items() if file not in found}
         if found and (is_older or newest_manifest(table) != newest):  # files that are gone are not needed any more
             return {file: what for file, what in found.items() if path_exists(table / file)}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hapvr.config import from_mapping
-from hapvr.errors import ConfigError, FormatError, HapvrError, StorageError, explain_format
+from hapvr.errors import ConfigError, FormatError, HapvrError, StorageError, UnavailableError, explain_format
 from hapvr.library.results import display_path
 from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
 from hapvr.places import Place
@@ -126,7 +126,7 @@ def _read(library: Place) -> _Remembered:
         text = content.get(_TEXT)
         model = None if text is None else from_mapping(TextModelSource, text)
         return _Remembered(folders, bool(content.get(_SOUND, False)), model)
-    except FormatError:
+    except (FormatError, UnavailableError):
         raise
     except FileNotFoundError:
         if FOLDERS in read_manifest(library).kept:

@@ -94,7 +94,7 @@ class OpenLibrary:
         """Open a library, or make one.
 
         Args:
-            path: its folder, or `s3://bucket/prefix`.
+            path: its folder, or `s3://bucket/prefix` (also `az://`, `gs://`).
             create: make it if it is not there.
             model: a model's name or folder. What is given here and in the next four must agree with what the
                 library was made with; a new one gets the default model and codec, and the model's fps.

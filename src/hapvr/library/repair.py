@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -41,7 +39,7 @@ from hapvr.library.checking import (
 from hapvr.library.checksums import write_listing
 from hapvr.library.codecs import get_codec
 from hapvr.library.duplicate_report import MARKS
-from hapvr.library.engine import DATA, EngineError, table_folder
+from hapvr.library.engine import DATA, MANIFESTS, EngineError, table_folder
 from hapvr.library.index_repair import mend_index
 from hapvr.library.indexed_folders import FOLDERS, read_folders, read_sound_setting, read_text_model
 from hapvr.library.opening import OpenLibrary
@@ -68,8 +66,9 @@ from hapvr.library.versions import (
     write_manifest,
     write_settings,
 )
+from hapvr.library.writer_lease import WriterLease, open_lock
 from hapvr.library.writer_lock import WriterLock
-from hapvr.places import BACK_UP, ObjectPath, parse_place, require_local
+from hapvr.places import ObjectPath, Place, name_below, parse_place, remove_file, remove_folder
 from hapvr.storage import StrPath, write_bytes
 
 _ASIDE = ".repair"  # a folder in the library, while tables are read that lack their newest manifest
@@ -92,16 +91,17 @@ def repair_library(
     Killed at any moment, it can be run again. It needs as much room again as the library takes if tables are damaged.
 
     Args:
-        path: its folder.
+        path: its folder, or its address in an object store.
         workers: decoding processes for videos that are read again, as in `Library.add`; also the next three.
         device: where the model computes.
         progress: called after each video that is read again.
         stop: asked all the time; True ends the reading of videos.
         wait_s: how long to wait for another writer.
     """
-    folder, began = require_local(parse_place(path), "A repair", BACK_UP), time.perf_counter()
+    folder, began = parse_place(path), time.perf_counter()
     repair = _Repair(folder)
-    with _hold(folder, wait_s):
+    with _hold(folder, wait_s) as lock:
+        repair.require_lock = lock.require_held
         found = Examination(folder, quick=False)
         if found.run().problems:
             repair.correct(found)
@@ -119,13 +119,13 @@ def repair_library(
 
 
 @contextmanager
-def _hold(path: Path, wait_s: float) -> Iterator[None]:
+def _hold(path: Place, wait_s: float) -> Iterator[WriterLock | WriterLease]:
     """The writer's lock; the next writer looks for what an earlier one left all the same."""
-    lock = WriterLock(path)
+    lock = open_lock(path)
     lock.acquire("hapvr check --repair", wait_s=wait_s)
     clean = False
     try:
-        yield
+        yield lock
         clean = not lock.left_behind
     finally:
         lock.release(clean=clean)
@@ -134,8 +134,9 @@ def _hold(path: Path, wait_s: float) -> Iterator[None]:
 class _Repair:
     """The steps, and what they did."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self._path = path
+        self.require_lock: Callable[[], None] = lambda: None  # called before each change
         self.done: list[str] = []
         self.lost: list[str] = []
         self.needs_files = False
@@ -147,6 +148,7 @@ class _Repair:
 
     def correct(self, found: Examination) -> None:
         """Put single flipped bits back, and write documents again."""
+        self.require_lock()
         with translate_write_errors(self._path):
             for path, data in found.documents.items():
                 write_bytes(path, data)
@@ -164,7 +166,7 @@ class _Repair:
                 if self._name(path) in wrong and path not in found.documents:
                     replace()
 
-    def _list_documents(self, found: Examination) -> dict[Path, Callable[[], None]]:
+    def _list_documents(self, found: Examination) -> dict[Place, Callable[[], None]]:
         """How each document is made again, in the order in which they need each other."""
         folder = found.folder
 
@@ -182,7 +184,7 @@ class _Repair:
 
         def forget(name: str, what: str) -> Callable[[], None]:
             def remove() -> None:
-                (self._path / name).unlink(missing_ok=True)
+                remove_file(self._path / name)
                 manifest = read_manifest(self._path)
                 write_manifest(self._path, dataclasses.replace(manifest, kept=manifest.kept - {name}))
                 self.lost.append(f"{name}: {what}")
@@ -190,13 +192,13 @@ class _Repair:
             return remove
 
         def remove_calibration() -> None:
-            (folder / CALIBRATION).unlink(missing_ok=True)
+            remove_file(folder / CALIBRATION)
             if found.listing is not None:
                 write_listing(folder, dataclasses.replace(found.listing, kept=found.listing.kept - {CALIBRATION}))
             self.lost.append(f"{self._name(folder / CALIBRATION)}: fit it again with `hapvr calibrate`.")
 
         def remove_shared() -> None:
-            (folder / SHARED).unlink(missing_ok=True)
+            remove_file(folder / SHARED)
             self.done.append(f"{self._name(folder / SHARED)}: removed; the shared footage is found when it is needed.")
 
         return {
@@ -208,8 +210,8 @@ class _Repair:
             folder / SHARED: remove_shared,
         }
 
-    def _name(self, path: Path) -> str:
-        return str(path.relative_to(self._path))
+    def _name(self, path: Place) -> str:
+        return name_below(path, self._path)
 
     # --- tables ------------------------------------------------------------------------------------------------------
 
@@ -217,26 +219,28 @@ class _Repair:
         """Copy what is intact into another version, and put that to use."""
         assert found.settings is not None
         aside = self._path / _ASIDE
-        shutil.rmtree(aside, ignore_errors=True)
+        remove_folder(aside)
         number = max(int(name) for name in find_version_folders(self._path)) + 1
         version = f"{number:04d}"
         target = version_folder(self._path, version)
+        self.require_lock()
         with translate_write_errors(self._path):
-            for name in TABLES:
-                link_table(found.folder, name, aside, without=found.damaged.get(name, {}))
-            aside.mkdir(exist_ok=True)
+            folders = _put_aside(found, aside)
             write_settings(target, found.settings)
             require_new_index(found.settings, version)
             if (found.folder / CALIBRATION).is_file():
-                shutil.copy2(found.folder / CALIBRATION, target / CALIBRATION)
+                write_bytes(target / CALIBRATION, (found.folder / CALIBRATION).read_bytes())
         new = Store(target)
-        self._copy_rows(found, aside, new, found.settings)
-        new.begin(recover=True)  # records whose content is lost become failed, to be read again
+        new.table_set.require_lock = self.require_lock
+        self._copy_rows(found, folders, new, found.settings)
+        # Records whose content is lost become failed, to be read again.
+        new.begin(recover=True, require_lock=self.require_lock)
         new.maintain()
         update_shared_footage(new)
         update_sound_index(new)
+        self.require_lock()
         write_manifest(self._path, dataclasses.replace(read_manifest(self._path), version=version))
-        shutil.rmtree(aside, ignore_errors=True)
+        remove_folder(aside)
         self.salvaged = True
         catalog = new.catalog()
         failed = catalog.records(catalog.rows("failed"))
@@ -252,12 +256,12 @@ class _Repair:
                 "Records: those that were written last, or all of a damaged file; removed ones may be back."
             )
 
-    def _copy_rows(self, found: Examination, aside: Path, new: Store, settings: Settings) -> None:
-        records = list(_read_rows(aside, VIDEOS, found.damaged.get(VIDEOS, {}), 10_000))
+    def _copy_rows(self, found: Examination, folders: Mapping[str, Place], new: Store, settings: Settings) -> None:
+        records = list(_read_rows(folders[VIDEOS], VIDEOS, found.damaged.get(VIDEOS, {}), 10_000))
         exists = table_folder(found.folder, VIDEOS).is_dir()
         self._records_incomplete = bool(found.damaged.get(VIDEOS)) or (exists and not records)
         kept, keys = _choose_records([row for part in records for row in part.to_pylist()])
-        vectors = list(_read_rows(aside, FRAMES, found.damaged.get(FRAMES, {}), 4_096))
+        vectors = list(_read_rows(folders[FRAMES], FRAMES, found.damaged.get(FRAMES, {}), 4_096))
         joined = pa.concat_tables(vectors) if vectors else None
         whole: set[int] = set()
         if joined is not None:
@@ -265,7 +269,7 @@ class _Repair:
         # Each row of regions and sounds has a checksum: rows in damaged files may be whole.
         unread = {name: [file for file in found.damaged.get(name, {}) if not file.startswith(DATA)] for name in TABLES}
         codec, taken = get_codec(settings.codec), set[int]()
-        for part in _read_rows(aside, REGIONS, unread[REGIONS], BATCH):
+        for part in _read_rows(folders[REGIONS], REGIONS, unread[REGIONS], BATCH):
             rows = [row for row in part.to_pylist() if keys.get(row["key"]) == row["frames"] and is_content(row)]
             rows = [row for row in rows if row["key"] not in taken]
             taken |= {row["key"] for row in rows}
@@ -277,17 +281,17 @@ class _Repair:
             kept_vectors = whole & taken
             new.write_rows(FRAMES, joined.filter(pa.array([key in kept_vectors for key in joined["key"].to_pylist()])))
         sounds_lost = bool(found.damaged.get(SOUNDS))
-        for part in _read_rows(aside, SOUNDS, unread[SOUNDS], 1_000):
+        for part in _read_rows(folders[SOUNDS], SOUNDS, unread[SOUNDS], 1_000):
             rows = [row for row in part.to_pylist() if row["key"] in keys and is_sound(row)]
             new.write_rows(SOUNDS, pa.Table.from_pylist([row for row in rows if row["key"] in taken], part.schema))
             sounds_lost |= any(row["key"] not in taken for row in rows)
         if sounds_lost and not read_sound_setting(self._path):
             self.lost.append("The sound of some videos: `hapvr add LIBRARY --audio` reads it again.")
-        self._copy_embeddings(found, aside, new, taken)
+        self._copy_embeddings(found, folders, new, taken)
         if kept:
             new.write_rows(VIDEOS, pa.Table.from_pylist(kept, schema=tables.VIDEOS_SCHEMA))
 
-    def _copy_embeddings(self, found: Examination, aside: Path, new: Store, taken: set[int]) -> None:
+    def _copy_embeddings(self, found: Examination, folders: Mapping[str, Place], new: Store, taken: set[int]) -> None:
         """Copy what a text model said of contents, where all of it is intact and it is known which model it was."""
         damaged = found.damaged.get(EMBEDDINGS, {})
         table = self._name(table_folder(found.folder, EMBEDDINGS))
@@ -298,10 +302,10 @@ class _Repair:
             return
         self._text_damaged, whole = is_wrong, set[int]()
         with suppress(EngineError):
-            whole, broken = find_whole_embeddings(TableReader(aside, EMBEDDINGS), without=damaged)
+            whole, broken = find_whole_embeddings(TableReader(folders[EMBEDDINGS], EMBEDDINGS), without=damaged)
             self._text_damaged |= bool(broken) or not whole <= taken
         whole &= taken
-        for part in _read_rows(aside, EMBEDDINGS, damaged, 2**15):
+        for part in _read_rows(folders[EMBEDDINGS], EMBEDDINGS, damaged, 2**15):
             new.write_rows(EMBEDDINGS, part.filter(pa.array([key in whole for key in part["key"].to_pylist()])))
 
     # --- a candidate index that lies elsewhere -----------------------------------------------------------------------
@@ -370,7 +374,19 @@ class _Repair:
             self.lost.append(f"What the text model said of {missing:,} videos{why}: {_DESCRIBE}")
 
 
-def _read_rows(folder: Path, name: str, damaged: Collection[str], batch: int) -> Iterator[pa.Table]:
+def _put_aside(found: Examination, aside: Place) -> dict[str, Place]:
+    """Where each table can be read: where it is or, if its newest manifest is damaged, beside it without that one."""
+    folders: dict[str, Place] = {}
+    for name in TABLES:
+        damaged = found.damaged.get(name, {})
+        is_cut = any(file.startswith(MANIFESTS) for file in damaged)
+        folders[name] = aside if is_cut else found.folder
+        if is_cut:
+            link_table(found.folder, name, aside, without=damaged)
+    return folders
+
+
+def _read_rows(folder: Place, name: str, damaged: Collection[str], batch: int) -> Iterator[pa.Table]:
     """All rows of a table that can be read and are not in damaged files, in batches."""
     with suppress(EngineError):  # there is no such table, or nothing of it can be read
         yield from (part for part in TableReader(folder, name).read(batch=batch, without=damaged) if part.num_rows)

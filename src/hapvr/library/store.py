@@ -311,13 +311,13 @@ class Store:
         stored = set(self.table_set.list_keys(REGIONS).tolist())
         others = {key for name in (SOUNDS, EMBEDDINGS) for key in np.unique(self.table_set.list_keys(name)).tolist()}
         indexed = self.candidates.list_contents()
-        self._remove_contents((stored | others | indexed.whole | indexed.broken) - named)
         if lost := named - stored:
             catalog = self.catalog()
             rows = [row for key in lost for row in catalog.with_key(key)]
             error = "its features were lost. Add it again."
             broken = [replace(one, state="failed", error=error, mtime_ns=-1) for one in catalog.records(rows)]
             self.put_records([(record, NO_KEY) for record in broken])
+        self._remove_contents((stored | others | indexed.whole | indexed.broken) - (named & stored))
 
     def seal(self) -> None:
         """List what there is by now, with its checksums: from then on it must be there. With the lock held."""

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-import lancedb
 import pyarrow as pa
 
 from hapvr.library import engine
-from hapvr.library.engine import EngineError, Fragment, table_folder
+from hapvr.library.engine import EngineError, Fragment, Result, table_folder
+from hapvr.places import ObjectPath, Place, link_file, list_files
 
 
 class TableReader:
-    """A table at its newest version. `EngineError` where it cannot be opened."""
+    """A table at its newest version. `EngineError` where it cannot be opened.
 
-    def __init__(self, folder: Path, name: str) -> None:
+    An object store that does not answer is an `UnavailableError`: what cannot be asked for is not lost.
+    """
+
+    def __init__(self, folder: Place, name: str) -> None:
         self.path = table_folder(folder, name)
-        self._table: Any = engine.call(lambda: lancedb.connect(folder).open_table(name))
-        self.columns: list[str] = list(engine.call(lambda: self._table.schema.names))
-        version = int(engine.call(lambda: self._table.version))
+        self._table: Any = self._call(lambda: engine.connect(folder).open_table(name))
+        self.columns: list[str] = list(self._call(lambda: self._table.schema.names))
+        version = int(self._call(lambda: self._table.version))
         manifests = dict(engine.list_manifests(self.path))
         try:
             self.fragments: list[Fragment] = engine.list_fragments(self.path, manifests[version])
@@ -32,9 +32,17 @@ class TableReader:
         self.lost = 0  # rows that could not be read, deleted ones included
         self.is_cut = False  # whether some of these lay in a file of which other rows could be read
 
+    def _call(self, action: Callable[[], Result]) -> Result:
+        try:
+            return engine.call(action)
+        except EngineError as error:
+            if isinstance(self.path, ObjectPath):
+                self.path.require_available(error)
+            raise
+
     def scan(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of all rows; `EngineError` if one cannot be read."""
-        return engine.call(lambda: self._table.search().select(list(columns)).to_arrow())
+        return self._call(lambda: self._table.search().select(list(columns)).to_arrow())
 
     def count_indexed(self) -> int | None:
         """How many rows the index of vectors covers; None if there is none. `EngineError` if it cannot be read."""
@@ -43,7 +51,7 @@ class TableReader:
             found = [one for one in self._table.list_indices() if "vector" in one.columns]
             return int(self._table.index_stats(found[0].name).num_indexed_rows) if found else None
 
-        return engine.call(ask)
+        return self._call(ask)
 
     def read(self, *, batch: int, without: Collection[str] = ()) -> Iterator[pa.Table]:
         """All rows that can be read, in batches; what cannot is counted as `lost`.
@@ -69,7 +77,7 @@ class TableReader:
         try:
             for version in self._older:
                 try:
-                    engine.call(lambda version=version: self._table.checkout(version))  # type: ignore[misc]
+                    self._call(lambda version=version: self._table.checkout(version))  # type: ignore[misc]
                     ids = range(fragment.id << 32, (fragment.id << 32) + fragment.rows)
                     parts = [self._take(ids[start : start + batch]) for start in range(0, len(ids), batch)]
                 except EngineError:
@@ -78,7 +86,7 @@ class TableReader:
                     return parts
             return []
         finally:
-            engine.call(self._table.checkout_latest)
+            self._call(self._table.checkout_latest)
 
     def _read(self, first: int, count: int, batch: int) -> Iterator[pa.Table]:
         for start in range(first, first + count, batch):
@@ -99,24 +107,12 @@ class TableReader:
             yield rows
 
     def _take(self, ids: range) -> pa.Table:
-        return engine.call(lambda: self._table.take_row_ids(list(ids)).select(self.columns).to_arrow())
+        return self._call(lambda: self._table.take_row_ids(list(ids)).select(self.columns).to_arrow())
 
 
-def link_table(folder: Path, name: str, target: Path, *, without: Collection[str]) -> None:
-    """Put the files of a table into another version's folder, without some manifests: then the one before counts.
-
-    They are links, where the file system has them: the engine never changes a file that it has written.
-    """
-    source = table_folder(folder, name)
-    dropped = {source / file for file in without if file.startswith(engine.MANIFESTS)}
-
-    def put(here: str, there: str) -> None:
-        if Path(here) in dropped:
-            return
-        try:
-            os.link(here, there)
-        except OSError:
-            shutil.copy2(here, there)
-
-    if source.is_dir():
-        shutil.copytree(source, table_folder(target, name), copy_function=put)
+def link_table(folder: Place, name: str, target: Place, *, without: Collection[str]) -> None:
+    """Put the files of a table into another version's folder, without some manifests: then the one before counts."""
+    source, copy = table_folder(folder, name), table_folder(target, name)
+    for file in list_files(source):
+        if file not in without or not file.startswith(engine.MANIFESTS):
+            link_file(source / file, copy / file)

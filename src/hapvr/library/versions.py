@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hapvr.config import from_mapping
-from hapvr.errors import FormatError, HapvrError, StorageError, explain_format
+from hapvr.errors import FormatError, HapvrError, StorageError, UnavailableError, explain_format
 from hapvr.library.checksums import CHECKSUMS, Listing, write_listing
 from hapvr.library.results import display_path
 from hapvr.library.writer_lock import LOCK
@@ -119,10 +119,10 @@ def write_manifest(path: Place, manifest: Manifest) -> None:
         write_document(path / MANIFEST, content | {"settings": settings})
 
 
-def find_version_folders(path: Path) -> list[str]:
+def find_version_folders(path: Place) -> list[str]:
     """All versions of a library that hold settings or a table, oldest first, whatever the manifest says."""
-    found = [folder for folder in (path / VERSIONS).glob("*") if folder.name.isdecimal()]
-    return sorted(one.name for one in found if (one / SETTINGS).is_file() or any(one.glob("*.lance")))
+    found = {name for name in list_names(path / VERSIONS) if (version_folder(path, name) / SETTINGS).is_file()}
+    return sorted(name for name in {*found, *_find_filled_versions(path)} if name.isdecimal())
 
 
 def _manifest_remedy(path: Place) -> str:
@@ -172,7 +172,7 @@ def read_settings(folder: Place) -> Settings:
     path = folder / SETTINGS
     try:
         return parse_settings(read_document(path, SETTINGS_NAMES), path)
-    except FormatError:
+    except (FormatError, UnavailableError):
         raise
     except (OSError, ValueError, TypeError, HapvrError) as error:
         raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_SETTINGS_REMEDY}") from error

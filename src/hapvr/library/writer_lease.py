@@ -33,7 +33,7 @@ from hapvr.library.writer_lock import (
     format_holder,
     require_wait,
 )
-from hapvr.places import ObjectPath, Place
+from hapvr.places import ObjectPath, Place, Tag
 
 RENEW_S = 5.0
 GIVE_UP_S = 20.0
@@ -48,7 +48,7 @@ class WriterLease:
         self.folder, self.path = folder, folder / LOCK
         self.left_behind = False  # whether the last holder did not end well
         self._content: dict[str, Any] = {}
-        self._tag: str | None = None  # of the object, as this process wrote it; None while it does not hold the lease
+        self._tag: Tag | None = None  # of the object, as this process wrote it; None while it does not hold the lease
         self._renewed = (0.0, 0.0)  # when, by two clocks
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -61,12 +61,13 @@ class WriterLease:
         require_wait(wait_s)
         self._content = {**describe_writer(command), "token": uuid.uuid4().hex}
         end = time.monotonic() + wait_s
-        seen, since = "", 0.0  # the lease of another writer, and since when it has not changed
+        seen: Tag | None = None  # of the lease of another writer,
+        since = 0.0  # and since when it has not changed
         renewed = False  # while it was watched
         while True:
             data, tag = self._read()
             if tag is not None and tag != seen:
-                renewed = renewed or bool(seen)
+                renewed = renewed or seen is not None
                 seen, since = tag, time.monotonic()
             if not _is_held(data) or time.monotonic() - since > LAPSE_S:
                 if self._put(tag):
@@ -108,7 +109,7 @@ class WriterLease:
                     data, tag = self._read()  # written, though the answer was lost?
                     self._tag = tag if data and json.loads(data).get("token") == self._content["token"] else None
 
-    def _put(self, tag: str | None) -> bool:
+    def _put(self, tag: Tag | None) -> bool:
         """Write the lease over the one with this tag; False if that is another one by now."""
         asked = _clocks()
         data = json.dumps({**self._content, "renewed": time.time_ns()}).encode()  # other bytes, so that its tag differs
@@ -117,7 +118,7 @@ class WriterLease:
         self._tag, self._renewed = written, asked
         return True
 
-    def _read(self) -> tuple[bytes, str | None]:
+    def _read(self) -> tuple[bytes, Tag | None]:
         try:
             return self.path.read_with_tag()
         except FileNotFoundError:
