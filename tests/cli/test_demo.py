@@ -13,8 +13,8 @@ from hapvr.cli import main
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """A small demo: two films, a copy of each, one video that is a copy of none."""
-    copies = ((1, "flip"), (2, "trim+caption"), (None, "crop"))
+    """A small demo: two films, a copy of each (one inserted into another video), one video that is a copy of none."""
+    copies = ((1, "flip"), (2, "insert"), (None, "crop"))
     folder = tmp_path_factory.mktemp("demo")
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -46,6 +46,12 @@ def test_the_demo_finds_the_originals(result: dict[str, object]) -> None:
     assert result["mAP"] == 1
 
 
+def test_an_inserted_clip_leads_to_its_film_and_an_unrelated_video_to_none(result: dict[str, object]) -> None:
+    _, inserted, unrelated = rows(result)
+    assert (inserted["film"], inserted["best"], inserted["match"]) == ("film-02", "film-02", True)
+    assert (unrelated["film"], unrelated["match"], unrelated["right"]) == (None, False, True)
+
+
 def test_films_and_copies_are_files(result: dict[str, object]) -> None:
     folder = Path(str(result["folder"]))
     assert sorted(path.name for path in (folder / "films").iterdir()) == [f"film-0{n}.mp4" for n in (1, 2)]
@@ -70,7 +76,7 @@ def test_the_table_and_the_words(result: dict[str, object], capsys: pytest.Captu
     out = capsys.readouterr().out
     assert "01-flip" in out
     assert "2 of 2 copies led to their film, 2 also to the place" in out
-    assert "of 1 unrelated videos matched a film by mistake" in " ".join(out.split())
+    assert "0 of 1 unrelated videos matched a film by mistake" in " ".join(out.split())
     assert "report.html" in out
 
 
