@@ -33,8 +33,8 @@ from hapvr.features.regions import input_scale, join_pooled, pool_maps
 ENGINES = ("auto", "openvino", "torch")
 SETTING = "HAPVR_ENGINE"  # the environment variable that names one of them
 
-# Pictures that OpenVINO is given at a time. Their maps stay in the cache of a core, and a graph for a fixed number takes
-# less time than one for any number; a last picture without a partner is paired with an empty one.
+# Pictures that OpenVINO is given at a time: their maps stay in the cache of a core. A graph for a fixed number takes
+# less time than one for any number; an empty picture makes up for a missing one.
 _BATCH = 2
 # Largest distance (1 - cosine) of a region vector from torch's in float32. An engine that differs by more is not used.
 _MAX_DISTANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
