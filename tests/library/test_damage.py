@@ -13,8 +13,8 @@ import pytest
 from hapvr.library.checksums import read_listing
 from tests.library.damage import Fault, Kind, answers, files_of, make_library, outcome, random_flips
 
-FLIPS = int(os.environ.get("HAPVR_TEST_FLIPS", "24"))
-FILES = int(os.environ.get("HAPVR_TEST_FILES", "8"))  # that are cut short, and that are deleted
+FLIPS = int(os.environ.get("HAPVR_TEST_FLIPS", "12"))
+FILES = int(os.environ.get("HAPVR_TEST_FILES", "4"))  # that are cut short, and that are deleted
 
 
 @pytest.fixture(scope="module")
