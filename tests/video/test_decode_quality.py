@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from hapvr.video.decode import decode
-from hapvr.video.quality import BarFinder, LowInformation, _block_means, is_flat, luma_of
+from hapvr.video.quality import BarFinder, LowInformation, _block_means, is_flat, luma_of, thin
 from tests.video import media
 
 
@@ -107,7 +107,7 @@ def test_black_and_repeated_frames_are_flagged(tmp_path: Path) -> None:
 def test_slow_change_adds_up() -> None:
     seen = LowInformation()
     ramp = np.tile(np.arange(64, dtype=np.uint8), (64, 1))
-    flags = [seen.classify(ramp + step) for step in range(9)]
+    flags = [seen.classify(thin(ramp + step)) for step in range(9)]
     assert flags == [None, "static", "static", "static"] * 2 + [None]
 
 
@@ -116,14 +116,18 @@ def test_a_small_change_is_seen() -> None:
     face = np.tile(np.arange(64, dtype=np.uint8), (64, 1))
     talking = face.copy()
     talking[40:48, 24:40] += 20
-    assert [seen.classify(face), seen.classify(talking)] == [None, None]
+    assert [seen.classify(thin(face)), seen.classify(thin(talking))] == [None, None]
 
 
 @pytest.mark.parametrize("size", [(16, 16), (17, 31), (5, 40)])
 def test_frames_of_any_size_can_be_compared(size: tuple[int, int]) -> None:
     seen = LowInformation()
     picture = np.random.default_rng(0).integers(0, 256, size).astype(np.uint8)
-    assert [seen.classify(picture), seen.classify(picture), seen.classify(255 - picture)] == [None, "static", None]
+    assert [seen.classify(thin(picture)), seen.classify(thin(picture)), seen.classify(thin(255 - picture))] == [
+        None,
+        "static",
+        None,
+    ]
 
 
 def test_flat_is_a_matter_of_two_percent() -> None:
@@ -147,6 +151,36 @@ def test_bars_may_take_two_thirds_at_most() -> None:
     frame[35:60] = np.arange(60, 220, dtype=np.uint8)
     finder.add(frame)
     assert finder.box((160, 90)) is None
+
+
+def test_that_there_are_no_bars_is_said_only_where_a_full_search_finds_none() -> None:
+    rng = np.random.default_rng(0)
+    said = 0
+    for trial in range(60):
+        finder = BarFinder()
+        top, bottom, left, right = rng.integers(0, 6, 4) * (rng.random(4) < 0.5)  # rows and columns that stay black
+        for _ in range(3):
+            frame = np.zeros((60, 90), np.uint8)
+            frame[top : 60 - bottom, left : 90 - right] = rng.integers(25, 256) * (rng.random() < 0.8)
+            frame[::17, ::23] = 255  # stray pixels
+            finder.add(frame)
+        said += finder.has_none
+        shortcut, finder.has_none = finder.box((90, 60)), False
+        assert shortcut == finder.box((90, 60)), trial
+    assert 5 < said < 30
+
+
+def test_one_dark_border_is_enough_to_go_on_looking_for_bars() -> None:
+    lit = np.tile(np.arange(40, 200, dtype=np.uint8), (90, 1))
+    for border in (np.s_[:4], np.s_[-4:], np.s_[:, :4], np.s_[:, -4:]):
+        finder = BarFinder()
+        frame = lit.copy()
+        frame[border] = 0
+        finder.add(frame)
+        assert not finder.has_none
+        finder.add(lit)
+        assert finder.has_none
+        assert finder.box((160, 90)) is None
 
 
 @pytest.mark.parametrize("size", [(8, 8), (9, 21), (3, 6), (1, 1)])

@@ -23,7 +23,7 @@ from hapvr.records import Box, Frames, Size
 from hapvr.video.ffmpeg import FFmpegSource
 from hapvr.video.isolated import read_answers, write_answers
 from hapvr.video.limits import Deadline, DecodeLimits
-from hapvr.video.quality import BarFinder, LowInformation, Luma, luma_of
+from hapvr.video.quality import BarFinder, LowInformation, Luma, luma_of, thin
 from hapvr.video.reading import render_frame
 from hapvr.video.sampling import Instants, SamplingConfig
 from hapvr.video.sources import require_pixels
@@ -198,7 +198,7 @@ def sample_stream(source: str, *, fps: float, short_side: int, **settings: Any) 
             luma = luma_of(whole)
             if shape != luma.shape:  # the resolution has changed
                 shape, bars = luma.shape, _RollingBars()
-            says_little = seen.classify(luma) is not None
+            says_little = seen.classify(thin(luma)) is not None
             image = whole if bars.box is None else render_frame(stream, frame, size, bars.box, short_side)
             if not says_little:
                 bars.add(luma, size)

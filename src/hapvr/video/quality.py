@@ -23,8 +23,9 @@ _STATIC_BLOCK, _STATIC_LEVELS = 8, 3.0
 _BAR_LEVEL, _BAR_STRAY = 24, 0.02
 # Next to a bar the picture begins at once: this share of the edge is at some time brighter than the bar by this much.
 _EDGE_SHARE, _EDGE_LEVELS, _EDGE_WIDTH = 0.6, 24, 2
-# A bar takes at least this share of the frame, and bars together leave at least this share of it.
+# A bar takes at least this share of the frame, and this many rows; bars together leave at least this share of it.
 _MIN_BAR, _MIN_PICTURE = 0.015, 1 / 3
+_MIN_BAR_ROWS = 2
 
 
 def luma_of(image: NDArray[np.uint8]) -> Luma:
@@ -35,6 +36,11 @@ def luma_of(image: NDArray[np.uint8]) -> Luma:
     wide += image[..., 2]
     wide >>= 2
     return wide.astype(np.uint8)
+
+
+def thin(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Every second row and column of [H, W, ...], as a view: a quarter of the pixels, which says as much."""
+    return picture[::2, ::2]
 
 
 def is_flat(luma: Luma, share: float = _FLAT_SHARE) -> bool:
@@ -56,7 +62,7 @@ class LowInformation:
 
     >>> seen = LowInformation()
     >>> ramp = np.arange(256, dtype=np.uint8).reshape(16, 16)
-    >>> [seen.classify(frame) for frame in (np.zeros((16, 16), np.uint8), ramp, ramp, ramp.T)]
+    >>> [seen.classify(thin(frame)) for frame in (np.zeros((16, 16), np.uint8), ramp, ramp, ramp.T)]
     ['flat', None, 'static', None]
     """
 
@@ -64,11 +70,10 @@ class LowInformation:
         self._last: NDArray[np.float64] | None = None
 
     def classify(self, luma: Luma) -> Literal["flat", "static"] | None:
-        """Whether the next frame is flat or repeated; None if neither.
+        """Whether the next frame, thinned, is flat or repeated; None if neither.
 
         Slow change adds up: the comparison is with the last frame that was neither.
         """
-        luma = luma[::2, ::2]  # a quarter of the pixels says as much
         if is_flat(luma):
             return "flat"
         blocks = _block_means(luma)
@@ -94,6 +99,7 @@ class BarFinder:
 
     def __init__(self) -> None:
         self._brightest: Luma | None = None
+        self.has_none = False  # known for certain: whatever frames follow, `box` finds nothing
 
     def add(self, luma: Luma) -> None:
         """Take one more frame, of the size of the first."""
@@ -101,13 +107,15 @@ class BarFinder:
             self._brightest = luma.copy()
         else:
             np.maximum(self._brightest, luma, out=self._brightest)
+        # A border that was lit once is no bar, and stays lit.
+        self.has_none = self.has_none or all(map(_is_lit, _borders(self._brightest)))
 
     def box(self, size: Size) -> Box | None:
         """The picture without its bars, in pixels of a source of this size; None if there are no bars.
 
         Cut a pixel of the small frame further in than the bar ends, where the edge is blurred.
         """
-        if self._brightest is None:
+        if self._brightest is None or self.has_none:
             return None
         lit = self._brightest > _BAR_LEVEL  # [H, W]
         rows, columns = np.flatnonzero(lit.mean(1) > _BAR_STRAY), np.flatnonzero(lit.mean(0) > _BAR_STRAY)
@@ -132,9 +140,19 @@ class BarFinder:
         )
 
 
+def _borders(luma: Luma) -> tuple[Luma, Luma, Luma, Luma]:
+    """The outermost rows at each side, too few to be a bar: top, bottom, left and right, each [rows, length]."""
+    return luma[:_MIN_BAR_ROWS], luma[-_MIN_BAR_ROWS:], luma.T[:_MIN_BAR_ROWS], luma.T[-_MIN_BAR_ROWS:]
+
+
+def _is_lit(border: Luma) -> bool:
+    """Whether one of these rows is lit, but for stray pixels."""
+    return bool(((border > _BAR_LEVEL).mean(1) > _BAR_STRAY).any())
+
+
 def _bar(dark: int, length: int, picture: Luma) -> int:
     """How many rows to cut where `dark` of `length` rows stay black before `picture` begins; 0 if that is no bar."""
-    if dark < max(2, _MIN_BAR * length) or len(picture) <= _EDGE_WIDTH:
+    if dark < max(_MIN_BAR_ROWS, _MIN_BAR * length) or len(picture) <= _EDGE_WIDTH:
         return 0
     edge = picture[_EDGE_WIDTH] > _BAR_LEVEL + _EDGE_LEVELS
     return int(dark) + 1 if edge.mean() >= _EDGE_SHARE else 0

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hapvr.errors import ConfigError, NoVideoError
 from hapvr.records import Box, Frames, Size, VideoInfo
 from hapvr.video.ffmpeg import FFmpegSource
-from hapvr.video.quality import BarFinder, LowInformation, luma_of
+from hapvr.video.quality import BarFinder, LowInformation, luma_of, thin
 from hapvr.video.sampling import MIN_DISTINCT, Instants, Times, compute_rate
 from hapvr.video.sources import OpenFile, Source
 from hapvr.video.webp import WebPSource, is_webp
@@ -178,13 +178,14 @@ class Reading:
             if not (0 <= left < right <= width and 0 <= top < bottom <= height):
                 raise ConfigError(f"crop_bars={box} does not lie within frames of {width}x{height} pixels.")
         image = render_frame(self.source, frame, self.source_size, box, self.request.short_side)
-        luma = luma_of(image)
-        says_little = self.seen.classify(luma) is not None
+        finds_bars = self.request.crop_bars and box is None and not self.given and not self._bars.has_none
+        luma = luma_of(image) if finds_bars else None
+        says_little = self.seen.classify(luma_of(thin(image)) if luma is None else thin(luma)) is not None
         self.images.append(image)
         self.times.append(time_s)
         self.low_information.append(says_little)
         self.flat = self.flat and says_little
-        if self.request.crop_bars and box is None and not says_little and not self.given:
+        if luma is not None and not says_little:
             self._bars.add(luma)
 
     def better_plan(self) -> ReadPlan:
