@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hapvr.bench.estimate import ScoreRate, SearchRate
-from hapvr.bench.plan import CandidateCosts, Collection, MachineKind, Plan, format_plan, make_plan
+from hapvr.bench.plan import CandidateCosts, Collection, MachineKind, Plan, format_plan, format_value, make_plan
 from hapvr.bench.plan_rates import REFERENCE, Prices, Rates, read_prices, read_rates
 from hapvr.cli import main
 from hapvr.errors import ConfigError
@@ -212,6 +212,18 @@ def test_the_command_prints_the_same_plan_as_text_and_as_json(capsys: pytest.Cap
         main(arguments)
     assert capsys.readouterr().out.splitlines() == format_plan(found)
     assert printed["saturates_first"] == found.first
+
+
+def test_a_plan_begins_with_what_most_people_look_for() -> None:
+    plain = make_plan(Collection(videos=1_000_000), read_rates(REFERENCE, film="360p30"), machine=MACHINE)
+    lines = format_plan(plain)
+    summary = dict(line.strip().split("  ", 1) for line in lines[3 : lines.index("How it was computed:") - 1])
+    shown = {one.name: format_value(one) for one in plain.quantities}
+    assert lines[2] == "1,000,000 videos of 5 minutes:"
+    assert summary["on disk"].strip() == shown["library_bytes"]
+    assert summary["searches, 1 a second"].strip() == shown["search_machines"]
+    assert summary["saturates first"].strip() == plain.first
+    assert not any("cost" in name for name in summary)  # no prices were given
 
 
 def test_key_frames_are_read_from_the_bench_file() -> None:

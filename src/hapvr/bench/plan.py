@@ -161,6 +161,7 @@ _MACHINE_MONEY = [
 ]
 _GPU_MONEY = ("gpu_cost", "gpu_h * gpu_hour")
 _STORAGE_MONEY = ("storage_cost_month", "library_bytes / 1e9 * storage_gb_month")
+_MONEY = frozenset(name for name, _ in (*_MACHINE_MONEY, _GPU_MONEY, _STORAGE_MONEY))
 # Machines that a stage would fill.
 _INDEX_HOURS = "cores * max_load * 24 * days"
 _QUERY_CORES = "queries_per_s * shards * measured_cores / (cores * max_load)"
@@ -302,16 +303,33 @@ def _list_constants(rates: Rates, costs: CandidateCosts) -> dict[str, float | No
 
 
 def format_plan(plan: Plan) -> list[str]:
-    """What `hapvr plan` prints: a line a quantity, with its formula, then what each stage would fill."""
+    """What `hapvr plan` prints: a summary, a line a quantity with its formula, and what each stage would fill."""
     rates = plan.rates
-    lines = [f"Measured on {rates.machine}; model '{rates.model}', {rates.film}.", ""]
+    lines = [f"Measured on {rates.machine}; model '{rates.model}', {rates.film}.", "", *_summarize(plan), ""]
     names, values = [one.name for one in plan.quantities], [format_value(one) for one in plan.quantities]
     wide, right = max(map(len, names)), max(map(len, values))
+    lines.append("How it was computed:")
     for one, value in zip(plan.quantities, values, strict=True):
-        lines.append(f"{one.name:{wide}}  {value:>{right}}  {f'= {one.formula}' if one.formula else one.basis}")
+        lines.append(f"  {one.name:{wide}}  {value:>{right}}  {f'= {one.formula}' if one.formula else one.basis}")
     lines += ["", "Machines that each stage would fill; the first saturates first:"]
     lines += [f"  {name:{wide}}  {round_figure(share):,g}" for name, share in plan.stages.items()]
     return lines
+
+
+def _summarize(plan: Plan) -> list[str]:
+    """The answers that most people look for, by the names of the quantities that they come from."""
+    shown = {one.name: format_value(one) for one in plan.quantities}
+    rows = [
+        ("to index", f"{shown['index_core_h']}: {shown['index_machines']} for {shown['days']}"),
+        ("on disk", shown["library_bytes"]),
+        ("memory to search", shown["serving_bytes"]),
+        ("a search", f"{shown['search_s']}, p95 {shown['search_p95_s']}"),
+        (f"searches, {shown['queries_per_s']}", shown["search_machines"]),
+        *((one.name.replace("_", " "), shown[one.name]) for one in plan.quantities if one.name in _MONEY),
+        ("saturates first", plan.first),
+    ]
+    wide = max(len(name) for name, _ in rows)
+    return [f"{shown['videos']} videos of {shown['minutes']}:", *(f"  {name:{wide}}  {value}" for name, value in rows)]
 
 
 def format_value(one: Quantity) -> str:
