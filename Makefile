@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # One file of tests a core, each with one thread: twice as fast on two cores as one after the other with two threads.
-TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
+# The order is that of tests/conftest.py, long files first; xdist's own would put files of few tests last.
+TESTS := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: setup demo test test-fast check bench docs lock sbom audit clean

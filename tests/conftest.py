@@ -29,10 +29,19 @@ def _seeded() -> None:
 SLOW = [
     "cli/test_demo.py",
     "cli/test_folders.py",
+    "bench/test_run.py",
+    "evaluation/test_scoring.py",
+    "features/test_engine.py",
     "features/test_files.py",
     "video/test_packed.py",
     "library/test_adding.py",
+    "library/test_agreement.py",
     "library/test_candidate_index.py",
+    "library/test_contract.py",
+    "library/test_monitoring.py",
+    "library/test_object_store.py",
+    "library/test_sound.py",
+    "library/test_text.py",
     "library/test_library_calibration.py",
     "library/test_checking.py",
     "library/test_checksums.py",
@@ -64,6 +73,7 @@ SLOW = [
     "test_convert.py",
     "test_current_folder.py",
     "test_fuzzing.py",
+    "test_install.py",
     "training/test_look_alikes.py",
     "training/test_cli_train.py",
     "training/test_distributed.py",
@@ -86,3 +96,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path in slow:
             item.add_marker(pytest.mark.slow)
+    # Long files first: with one file a core, a long one at the end would leave the other cores idle.
+    items.sort(key=lambda item: item.path not in slow)

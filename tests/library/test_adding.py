@@ -20,7 +20,6 @@ from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
 from hapvr.library import AddProgress, Library, adding, candidate_index, candidates, engine, store
 from hapvr.library.store import NewVideo, Store
-from hapvr.places import Place
 from hapvr.storage import blake2b_file, hold_interrupts
 from hapvr.video import frame_tasks
 from hapvr.video.frame_tasks import VideoEnd, VideoTask
@@ -42,30 +41,24 @@ def library(tmp_path: Path) -> Library:
     return toy.make(tmp_path / "library")
 
 
-@pytest.fixture
-def anywhere(place: Place) -> Library:
-    """An empty library, in a folder and in a bucket."""
-    return toy.make(place)
-
-
 def ids(library: Library) -> dict[str, str]:
     return {Path(record.path).name: record.id for record in library.videos()}
 
 
-def test_files_are_described_once_and_then_left_alone(anywhere: Library, folder: Path) -> None:
+def test_files_are_described_once_and_then_left_alone(library: Library, folder: Path) -> None:
     files = [toy.write(folder, name, seed) for seed, name in enumerate(("a.mp4", "b.mp4", "deep/c.mp4"))]
     (folder / "notes.txt").write_text("no video")
     seen: list[AddProgress] = []
-    report = anywhere.add([folder], progress=seen.append)
+    report = library.add([folder], progress=seen.append)
     assert (report.added, report.frames, report.skipped, report.failed) == (3, 9, 1, ())
     assert [(one.done, one.total) for one in seen] == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert seen[-1].current == str(folder / "deep" / "c.mp4")
-    toy.check(anywhere, files)
-    before = anywhere.store.table_set.open("videos").version
-    again = anywhere.add([folder])
+    toy.check(library, files)
+    before = library.store.table_set.open("videos").version
+    again = library.add([folder])
     assert (again.added, again.unchanged) == (0, 3)
-    assert anywhere.store.table_set.open("videos").version == before  # nothing was written
-    record = anywhere.videos()[0]
+    assert library.store.table_set.open("videos").version == before  # nothing was written
+    record = library.videos()[0]
     assert (record.width, record.height, record.duration, record.state) == (64, 48, 3.0, "ready")
     assert record.bitrate == pytest.approx(record.size * 8 / 3)
 
@@ -82,20 +75,20 @@ def test_a_touched_file_is_recognised_by_its_content(library: Library, folder: P
     assert library.add([folder]).unchanged == 1
 
 
-def test_a_changed_file_takes_the_place_of_the_old(anywhere: Library, folder: Path) -> None:
+def test_a_changed_file_takes_the_place_of_the_old(library: Library, folder: Path) -> None:
     path = toy.write(folder, "a.mp4", 1)
     toy.write(folder, "b.mp4", 2)
-    anywhere.add([folder])
-    old = ids(anywhere)
+    library.add([folder])
+    old = ids(library)
     path.write_text("video 77 5")
-    report = anywhere.add([folder])
+    report = library.add([folder])
     assert (report.updated, report.unchanged, report.added) == (1, 1, 0)
-    assert ids(anywhere)["a.mp4"] != old["a.mp4"]
+    assert ids(library)["a.mp4"] != old["a.mp4"]
     with pytest.raises(DataError, match="has no video"):
-        anywhere.get(old["a.mp4"])
-    toy.check(anywhere, [path, folder / "b.mp4"])
-    assert len(anywhere.store.table_set.list_keys("regions")) == 2  # nothing is left of the old content
-    assert len(anywhere.store.table_set.list_keys("frames")) == 3 + 5
+        library.get(old["a.mp4"])
+    toy.check(library, [path, folder / "b.mp4"])
+    assert len(library.store.table_set.list_keys("regions")) == 2  # nothing is left of the old content
+    assert len(library.store.table_set.list_keys("frames")) == 3 + 5
 
 
 def test_a_moved_file_keeps_its_id(library: Library, folder: Path) -> None:
@@ -110,16 +103,16 @@ def test_a_moved_file_keeps_its_id(library: Library, folder: Path) -> None:
     toy.check(library, [folder / "new" / "b.mp4"])
 
 
-def test_files_that_move_up_one_place_keep_their_ids(anywhere: Library, folder: Path) -> None:
+def test_files_that_move_up_one_place_keep_their_ids(library: Library, folder: Path) -> None:
     a, b = toy.write(folder, "a.mp4", 1), toy.write(folder, "b.mp4", 2)
-    anywhere.add([folder])
-    old = ids(anywhere)
+    library.add([folder])
+    old = ids(library)
     b.rename(folder / "c.mp4")
     a.rename(folder / "b.mp4")
-    report = anywhere.add([folder])
+    report = library.add([folder])
     assert report.added == 0
-    assert ids(anywhere)["c.mp4"] == old["b.mp4"]
-    toy.check(anywhere, [folder / "b.mp4", folder / "c.mp4"])
+    assert ids(library)["c.mp4"] == old["b.mp4"]
+    toy.check(library, [folder / "b.mp4", folder / "c.mp4"])
 
 
 @pytest.mark.parametrize("batch", [1, 100])
@@ -138,40 +131,40 @@ def test_two_files_that_change_names_lose_nothing(
     toy.check(library, [a, b])
 
 
-def test_copies_share_their_content_and_each_can_be_removed(anywhere: Library, folder: Path) -> None:
+def test_copies_share_their_content_and_each_can_be_removed(library: Library, folder: Path) -> None:
     for name in ("a.mp4", "b.mp4", "c.mp4"):
         toy.write(folder, name, 1)
-    assert anywhere.add([folder]).added == 3
-    found = ids(anywhere)
+    assert library.add([folder]).added == 3
+    found = ids(library)
     assert sorted(found.values()) == [found["a.mp4"], found["a.mp4"] + "-2", found["a.mp4"] + "-3"]
-    assert len(anywhere.store.table_set.list_keys("regions")) == 1
-    assert anywhere.info().contents == 1
+    assert len(library.store.table_set.list_keys("regions")) == 1
+    assert library.info().contents == 1
     toy.write(folder, "d.mp4", 1)
-    assert anywhere.add([folder]).frames == 0  # it was not read
-    assert anywhere.remove([found["a.mp4"], found["b.mp4"]]) == 2
-    toy.check(anywhere, [folder / "c.mp4", folder / "d.mp4"])
-    anywhere.remove(list(ids(anywhere).values()))
-    assert len(anywhere.store.table_set.list_keys("regions")) == 0
+    assert library.add([folder]).frames == 0  # it was not read
+    assert library.remove([found["a.mp4"], found["b.mp4"]]) == 2
+    toy.check(library, [folder / "c.mp4", folder / "d.mp4"])
+    library.remove(list(ids(library).values()))
+    assert len(library.store.table_set.list_keys("regions")) == 0
     with pytest.raises(DataError, match="it is empty"):
-        anywhere.remove(["nonsense"])
+        library.remove(["nonsense"])
 
 
-def test_failures_are_kept_and_tried_again_only_on_request(anywhere: Library, folder: Path) -> None:
+def test_failures_are_kept_and_tried_again_only_on_request(library: Library, folder: Path) -> None:
     bad = folder / "bad.mp4"
     bad.write_text("nothing")
     (folder / "nowhere.mp4").symlink_to(folder / "gone")
     toy.write(folder, "good.mp4", 1)
-    report = anywhere.add([folder])
+    report = library.add([folder])
     assert sorted(Path(path).name for path, _ in report.failed) == ["bad.mp4", "nowhere.mp4"]
-    assert [Path(record.path).name for record in anywhere.videos(state="failed")] == ["bad.mp4", "nowhere.mp4"]
-    assert "is no video" in (anywhere.videos(state="failed")[0].error or "")
-    again = anywhere.add([folder])
+    assert [Path(record.path).name for record in library.videos(state="failed")] == ["bad.mp4", "nowhere.mp4"]
+    assert "is no video" in (library.videos(state="failed")[0].error or "")
+    again = library.add([folder])
     assert (again.unchanged, again.still_failed, again.failed) == (3, 2, ())
-    assert len(anywhere.add([folder], retry=True).failed) == 2
+    assert len(library.add([folder], retry=True).failed) == 2
     bad.write_text("video 5 5")
-    assert anywhere.add([folder]).updated == 1
+    assert library.add([folder]).updated == 1
     with pytest.raises(StorageError, match="not there"):
-        anywhere.features(anywhere.videos(state="failed")[0].id)
+        library.features(library.videos(state="failed")[0].id)
 
 
 def test_a_file_that_could_not_be_opened_is_tried_again_every_time(
@@ -295,26 +288,26 @@ def test_a_link_to_a_folder_that_was_taken_for_a_failure_is_removed(library: Lib
     assert (report.removed, report.linked, library.info().failed) == (1, 1, 0)
 
 
-def test_what_is_gone_is_missing_until_it_is_pruned(anywhere: Library, folder: Path, tmp_path: Path) -> None:
+def test_what_is_gone_is_missing_until_it_is_pruned(library: Library, folder: Path, tmp_path: Path) -> None:
     toy.write(folder, "a.mp4", 1)
     path = toy.write(folder, "b.mp4", 2)
     elsewhere = toy.write(tmp_path / "other", "c.mp4", 3)
-    anywhere.add([folder, tmp_path / "other"])
+    library.add([folder, tmp_path / "other"])
     text = path.read_text()
     path.unlink()
     elsewhere.unlink()
-    report = anywhere.add([folder])
+    report = library.add([folder])
     assert (report.missing, report.removed) == (1, 0)  # the other folder was not looked at
-    (record,) = anywhere.videos(state="missing")
-    assert anywhere.features(record.id).regions.shape == (3, 2, 32)
+    (record,) = library.videos(state="missing")
+    assert library.features(record.id).regions.shape == (3, 2, 32)
     path.write_text(text)
     os.utime(path, ns=(record.mtime_ns, record.mtime_ns))
-    assert anywhere.add([folder]).missing == 0
-    assert anywhere.get(record.id).state == "ready"
+    assert library.add([folder]).missing == 0
+    assert library.get(record.id).state == "ready"
     path.unlink()
-    assert anywhere.add([folder], prune=True).removed == 1
-    assert [Path(one.path).name for one in anywhere.videos()] == ["c.mp4", "a.mp4"]
-    assert anywhere.add([elsewhere], prune=True).removed == 1  # by its own name, though it is gone
+    assert library.add([folder], prune=True).removed == 1
+    assert [Path(one.path).name for one in library.videos()] == ["c.mp4", "a.mp4"]
+    assert library.add([elsewhere], prune=True).removed == 1  # by its own name, though it is gone
 
 
 def test_an_empty_folder_removes_nothing(library: Library, folder: Path) -> None:
@@ -449,7 +442,7 @@ def test_it_stops_when_asked_and_keeps_what_is_done(library: Library, folder: Pa
     toy.check(library, [folder / f"{number}.mp4" for number in range(6)])
 
 
-def test_an_interrupt_keeps_what_is_described(anywhere: Library, folder: Path) -> None:
+def test_an_interrupt_keeps_what_is_described(library: Library, folder: Path) -> None:
     for number in range(4):
         toy.write(folder, f"{number}.mp4", number)
 
@@ -458,10 +451,10 @@ def test_an_interrupt_keeps_what_is_described(anywhere: Library, folder: Path) -
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        anywhere.add([folder], progress=interrupt)
-    assert anywhere.info().videos == 3
-    assert anywhere.add([folder]).added == 1
-    toy.check(anywhere)
+        library.add([folder], progress=interrupt)
+    assert library.info().videos == 3
+    assert library.add([folder]).added == 1
+    toy.check(library)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

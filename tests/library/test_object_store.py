@@ -90,7 +90,7 @@ def test_check_finds_damage_in_a_bucket_and_repairs_it(
         library.add([toy.write(tmp_path, f"{seed}.mp4", seed) for seed in range(3)])
         library.mark_distinct(*(one.id for one in library.videos()[:2]))
         catalog, values = library.store.catalog(), store_values(library, 1)
-    assert run("check", bucket)[1].startswith("sound: everything checked (3 videos")
+    assert run("check", bucket)[1].startswith("intact: everything checked (3 videos")
     objects.refused = {"GET"}  # what is not given out is not damaged, and nothing is made again
     for option in ("--quick", "--repair"):
         code, _, text = run("check", bucket, option)
