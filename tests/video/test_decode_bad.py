@@ -263,3 +263,16 @@ def test_a_lack_of_memory_inside_ffmpeg_is_no_damage(
     monkeypatch.setattr(limits, "find_memory_limit", lambda: 700 * 2**20)
     with pytest.raises(DecodeLimitError, match="takes more memory than 700 MB"):
         decode(path)
+
+
+def test_metadata_that_is_no_utf8_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "latin.mp4"
+    with av.open(str(path), "w") as container:
+        container.metadata["title"] = "A" * 8
+        stream = container.add_stream("libx264", rate=5, width=64, height=64, pix_fmt="yuv420p")
+        frames = [av.VideoFrame.from_ndarray(np.full((64, 64, 3), 20 * step, np.uint8)) for step in range(10)]
+        container.mux([packet for frame in [*frames, None] for packet in stream.encode(frame)])
+    data = path.read_bytes()
+    assert b"A" * 8 in data
+    path.write_bytes(data.replace(b"A" * 8, b"\xe4\xf6\xfc\xff\xfe\xe4\xf6\xfc"))
+    assert decode(path, fps=5, short_side=32).pictures.shape[0] == 10

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hapvr.errors import DecodeError
 from hapvr.storage import StrPath
 from hapvr.video.limits import Deadline, DecodeLimits, require_memory
-from hapvr.video.sources import LIBRARY_ERRORS, OpenFile
+from hapvr.video.sources import LIBRARY_ERRORS, OpenFile, open_container
 
 RATE = 8_000
 """Samples a second: all that coders for the web keep of a sound lies below half of it."""
@@ -68,7 +68,7 @@ def read_sound(
     with OpenFile(path, deadline) as file:
         place, options = file.address()
         try:
-            container = av.open(place, options=options, metadata_errors="ignore", timeout=deadline.left())
+            container = open_container(place, options=options, timeout=deadline.left())
         except LIBRARY_ERRORS as error:
             deadline.check()
             require_memory(error, file.path)

@@ -17,6 +17,7 @@ from av.video.stream import VideoStream
 from hapvr.errors import DataError, DecodeError, NoVideoError
 from hapvr.storage import replace_file
 from hapvr.synthetic.clip import Clip, Images
+from hapvr.video.sources import open_container
 
 _DEFAULT_RATE = Fraction(25)  # where a file does not say how fast its frames follow each other
 _MAX_FPS = 120.0  # frames a second; files with wrong time stamps give rates in the thousands
@@ -41,7 +42,7 @@ def read_clip(
         max_seconds: where to stop reading.
     """
     try:
-        with av.open(os.fspath(path), metadata_errors="ignore") as container:
+        with open_container(os.fspath(path)) as container:
             return _read(container, str(path), max_fps, max_short_side, max_seconds)
     except (av.FFmpegError, OSError) as error:
         raise DecodeError(f"cannot read '{path}' as a video: {error}.") from error

@@ -24,7 +24,7 @@ from hapvr.errors import ConfigError, DecodeError, DecodeLimitError, NoVideoErro
 from hapvr.records import Size, VideoInfo
 from hapvr.video.limits import require_memory
 from hapvr.video.sampling import Clock, Times
-from hapvr.video.sources import LIBRARY_ERRORS, Input, Picture
+from hapvr.video.sources import LIBRARY_ERRORS, Input, Picture, open_container
 
 HARDWARE = "HAPVR_HWACCEL"  # the environment variable that names a kind of hardware decoder, such as vaapi
 _DEFAULT_INTERVAL_S = 0.04  # FFmpeg's own guess for streams that say nothing about time: 25 frames a second
@@ -50,12 +50,8 @@ class FFmpegSource:
         place, options = file.address()
         decoder = _choose_hardware()
         try:
-            self._container = av.open(
-                place,
-                options=options | self._most_pixels,
-                metadata_errors="ignore",
-                timeout=self._deadline.left(),
-                hwaccel=decoder,
+            self._container = open_container(
+                place, options=options | self._most_pixels, timeout=self._deadline.left(), hwaccel=decoder
             )
         except LIBRARY_ERRORS as error:
             self._deadline.check()

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import av
 import numpy as np
+from av.container import InputContainer
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -29,6 +30,15 @@ LIBRARY_ERRORS = (
     av.FFmpegError, OSError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, MemoryError, EOFError,
     SyntaxError, Image.DecompressionBombError,
 )  # fmt: skip
+
+
+# PyAV before 19 refuses a file with metadata that is no UTF-8, unless told otherwise; 19 no longer has the option.
+_METADATA: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
+
+
+def open_container(place: str, **options: Any) -> InputContainer:
+    """Open a file to read it, whatever its metadata holds: `av.open` with these options."""
+    return av.open(place, **_METADATA, **options)  # type: ignore[no-any-return]
 
 
 class Source(Protocol):
