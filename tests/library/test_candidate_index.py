@@ -76,8 +76,8 @@ def require_agreement(library: Library) -> None:
         expected[int(catalog.keys[row])] = find_vectors(features).astype(np.float32)
     found = store.candidates.list_contents()
     assert (found.whole, found.broken) == (set(expected), set())
-    keys, vectors = store.vectors()
-    assert len(keys) == store.count_vectors() == sum(map(len, expected.values()))
+    keys, vectors = store.candidates.read_all()
+    assert len(keys) == store.candidates.count() == sum(map(len, expected.values()))
     for key, own in expected.items():
         assert sorted(vectors[keys == key].tolist()) == sorted(own.tolist())
     for queries in (torch.from_numpy(vectors[:3]), torch.nn.functional.normalize(torch.randn(2, toy.DIMS), dim=-1)):

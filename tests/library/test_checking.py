@@ -299,14 +299,14 @@ def describe(place: Path) -> dict[int, FrameEmbeddings]:
                 vectors = rng.normal(size=(3, 4))
                 vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
                 part[key] = FrameEmbeddings(np.arange(3.0), vectors.astype(np.float16))
-            store.put_embeddings(part)
+            store.embeddings.put(part)
             drawn |= part
     return drawn
 
 
 def read_described(place: Path) -> dict[int, bytes]:
     with Library.open(place) as library:
-        found = library.store.read_embeddings(library.store.list_embedded().tolist())
+        found = dict(library.store.embeddings.read())
     return {key: one.vectors.tobytes() for key, one in found.items()}
 
 
@@ -333,7 +333,7 @@ def test_wrong_rows_of_a_text_model_are_found_and_the_others_kept(place: Path) -
     drawn = describe(place)
     keys = sorted(drawn)
     with Library.open(place) as library, library.write_access("a test") as store:
-        store.put_embeddings(
+        store.embeddings.put(
             {
                 keys[0]: FrameEmbeddings(np.array([9.0]), np.full((1, 4), 1.0, np.float16)),
                 keys[1]: FrameEmbeddings(np.array([-1.0]), drawn[keys[1]].vectors[:1]),

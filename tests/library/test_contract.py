@@ -132,7 +132,7 @@ def test_a_library_is_made_once_and_opened_again(home: Home, folder: Path, monke
 
 def test_what_is_added_changed_and_removed_is_found_as_it_is(home: Home, folder: Path) -> None:
     library = home.open()
-    assert library.store.count_vectors() == 0
+    assert library.store.candidates.count() == 0
     assert library.store.find_nearest(torch.eye(toy.DIMS)[:1])[1].tolist() == []
     reader = Library.open(home.place)
     (folder / "bad.mp4").write_text("nothing")
@@ -204,7 +204,7 @@ def test_readers_write_nothing_and_go_on_while_somebody_writes(
     with Library.open(home.place, wait_s=0) as reader:
         reader.info()
         toy.check(reader)
-        reader.store.vectors()
+        reader.store.candidates.read_all()
         assert reader.check().intact
         assert snapshot(home.place) == before
         lock = open_lock(home.place)

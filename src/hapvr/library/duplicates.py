@@ -110,7 +110,7 @@ def find_duplicates(
     if second_look:
         links = _find_derivations(links, records, marks)
     sound_pairs: list[SoundPair] = []
-    if sound and store.has_sound():
+    if sound and store.sounds.exists:
         links = add_link_sounds(store, links)
         known = marks | {make_pair(records[link.a].content_hash, records[link.b].content_hash) for link in links}
         sound_pairs = find_sound_pairs(store, new, known, _Clock("sounds", len(new), progress).advance)

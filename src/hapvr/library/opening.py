@@ -395,5 +395,5 @@ def save_calibration(store: Store, calibration: Calibration | JudgeCalibration) 
         content = dict(part.config) | {name: tensor.tolist() for name, tensor in part.tensors.items()}
     with translate_write_errors(store.folder):
         write_document(store.folder / CALIBRATION, content)
-    store.seal()
+    store.table_set.seal()
     return store.folder / CALIBRATION

@@ -17,10 +17,9 @@ from hapvr.library.indexed_folders import read_sound_setting
 from hapvr.library.opening import OpenLibrary, choose_settings, model_name
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
 from hapvr.library.shared_file import update_shared_footage
-from hapvr.library.sound import add_sounds, copy_sounds
+from hapvr.library.sound import add_sounds
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
-from hapvr.library.text import copy_embeddings
 from hapvr.library.versions import (
     Settings,
     next_version,
@@ -87,8 +86,9 @@ def rebuild_library(
         if same_features and now.codec in (_EXACT, wanted.codec):
             _encode_again(old, new)
         report = _read_again(library.path, old, new, loaded, options)
-        copy_sounds(old, new)
-        copy_embeddings(old, new)
+        common = _find_common_contents(old, new)  # neither sound nor a text model depends on what is rebuilt
+        new.sounds.copy_from(old.sounds, common)
+        new.embeddings.copy_from(old.embeddings, common)
         if not report.stopped and read_sound_setting(library.path):
             report = add_sounds(new, report, options)
         if not report.stopped:
@@ -170,6 +170,14 @@ def _read_again(path: Place, old: Store, new: Store, model: Model, options: AddO
         failed = {os.fsencode(record.path) for record in new.catalog().records(new.catalog().rows("failed"))}
         _require_none(path, sorted(failed & described), "could not be read again", options.prune)
     return report
+
+
+def _find_common_contents(old: Store, new: Store) -> dict[int, int]:
+    """The keys of contents that both versions have: in the old one, and in the new one."""
+    before, after = old.catalog(), new.catalog()
+    keys = dict(zip(before.column("content_hash"), before.keys.tolist(), strict=True))
+    pairs = zip(after.column("content_hash"), after.keys.tolist(), strict=True)
+    return {keys[hash]: key for hash, key in pairs if key != NO_KEY and keys.get(hash, NO_KEY) != NO_KEY}
 
 
 def _require_none(path: Place, names: list[bytes], what: str, prune: bool) -> None:

@@ -366,7 +366,7 @@ class _Repair:
         """Let the text model describe the videos of which it is lost what it said."""
         with library.write_access("hapvr check --repair") as store:
             report = add_embeddings(library, store, AddReport(), options)
-            missing = len(set(store.catalog().contents.tolist()) - set(store.list_embedded().tolist()))
+            missing = len(set(store.catalog().contents.tolist()) - store.embeddings.list_keys())
         if report.text_described:
             self.done.append(f"{report.text_described:,} videos were described again by the text model.")
         if missing:

@@ -208,7 +208,7 @@ def _add_sound(
     """
     if isinstance(given, Query) and given.at_hand:
         given = given.path
-    if not store.has_sound() or asked.look is not None or not isinstance(given, str | os.PathLike):
+    if not store.sounds.exists or asked.look is not None or not isinstance(given, str | os.PathLike):
         return result
     sound = _read_sound(store, given, start_s=start_s, end_s=end_s)
     matches, catalog = match_sounds(store, sound), store.catalog()

@@ -12,10 +12,10 @@ from hapvr.audio.description import SoundDescription, describe_sound, describe_s
 from hapvr.audio.matching import NOT_INDEXED, OTHER, SoundEvidence, SoundQuery, make_silent_evidence
 from hapvr.errors import ConfigError, DataError
 from hapvr.features.video_extraction import default_workers
-from hapvr.library.content_records import BatchWriter, find_common_contents
 from hapvr.library.filters import VideoFilter, find_allowed
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddReport, SoundHit, SoundResult, display_path
+from hapvr.library.side_tables import BatchWriter
 from hapvr.library.sound_lookup import SoundLookup, update_sound_index
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import find_row, find_unchanged
@@ -37,7 +37,7 @@ def add_sounds(store: Store, report: AddReport, options: AddOptions) -> AddRepor
     paths = _find_missing(store, retry=options.retry)
     counts: Counter[str] = Counter()  # by state
     warnings: list[tuple[str, str]] = []
-    writer = BatchWriter(store.put_sounds)
+    writer = BatchWriter(store.sounds.put)
     done = 0
     is_stopped = options.stop or (lambda: False)
     for key, sound in _describe_all(paths, default_workers(options.workers)):
@@ -62,20 +62,11 @@ def add_sounds(store: Store, report: AddReport, options: AddOptions) -> AddRepor
     )
 
 
-def copy_sounds(old: Store, new: Store) -> None:
-    """Take over the sounds of contents that another version has too: they depend on no model and no rate."""
-    keys = find_common_contents(old, new, done=set(new.list_sounds().tolist()))
-    writer = BatchWriter(new.put_sounds)
-    for key, sound in old.read_sounds(keys):
-        writer.put(keys[key], sound)
-    writer.flush()
-
-
 def _find_missing(store: Store, *, retry: bool) -> dict[int, str]:
     """The files of contents whose sound is to be read, by key; of copies, the first that is at hand."""
-    known = set(store.list_sounds().tolist())
+    known = store.sounds.list_keys()
     if retry:
-        known -= {key for key, sound in store.read_sounds() if sound.state == "failed"}
+        known -= {key for key, sound in store.sounds.read() if sound.state == "failed"}
     return find_unchanged(store.catalog(), known)
 
 
@@ -113,7 +104,7 @@ def match_sounds(store: Store, query: SoundDescription) -> SoundMatches:
             evidence[key] = NOT_INDEXED
         else:
             evidence[key] = OTHER if all(heard) else make_silent_evidence(query=heard[0], target=heard[1])
-    for key, described in store.read_sounds(lookup.find_candidates(asked)):
+    for key, described in store.sounds.read(lookup.find_candidates(asked)):
         evidence[key] = asked.compare(described.peaks)
     return SoundMatches(evidence, query.warning)
 
@@ -131,7 +122,7 @@ def read_sound_query(
     by_id = isinstance(given, str) and given in catalog
     row = catalog.row(str(given)) if by_id else find_row(catalog, given)
     if row is not None:
-        for _, sound in store.read_sounds([int(catalog.keys[row])]):
+        for _, sound in store.sounds.read([int(catalog.keys[row])]):
             return replace(sound, peaks=sound.peaks.between(start_s, end_s))
     if by_id:
         path = catalog.record(catalog.row(str(given))).path
@@ -199,7 +190,7 @@ def search_sound(
 
 def require_sound(store: Store) -> None:
     """Raise `ConfigError` for a library without sound."""
-    if not store.has_sound():
+    if not store.sounds.exists:
         raise ConfigError(
             f"'{display_path(store.library)}' has no sound: its videos were added without. Read it now, which leaves "
             f"everything else as it is: hapvr add {display_path(store.library)} --audio"

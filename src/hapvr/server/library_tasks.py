@@ -243,7 +243,7 @@ class LibraryTasks:
 
     def compare(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Two videos in full: the score, where they match, and the matrix of their frames."""
-        sound = self._library.store.has_sound()
+        sound = self._library.store.sounds.exists
         found, uploads = self._compare(arguments, call, ignore_shared=arguments["ignore_shared"], sound=sound)
         warnings = {}
         for name, side, upload in zip(("query", "target"), (found.query, found.target), uploads, strict=True):
