@@ -24,7 +24,7 @@ from hapvr.library import Library, engine, milvus_index, opening, store, version
 from hapvr.library.candidate_index import parse_index
 from hapvr.library.duplicate_report import read_marks
 from hapvr.library.store import Store
-from hapvr.library.writer_lease import find_writer, open_lock
+from hapvr.library.writer_lock import find_writer, open_lock
 from hapvr.places import ObjectPath, Place
 from tests.library import toy
 from tests.library.damage import model

@@ -259,7 +259,7 @@ def test_the_nearest_frames_agree_with_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, indexed: bool
 ) -> None:
     monkeypatch.setattr(table_set, "INDEX_FROM", 600 if indexed else 10**6)
-    monkeypatch.setattr(side_tables, "REFINE", 40)  # the index only estimates: so all finds are computed, in any order of it
+    monkeypatch.setattr(side_tables, "REFINE", 40)  # all finds are computed: the index only estimates
     rng = np.random.default_rng(0)
     with toy.make(tmp_path / "library") as library:
         library.add([toy.write(tmp_path, f"{seed}.mp4", seed) for seed in range(4)], workers=1)

@@ -283,12 +283,12 @@ def import_features(
 ) -> None:
     """Add the videos of an HDF5 file to a library, which is made if there is none: hapvr import library features.h5."""
     from hapvr.library import Library
-    from hapvr.library.opening import choose_settings
+    from hapvr.library.opening import WantedSettings, choose_settings
     from hapvr.library.transfer import require_importable
     from hapvr.library.versions import is_library
 
     if not is_library(library):  # a file that is refused leaves no empty library behind
-        require_importable(library, choose_settings(model=model, codec=codec, **parse_rate(rate))[0], file)
+        require_importable(library, choose_settings(WantedSettings(model, codec, **parse_rate(rate)))[0], file)
     with (
         raise_on_sigterm(),
         Library.open(library, create=True, model=model, codec=codec, wait_s=wait, **parse_rate(rate)) as opened,

@@ -44,7 +44,7 @@ from hapvr.library.versions import (
     read_settings,
     version_folder,
 )
-from hapvr.library.writer_lease import find_writer, open_lock
+from hapvr.library.writer_lock import find_writer, open_lock
 from hapvr.places import ObjectPath, Place, file_state, find_state, name_below, parse_place
 from hapvr.storage import StrPath, file_signature, parse_document
 

@@ -31,7 +31,7 @@ from hapvr.library.text import forget_text_model, search_text
 from hapvr.library.transfer import export_features, import_features
 from hapvr.library.versions import read_settings, unfinished_version, version_folder
 from hapvr.library.watch import watch_folders
-from hapvr.library.writer_lease import find_writer
+from hapvr.library.writer_lock import find_writer
 from hapvr.places import count_bytes
 from hapvr.storage import StrPath
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from hapvr.errors import ConfigError, StorageError
 from hapvr.library.adding import Found, add_files, is_gone
-from hapvr.library.candidate_index import parse_index, require_new_index
+from hapvr.library.candidate_index import require_new_index
 from hapvr.library.indexed_folders import read_sound_setting
-from hapvr.library.opening import OpenLibrary, choose_settings, model_name
+from hapvr.library.opening import OpenLibrary, WantedSettings, choose_settings, model_name
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
 from hapvr.library.shared_file import update_shared_footage
 from hapvr.library.sound import add_sounds
@@ -68,16 +68,8 @@ def rebuild_library(
     """
     options = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
     with library.write_access("hapvr add --rebuild") as old:
-        wanted, loaded = _choose_settings(
-            library.path,
-            old.settings,
-            library.device,
-            model=model,
-            codec=codec,
-            fps=fps,
-            keyframes=keyframes,
-            candidates=candidates,
-        )
+        asked = WantedSettings(model, codec, fps, keyframes, candidates)
+        wanted, loaded = _choose_settings(library.path, old.settings, asked, library.device)
         version = _begin_version(library.path, wanted)
         new = Store(version_folder(library.path, version))
         new.begin(recover=True, require_lock=old.table_set.require_lock)
@@ -99,27 +91,16 @@ def rebuild_library(
     return report
 
 
-def _choose_settings(
-    path: Place,
-    now: Settings,
-    device: str,
-    *,
-    model: str | Path | None,
-    codec: str | None,
-    fps: float | None,
-    keyframes: bool | None,
-    candidates: str | None,
-) -> tuple[Settings, Model]:
-    same_model = model is None or model_name(model) == now.model
-    wanted, loaded = choose_settings(
-        model=now.model if model is None else model,
-        codec=codec or now.codec,
-        fps=now.fps if fps is None and same_model else fps,
-        keyframes=now.keyframes if keyframes is None else keyframes,
-        candidates=now.candidate_index if candidates is None else parse_index(candidates),
-        owner=now.collection_owner,
-        device=device,
+def _choose_settings(path: Place, now: Settings, asked: WantedSettings, device: str) -> tuple[Settings, Model]:
+    same_model = asked.model is None or model_name(asked.model) == now.model
+    complete = WantedSettings(
+        model=now.model if asked.model is None else asked.model,
+        codec=asked.codec or now.codec,
+        fps=now.fps if asked.fps is None and same_model else asked.fps,
+        keyframes=now.keyframes if asked.keyframes is None else asked.keyframes,
+        candidates=now.candidate_index if asked.candidates is None else asked.candidates,
     )
+    wanted, loaded = choose_settings(complete, owner=now.collection_owner, device=device)
     if wanted == now:
         raise ConfigError(
             f"'{display_path(path)}' is made with just this model, codec, rate and candidates: there is nothing to "

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -66,8 +66,7 @@ from hapvr.library.versions import (
     write_manifest,
     write_settings,
 )
-from hapvr.library.writer_lease import WriterLease, open_lock
-from hapvr.library.writer_lock import WriterLock
+from hapvr.library.writer_lock import hold_lock
 from hapvr.places import ObjectPath, Place, name_below, parse_place, remove_file, remove_folder
 from hapvr.storage import StrPath, write_bytes
 
@@ -100,7 +99,7 @@ def repair_library(
     """
     folder, began = parse_place(path), time.perf_counter()
     repair = _Repair(folder)
-    with _hold(folder, wait_s) as lock:
+    with hold_lock(folder, "hapvr check --repair", wait_s=wait_s, recovers=False) as lock:
         repair.require_lock = lock.require_held
         found = Examination(folder, quick=False)
         if found.run().problems:
@@ -116,19 +115,6 @@ def repair_library(
     report = check_library(folder, wait_s=wait_s)
     seconds = time.perf_counter() - began
     return dataclasses.replace(report, done=tuple(repair.done), lost=tuple(repair.lost), seconds=seconds)
-
-
-@contextmanager
-def _hold(path: Place, wait_s: float) -> Iterator[WriterLock | WriterLease]:
-    """The writer's lock; the next writer looks for what an earlier one left all the same."""
-    lock = open_lock(path)
-    lock.acquire("hapvr check --repair", wait_s=wait_s)
-    clean = False
-    try:
-        yield lock
-        clean = not lock.left_behind
-    finally:
-        lock.release(clean=clean)
 
 
 class _Repair:

@@ -178,6 +178,11 @@ def read_settings(folder: Place) -> Settings:
         raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_SETTINGS_REMEDY}") from error
 
 
+def read_current_settings(path: Place) -> Settings:
+    """What the version of a library that is in use was made with."""
+    return read_settings(version_folder(path, current_version(path)))
+
+
 def parse_settings(content: Mapping[str, Any], path: Place) -> Settings:
     """Settings as `settings.json` or the copy in the manifest has them; `FormatError` if this release knows less."""
     newer = "A newer release of hapvr wrote it: install that one again, or a later one: pip install --upgrade hapvr"
