@@ -26,16 +26,7 @@ from hapvr.library.candidate_index import (
     open_collection,
     require_new_index,
 )
-from hapvr.library.checking import (
-    BATCH,
-    CheckReport,
-    Examination,
-    check_library,
-    find_whole_contents,
-    find_whole_embeddings,
-    is_content,
-    is_sound,
-)
+from hapvr.library.checking import CheckReport, Examination, check_library
 from hapvr.library.checksums import write_listing
 from hapvr.library.codecs import get_codec
 from hapvr.library.duplicate_report import MARKS
@@ -44,6 +35,7 @@ from hapvr.library.index_repair import mend_index
 from hapvr.library.indexed_folders import FOLDERS, read_folders, read_sound_setting, read_text_model
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
+from hapvr.library.row_checks import BATCH, find_whole_contents, find_whole_embeddings, is_content, is_sound
 from hapvr.library.shared_file import SHARED, update_shared_footage
 from hapvr.library.sound import add_sounds
 from hapvr.library.sound_lookup import update_sound_index
