@@ -27,7 +27,7 @@ from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.library import Library, opening, table_set
 from hapvr.library.candidates import count_votes, find_runs
-from hapvr.library.duplicate_report import read_marks
+from hapvr.library.marks import read_marks
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.model import Model

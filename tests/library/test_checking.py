@@ -23,8 +23,8 @@ from hapvr.errors import FormatError, StorageError
 from hapvr.library import Library, check_library, repair_library, sound_lookup, tables
 from hapvr.library.bit_correction import correct_document, find_file_correction, find_flipped_bit
 from hapvr.library.checksums import sum_file
-from hapvr.library.duplicate_report import MARKS, read_marks
 from hapvr.library.indexed_folders import FOLDERS, TextModelSource, write_text_model
+from hapvr.library.marks import MARKS, read_marks
 from hapvr.library.row_checks import find_whole_contents, find_whole_embeddings
 from hapvr.library.tables import FrameEmbeddings
 from hapvr.library.versions import CALIBRATION, MANIFEST, SETTINGS

@@ -20,8 +20,8 @@ from hapvr import storage
 from hapvr.errors import StorageError
 from hapvr.library import Library, checksums, engine, store, versions
 from hapvr.library.checksums import FileSum, Guard, find_damage, list_table, sum_file
-from hapvr.library.duplicate_report import MARKS, read_marks
 from hapvr.library.engine import newest_manifest
+from hapvr.library.marks import MARKS, read_marks
 from hapvr.library.tables import FRAMES, REGIONS, VIDEOS
 from hapvr.places import Place
 from tests.library import toy

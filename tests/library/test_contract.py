@@ -22,7 +22,7 @@ import hapvr
 from hapvr.errors import BusyError, ConfigError, DataError, ShapeError, StorageError
 from hapvr.library import Library, engine, milvus_index, opening, store, versions
 from hapvr.library.candidate_index import parse_index
-from hapvr.library.duplicate_report import read_marks
+from hapvr.library.marks import read_marks
 from hapvr.library.store import Store
 from hapvr.library.writer_lock import find_writer, open_lock
 from hapvr.places import ObjectPath, Place

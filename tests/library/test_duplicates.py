@@ -30,10 +30,10 @@ from hapvr.library.duplicate_report import (
     Link,
     format_csv,
     group_links,
-    make_pair,
     make_rows,
     rank_copies,
 )
+from hapvr.library.marks import make_pair
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity

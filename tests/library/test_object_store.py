@@ -15,8 +15,8 @@ import pytest
 from hapvr.errors import BusyError, ConfigError, StorageError, UnavailableError
 from hapvr.library import Library, check_library, repair_library, writer_lock
 from hapvr.library.checking import Examination
-from hapvr.library.duplicate_report import MARKS, read_marks
 from hapvr.library.engine import newest_manifest
+from hapvr.library.marks import MARKS, read_marks
 from hapvr.library.stored_scores import RegionCache
 from hapvr.library.writer_lock import WriterLease, find_writer
 from hapvr.places import ObjectPath, list_files, parse_place

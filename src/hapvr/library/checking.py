@@ -16,9 +16,9 @@ from hapvr.errors import FormatError, StorageError, UnavailableError
 from hapvr.library import engine
 from hapvr.library.bit_correction import MAX_BYTES, correct_document, find_file_correction
 from hapvr.library.checksums import CHECKSUMS, FileSum, Guard, Listing, TableSums, find_damage, read_listing
-from hapvr.library.duplicate_report import MARKS, read_marks
 from hapvr.library.engine import DATA, MANIFESTS, EngineError, table_folder
 from hapvr.library.indexed_folders import FOLDERS, FOLDERS_NAMES, read_folders
+from hapvr.library.marks import MARKS, read_marks
 from hapvr.library.opening import parse_calibration
 from hapvr.library.results import display_path
 from hapvr.library.row_checks import LOSES, Progress, RepairKind, RowCheck

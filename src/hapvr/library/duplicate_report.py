@@ -1,8 +1,4 @@
-"""Reports of duplicates: links, groups and the copy to keep, marks that users set, JSON and CSV.
-
-Marks say that two videos are no duplicates, however alike they look. They are kept by content, beside the versions of
-the library: they outlive a rebuild, a file that is moved, and one that is removed and added again.
-"""
+"""Reports of duplicates: links, groups and the copy to keep, as JSON and CSV."""
 
 from __future__ import annotations
 
@@ -14,16 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.audio.matching import SameSound, SoundEvidence
-from hapvr.errors import ConfigError, DataError, FormatError, StorageError, explain_format
+from hapvr.errors import ConfigError
 from hapvr.judge.judge import Verdict
 from hapvr.library.derivation import Derivation
+from hapvr.library.marks import Pair, make_pair
 from hapvr.library.results import VideoRecord, display_path
-from hapvr.library.store import Store
-from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
 from hapvr.matching import format_percent
-from hapvr.places import Place
 from hapvr.similarity import Segment
-from hapvr.storage import StrPath, format_csv_rows, read_document, write_document, write_json, write_text
+from hapvr.storage import StrPath, format_csv_rows, write_json, write_text
 
 Kind = Literal["identical", "duplicate", "contained", "shared"]
 Stage = Literal["candidates", "pairs", "sounds"]
@@ -415,76 +409,3 @@ def _find_doubt(
     if doubts:
         return "; ".join(doubts)
     return None if seen else "their pictures were not compared"
-
-
-# --- marks -----------------------------------------------------------------------------------------------------------
-
-MARKS = "marks.json"
-_FORMAT = 1
-_REMEDY = f'Restore it from a copy, or write {{"format": {_FORMAT}, "distinct": []}} into it to go on without marks.'
-
-Pair = tuple[str, str]
-"""Two content hashes, the smaller one first."""
-
-
-def make_pair(one: str, other: str) -> Pair:
-    """Two hashes in order.
-
-    >>> make_pair("b1", "a2")
-    ('a2', 'b1')
-    """
-    return (one, other) if one <= other else (other, one)
-
-
-def read_marks(folder: Place) -> frozenset[Pair]:
-    """The pairs of contents that were marked as distinct in the library of a folder."""
-    path = folder / MARKS
-    try:
-        content = read_document(path, ("format", "distinct"))
-    except FileNotFoundError:
-        if MARKS in read_manifest(folder).kept:
-            raise StorageError(f"'{display_path(path)}' is missing, though pairs were marked. {_REMEDY}") from None
-        return frozenset()
-    except (OSError, ValueError) as error:
-        raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_REMEDY}") from error
-    if content.get("format") != _FORMAT:
-        raise FormatError(f"'{display_path(path)}' is {explain_format(content.get('format'), _FORMAT)}")
-    pairs = content.get("distinct")
-    if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
-        raise StorageError(f"'{display_path(path)}' was not written by this hapvr. {_REMEDY}")
-    return frozenset(make_pair(*pair) for pair in pairs)
-
-
-def set_mark(store: Store, a: str, b: str, *, distinct: bool) -> bool:
-    """Remember that two videos, by their ids, are no duplicates, or take that back; False if nothing changes.
-
-    With the lock held. `DataError` if there is no such video, if both are one, or if their files are identical.
-    """
-    catalog = store.catalog()
-    one, other = (catalog.record(catalog.row(id)) for id in (a, b))
-    if one.id == other.id:
-        raise DataError(f"'{one.id}' is one video: give two.")
-    if one.content_hash == other.content_hash:
-        raise DataError(f"'{one.id}' and '{other.id}' are the same file byte for byte: they cannot be marked distinct.")
-    return set_marks(store, [make_pair(one.content_hash, other.content_hash)], distinct=distinct) > 0
-
-
-def set_marks(store: Store, pairs: Iterable[Pair], *, distinct: bool) -> int:
-    """Mark pairs of contents as no duplicates, or remove their marks; how many were not so before.
-
-    With the lock held. Marks may be about contents that the library does not know.
-    """
-    folder = store.library
-    wanted, known = frozenset(pairs), read_marks(folder)
-    changed = wanted - known if distinct else wanted & known
-    if not changed:
-        return 0
-    marked = known | changed if distinct else known - changed
-    with translate_write_errors(folder):
-        write_document(folder / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in marked)})
-    require_from_now_on(folder, MARKS)
-    return len(changed)
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)

@@ -33,13 +33,11 @@ from hapvr.library.duplicate_report import (
     DuplicateReport,
     Kind,
     Link,
-    Pair,
     SoundPair,
     Stage,
     group_links,
-    make_pair,
-    read_marks,
 )
+from hapvr.library.marks import Pair, make_pair, read_marks
 from hapvr.library.results import VideoRecord
 from hapvr.library.shared_file import read_shared_footage
 from hapvr.library.shared_footage import SharedFootage

@@ -14,10 +14,11 @@ from hapvr.library.adding import add_videos
 from hapvr.library.backup import back_up_library
 from hapvr.library.checking import CheckReport, check_library
 from hapvr.library.cluster_work import Run
-from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport, set_mark, set_marks
+from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport
 from hapvr.library.duplicates import MIN_PROBABILITY, find_duplicates
 from hapvr.library.indexed_folders import IndexRules, read_folders, read_text_model, write_folders
 from hapvr.library.library_calibration import calibrate_library
+from hapvr.library.marks import set_mark, set_marks
 from hapvr.library.match_watch import watch_matches
 from hapvr.library.monitoring import monitor_stream
 from hapvr.library.opening import OpenLibrary
@@ -170,7 +171,7 @@ class Library(OpenLibrary):
         return read_shared_footage(store).without_removed(store.catalog())
 
     def mark_distinct(self, a: str, b: str) -> bool:
-        """Mark two videos as no duplicates; False if they were marked. See `hapvr.library.duplicate_report`."""
+        """Mark two videos as no duplicates; False if they were marked. See `hapvr.library.marks`."""
         with self.write_access("hapvr duplicates") as store:
             return set_mark(store, a, b, distinct=True)
 

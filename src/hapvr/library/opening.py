@@ -25,7 +25,7 @@ from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.library.candidate_index import parse_index, require_new_index
 from hapvr.library.codecs import DEFAULT as DEFAULT_CODEC
 from hapvr.library.codecs import get_codec
-from hapvr.library.duplicate_report import MARKS
+from hapvr.library.marks import MARKS
 from hapvr.library.results import display_path
 from hapvr.library.store import Store
 from hapvr.library.text_model import TextModel

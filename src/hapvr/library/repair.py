@@ -29,10 +29,10 @@ from hapvr.library.candidate_index import (
 from hapvr.library.checking import CheckReport, Examination, check_library
 from hapvr.library.checksums import write_listing
 from hapvr.library.codecs import get_codec
-from hapvr.library.duplicate_report import MARKS
 from hapvr.library.engine import DATA, MANIFESTS, EngineError, table_folder
 from hapvr.library.index_repair import mend_index
 from hapvr.library.indexed_folders import FOLDERS, read_folders, read_sound_setting, read_text_model
+from hapvr.library.marks import MARKS
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
 from hapvr.library.row_checks import BATCH, find_whole_contents, find_whole_embeddings, is_content, is_sound

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from hapvr.audio.description import compare_sounds
 from hapvr.audio.matching import NOT_INDEXED, SoundEvidence, SoundQuery
-from hapvr.library.duplicate_report import Link, Pair, SoundPair, make_pair
+from hapvr.library.duplicate_report import Link, SoundPair
+from hapvr.library.marks import Pair, make_pair
 from hapvr.library.sound_lookup import SoundLookup
 from hapvr.library.store import Store
 
