@@ -204,14 +204,7 @@ class TableSet:
     def count_indexed(self, name: str) -> int:
         """How many vectors of a table are in its index."""
         table = self.open(name)
-        if table is None:
-            return 0
-
-        def ask() -> int:
-            found = [one for one in table.list_indices() if "vector" in one.columns]
-            return int(table.index_stats(found[0].name).num_indexed_rows) if found else 0
-
-        return self.read(name, ask, whole=False)
+        return 0 if table is None else self.read(name, lambda: engine.count_indexed(table), whole=False) or 0
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
