@@ -17,7 +17,6 @@ from pathlib import Path
 from hapvr.errors import BusyError, ConfigError, StorageError
 from hapvr.library.checksums import CHECKSUMS, Listing, find_damage, read_listing
 from hapvr.library.engine import newest_manifest, table_folder
-from hapvr.library.index_repair import mend_index
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import display_path
 from hapvr.library.shared_file import SHARED
@@ -152,7 +151,7 @@ def _embed_vectors(folder: Path, settings: Settings) -> None:
     write_settings(folder, replace(settings, candidate_index=EMBEDDED, collection_owner=""))
     store = Store(folder)
     store.begin(recover=True)
-    mend_index(store)
+    store.mend_index()
     store.maintain()
 
 

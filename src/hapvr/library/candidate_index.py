@@ -4,7 +4,7 @@ There are two kinds: a table of the library itself (`FrameTable`), and a collect
 (`hapvr.library.milvus_index`). Whichever it is, the tables of records and regions are the truth: vectors are written
 after the regions and before the record, and removed after the record. An index may therefore hold contents that no
 record names, which do not count and are removed by the next writer after one that was killed; it never lacks one that a
-record names, unless it was damaged. `hapvr.library.index_repair` brings it into agreement: every vector can be made
+record names, unless it was damaged. `Store.mend_index` brings it into agreement: every vector can be made
 again from regions.
 """
 

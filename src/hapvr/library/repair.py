@@ -30,7 +30,6 @@ from hapvr.library.checking import CheckReport, Examination, check_library
 from hapvr.library.checksums import write_listing
 from hapvr.library.codecs import get_codec
 from hapvr.library.engine import DATA, MANIFESTS, EngineError, table_folder
-from hapvr.library.index_repair import mend_index
 from hapvr.library.indexed_folders import FOLDERS, read_folders, read_sound_setting, read_text_model
 from hapvr.library.marks import MARKS
 from hapvr.library.opening import OpenLibrary
@@ -299,11 +298,11 @@ class _Repair:
             index.connect()
         except StorageError:
             return  # the check at the end says why
-        changes = mend_index(store)
-        if changes.added or changes.removed:
+        added, removed = store.mend_index()
+        if added or removed:
             self.done.append(
-                f"{index.place}: the vectors of {changes.added:,} contents were made again from their stored features, "
-                f"those of {changes.removed:,} without a record removed."
+                f"{index.place}: the vectors of {added:,} contents were made again from their stored features, "
+                f"those of {removed:,} without a record removed."
             )
         for name in find_left_collections(self._path, index):
             index.drop_collection(name)

@@ -49,6 +49,7 @@ from hapvr.library.versions import (
 from hapvr.places import Place
 from hapvr.workers.threads import torch_thread_pool
 
+_IN_ONE_READ = 64  # contents
 _LOOKS = 3  # at records and index, until they agree: somebody may be writing
 _KEY_GAP = 2**20  # keys that may be left out where it is not known which ones were removed
 BATCH = 256
@@ -108,7 +109,9 @@ class Store:
                 self._catalog = (version, Catalog(rows))
             return self._catalog[1]
 
-    def read_contents(self, keys: Sequence[int], *, batch: int = 64, pixels: bool = True) -> Iterator[StoredContent]:
+    def read_contents(
+        self, keys: Sequence[int], *, batch: int = _IN_ONE_READ, pixels: bool = True
+    ) -> Iterator[StoredContent]:
         """The encoded regions of contents, read in batches, in the order in which they lie; absent keys left out.
 
         Without `pixels` the miniatures are not read: a search has no use for them.
@@ -222,6 +225,21 @@ class Store:
             broken = [replace(one, state="failed", error=error, mtime_ns=-1) for one in catalog.records(rows)]
             self.put_records([(record, NO_KEY) for record in broken])
         self._remove_contents((stored | others | indexed.whole | indexed.broken) - (named & stored))
+
+    def mend_index(self) -> tuple[int, int]:
+        """Make the candidate index agree with the records, with the lock held: contents that were added, and removed.
+
+        What no record names is removed; the vectors of what lacks some are made again from its stored regions.
+        """
+        found, named = self.candidates.list_contents(), set(self.catalog().contents.tolist())
+        surplus = (found.whole | found.broken) - named
+        self.candidates.remove(surplus | found.broken)
+        lacking = sorted(named - found.whole)
+        for first in range(0, len(lacking), _IN_ONE_READ):
+            if stored := list(self.read_contents(lacking[first : first + _IN_ONE_READ], pixels=False)):
+                vectors = [find_vectors(one.features(self.codec)) for one in stored]
+                self.candidates.add([one.key for one in stored], vectors)
+        return len(lacking), len(surplus)
 
     def new_key(self) -> int:
         """A key for another content."""
