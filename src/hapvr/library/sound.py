@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from hapvr.audio.description import SoundDescription, describe_sound, describe_sound_task
 from hapvr.audio.matching import NOT_INDEXED, OTHER, SoundEvidence, SoundQuery, make_silent_evidence
@@ -19,6 +20,7 @@ from hapvr.library.side_tables import BatchWriter
 from hapvr.library.sound_lookup import SoundLookup, update_sound_index
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import find_row, find_unchanged
+from hapvr.library.tables import Catalog
 from hapvr.storage import StrPath
 from hapvr.video.sandboxed import call_sandboxed
 from hapvr.workers.pool import run_tasks
@@ -90,6 +92,24 @@ class SoundMatches:
     def find(self, key: int) -> SoundEvidence:
         """The evidence for one content."""
         return self.evidence.get(key, NOT_INDEXED)
+
+    def list_hits(
+        self,
+        catalog: Catalog,
+        allowed: Collection[int] | None,
+        *,
+        without: Collection[str | None],
+        picture: Literal["other"] | None,
+    ) -> list[SoundHit]:
+        """The videos of the allowed rows with the same sound, `without` some ids; the longest stretches first."""
+        hits = [
+            SoundHit(catalog.ids[row], os.fsdecode(catalog.paths[row]), evidence.stretches, picture)
+            for key, evidence in self.evidence.items()
+            if evidence.kind == "same"
+            for row in catalog.with_key(key)
+            if catalog.ids[row] not in without and (allowed is None or row in allowed)
+        ]
+        return sorted(hits, key=lambda hit: (-hit.seconds, hit.path))
 
 
 def match_sounds(store: Store, query: SoundDescription) -> SoundMatches:
@@ -170,15 +190,8 @@ def search_sound(
     read = time.perf_counter()
     catalog = store.catalog()
     own = query if isinstance(query, str) and query in catalog else None
-    allowed = find_allowed(catalog, filter)
     matches = match_sounds(store, sound)
-    hits = []
-    for key, evidence in matches.evidence.items():
-        for row in catalog.with_key(key) if evidence.kind == "same" else ():
-            if catalog.ids[row] != own and (allowed is None or row in allowed):
-                record = catalog.record(row)
-                hits.append(SoundHit(record.id, record.path, evidence.stretches, None))
-    hits.sort(key=lambda hit: (-hit.seconds, hit.path))
+    hits = matches.list_hits(catalog, find_allowed(catalog, filter), without={own}, picture=None)
     indexed = len(matches.evidence)
     note = None
     if SoundQuery(sound.peaks, speeds=(1.0,)).is_silent:
