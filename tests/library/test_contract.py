@@ -230,6 +230,7 @@ def test_readers_write_nothing_and_go_on_while_somebody_writes(
             assert copy.check().intact
 
 
+@pytest.mark.parametrize("home", ["folder", "bucket"], indirect=True)  # it asks for nothing that lies in Milvus
 def test_readers_see_a_whole_library_while_it_is_written(
     library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
