@@ -301,7 +301,7 @@ def import_features(
 
 def _require_files(library: Place, videos: Sequence[Path]) -> None:
     """Refuse files that do not exist before a library is made; an existing library may know them from before."""
-    from hapvr.library.adding import require_files
+    from hapvr.library.found_files import require_files
     from hapvr.library.versions import is_library
 
     if not is_library(library):
@@ -311,7 +311,7 @@ def _require_files(library: Place, videos: Sequence[Path]) -> None:
 def _require_videos(library: Place, videos: Sequence[Path], rules: IndexRules | None) -> None:
     """Refuse to make a library of nothing."""
     from hapvr.errors import ConfigError
-    from hapvr.library.adding import find_files
+    from hapvr.library.found_files import find_files
     from hapvr.library.indexed_folders import IndexRules
     from hapvr.library.versions import is_library
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.errors import BusyError, ConfigError, DataError, DecodeError, StorageError
-from hapvr.library.adding import Found, add_found, choose_folders
+from hapvr.library.adding import add_found
+from hapvr.library.found_files import Found, choose_folders
 from hapvr.library.indexed_folders import IndexRules
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.queries import read_query

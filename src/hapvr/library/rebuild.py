@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from hapvr.errors import ConfigError, StorageError
-from hapvr.library.adding import Found, add_files, is_gone
+from hapvr.library.adding import add_files
 from hapvr.library.candidate_index import require_new_index
+from hapvr.library.found_files import Found, is_gone
 from hapvr.library.indexed_folders import read_sound_setting
 from hapvr.library.opening import OpenLibrary, WantedSettings, choose_settings, model_name
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path

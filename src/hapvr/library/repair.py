@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from hapvr.errors import ConfigError, StorageError
 from hapvr.library import tables
-from hapvr.library.adding import Found, add_files, add_videos
+from hapvr.library.adding import add_files, add_videos
 from hapvr.library.bit_correction import correct_file
 from hapvr.library.candidate_index import (
     find_left_collections,
@@ -30,6 +30,7 @@ from hapvr.library.checking import CheckReport, Examination, check_library
 from hapvr.library.checksums import write_listing
 from hapvr.library.codecs import get_codec
 from hapvr.library.engine import DATA, MANIFESTS, EngineError, table_folder
+from hapvr.library.found_files import Found
 from hapvr.library.indexed_folders import FOLDERS, read_folders, read_sound_setting, read_text_model
 from hapvr.library.marks import MARKS
 from hapvr.library.opening import OpenLibrary
