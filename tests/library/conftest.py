@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hapvr.cli import main
-from hapvr.library.milvus_index import TOKEN_VARIABLE
+from hapvr.library.milvus_server import TOKEN_VARIABLE
 from hapvr.places import ObjectPath
 from tests.milvus_server import ROOT_TOKEN, RunningServer, serve_milvus
 from tests.object_server import BUCKET, ObjectServer, serve_objects

@@ -216,7 +216,7 @@ def test_readers_write_nothing_and_go_on_while_somebody_writes(
         toy.check(reader)
         lock.release(clean=True)
         assert reader.info().writer is None
-    monkeypatch.setattr(milvus_index, "_connect", lambda _: pytest.fail("the server was asked"))
+    monkeypatch.setattr(milvus_index, "connect_server", lambda _: pytest.fail("the server was asked"))
     with Library.open(home.place) as reader:  # a backup needs no Milvus
         reader.back_up(tmp_path / "copy")
         with Library.open(tmp_path / "copy") as copy:

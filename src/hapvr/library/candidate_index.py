@@ -21,7 +21,8 @@ from torch import Tensor
 from hapvr.features import Features
 from hapvr.library import table_set, tables
 from hapvr.library.candidates import Finds, find_nearest_vectors, find_runs
-from hapvr.library.milvus_index import IndexedContents, MilvusAddress, MilvusIndex
+from hapvr.library.milvus_index import IndexedContents, MilvusIndex
+from hapvr.library.milvus_server import MilvusAddress
 from hapvr.library.table_set import TableSet
 from hapvr.library.tables import FRAMES
 from hapvr.library.versions import EMBEDDED, Settings, current_version, unfinished_version
