@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from hapvr.errors import ConfigError
 from hapvr.library.candidates import count_votes, find_runs
 from hapvr.library.cluster_work import Run, run_here
+from hapvr.library.copy_groups import group_links
 from hapvr.library.derivation import find_derivation
 from hapvr.library.duplicate_report import (
     DuplicateProgress,
@@ -35,7 +36,6 @@ from hapvr.library.duplicate_report import (
     Link,
     SoundPair,
     Stage,
-    group_links,
 )
 from hapvr.library.marks import Pair, make_pair, read_marks
 from hapvr.library.results import VideoRecord
