@@ -468,5 +468,5 @@ def test_the_next_change_of_an_older_library_adds_checksums(old: Path, run: Run)
         with pytest.raises(StorageError, match=Path(name).name):
             reopened(old).find_duplicates()
         (old / name).write_bytes(content)
-    assert store.Store(old / "versions" / "0001").must_have("calibration.json")
+    assert store.Store(old / "versions" / "0001").table_set.must_have("calibration.json")
     reopened(old).find_duplicates()

@@ -87,7 +87,7 @@ def back_up_library(
         raise StorageError(f"'{display_path(folder)}' is a library already. Give a new folder for the backup.")
     require_creatable(folder)
     with suppress(BusyError):  # the writer lists what it has written
-        if library.store.count_unchecked():
+        if library.store.table_set.count_unlisted():
             with library.write_access("hapvr backup"):
                 pass
     if read_listing(library.store.folder) is None:

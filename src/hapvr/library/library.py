@@ -85,7 +85,7 @@ class Library(OpenLibrary):
             vectors=store.candidates.count(),
             building=None if building is None else read_settings(version_folder(self.path, building)).model,
             writer=find_writer(self.path),
-            unchecked=store.count_unchecked(),
+            unchecked=store.table_set.count_unlisted(),
             text_model=None if text_model is None else text_model.name,
             candidates=settings.candidate_index,
         )

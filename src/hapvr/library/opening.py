@@ -321,7 +321,7 @@ def read_calibration(store: Store) -> Calibration | JudgeCalibration | None:
     try:
         return parse_calibration(path, file_state(path))
     except FileNotFoundError:
-        if store.must_have(CALIBRATION):
+        if store.table_set.must_have(CALIBRATION):
             raise StorageError(f"'{display_path(path)}' is missing. {_calibration_remedy(path)}") from None
         return None
     except OSError as error:

@@ -143,16 +143,6 @@ class Store:
         self._dims = (rows[0]["regions"], rows[0]["dims"]) if rows else None
         return self._dims
 
-    def count_unchecked(self) -> int:
-        """How many files have no checksum yet: of an older release, or of a writer that was killed."""
-        with self.table_set.lock:
-            return self.table_set.guard.count_unlisted()
-
-    def must_have(self, name: str) -> bool:
-        """Whether a file of this name was written beside the tables, so that it must be there."""
-        with self.table_set.lock:
-            return name in self.table_set.guard.listing.kept
-
     def find_nearest(self, vectors: Tensor, *, k: int = NEIGHBOURS, exact: bool = False) -> Finds:
         """The `k` stored frames nearest to each of some vectors [Q, C], by dot product.
 

@@ -206,6 +206,16 @@ class TableSet:
         table = self.open(name)
         return 0 if table is None else self.read(name, lambda: engine.count_indexed(table), whole=False) or 0
 
+    def count_unlisted(self) -> int:
+        """How many files have no checksum yet: of an older release, or of a writer that was killed."""
+        with self.lock:
+            return self.guard.count_unlisted()
+
+    def must_have(self, name: str) -> bool:
+        """Whether a file of this name was written beside the tables, so that it must be there."""
+        with self.lock:
+            return name in self.guard.listing.kept
+
     # --- changing ----------------------------------------------------------------------------------------------------
 
     def write(self, name: str, action: Callable[[], object]) -> None:
