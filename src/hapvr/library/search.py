@@ -9,8 +9,8 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from hapvr.library.stored_scores import (
     require_dims,
     score_contents,
 )
+from hapvr.library.tables import Catalog
 from hapvr.matching import (
     Match,
     VideoDescription,
@@ -148,8 +149,8 @@ def search_library(
         if allowed is not None:
             rows = [row for row in rows if row in allowed]
         rows = sorted(rows, key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))[:k]
-        options = {"ignore_shared": ignore_shared, "prior": prior, "second_look": second_look}
-        matches = _match_rows(store, model, asked, rows, cache, threads, **options)
+        match = partial(match_beyond_shared, ignore_shared=ignore_shared, prior=prior, second_look=second_look)
+        matches = _match_rows(store, model, asked, catalog, rows, match, cache, threads)
     hits = []
     for record, row in zip(catalog.records(rows), rows, strict=True):
         found = matches.get(int(catalog.keys[row]))  # None if it was removed meanwhile
@@ -168,24 +169,28 @@ def _match_rows(
     store: Store,
     model: Model,
     asked: Query,
+    catalog: Catalog,
     rows: Sequence[int],
+    match: Callable[..., Match],
     cache: RegionCache,
     threads: int,
-    **options: Any,
 ) -> dict[int, Match]:
-    """Where the contents of rows match the query, by key; of key frames, the best are read closely."""
-    catalog, footage = store.catalog(), read_shared_footage(store)
+    """Where the contents of some rows match the query, by key; `match` is `match_beyond_shared` with its options.
+
+    Of a library of key frames, the best are read closely before.
+    """
+    footage = read_shared_footage(store)
     own_frames = footage.find_frames(asked.features)
     near = {catalog.record(row).path for row in rows[:MAX_READ]} if store.settings.keyframes else ()
 
-    def match(query: VideoDescription, target: VideoDescription) -> Match:
+    def compare(query: VideoDescription, target: VideoDescription) -> Match:
         if target.path in near:
             target = read_closely(query, target, model)
         frames = own_frames, footage.find_frames(target.features)
-        return match_beyond_shared(query, target, model=model, footage=footage, frames=frames, **options)
+        return match(query, target, model=model, footage=footage, frames=frames)
 
     keys = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
-    return match_contents(store, model, asked.describe(model), keys, match, cache=cache, threads=threads)
+    return match_contents(store, model, asked.describe(model), keys, compare, cache=cache, threads=threads)
 
 
 def _add_sound(

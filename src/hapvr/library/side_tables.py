@@ -45,7 +45,7 @@ class SideTable(Generic[T]):
 
     def list_keys(self) -> set[int]:
         """The contents of which something is kept."""
-        return set(self._tables.list_keys(self.name).tolist())
+        return set(np.unique(self._tables.list_keys(self.name)).tolist())
 
     def read(self, keys: Collection[int] | None = None) -> Iterator[tuple[int, T]]:
         """What is kept of contents, or of all, a part at a time; absent ones are left out."""
