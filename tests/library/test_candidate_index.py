@@ -51,13 +51,6 @@ def name_index(request: pytest.FixtureRequest, kind: str) -> str:
     return running.address(f"films_{secrets.token_hex(4)}")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for number in range(4):
-        toy.write(tmp_path / "videos", f"{number}.mp4", number, 2 + number)
-    return tmp_path / "videos"
-
-
 def make(path: Path, candidates: str) -> Library:
     return Library.open(path, create=True, model="toy", codec="float16", candidates=candidates)
 

@@ -67,13 +67,6 @@ def quick_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for number in range(4):
-        toy.write(tmp_path / "videos", f"{number}.mp4", number, 2 + number)
-    return tmp_path / "videos"
-
-
-@pytest.fixture
 def library(home: Home, folder: Path) -> Library:
     made = home.open()
     made.add([folder])

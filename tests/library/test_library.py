@@ -30,13 +30,6 @@ pytestmark = pytest.mark.usefixtures("toys")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for number in range(4):
-        toy.write(tmp_path / "videos", f"{number}.mp4", number, 2 + number)
-    return tmp_path / "videos"
-
-
-@pytest.fixture
 def library(tmp_path: Path, folder: Path) -> Library:
     made = toy.make(tmp_path / "library")
     made.add([folder])
