@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 
 from hapvr.bench.drawn_videos import DIMS, draw_query, draw_regions, draw_signs, find_origin, make_record
 from hapvr.features import Features
-from hapvr.library import Library, engine, frame_table
+from hapvr.library import Library, candidate_index, engine
 from hapvr.library.candidates import (
     MAX_COMPARED,
     NEIGHBOURS,
@@ -61,7 +61,7 @@ from measure import machine
 
 VIDEO_FRAMES, POOL, WARM_UP = 30, 400, 3
 VIDEOS_AT_ONCE = 20_000  # about half a million vectors
-DEFAULT_PROBES = frame_table.PROBES
+DEFAULT_PROBES = candidate_index.PROBES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,8 +130,8 @@ def build(arguments: argparse.Namespace, size: int) -> dict[str, float]:
         indexing, indexing_used = time.perf_counter() - begun, time.process_time() - used
         sizes = measure_table(folder, FRAMES)
         built = {
-            "vectors": tables.count_vectors(),
-            "indexed": tables.count_indexed(),
+            "vectors": tables.candidates.count(),
+            "indexed": tables.candidates.count_indexed(),
             "write s": written,
             "write processor s": written_used,
             "index s": indexing,
@@ -207,7 +207,7 @@ def ask(arguments: argparse.Namespace, size: int) -> dict[str, Any]:
         answer["catalog peak MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
         count = count_rough(max_candidates(videos, k=10, max_compared=MAX_COMPARED))
         for probes in arguments.probes:
-            frame_table.PROBES = probes
+            candidate_index.PROBES = probes
             ranks, times, work = [], [], []
             for needle, query in enumerate(queries):
                 begun, used = time.perf_counter(), time.process_time()

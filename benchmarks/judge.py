@@ -28,7 +28,8 @@ from hapvr.judge import second_look
 from hapvr.library import Library
 from hapvr.library.duplicates import find_duplicates
 from hapvr.library.opening import OpenLibrary
-from hapvr.library.search import compare_videos, read_query, search_library
+from hapvr.library.queries import read_query
+from hapvr.library.search import compare_videos, search_library
 from hapvr.model import Model
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.edits import DEFAULT_EDITS, find_edit

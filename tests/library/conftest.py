@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from hapvr.cli import main
-from hapvr.library.milvus_index import TOKEN_VARIABLE
+from hapvr.library.milvus_server import TOKEN_VARIABLE
 from hapvr.places import ObjectPath
+from tests.library import toy
 from tests.milvus_server import ROOT_TOKEN, RunningServer, serve_milvus
 from tests.object_server import BUCKET, ObjectServer, serve_objects
 
@@ -25,6 +27,14 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return int(end.value.code or 0), out.out, out.err
 
     return called
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Four toy videos, of two to five frames."""
+    for number in range(4):
+        toy.write(tmp_path / "videos", f"{number}.mp4", number, 2 + number)
+    return tmp_path / "videos"
 
 
 @pytest.fixture(scope="session")

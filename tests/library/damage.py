@@ -27,7 +27,7 @@ from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.library import Library, opening, table_set
 from hapvr.library.candidates import count_votes, find_runs
-from hapvr.library.duplicate_report import read_marks
+from hapvr.library.marks import read_marks
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.model import Model
@@ -96,7 +96,7 @@ def make_toy_library(folder: Path) -> Path:
             opening.save_calibration(tables, fitted)
             for keys in np.array_split(tables.catalog().contents, 2):
                 peaks = Fingerprint(np.sort(rng.integers(0, 900, 40)), rng.integers(0, 256, 40))
-                tables.put_sounds({int(key): SoundDescription("ready", peaks, 30.0) for key in keys})
+                tables.sounds.put({int(key): SoundDescription("ready", peaks, 30.0) for key in keys})
     return path
 
 
@@ -108,7 +108,7 @@ def toy_answers(path: Path) -> Any:
         features = [library.features(one[0]).regions for one in records if one[2] == "ready"]
         found = [library.store.find_nearest(find_runs(one)[0], k=1, exact=True)[1] for one in features]
         nearest = [[catalog.ids[catalog.with_key(key)[0]] for key in keys.tolist()] for keys in found]
-        marks, vectors = sorted(read_marks(path)), library.store.count_vectors()
+        marks, vectors = sorted(read_marks(path)), library.store.candidates.count()
         return records, [one.numpy().tobytes() for one in features], nearest, marks, vectors
 
 

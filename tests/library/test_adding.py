@@ -421,9 +421,9 @@ def test_a_video_in_which_no_frame_may_vote_is_kept_all_the_same(
     toy.write(folder, "a.mp4", 1)
     toy.write(folder, "b.mp4", 2)
     assert library.add([folder]).added == 2
-    assert library.store.count_vectors() == 0
+    assert library.store.candidates.count() == 0
     assert len(library.features(library.videos()[0].id)) == 2
-    assert library.store.vectors()[0].shape == (0,)
+    assert library.store.candidates.read_all()[0].shape == (0,)
 
 
 def test_it_stops_when_asked_and_keeps_what_is_done(library: Library, folder: Path) -> None:

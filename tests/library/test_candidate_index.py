@@ -18,9 +18,10 @@ import torch
 from hapvr.bench.drawn_videos import draw_query, draw_regions, fill_store, make_id
 from hapvr.errors import ConfigError, ShapeError, StorageError
 from hapvr.features import Features
-from hapvr.library import Library, check_library, milvus_index, repair_library, versions
+from hapvr.library import Library, check_library, milvus_index, milvus_server, repair_library, versions
 from hapvr.library.candidate_index import find_vectors, open_collection, parse_index
-from hapvr.library.milvus_index import TOKEN_VARIABLE, MilvusAddress, MilvusIndex
+from hapvr.library.milvus_index import MilvusIndex
+from hapvr.library.milvus_server import TOKEN_VARIABLE, MilvusAddress
 from tests.library import toy
 from tests.library.conftest import Run
 from tests.library.test_crashes import Nursery, nursery  # noqa: F401
@@ -50,13 +51,6 @@ def name_index(request: pytest.FixtureRequest, kind: str) -> str:
     return running.address(f"films_{secrets.token_hex(4)}")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for number in range(4):
-        toy.write(tmp_path / "videos", f"{number}.mp4", number, 2 + number)
-    return tmp_path / "videos"
-
-
 def make(path: Path, candidates: str) -> Library:
     return Library.open(path, create=True, model="toy", codec="float16", candidates=candidates)
 
@@ -76,8 +70,8 @@ def require_agreement(library: Library) -> None:
         expected[int(catalog.keys[row])] = find_vectors(features).astype(np.float32)
     found = store.candidates.list_contents()
     assert (found.whole, found.broken) == (set(expected), set())
-    keys, vectors = store.vectors()
-    assert len(keys) == store.count_vectors() == sum(map(len, expected.values()))
+    keys, vectors = store.candidates.read_all()
+    assert len(keys) == store.candidates.count() == sum(map(len, expected.values()))
     for key, own in expected.items():
         assert sorted(vectors[keys == key].tolist()) == sorted(own.tolist())
     for queries in (torch.from_numpy(vectors[:3]), torch.nn.functional.normalize(torch.randn(2, toy.DIMS), dim=-1)):
@@ -133,7 +127,7 @@ def test_a_search_finds_the_same_videos_with_both(
     assert found[0] == found[1]
     assert [hits[0][0] for hits in found[1]] == [make_id(0), make_id(1)]
     with Library.open(tmp_path / "milvus") as library:
-        monkeypatch.setattr(milvus_index, "_connect", refuse)
+        monkeypatch.setattr(milvus_index, "connect_server", refuse)
         with pytest.raises(StorageError, match="nobody answers"):
             library.search(tmp_path / "no file")  # before the query is looked at
         assert library.search(queries[0], exact=True).hits[0].id == found[0][0][0][0]  # which needs no candidates
@@ -260,7 +254,7 @@ def test_an_address_has_one_form() -> None:
 
 @pytest.mark.usefixtures("toys", "milvus")
 def test_nothing_is_made_where_no_server_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(milvus_index, "_CONNECT_S", 0.5)
+    monkeypatch.setattr(milvus_server, "_CONNECT_S", 0.5)
     silent = socket.socket()
     silent.bind(("127.0.0.1", 0))
     silent.listen()
@@ -296,7 +290,7 @@ def test_an_old_server_is_refused(address: str, tmp_path: Path, version: str, mo
 
 @pytest.mark.usefixtures("toys")
 def test_a_missing_client_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(milvus_index.importlib.util, "find_spec", lambda _: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(milvus_server.importlib.util, "find_spec", lambda _: None)  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=r"pip install 'hapvr\[milvus\]'"):
         make(tmp_path / "library", CLOSED)
     assert not (tmp_path / "library").exists()
@@ -305,7 +299,7 @@ def test_a_missing_client_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("toys")
 def test_a_collection_of_somebody_else_is_left_alone(address: str, tmp_path: Path, folder: Path) -> None:
     where = MilvusAddress.parse(address)
-    client = milvus_index._connect(where)
+    client = milvus_server.connect_server(where)
     client.create_collection(f"{where.collection}_0001", dimension=5)
     with pytest.raises(StorageError, match=r"already, of 5 dimensions, and not made by hapvr.*another name"):
         make(tmp_path / "library", address)

@@ -22,10 +22,10 @@ from hapvr.audio.sound_index import build_index, write_index
 from hapvr.errors import FormatError, StorageError
 from hapvr.library import Library, check_library, repair_library, sound_lookup, tables
 from hapvr.library.bit_correction import correct_document, find_file_correction, find_flipped_bit
-from hapvr.library.checking import find_whole_contents, find_whole_embeddings
 from hapvr.library.checksums import sum_file
-from hapvr.library.duplicate_report import MARKS, read_marks
 from hapvr.library.indexed_folders import FOLDERS, TextModelSource, write_text_model
+from hapvr.library.marks import MARKS, read_marks
+from hapvr.library.row_checks import find_whole_contents, find_whole_embeddings
 from hapvr.library.tables import FrameEmbeddings
 from hapvr.library.versions import CALIBRATION, MANIFEST, SETTINGS
 from hapvr.storage import write_document
@@ -299,14 +299,14 @@ def describe(place: Path) -> dict[int, FrameEmbeddings]:
                 vectors = rng.normal(size=(3, 4))
                 vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
                 part[key] = FrameEmbeddings(np.arange(3.0), vectors.astype(np.float16))
-            store.put_embeddings(part)
+            store.embeddings.put(part)
             drawn |= part
     return drawn
 
 
 def read_described(place: Path) -> dict[int, bytes]:
     with Library.open(place) as library:
-        found = library.store.read_embeddings(library.store.list_embedded().tolist())
+        found = dict(library.store.embeddings.read())
     return {key: one.vectors.tobytes() for key, one in found.items()}
 
 
@@ -333,7 +333,7 @@ def test_wrong_rows_of_a_text_model_are_found_and_the_others_kept(place: Path) -
     drawn = describe(place)
     keys = sorted(drawn)
     with Library.open(place) as library, library.write_access("a test") as store:
-        store.put_embeddings(
+        store.embeddings.put(
             {
                 keys[0]: FrameEmbeddings(np.array([9.0]), np.full((1, 4), 1.0, np.float16)),
                 keys[1]: FrameEmbeddings(np.array([-1.0]), drawn[keys[1]].vectors[:1]),

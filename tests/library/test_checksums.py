@@ -20,8 +20,8 @@ from hapvr import storage
 from hapvr.errors import StorageError
 from hapvr.library import Library, checksums, engine, store, versions
 from hapvr.library.checksums import FileSum, Guard, find_damage, list_table, sum_file
-from hapvr.library.duplicate_report import MARKS, read_marks
 from hapvr.library.engine import newest_manifest
+from hapvr.library.marks import MARKS, read_marks
 from hapvr.library.tables import FRAMES, REGIONS, VIDEOS
 from hapvr.places import Place
 from tests.library import toy
@@ -182,7 +182,7 @@ def test_files_that_are_removed_without_a_commit_are_not_missed(library: Library
     opened = reopened(library)
     assert opened.store.table_set.guard.listing == sealed
     assert find_all_damage(local(opened.store.folder)) == []
-    assert len(opened.store.vectors()[0]) == 18
+    assert len(opened.store.candidates.read_all()[0]) == 18
     opened.remove([record.id for record in opened.videos()])
     assert [len(table.files) for table in opened.store.table_set.guard.listing.tables.values()] == [1, 1, 1]
     opened.compact()
@@ -216,11 +216,11 @@ def test_records_are_checked_on_opening_and_vectors_when_they_are_asked_for(libr
     assert opened.info().vectors == 18
     assert len(opened.search("film", exact=True).hits) == 2
     with pytest.raises(StorageError, match=rf"{path.name}' is damaged: its checksum.*hapvr check LIBRARY --repair"):
-        opened.store.vectors()
+        opened.store.candidates.read_all()
     with pytest.raises(StorageError, match=path.name):
         opened.find_duplicates()
     flip(path, 77)
-    assert len(opened.store.vectors()[0]) == 18
+    assert len(opened.store.candidates.read_all()[0]) == 18
     path = data_file(library, VIDEOS)
     flip(path, 1000)
     with pytest.raises(StorageError, match=path.name):
@@ -353,7 +353,7 @@ def test_a_writer_that_is_killed_before_it_lists_leaves_a_library_that_is_read_a
     opened = reopened(library)
     assert [record.id for record in opened.videos()] == ["film", "new", "other"]
     assert len(opened.search("film", exact=True).hits) == 2
-    assert len(opened.store.vectors()[0]) == 15
+    assert len(opened.store.candidates.read_all()[0]) == 15
     assert opened.info().unchecked > 3
     flip(path, 1000)  # what was listed before is checked as ever
     with pytest.raises(StorageError, match=path.name):
@@ -371,7 +371,7 @@ def test_a_reader_does_not_take_files_that_a_writer_has_replaced_for_damage(libr
     library.compact()
     for reader in readers:
         reader._refreshed = float("inf")  # it does not look for newer versions by itself
-    assert len(readers[0].store.vectors()[0]) == 18
+    assert len(readers[0].store.candidates.read_all()[0]) == 18
     assert readers[1].search("film", exact=True).hits == expected
 
 
@@ -468,5 +468,5 @@ def test_the_next_change_of_an_older_library_adds_checksums(old: Path, run: Run)
         with pytest.raises(StorageError, match=Path(name).name):
             reopened(old).find_duplicates()
         (old / name).write_bytes(content)
-    assert store.Store(old / "versions" / "0001").must_have("calibration.json")
+    assert store.Store(old / "versions" / "0001").table_set.must_have("calibration.json")
     reopened(old).find_duplicates()

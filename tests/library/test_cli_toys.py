@@ -140,7 +140,7 @@ def test_links_to_folders_are_told(run: Run, tmp_path: Path, folder: Path) -> No
 def test_the_usual_codec_has_one_home() -> None:
     from hapvr.library import codecs
 
-    assert opening.choose_settings(model="toy", codec=None, fps=None)[0].codec == codecs.DEFAULT
+    assert opening.choose_settings(opening.WantedSettings("toy"))[0].codec == codecs.DEFAULT
 
 
 # --- stopping --------------------------------------------------------------------------------------------------------

@@ -22,9 +22,9 @@ import hapvr
 from hapvr.errors import BusyError, ConfigError, DataError, ShapeError, StorageError
 from hapvr.library import Library, engine, milvus_index, opening, store, versions
 from hapvr.library.candidate_index import parse_index
-from hapvr.library.duplicate_report import read_marks
+from hapvr.library.marks import read_marks
 from hapvr.library.store import Store
-from hapvr.library.writer_lease import find_writer, open_lock
+from hapvr.library.writer_lock import find_writer, open_lock
 from hapvr.places import ObjectPath, Place
 from tests.library import toy
 from tests.library.damage import model
@@ -64,13 +64,6 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
 def quick_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compaction need not wait a second before it removes old versions."""
     monkeypatch.setattr(engine, "_KEEP_LITTLE", timedelta(milliseconds=50))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for number in range(4):
-        toy.write(tmp_path / "videos", f"{number}.mp4", number, 2 + number)
-    return tmp_path / "videos"
 
 
 @pytest.fixture
@@ -132,7 +125,7 @@ def test_a_library_is_made_once_and_opened_again(home: Home, folder: Path, monke
 
 def test_what_is_added_changed_and_removed_is_found_as_it_is(home: Home, folder: Path) -> None:
     library = home.open()
-    assert library.store.count_vectors() == 0
+    assert library.store.candidates.count() == 0
     assert library.store.find_nearest(torch.eye(toy.DIMS)[:1])[1].tolist() == []
     reader = Library.open(home.place)
     (folder / "bad.mp4").write_text("nothing")
@@ -204,7 +197,7 @@ def test_readers_write_nothing_and_go_on_while_somebody_writes(
     with Library.open(home.place, wait_s=0) as reader:
         reader.info()
         toy.check(reader)
-        reader.store.vectors()
+        reader.store.candidates.read_all()
         assert reader.check().intact
         assert snapshot(home.place) == before
         lock = open_lock(home.place)
@@ -216,7 +209,7 @@ def test_readers_write_nothing_and_go_on_while_somebody_writes(
         toy.check(reader)
         lock.release(clean=True)
         assert reader.info().writer is None
-    monkeypatch.setattr(milvus_index, "_connect", lambda _: pytest.fail("the server was asked"))
+    monkeypatch.setattr(milvus_index, "connect_server", lambda _: pytest.fail("the server was asked"))
     with Library.open(home.place) as reader:  # a backup needs no Milvus
         reader.back_up(tmp_path / "copy")
         with Library.open(tmp_path / "copy") as copy:
@@ -230,6 +223,7 @@ def test_readers_write_nothing_and_go_on_while_somebody_writes(
             assert copy.check().intact
 
 
+@pytest.mark.parametrize("home", ["folder", "bucket"], indirect=True)  # it asks for nothing that lies in Milvus
 def test_readers_see_a_whole_library_while_it_is_written(
     library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hapvr.library.copy_groups import _count_steps, group_links, rank_copies
 from hapvr.library.derivation import Derivation, decide_derivation, find_derivation
 from hapvr.library.duplicate_report import DuplicateReport as Report
-from hapvr.library.duplicate_report import Group, Link, _count_steps, format_csv, group_links, rank_copies
+from hapvr.library.duplicate_report import Group, Link, format_csv
 from hapvr.library.edit_traces import Traces, _measure_edge
 from hapvr.library.results import VideoRecord
 from hapvr.similarity import Segment

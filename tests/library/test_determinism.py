@@ -33,7 +33,7 @@ def read_all(path: Path, added: list[list[Path]], *, workers: int) -> Any:
         for some in added:
             library.add(some, workers=workers)
         catalog = library.store.catalog()
-        keys, vectors = library.store.vectors()
+        keys, vectors = library.store.candidates.read_all()
         said = []
         for row, record in enumerate(library.videos()):
             features = library.features(record.id)

@@ -11,9 +11,10 @@ from hapvr.actions.plan import Plan, PlanRow
 from hapvr.errors import ConfigError
 from hapvr.judge.judge import Verdict
 from hapvr.library import DuplicateReport, Link, VideoRecord
+from hapvr.library.copy_groups import group_links
 from hapvr.library.derivation import Derivation
 from hapvr.library.duplicate_plan import PlanOptions, filter_report, make_plan
-from hapvr.library.duplicate_report import Kind, group_links
+from hapvr.library.duplicate_report import Kind
 from hapvr.library.filters import VideoFilter
 
 WHOLE = ((0.0, 10.0), (0.0, 10.0))

@@ -24,16 +24,15 @@ from hapvr.judge import alignment
 from hapvr.judge.alignment import align
 from hapvr.judge.judge import Judge, Verdict
 from hapvr.library import Library, duplicates
+from hapvr.library.copy_groups import group_links, rank_copies
 from hapvr.library.duplicate_report import (
     CSV_FIELDS,
     DuplicateProgress,
     Link,
     format_csv,
-    group_links,
-    make_pair,
     make_rows,
-    rank_copies,
 )
+from hapvr.library.marks import make_pair
 from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity

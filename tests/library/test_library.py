@@ -30,13 +30,6 @@ pytestmark = pytest.mark.usefixtures("toys")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for number in range(4):
-        toy.write(tmp_path / "videos", f"{number}.mp4", number, 2 + number)
-    return tmp_path / "videos"
-
-
-@pytest.fixture
 def library(tmp_path: Path, folder: Path) -> Library:
     made = toy.make(tmp_path / "library")
     made.add([folder])
@@ -363,16 +356,16 @@ def test_frame_vectors_are_those_of_the_regions_read_once_until_there_are_others
     from hapvr.library.candidates import find_runs
 
     opened = library.store
-    keys, vectors = opened.vectors()
-    assert len(keys) == len(vectors) == opened.count_vectors()
+    keys, vectors = opened.candidates.read_all()
+    assert len(keys) == len(vectors) == opened.candidates.count()
     for row, features in toy.contents(library).items():
         expected = find_runs(features.regions, features.low_information)[0]
         chosen = torch.from_numpy(vectors[keys == opened.catalog().keys[row]]).float()
         torch.testing.assert_close(chosen, expected, atol=2e-3, rtol=0)
-    assert opened.vectors()[1] is vectors
+    assert opened.candidates.read_all()[1] is vectors
     toy.write(folder, "more.mp4", 77)
     library.add([folder])
-    assert len(library.store.vectors()[1]) == library.store.count_vectors() > len(vectors)
+    assert len(library.store.candidates.read_all()[1]) == library.store.candidates.count() > len(vectors)
 
 
 def test_frames_that_are_nearly_all_alike_can_be_indexed(
@@ -385,8 +378,8 @@ def test_frames_that_are_nearly_all_alike_can_be_indexed(
         toy.write(folder, f"alike{number}.mp4", 60 + number)
     library.add([folder])
     opened = library.store
-    assert opened.count_indexed() == opened.count_vectors() > 6000
-    _, keys, similar = opened.find_nearest(torch.from_numpy(opened.vectors()[1][-1:]), k=2, exact=True)
+    assert opened.candidates.count_indexed() == opened.candidates.count() > 6000
+    _, keys, similar = opened.find_nearest(torch.from_numpy(opened.candidates.read_all()[1][-1:]), k=2, exact=True)
     assert len(keys) == 2
     assert similar[0] == pytest.approx(1, abs=0.05)
 
@@ -400,8 +393,8 @@ def test_the_nearest_frames_are_found_with_and_without_an_index(
         monkeypatch.setattr(table_set, "INDEX_FROM", 1000)
     library.add([folder])
     opened = library.store
-    keys, vectors = opened.vectors()
-    assert opened.count_indexed() == (len(vectors) if indexed else 0)
+    keys, vectors = opened.candidates.read_all()
+    assert opened.candidates.count_indexed() == (len(vectors) if indexed else 0)
     queries = vectors[:5]
     which, found, similar = opened.find_nearest(torch.from_numpy(queries), k=3, exact=True)
     assert which.tolist() == sorted([0, 1, 2, 3, 4] * 3)
@@ -418,6 +411,6 @@ def test_the_nearest_frames_are_found_with_and_without_an_index(
         assert max(abs(estimated[2] - similar)) > 1e-4
         toy.write(folder, "more.mp4", 91, 40)
         library.add([folder])
-        assert 0 < opened.count_indexed() < opened.count_vectors()  # few: they are searched one by one
+        assert 0 < opened.candidates.count_indexed() < opened.candidates.count()  # few: they are searched one by one
         library.compact()
-        assert opened.count_indexed() == opened.count_vectors()
+        assert opened.candidates.count_indexed() == opened.candidates.count()

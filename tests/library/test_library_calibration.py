@@ -165,7 +165,7 @@ def drawn_scores(
 ) -> None:
     """Calibrating with these scores, and without editing videos; as if the library had `videos`."""
     one = library.videos()[0]
-    copies = [library_calibration._Copy(one, "none", library.features(one.id), None)] * len(positive)
+    copies = [DescribedCopy(0, "none", "", library.features(one.id))] * len(positive)
     monkeypatch.setattr(library_calibration, "_make_copies", lambda *_: copies)
     monkeypatch.setattr(library_calibration, "_find_linked", lambda *_: set())
     monkeypatch.setattr(library_calibration, "_score_copies", lambda *_: np.array(positive))
@@ -237,13 +237,11 @@ def test_files_that_cannot_be_read_are_named(library: Library, tmp_path: Path) -
     with library.write_access("a test") as store:
         features = library.features("3")
         store.write([NewVideo(record("bad", "hashbad", len(features), path=str(bad)), store.new_key(), features)])
-    made = list(
-        library_calibration._make_copies([library.get("bad"), library.get("3")], library.model, 2, 0, lambda _: None)
-    )
-    assert sorted((copy.record.id, copy.features is None, copy.error is None) for copy in made) == [
-        ("3", False, True),
-        ("bad", True, False),
-    ]
+    records, failed = {7: library.get("bad"), 8: library.get("3")}, dict[str, str]()
+    made = library_calibration._make_copies(records, library.model, 2, 0, failed, lambda _: None)
+    assert [copy.key for copy in made] == [8]
+    assert list(failed) == [str(bad)]
+    assert "bad.mp4" in failed[str(bad)]
 
 
 def test_options_that_make_no_sense_are_refused(library: Library) -> None:
@@ -275,8 +273,8 @@ def test_it_belongs_to_the_model_that_was_there(library: Library, monkeypatch: p
     """A library that is rebuilt while the copies are made keeps nothing of it."""
 
     def slow(*_: Any) -> Any:
-        for one in library.videos() * 2:
-            yield library_calibration._Copy(one, "none", library.features(one.id), None)
+        for key in library.store.catalog().contents.tolist() * 2:
+            yield DescribedCopy(key, "none", "", library.store.features(key))
         settings = dataclasses.replace(library.settings, fps=2.0)
         versions.write_settings(library.store.folder, settings)
         library._store = type(library.store)(library.store.folder)

@@ -10,7 +10,7 @@ import pytest
 from hapvr.actions.plan import Action, Plan, PlanRow
 from hapvr.errors import BusyError, DataError, StorageError
 from hapvr.library import Library
-from hapvr.library.duplicate_report import MARKS, make_pair, read_marks
+from hapvr.library.marks import MARKS, make_pair, read_marks
 from hapvr.library.writer_lock import WriterLock
 from tests.library.toy import local, make, toys, write  # noqa: F401 - a fixture
 

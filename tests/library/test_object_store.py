@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from hapvr.errors import BusyError, ConfigError, StorageError, UnavailableError
-from hapvr.library import Library, check_library, repair_library, writer_lease
+from hapvr.library import Library, check_library, repair_library, writer_lock
 from hapvr.library.checking import Examination
-from hapvr.library.duplicate_report import MARKS, read_marks
 from hapvr.library.engine import newest_manifest
+from hapvr.library.marks import MARKS, read_marks
 from hapvr.library.stored_scores import RegionCache
-from hapvr.library.writer_lease import WriterLease, find_writer
+from hapvr.library.writer_lock import WriterLease, find_writer
 from hapvr.places import ObjectPath, list_files, parse_place
 from hapvr.server.app import create_app
 from hapvr.server.settings import ServerSettings
@@ -204,9 +204,9 @@ def test_of_many_writers_at_once_one_gets_the_lease(bucket: ObjectPath) -> None:
 def test_a_lease_that_is_not_renewed_lapses_and_its_holder_stops(
     bucket: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_lease, "RENEW_S", 0.1)
-    monkeypatch.setattr(writer_lease, "GIVE_UP_S", 0.5)
-    monkeypatch.setattr(writer_lease, "LAPSE_S", 1.0)
+    monkeypatch.setattr(writer_lock, "RENEW_S", 0.1)
+    monkeypatch.setattr(writer_lock, "GIVE_UP_S", 0.5)
+    monkeypatch.setattr(writer_lock, "LAPSE_S", 1.0)
     killed, other = WriterLease(bucket), WriterLease(bucket)
     killed.acquire("hapvr add", wait_s=0)
     time.sleep(0.8)
@@ -226,7 +226,7 @@ def test_a_lease_that_is_not_renewed_lapses_and_its_holder_stops(
 def test_a_clock_that_is_ahead_neither_takes_a_lease_nor_waits_for_ever(
     bucket: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_lease, "RENEW_S", 0.1)
+    monkeypatch.setattr(writer_lock, "RENEW_S", 0.1)
     holder = WriterLease(bucket)
     holder.acquire("hapvr add", wait_s=0)
     plain = time.time
@@ -249,7 +249,7 @@ def test_a_writer_that_loses_the_lease_writes_nothing_more(bucket: ObjectPath, t
                 store.remove([library.videos()[0].id])
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(writer_lease, "RENEW_S", 0.05)
+            patch.setattr(writer_lock, "RENEW_S", 0.05)
             with pytest.raises(StorageError, match="was lost"):
                 write()
         assert len(library.videos()) == 1

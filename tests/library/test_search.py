@@ -17,8 +17,8 @@ from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.features import Features
 from hapvr.library import Library, SearchResult, VideoFilter
 from hapvr.library import stored_scores as module
+from hapvr.library.queries import read_query
 from hapvr.library.results import VideoRecord
-from hapvr.library.search import read_query
 from hapvr.library.store import NewVideo
 from hapvr.library.stored_scores import RegionCache, score_contents
 from hapvr.library.versions import Settings

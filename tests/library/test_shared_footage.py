@@ -7,8 +7,6 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,8 +23,8 @@ from hapvr.library.shared_file import SHARED, update_shared_footage
 from hapvr.library.shared_footage import SharedFootage
 from hapvr.library.store import NewVideo
 from hapvr.places import file_state
-from hapvr.similarity import Segment, SegmentConfig, SimilarityConfig, VideoSimilarity
-from hapvr.video.sampling import SamplingConfig
+from hapvr.similarity import Segment
+from tests.library.test_duplicates import model
 from tests.library.toy import DIMS, REGIONS, local, make
 from tests.same import is_same
 
@@ -50,24 +48,11 @@ def with_card(seed: int, *, at_end: bool = False, frames: int = 20) -> Tensor:
     return torch.cat(parts[::-1] if at_end else parts)
 
 
-def toy_model() -> Any:
-    config = SimilarityConfig(dims=DIMS, weighting="none", comparator=False, min_frames=1, temporal="chamfer")
-    similarity = VideoSimilarity(config).eval()
-    return SimpleNamespace(
-        name="drawn",
-        similarity=similarity,
-        networks=(similarity,),
-        sampling=SamplingConfig(),
-        extractor=SimpleNamespace(device=torch.device("cpu")),
-        segments=SegmentConfig(),
-        calibration=None,
-        judge=None,
-    )
-
-
 def fill(library: Library, videos: dict[str, Tensor]) -> None:
     """Write videos straight into the tables, two frames a second, and update the shared footage as `add` does."""
-    library._model = toy_model()
+    without_judge = model()
+    without_judge.judge = None
+    library._model = without_judge
     with library.write_access("a test") as store:
         for name, regions in videos.items():
             features = Features(regions, np.arange(len(regions)) / 2, np.zeros(len(regions), np.bool_))

@@ -198,7 +198,7 @@ def test_sound_follows_its_video(films: Path, tmp_path: Path) -> None:
         assert [hit.id for hit in library.search_sound(films / "song.mp3").hits] == [ids["one"]]
         library.remove([ids["one"]])
         assert library.search_sound(films / "song.mp3").hits == ()
-        assert len(library.store.list_sounds()) == 1
+        assert len(library.store.sounds.list_keys()) == 1
         library.add(workers=1, sound=False)
         assert not read_sound_setting(library.path)
         assert library.folders()
@@ -211,7 +211,7 @@ def test_damage_of_stored_sound_is_said(films: Path, tmp_path: Path) -> None:
     with toy.make(tmp_path / "library") as library:
         library.add(toy.write(tmp_path, "toy.mp4", 1), workers=1)
         with library.write_access("a test") as store:
-            store.put_sounds({int(store.catalog().keys[0]): describe_sound(films / "song.mp3")})
+            store.sounds.put({int(store.catalog().keys[0]): describe_sound(films / "song.mp3")})
         assert library.search_sound(films / "song.mp3").hits
         (data,) = (local(library.store.folder) / "sounds.lance" / "data").iterdir()
     content = bytearray(data.read_bytes())
@@ -238,13 +238,13 @@ def test_an_index_of_sounds_changes_no_answer(tmp_path: Path, monkeypatch: pytes
             with library.write_access("a test") as store:
                 matches = match_sounds(store, query)
                 asked = SoundQuery(query.peaks)
-                for key, sound in store.read_sounds():  # one by one
+                for key, sound in store.sounds.read():  # one by one
                     assert matches.find(key) == (NOT_INDEXED if sound.state == "failed" else asked.compare(sound.peaks))
                 return [matches.find(key).kind for key in keys]
 
         def update(changed: dict[int, SoundDescription]) -> list[Path]:
             with library.write_access("a test") as store:
-                store.put_sounds(changed)
+                store.sounds.put(changed)
                 update_sound_index(store)
                 return sorted(local(store.folder).glob("sound-index-*.npz"))
 

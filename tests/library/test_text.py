@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError, WeightsError
 from hapvr.features import Features
-from hapvr.library import Library, VideoFilter, adding, check_library, repair_library, store, table_set, text
+from hapvr.library import Library, VideoFilter, adding, check_library, repair_library, side_tables, table_set, text
 from hapvr.library.indexed_folders import read_folders, read_text_model
 from hapvr.library.tables import FrameEmbeddings
 from hapvr.library.text_model import load_text_model
@@ -209,7 +209,7 @@ def test_a_model_of_your_own_describes_and_finds(films: Path, tmp_path: Path) ->
         library.remove(ids)
         left = {Path(hit.path).stem for hit in library.search_text("red", text_model=model).hits}
         assert left == {"red-green", "blue", "copy"}
-        assert len(library.store.list_embedded()) == 2
+        assert len(library.store.embeddings.list_keys()) == 2
 
         (films / "blue.mp4").write_bytes(b"nothing")
         (data,) = (toy.local(library.store.folder) / "embeddings.lance" / "data").iterdir()
@@ -259,7 +259,7 @@ def test_the_nearest_frames_agree_with_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, indexed: bool
 ) -> None:
     monkeypatch.setattr(table_set, "INDEX_FROM", 600 if indexed else 10**6)
-    monkeypatch.setattr(store, "REFINE", 40)  # the index only estimates: so all finds are computed, in any order of it
+    monkeypatch.setattr(side_tables, "REFINE", 40)  # all finds are computed: the index only estimates
     rng = np.random.default_rng(0)
     with toy.make(tmp_path / "library") as library:
         library.add([toy.write(tmp_path, f"{seed}.mp4", seed) for seed in range(4)], workers=1)
@@ -270,28 +270,28 @@ def test_the_nearest_frames_agree_with_the_loop(
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
             drawn[key] = FrameEmbeddings(np.arange(count, dtype=np.float64), vectors.astype(np.float16))
         with library.write_access("a test") as opened:
-            opened.put_embeddings(drawn)
+            opened.embeddings.put(drawn)
             opened.maintain()
-        assert (library.store.count_indexed("embeddings") > 0) == indexed
+        assert (library.store.table_set.count_indexed("embeddings") > 0) == indexed
         query = np.full(16, 0.25, np.float32)
         wanted = sorted(
             (-float(vector.astype(np.float64) @ query), key, time_s)
             for key, one in drawn.items()
             for vector, time_s in zip(one.vectors, one.times.tolist(), strict=True)
         )
-        found, times, similarities = library.store.find_embeddings(query, k=20)
+        found, times, similarities = library.store.embeddings.find_nearest(query, k=20)
         assert list(zip(found.tolist(), times.tolist(), strict=True)) == [one[1:] for one in wanted[:20]]
         np.testing.assert_allclose(similarities, [-one[0] for one in wanted[:20]], atol=2e-3)
-        found, _, _ = library.store.find_embeddings(query, k=9, keys=keys[1:3])
+        found, _, _ = library.store.embeddings.find_nearest(query, k=9, keys=keys[1:3])
         assert set(found.tolist()) <= set(keys[1:3])
         best = text._find_best(
-            lambda count: library.store.find_embeddings(query, k=count), 3, library.store.catalog().with_key
+            lambda count: library.store.embeddings.find_nearest(query, k=count), 3, library.store.catalog().with_key
         )
         order = list(dict.fromkeys(key for _, key, _ in wanted))
         assert list(best) == order[:3]  # though the first 500 frames are of one
         assert [one.time_s for one in best[order[0]]] == [time_s for _, key, time_s in wanted if key == order[0]][:3]
         with pytest.raises(ShapeError, match="gives 7 numbers; the library was made with 16"):
-            library.store.find_embeddings(np.ones(7, np.float32), k=1)
+            library.store.embeddings.find_nearest(np.ones(7, np.float32), k=1)
 
 
 def test_what_is_lost_is_described_again_if_the_model_is_there(

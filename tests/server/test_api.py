@@ -8,7 +8,6 @@ import json
 import os
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import av
@@ -20,6 +19,7 @@ from hapvr.errors import ConfigError
 from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.library import Library, opening
 from hapvr.library.duplicate_report import write_report
+from hapvr.library.filters import FiledVideo
 from hapvr.server import schemas
 from hapvr.server.access import list_folders
 from hapvr.server.app import create_app
@@ -299,7 +299,7 @@ def test_a_folder_is_meant_by_its_link_and_by_its_place(tmp_path: Path) -> None:
     ((id, _),) = settings.named_roots.items()
     chosen = make_filter(schemas.FilterOptions.model_validate({"root": id, "folder": "new"}), settings.named_roots)
     for folder, meant in (("films/new", True), ("disk/new", True), ("disk", False)):
-        video = SimpleNamespace(path=str(tmp_path / folder / "a.mp4"), size=1, duration=1.0, mtime_ns=0)
+        video = FiledVideo(str(tmp_path / folder / "a.mp4"), size=1, duration=1.0, mtime_ns=0)
         assert chosen.allows(video) == meant
     with pytest.raises(Problem) as refused:
         make_filter(schemas.FilterOptions.model_validate({"root": id, "folder": "out"}), settings.named_roots)

@@ -24,7 +24,7 @@ from hapvr.bench.measure import Clock, subtract_start
 from hapvr.errors import ConfigError
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import default_workers, extract_stream
-from hapvr.library.adding import find_files
+from hapvr.library.found_files import find_files
 from hapvr.library.results import display_path, escape_text
 from hapvr.records import VideoInfo
 from hapvr.video.frame_tasks import VideoTask, file_of_task, probe_video, read_video

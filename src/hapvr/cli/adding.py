@@ -283,12 +283,12 @@ def import_features(
 ) -> None:
     """Add the videos of an HDF5 file to a library, which is made if there is none: hapvr import library features.h5."""
     from hapvr.library import Library
-    from hapvr.library.opening import choose_settings
+    from hapvr.library.opening import WantedSettings, choose_settings
     from hapvr.library.transfer import require_importable
     from hapvr.library.versions import is_library
 
     if not is_library(library):  # a file that is refused leaves no empty library behind
-        require_importable(library, choose_settings(model=model, codec=codec, **parse_rate(rate))[0], file)
+        require_importable(library, choose_settings(WantedSettings(model, codec, **parse_rate(rate)))[0], file)
     with (
         raise_on_sigterm(),
         Library.open(library, create=True, model=model, codec=codec, wait_s=wait, **parse_rate(rate)) as opened,
@@ -301,7 +301,7 @@ def import_features(
 
 def _require_files(library: Place, videos: Sequence[Path]) -> None:
     """Refuse files that do not exist before a library is made; an existing library may know them from before."""
-    from hapvr.library.adding import require_files
+    from hapvr.library.found_files import require_files
     from hapvr.library.versions import is_library
 
     if not is_library(library):
@@ -311,7 +311,7 @@ def _require_files(library: Place, videos: Sequence[Path]) -> None:
 def _require_videos(library: Place, videos: Sequence[Path], rules: IndexRules | None) -> None:
     """Refuse to make a library of nothing."""
     from hapvr.errors import ConfigError
-    from hapvr.library.adding import find_files
+    from hapvr.library.found_files import find_files
     from hapvr.library.indexed_folders import IndexRules
     from hapvr.library.versions import is_library
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-from hapvr.errors import ConfigError, StorageError
+from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.features.cluster_extraction import extract_on_cluster
 from hapvr.features.extractor import RegionExtractor
@@ -27,24 +25,22 @@ from hapvr.features.video_extraction import (
     extract_stream,
     make_tasks,
 )
+from hapvr.library.found_files import Found, choose_folders, find_files, is_below, is_gone
 from hapvr.library.indexed_folders import IndexRules, read_folders, read_sound_setting, write_folders
 from hapvr.library.opening import OpenLibrary
-from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecord, display_path, escape_text, utc_now
+from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecord, escape_text, utc_now
 from hapvr.library.shared_file import update_shared_footage
 from hapvr.library.sound import add_sounds
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
 from hapvr.library.text import add_embeddings, choose_text_model
 from hapvr.library.text_model import TextModel
-from hapvr.library.versions import is_library
 from hapvr.storage import HASH_BYTES, StrPath, file_signature, hold_interrupts, is_regular_file
 from hapvr.video.frame_tasks import FileEnd, FileTask, read_file
-from hapvr.video.video_files import walk_videos
 
 ID_DIGITS = 12  # of the content hash
 _BATCH_S = 15.0  # after which what is described is written, however little
 _MAINTAIN_EVERY = 64  # batches
-_SEPARATOR = os.fsencode(os.sep)
 
 
 def add_videos(
@@ -96,27 +92,6 @@ def add_videos(
     return replace(report, warnings=(*((folder, "The folder is not there.") for folder in gone), *report.warnings))
 
 
-def choose_folders(
-    library: OpenLibrary, paths: Iterable[StrPath] | StrPath | None, rules: IndexRules | None
-) -> tuple[dict[str, IndexRules], list[str]]:
-    """The files and folders to be looked at, with their rules, and remembered folders that are not there."""
-    remembered = read_folders(library.path)
-    if paths is not None:
-        given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-        places = [os.path.abspath(one) for one in given]
-        return {place: rules or remembered.get(place, IndexRules()) for place in places}, []
-    if rules is not None or not remembered:
-        why = "Rules are those of folders" if rules is not None else "The library remembers no folders"
-        raise ConfigError(f"{why}: give the videos to add, files and folders of them.")
-    known = library.store.catalog().paths
-    below = [folder for folder in remembered if any(_is_below(path, os.fsencode(folder)) for path in known)]
-    gone = [folder for folder in remembered if not os.path.isdir(folder)]
-    chosen = {folder: rules for folder, rules in remembered.items() if folder not in gone or folder in below}
-    if not chosen:
-        raise ConfigError(f"None of the folders of the library is there, such as '{display_path(gone[0])}'.")
-    return chosen, gone
-
-
 def add_found(library: OpenLibrary, found: Found, options: AddOptions, folders: Mapping[str, IndexRules]) -> AddReport:
     """`add_videos`, of files that were found before."""
     with library.write_access("hapvr add") as store:
@@ -126,96 +101,6 @@ def add_found(library: OpenLibrary, found: Found, options: AddOptions, folders: 
         if not report.stopped and read_sound_setting(library.path):
             report = add_sounds(store, report, options)
         return report if report.stopped else add_embeddings(library, store, report, options)
-
-
-# --- which files are meant -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Found:
-    """Files and folders as they were given, and what lies there now."""
-
-    files: list[bytes]  # absolute paths, each once
-    roots: list[bytes]  # the absolute paths that were given
-    empty: list[bytes]  # folders among them that are empty, or not there
-    skipped: int = 0
-    linked: int = 0  # links to folders below those that were given, which were not followed
-    excluded: int = 0  # by the rules of folders
-    min_seconds: Mapping[bytes, float] = field(default_factory=dict)  # of files for which there is a limit
-
-
-def find_files(
-    paths: Iterable[StrPath], *, known: Collection[bytes] = (), folders: Mapping[str, IndexRules] | None = None
-) -> Found:
-    """The files named and those below the folders named; other libraries on the way are not entered.
-
-    A link to a folder is followed if it is named. Those on the way are not: they may lead out of the folder, or round
-    in circles. `ConfigError` for a path that is not there, unless it is `known` to have been. `folders` are the rules
-    of folders, by absolute paths.
-    """
-    files: dict[bytes, None] = {}
-    roots: list[bytes] = []
-    empty: list[bytes] = []
-    others: set[Path] = set()
-    linked: set[bytes] = set()
-    excluded: set[bytes] = set()
-    min_seconds: dict[bytes, float] = {}
-    for given in paths:
-        root = Path(os.path.abspath(given))
-        name = os.fsencode(root)
-        roots.append(name)
-        if root.is_dir():
-            _require_no_library(root)
-            below = sorted(os.fsencode(path) for path in walk_videos(root, others=others, leave=is_library))
-            links = {path for path in below if os.path.islink(path) and path != name and os.path.isdir(path)}
-            linked |= links
-            rules = (folders or {}).get(str(root), IndexRules())
-            left_out = {path for path in below if not rules.allows(Path(os.fsdecode(path)), root)} - links
-            excluded |= left_out
-            taken = [path for path in below if path not in links and path not in left_out]
-            files |= dict.fromkeys(taken)
-            if rules.min_seconds:
-                min_seconds |= dict.fromkeys(taken, rules.min_seconds)
-            if not below:
-                empty.append(name)
-        elif os.path.lexists(root):
-            files[name] = None
-        elif any(_is_below(path, name) for path in known):
-            empty.append(name)
-        elif name not in known:
-            raise ConfigError(f"'{display_path(given)}' is not there: give a video, or a folder of videos.")
-    return Found(list(files), roots, empty, len(others), len(linked), len(excluded - set(files)), min_seconds)
-
-
-def require_files(paths: Iterable[StrPath]) -> None:
-    """Raise `ConfigError` for what `find_files` would refuse in a library that knows no files yet; looks no deeper."""
-    for given in paths:
-        if not os.path.lexists(given):
-            raise ConfigError(f"'{display_path(given)}' is not there: give a video, or a folder of videos.")
-        _require_no_library(Path(given))
-
-
-def _require_no_library(folder: Path) -> None:
-    if is_library(folder):
-        raise ConfigError(f"'{display_path(folder)}' is a library, not a folder of videos.")
-
-
-def is_gone(path: bytes) -> bool:
-    """Whether a file is known not to be there, or to be a folder by now; one that cannot be looked at may be there."""
-    try:
-        found = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) or (stat.S_ISLNK(found.st_mode) and os.path.isdir(path))
-
-
-def _is_below(path: bytes, root: bytes) -> bool:
-    return path.startswith(root.rstrip(_SEPARATOR) + _SEPARATOR)
-
-
-# --- adding them -----------------------------------------------------------------------------------------------------
 
 
 def add_files(
@@ -465,10 +350,10 @@ class _Run:
         removed: list[int] = []
         missing: list[int] = []
         for row, path in enumerate(catalog.paths):
-            if path in here or not any(path == root or _is_below(path, root) for root in roots) or not is_gone(path):
+            if path in here or not any(path == root or is_below(path, root) for root in roots) or not is_gone(path):
                 continue
             # A folder that is empty or not there is more often a disk that is not mounted than a wish to remove.
-            unmounted = any(_is_below(path, folder) for folder in self._found.empty)
+            unmounted = any(is_below(path, folder) for folder in self._found.empty)
             # Of failed ones there is nothing to keep.
             remove = (self._options.prune and not unmounted) or catalog.states[row] == "failed"
             (removed if remove else missing).append(row)

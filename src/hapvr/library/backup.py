@@ -17,7 +17,6 @@ from pathlib import Path
 from hapvr.errors import BusyError, ConfigError, StorageError
 from hapvr.library.checksums import CHECKSUMS, Listing, find_damage, read_listing
 from hapvr.library.engine import newest_manifest, table_folder
-from hapvr.library.index_repair import mend_index
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import display_path
 from hapvr.library.shared_file import SHARED
@@ -88,7 +87,7 @@ def back_up_library(
         raise StorageError(f"'{display_path(folder)}' is a library already. Give a new folder for the backup.")
     require_creatable(folder)
     with suppress(BusyError):  # the writer lists what it has written
-        if library.store.count_unchecked():
+        if library.store.table_set.count_unlisted():
             with library.write_access("hapvr backup"):
                 pass
     if read_listing(library.store.folder) is None:
@@ -152,7 +151,7 @@ def _embed_vectors(folder: Path, settings: Settings) -> None:
     write_settings(folder, replace(settings, candidate_index=EMBEDDED, collection_owner=""))
     store = Store(folder)
     store.begin(recover=True)
-    mend_index(store)
+    store.mend_index()
     store.maintain()
 
 

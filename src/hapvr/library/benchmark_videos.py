@@ -18,7 +18,7 @@ from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks import Benchmark
 from hapvr.library.library import Library
 from hapvr.library.opening import model_digest
-from hapvr.library.versions import current_version, is_library, read_settings, version_folder
+from hapvr.library.versions import is_library, read_current_settings
 from hapvr.matching import VideoDescription, describe_features
 from hapvr.model import Model
 from hapvr.storage import StrPath
@@ -87,7 +87,7 @@ def choose_library(folder: Path, model: Model) -> Path:
     """Where the library of a benchmark is for a model: `.library`, unless that one is of another model."""
     digest, shared = model_digest(model), folder / LIBRARY
     if is_library(shared):
-        settings = read_settings(version_folder(shared, current_version(shared)))
+        settings = read_current_settings(shared)
         if settings.model_digest != digest or settings.fps != model.sampling.fps:
             return folder / f"{LIBRARY}-{model.name}-{digest[:8]}"
     return shared

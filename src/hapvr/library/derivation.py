@@ -27,49 +27,24 @@ _MIN_LIKE = 0.5  # correlation of registered pictures below which nothing is sai
 _MIN_CROP_LIKENESS = 0.8  # correlation of registered pictures from which on one can be a crop
 _MIN_REGISTERED = 0.5  # common detail of pictures that are registered beyond doubt
 _MIN_EXACT = 0.6  # common detail of pictures that lie exactly on each other
+# From where on a trace counts; chosen on edited copies of training videos.
+_MIN_BEYOND = 0.06  # share of a picture that the other does not show
+_MIN_EDGE = 2.5  # how much stronger an edge along the other's border is than edges beside it, in a frame
+_MAX_EDGE = 1.7  # and in a crop
+_MIN_OVERLAY = 0.004  # share of the picture that differs under words or stickers
+_MIN_DIFFERING = 0.02  # and under something that has no edges
+_MIN_OVERLAY_EDGES = 1.4  # how much stronger edges are there
+_MAX_GREY = 3.0  # chroma of a picture without colour, in grey levels
+_MIN_COLOUR = 8.0  # and of one with colour
+_MAX_TONES = 1.2  # factor of contrast or saturation that coding explains
+_MAX_BRIGHTNESS = 8.0  # difference of mean grey levels that coding explains
+_MIN_HUES = 0.8  # correlation of colours
+_MAX_SOFT = 0.75  # factor of detail, relative to the other, of a copy that is softer
+_MIN_LARGER = 1.15  # how much larger a picture is whose detail should be more
+_MIN_FINER = 1.25  # factor of the finest detail that a larger picture has more than a smaller one enlarged
 _SOFTER = "softer: less detail"
 _ENLARGED = "enlarged: less detail, in more pixels"
 _NO_FINER = "enlarged: it has more pixels but no finer detail"
-
-
-@dataclass(frozen=True)
-class DerivationLimits:
-    """From where on a trace counts; chosen on edited copies of training videos.
-
-    Attributes:
-        min_beyond: share of a picture that the other does not show.
-        min_edge: how much stronger an edge along the other's border is than edges beside it, in a frame.
-        max_edge: and in a crop.
-        min_overlay: share of the picture that differs under words or stickers.
-        min_differing: and under something that has no edges.
-        min_overlay_edges: how much stronger edges are there.
-        max_grey: chroma of a picture without colour, in grey levels.
-        min_colour: and of one with colour.
-        max_tones: factor of contrast or saturation that coding explains.
-        max_brightness: difference of mean grey levels that coding explains.
-        min_hues: correlation of colours.
-        max_soft: factor of detail, relative to the other, of a copy that is softer.
-        min_larger: how much larger a picture is whose detail should be more.
-        min_finer: factor of the finest detail that a larger picture has more than a smaller one enlarged.
-    """
-
-    min_beyond: float = 0.06
-    min_edge: float = 2.5
-    max_edge: float = 1.7
-    min_overlay: float = 0.004
-    min_differing: float = 0.02
-    min_overlay_edges: float = 1.4
-    max_grey: float = 3.0
-    min_colour: float = 8.0
-    max_tones: float = 1.2
-    max_brightness: float = 8.0
-    min_hues: float = 0.8
-    max_soft: float = 0.75
-    min_larger: float = 1.15
-    min_finer: float = 1.25
-
-
-LIMITS = DerivationLimits()
 
 
 @dataclass(frozen=True)
@@ -146,73 +121,73 @@ def _list_instants(segments: Sequence[Segment]) -> list[tuple[float, float]]:
     return found or [(0.0, 0.0)]
 
 
-def decide_derivation(traces: Traces, *, speed: float = 1.0, limits: DerivationLimits = LIMITS) -> Derivation:
+def decide_derivation(traces: Traces, *, speed: float = 1.0) -> Derivation:
     """Weigh the traces: one copy is derived if all that name one name it."""
     if traces.likeness < _MIN_LIKE:
         return Derivation(None, ("their pictures differ too much to be compared",))
-    named = _find_named(traces, limits)
+    named = _find_named(traces)
     sides = {side for side, _ in named}
-    reasons = [reason for _, reason in named] + _find_symmetric(traces, speed, limits)
+    reasons = [reason for _, reason in named] + _find_symmetric(traces, speed)
     return Derivation(sides.pop() if len(sides) == 1 else None, tuple(dict.fromkeys(reasons)))
 
 
-def _find_named(traces: Traces, limits: DerivationLimits) -> list[tuple[Side, str]]:
+def _find_named(traces: Traces) -> list[tuple[Side, str]]:
     """Traces that say which copy is the edit."""
     found: list[tuple[Side, str]] = []
     sides: tuple[tuple[Side, Side, int], ...] = (("a", "b", 0), ("b", "a", 1))
     for this, other, place in sides:
-        if traces.beyond[place] >= limits.min_beyond:
-            if traces.edges[place] >= limits.min_edge:
+        if traces.beyond[place] >= _MIN_BEYOND:
+            if traces.edges[place] >= _MIN_EDGE:
                 found.append((this, "framed: it shows the other's whole picture within a border or another picture"))
-            elif traces.edges[place] <= limits.max_edge and _are_registered(traces):
+            elif traces.edges[place] <= _MAX_EDGE and _are_registered(traces):
                 found.append((other, "cropped: it shows a part of the other's picture"))
-        if traces.chroma[place] <= limits.max_grey and traces.chroma[1 - place] >= limits.min_colour:
+        if traces.chroma[place] <= _MAX_GREY and traces.chroma[1 - place] >= _MIN_COLOUR:
             found.append((this, "without colour"))
-    if traces.overlay >= limits.min_overlay:
+    if traces.overlay >= _MIN_OVERLAY:
         # A blurred picture has weaker edges everywhere.
         blurred = max(traces.detail) >= 2 * min(traces.detail)
-        least = limits.min_overlay_edges * (2 if blurred else 1)
+        least = _MIN_OVERLAY_EDGES * (2 if blurred else 1)
         for side, ratio in (("a", traces.overlay_edges), ("b", 1 / traces.overlay_edges)):
             if ratio >= least:
                 found.append(("a" if side == "a" else "b", "words, a sticker or a logo over the picture"))
-    found += _find_softer(traces, limits)
+    found += _find_softer(traces)
     return found
 
 
-def _find_softer(traces: Traces, limits: DerivationLimits) -> list[tuple[Side, str]]:
+def _find_softer(traces: Traces) -> list[tuple[Side, str]]:
     a_in_b, b_in_a = traces.detail
     larger: Side | None = None
-    if max(traces.scale, 1 / traces.scale) >= limits.min_larger:
+    if max(traces.scale, 1 / traces.scale) >= _MIN_LARGER:
         larger = "a" if traces.scale > 1 else "b"
     softer: Side | None = None
-    if a_in_b <= limits.max_soft and b_in_a >= 1:
+    if a_in_b <= _MAX_SOFT and b_in_a >= 1:
         softer = "a"
-    elif b_in_a <= limits.max_soft and a_in_b >= 1:
+    elif b_in_a <= _MAX_SOFT and a_in_b >= 1:
         softer = "b"
     if softer is not None:
         return [(softer, _ENLARGED if softer == larger else _SOFTER)]
     # The finest detail is compared only of pictures that lie exactly on each other.
-    exact = max(traces.beyond) < limits.min_beyond and min(traces.detail) >= _MIN_EXACT
-    if larger is not None and exact and 0 < traces.finer < limits.min_finer:
+    exact = max(traces.beyond) < _MIN_BEYOND and min(traces.detail) >= _MIN_EXACT
+    if larger is not None and exact and 0 < traces.finer < _MIN_FINER:
         return [(larger, _NO_FINER)]
     return []
 
 
-def _find_symmetric(traces: Traces, speed: float, limits: DerivationLimits) -> list[str]:
+def _find_symmetric(traces: Traces, speed: float) -> list[str]:
     """Traces that say that one is an edit, but not which."""
     found = []
     if traces.mirrored:
         found.append("one is mirrored")
     if traces.tilted > 0.03:
         found.append("one is tilted or seen from aside")
-    if traces.overlay >= limits.min_differing:
+    if traces.overlay >= _MIN_DIFFERING:
         found.append("parts of their pictures differ")
-    if max(traces.beyond) >= limits.min_beyond:
+    if max(traces.beyond) >= _MIN_BEYOND:
         found.append("one shows more of the picture, or a border")
-    if min(traces.detail) <= limits.max_soft and not _find_softer(traces, limits):
+    if min(traces.detail) <= _MAX_SOFT and not _find_softer(traces):
         found.append("one is softer or noisier")
     chroma = abs(math.log((traces.chroma[0] + 2) / (traces.chroma[1] + 2)))
-    if _tones_differ(traces, limits) or chroma > math.log(limits.max_tones) or traces.hues < limits.min_hues:
+    if _tones_differ(traces) or chroma > math.log(_MAX_TONES) or traces.hues < _MIN_HUES:
         found.append("their colours differ")
     if abs(abs(speed) - 1) > 0.03:
         found.append("one plays faster")
@@ -225,6 +200,6 @@ def _are_registered(traces: Traces) -> bool:
     return traces.likeness >= _MIN_CROP_LIKENESS and min(traces.detail) >= _MIN_REGISTERED
 
 
-def _tones_differ(traces: Traces, limits: DerivationLimits) -> bool:
+def _tones_differ(traces: Traces) -> bool:
     contrast = abs(math.log(max(traces.contrast, 1e-3)))
-    return contrast > math.log(limits.max_tones) or abs(traces.brightness) > limits.max_brightness
+    return contrast > math.log(_MAX_TONES) or abs(traces.brightness) > _MAX_BRIGHTNESS

@@ -14,8 +14,9 @@ from typing import Literal, get_args
 
 from hapvr.actions.plan import WAYS, Action, Plan, PlanRow, Way
 from hapvr.errors import ConfigError
-from hapvr.library.duplicate_report import DuplicateReport, Group, Link, make_pair
+from hapvr.library.duplicate_report import DuplicateReport, Group, Link
 from hapvr.library.filters import VideoFilter
+from hapvr.library.marks import make_pair
 from hapvr.library.results import VideoRecord
 from hapvr.matching import format_percent
 

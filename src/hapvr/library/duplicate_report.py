@@ -1,29 +1,21 @@
-"""Reports of duplicates: links, groups and the copy to keep, marks that users set, JSON and CSV.
-
-Marks say that two videos are no duplicates, however alike they look. They are kept by content, beside the versions of
-the library: they outlive a rebuild, a file that is moved, and one that is removed and added again.
-"""
+"""Reports of duplicates: links, groups and the copy to keep, as JSON and CSV."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.audio.matching import SameSound, SoundEvidence
-from hapvr.errors import ConfigError, DataError, FormatError, StorageError, explain_format
+from hapvr.errors import ConfigError
 from hapvr.judge.judge import Verdict
 from hapvr.library.derivation import Derivation
 from hapvr.library.results import VideoRecord, display_path
-from hapvr.library.store import Store
-from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
 from hapvr.matching import format_percent
-from hapvr.places import Place
 from hapvr.similarity import Segment
-from hapvr.storage import StrPath, format_csv_rows, read_document, write_document, write_json, write_text
+from hapvr.storage import StrPath, format_csv_rows, write_json, write_text
 
 Kind = Literal["identical", "duplicate", "contained", "shared"]
 Stage = Literal["candidates", "pairs", "sounds"]
@@ -128,8 +120,18 @@ class Group:
 
     def find_edits(self, video: VideoRecord) -> tuple[str, ...]:
         """The traces by which a video is an edit of another of the group; empty if it is not known to be one."""
-        hashes = {one.id: one.content_hash for one in self.videos}
-        return _find_edits(video.content_hash, self.links, hashes)
+        return find_edits(video.content_hash, self.links, {one.id: one.content_hash for one in self.videos})
+
+
+def find_edits(content: str, links: Sequence[Link], hashes: Mapping[str, str]) -> tuple[str, ...]:
+    """The traces by which a content is an edit of another one."""
+    found: dict[str, None] = {}
+    for link in links:
+        if link.derivation is not None and link.derivation.derived is not None:
+            edit = link.a if link.derivation.derived == "a" else link.b
+            if hashes.get(edit) == content:
+                found |= dict.fromkeys(link.derivation.reasons)
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -281,210 +283,3 @@ def write_report(report: DuplicateReport, path: StrPath) -> None:
 def format_csv(report: DuplicateReport) -> str:
     """The links of a report as CSV, a row each. No text of it is taken for a formula by a spreadsheet."""
     return format_csv_rows(CSV_FIELDS, make_rows(report))
-
-
-# --- groups ----------------------------------------------------------------------------------------------------------
-
-
-def group_links(
-    links: Sequence[Link], records: Mapping[str, VideoRecord], marks: frozenset[Pair] = frozenset()
-) -> tuple[Group, ...]:
-    """Videos that are duplicates of each other, directly or by others between them; largest group first.
-
-    Links join in the order in which they are given, the most certain first. Two groups stay apart if any two of their
-    videos are marked as distinct.
-    """
-
-    def are_distinct(one: Sequence[str], other: Sequence[str]) -> bool:
-        return bool(marks) and any(
-            make_pair(records[a].content_hash, records[b].content_hash) in marks for a in one for b in other
-        )
-
-    group_of = {id: [id] for link in links for id in (link.a, link.b)}
-    for link in links:
-        one, other = group_of[link.a], group_of[link.b]
-        if link.kind not in ("identical", "duplicate") or one is other or are_distinct(one, other):
-            continue
-        one += other
-        group_of |= dict.fromkeys(other, one)
-    groups = []
-    for first, members in group_of.items():
-        if len(members) < 2 or first != members[0]:  # each group once
-            continue
-        within = tuple(link for link in links if group_of[link.a] is members and group_of[link.b] is members)
-        ordered, reason = rank_copies([records[id] for id in members], within)
-        groups.append(Group(tuple(ordered), reason, within))
-    return tuple(sorted(groups, key=lambda group: (-len(group.videos), group.keep.path)))
-
-
-def rank_copies(records: Sequence[VideoRecord], links: Sequence[Link] | None = None) -> tuple[list[VideoRecord], str]:
-    """Copies in the order in which they are worth keeping, and why the first is.
-
-    One that is there comes before one that is missing, a file before a link, and what is no edit before an edit of it,
-    where the links between them say so; then the longest (half a second, or a hundredth, is no difference), the largest
-    picture, the highest bitrate, the oldest file, and the first path. The reason begins with "unsure" if one of the
-    best is an edit of another and nothing says which, or if their files were not looked at; without links, never.
-    """
-    longest = max(record.duration for record in records)
-    enough = longest - max(0.5, longest / 100)
-    hashes = {record.id: record.content_hash for record in records}
-    steps = _count_steps(links or (), hashes)
-
-    def rank(record: VideoRecord) -> tuple[Any, ...]:
-        missing, linked = record.state != "ready", os.path.islink(record.path)
-        size = record.width * record.height
-        better = -min(record.duration, enough), -size, -record.bitrate
-        return missing, linked, steps[record.content_hash], *better, record.mtime_ns, record.path
-
-    ordered = sorted(records, key=rank)
-    first, second = ordered[0], ordered[1]
-    edits = [(one, _find_edits(one.content_hash, links or (), hashes)) for one in ordered[1:]]
-    edits = [
-        (one, reasons) for one, reasons in edits if reasons and steps[one.content_hash] > steps[first.content_hash]
-    ]
-    reasons = (
-        "the only one whose file is there",
-        "a file, and the next is a link",
-        f"the others are edits; {_describe_edits(edits)}",
-        f"the longest: {first.duration:.1f} s, the next {second.duration:.1f} s",
-        f"as long as any, the largest picture: {first.width} x {first.height}, the next {second.width} x "
-        f"{second.height}",
-        f"as long and as large as any, the highest bitrate: {first.bitrate / 1000:,.0f} kbit/s, the next "
-        f"{second.bitrate / 1000:,.0f}",
-        "they are equally good; it is the oldest file",
-        "they are equally good; it is the first by name",
-    )
-    differs = (one != other for one, other in zip(rank(first), rank(second), strict=True))
-    place = next((place for place, is_it in enumerate(differs) if is_it), len(reasons) - 1)
-    reason = reasons[place]
-    if edits and place > 2:
-        reason += f"; {_describe_edits(edits)}"
-    rivals = [one for one in ordered[1:] if rank(one)[:3] == rank(first)[:3]]
-    doubt = None if links is None else _find_doubt(first, rivals, links, hashes)
-    return ordered, reason if doubt is None else f"unsure: {doubt} ({reason})"
-
-
-def _find_edits(content: str, links: Sequence[Link], hashes: Mapping[str, str]) -> tuple[str, ...]:
-    """The traces by which a content is an edit of another one."""
-    found: dict[str, None] = {}
-    for link in links:
-        if link.derivation is not None and link.derivation.derived is not None:
-            edit = link.a if link.derivation.derived == "a" else link.b
-            if hashes.get(edit) == content:
-                found |= dict.fromkeys(link.derivation.reasons)
-    return tuple(found)
-
-
-def _describe_edits(edits: Sequence[tuple[VideoRecord, tuple[str, ...]]]) -> str:
-    shown = [f"'{Path(display_path(one.path)).name}': {', '.join(reasons)}" for one, reasons in edits[:2]]
-    return "; ".join(shown) + (f"; and {len(edits) - 2} more" if len(edits) > 2 else "")
-
-
-def _count_steps(links: Sequence[Link], hashes: Mapping[str, str]) -> dict[str, int]:
-    """How many edits lie between each content and one that is no edit; links in a circle count for nothing."""
-    origins: dict[str, set[str]] = {content: set() for content in hashes.values()}
-    for link in links:
-        if link.derivation is not None and link.derivation.derived is not None:
-            ends = (link.a, link.b) if link.derivation.derived == "a" else (link.b, link.a)
-            if all(id in hashes for id in ends) and hashes[ends[0]] != hashes[ends[1]]:
-                origins[hashes[ends[0]]].add(hashes[ends[1]])
-    steps: dict[str, int] = {}
-    while len(steps) < len(origins):
-        known = [one for one, others in origins.items() if one not in steps and others <= steps.keys()]
-        if not known:  # a circle: all that is left counts by what is outside it
-            known = [one for one in origins if one not in steps]
-            origins |= {one: origins[one] & steps.keys() for one in known}
-        steps |= {one: 1 + max((steps[other] for other in origins[one]), default=-1) for one in known}
-    return steps
-
-
-def _find_doubt(
-    first: VideoRecord, rivals: Sequence[VideoRecord], links: Sequence[Link], hashes: Mapping[str, str]
-) -> str | None:
-    """Why the first of copies may be no better than its rivals; None if it is as good as any."""
-    others = {one.content_hash for one in rivals} - {first.content_hash}
-    doubts: dict[str, None] = {}
-    seen = not others
-    for link in links:
-        pair = {hashes.get(link.a), hashes.get(link.b)}
-        if link.derivation is None or first.content_hash not in pair or not pair & others:
-            continue
-        seen = True
-        if link.derivation.unsure:
-            doubts |= dict.fromkeys(link.derivation.reasons)
-    if doubts:
-        return "; ".join(doubts)
-    return None if seen else "their pictures were not compared"
-
-
-# --- marks -----------------------------------------------------------------------------------------------------------
-
-MARKS = "marks.json"
-_FORMAT = 1
-_REMEDY = f'Restore it from a copy, or write {{"format": {_FORMAT}, "distinct": []}} into it to go on without marks.'
-
-Pair = tuple[str, str]
-"""Two content hashes, the smaller one first."""
-
-
-def make_pair(one: str, other: str) -> Pair:
-    """Two hashes in order.
-
-    >>> make_pair("b1", "a2")
-    ('a2', 'b1')
-    """
-    return (one, other) if one <= other else (other, one)
-
-
-def read_marks(folder: Place) -> frozenset[Pair]:
-    """The pairs of contents that were marked as distinct in the library of a folder."""
-    path = folder / MARKS
-    try:
-        content = read_document(path, ("format", "distinct"))
-    except FileNotFoundError:
-        if MARKS in read_manifest(folder).kept:
-            raise StorageError(f"'{display_path(path)}' is missing, though pairs were marked. {_REMEDY}") from None
-        return frozenset()
-    except (OSError, ValueError) as error:
-        raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_REMEDY}") from error
-    if content.get("format") != _FORMAT:
-        raise FormatError(f"'{display_path(path)}' is {explain_format(content.get('format'), _FORMAT)}")
-    pairs = content.get("distinct")
-    if not isinstance(pairs, list) or not all(_is_pair(pair) for pair in pairs):
-        raise StorageError(f"'{display_path(path)}' was not written by this hapvr. {_REMEDY}")
-    return frozenset(make_pair(*pair) for pair in pairs)
-
-
-def set_mark(store: Store, a: str, b: str, *, distinct: bool) -> bool:
-    """Remember that two videos, by their ids, are no duplicates, or take that back; False if nothing changes.
-
-    With the lock held. `DataError` if there is no such video, if both are one, or if their files are identical.
-    """
-    catalog = store.catalog()
-    one, other = (catalog.record(catalog.row(id)) for id in (a, b))
-    if one.id == other.id:
-        raise DataError(f"'{one.id}' is one video: give two.")
-    if one.content_hash == other.content_hash:
-        raise DataError(f"'{one.id}' and '{other.id}' are the same file byte for byte: they cannot be marked distinct.")
-    return set_marks(store, [make_pair(one.content_hash, other.content_hash)], distinct=distinct) > 0
-
-
-def set_marks(store: Store, pairs: Iterable[Pair], *, distinct: bool) -> int:
-    """Mark pairs of contents as no duplicates, or remove their marks; how many were not so before.
-
-    With the lock held. Marks may be about contents that the library does not know.
-    """
-    folder = store.library
-    wanted, known = frozenset(pairs), read_marks(folder)
-    changed = wanted - known if distinct else wanted & known
-    if not changed:
-        return 0
-    marked = known | changed if distinct else known - changed
-    with translate_write_errors(folder):
-        write_document(folder / MARKS, {"format": _FORMAT, "distinct": sorted(list(one) for one in marked)})
-    require_from_now_on(folder, MARKS)
-    return len(changed)
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)

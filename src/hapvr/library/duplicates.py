@@ -27,19 +27,17 @@ from numpy.typing import NDArray
 from hapvr.errors import ConfigError
 from hapvr.library.candidates import count_votes, find_runs
 from hapvr.library.cluster_work import Run, run_here
+from hapvr.library.copy_groups import group_links
 from hapvr.library.derivation import find_derivation
 from hapvr.library.duplicate_report import (
     DuplicateProgress,
     DuplicateReport,
     Kind,
     Link,
-    Pair,
     SoundPair,
     Stage,
-    group_links,
-    make_pair,
-    read_marks,
 )
+from hapvr.library.marks import Pair, make_pair, read_marks
 from hapvr.library.results import VideoRecord
 from hapvr.library.shared_file import read_shared_footage
 from hapvr.library.shared_footage import SharedFootage
@@ -110,7 +108,7 @@ def find_duplicates(
     if second_look:
         links = _find_derivations(links, records, marks)
     sound_pairs: list[SoundPair] = []
-    if sound and store.has_sound():
+    if sound and store.sounds.exists:
         links = add_link_sounds(store, links)
         known = marks | {make_pair(records[link.a].content_hash, records[link.b].content_hash) for link in links}
         sound_pairs = find_sound_pairs(store, new, known, _Clock("sounds", len(new), progress).advance)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,10 +52,9 @@ def measure_traces(
     instants: Sequence[tuple[float, float]],
     *,
     max_seconds: float = MAX_SECONDS,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Traces | None:
     """Decode a few of the instants of two files, register B's pictures on A's, and measure; None if nothing is read."""
-    read = read_instants(a, b, instants, clock() + max_seconds)
+    read = read_instants(a, b, instants, time.monotonic() + max_seconds)
     if not read:
         return None
     with limit_threads(1):

@@ -128,6 +128,12 @@ def _build_index(table: Any) -> None:
         table.create_index("vector", config=IvfRq(distance_type="dot", num_partitions=max(1, int(formed[1]) // 2)))
 
 
+def count_indexed(table: Any) -> int | None:
+    """How many vectors of a table are in its index; None if there is none."""
+    found = [one for one in table.list_indices() if "vector" in one.columns]
+    return int(table.index_stats(found[0].name).num_indexed_rows) if found else None
+
+
 # --- files of a table ------------------------------------------------------------------------------------------------
 
 MANIFESTS, DELETIONS, DATA, INDICES = "_versions", "_deletions", "data", "_indices"

@@ -6,38 +6,19 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from hapvr.errors import ConfigError
 
 if TYPE_CHECKING:  # the command line reads this module: it must not wait for torch and tables
+    from hapvr.library.results import VideoRecord
     from hapvr.library.tables import Catalog
 
 _UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-class FiledVideo(Protocol):
-    """What a filter looks at; a `VideoRecord` has it."""
-
-    @property
-    def path(self) -> str:
-        """Absolute."""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-
-    @property
-    def duration(self) -> float:
-        """Seconds."""
-
-    @property
-    def mtime_ns(self) -> int:
-        """When it was last changed, in nanoseconds."""
-
-
-class _FiledRow(NamedTuple):
-    """What a filter looks at."""
+class FiledVideo(NamedTuple):
+    """What a filter looks at; a `VideoRecord` has it too."""
 
     path: str
     size: int
@@ -69,11 +50,10 @@ class VideoFilter:
         if self.after is not None and self.before is not None and self.after.timestamp() >= self.before.timestamp():
             raise ConfigError(f"No time is after {self.after} and before {self.before}.")
 
-    def allows(self, video: FiledVideo) -> bool:
+    def allows(self, video: FiledVideo | VideoRecord) -> bool:
         """Whether a video keeps all limits.
 
-        >>> from types import SimpleNamespace
-        >>> video = SimpleNamespace(path="/films/a/b.mp4", size=2_000, duration=60.0, mtime_ns=0)
+        >>> video = FiledVideo("/films/a/b.mp4", size=2_000, duration=60.0, mtime_ns=0)
         >>> VideoFilter(folders=("/films/a",), min_size=2_000).allows(video), VideoFilter(("/films/a/b",)).allows(video)
         (True, False)
         """
@@ -96,7 +76,7 @@ def find_allowed(catalog: Catalog, filter: VideoFilter | None) -> set[int] | Non
         return None
     rows = catalog.described.nonzero()[0].tolist()
     columns = [catalog.column(name) for name in ("size", "duration", "mtime_ns")]
-    videos = (_FiledRow(os.fsdecode(catalog.paths[row]), *(column[row] for column in columns)) for row in rows)
+    videos = (FiledVideo(os.fsdecode(catalog.paths[row]), *(column[row] for column in columns)) for row in rows)
     return {row for row, video in zip(rows, videos, strict=True) if filter.allows(video)}
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from hapvr.config import from_mapping
-from hapvr.errors import ConfigError, FormatError, HapvrError, StorageError, UnavailableError, explain_format
+from hapvr.errors import ConfigError, HapvrError, StorageError
 from hapvr.library.results import display_path
-from hapvr.library.versions import read_manifest, require_from_now_on, translate_write_errors
+from hapvr.library.versions import read_kept_document, require_from_now_on, translate_write_errors
 from hapvr.places import Place
-from hapvr.storage import read_document, write_document
+from hapvr.storage import write_document
 
 FOLDERS = "folders.json"
+_RESTORE = "Restore it from a copy"
 _FORMAT = 1
 _SOUND, _TEXT = "sound", "text_model"  # names in the file
 FOLDERS_NAMES = ("format", "folders", _SOUND, _TEXT)
@@ -117,25 +118,17 @@ def read_text_model(library: Place) -> TextModelSource | None:
 
 
 def _read(library: Place) -> _Remembered:
-    path = library / FOLDERS
+    missing, remedy = f". {_RESTORE}; or name the folders again: hapvr add.", f"{_RESTORE}."
+    content = read_kept_document(library, FOLDERS, FOLDERS_NAMES, format=_FORMAT, missing=missing, remedy=remedy)
+    if content is None:
+        return _Remembered()
     try:
-        content = read_document(path, FOLDERS_NAMES)
-        if content.get("format") != _FORMAT:
-            raise FormatError(f"'{display_path(path)}' is {explain_format(content.get('format'), _FORMAT)}")
         folders = {str(folder): _parse(rules) for folder, rules in content["folders"].items()}
         text = content.get(_TEXT)
         model = None if text is None else from_mapping(TextModelSource, text)
         return _Remembered(folders, bool(content.get(_SOUND, False)), model)
-    except (FormatError, UnavailableError):
-        raise
-    except FileNotFoundError:
-        if FOLDERS in read_manifest(library).kept:
-            raise StorageError(
-                f"'{display_path(path)}' is missing. Restore it from a copy; or name the folders again: hapvr add."
-            ) from None
-        return _Remembered()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, HapvrError) as error:
-        raise StorageError(f"'{display_path(path)}' cannot be read: {error} Restore it from a copy.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, HapvrError) as error:
+        raise StorageError(f"'{display_path(library / FOLDERS)}' cannot be read: {error} {remedy}") from error
 
 
 def _parse(rules: Mapping[str, Any]) -> IndexRules:

@@ -187,11 +187,17 @@ def count_verdicts(judge: Judge, pairs: JudgedPairs) -> VerdictCounts:
 
 def count_kinds(judge: Judge, pairs: JudgedPairs) -> dict[str, tuple[int, int]]:
     """Of each kind of edit: the copies that a judge calls copies, and all."""
-    kinds: dict[str, tuple[int, int]] = {}
-    for kind, chance in sorted(zip(pairs.kinds, _find_probabilities(judge, pairs.copies).tolist(), strict=True)):
-        found, of = kinds.get(kind, (0, 0))
-        kinds[kind] = (found + (chance >= _EVEN), of + 1)
-    return kinds
+    return count_by_kind(pairs.kinds, _find_probabilities(judge, pairs.copies) >= _EVEN)
+
+
+def count_by_kind(kinds: Sequence[str], found: NDArray[np.bool_]) -> dict[str, tuple[int, int]]:
+    """Of each kind of edit: the copies that were found, and all.
+
+    >>> count_by_kind(["crop", "blur", "crop"], np.array([True, False, False]))
+    {'blur': (0, 1), 'crop': (1, 2)}
+    """
+    all_kinds = np.array(kinds)
+    return {kind: (int(found[all_kinds == kind].sum()), kinds.count(kind)) for kind in sorted(set(kinds))}
 
 
 def find_weaknesses(judge: Judge, before: VerdictCounts, after: VerdictCounts) -> Iterator[str]:

@@ -14,10 +14,11 @@ from hapvr.library.adding import add_videos
 from hapvr.library.backup import back_up_library
 from hapvr.library.checking import CheckReport, check_library
 from hapvr.library.cluster_work import Run
-from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport, set_mark, set_marks
+from hapvr.library.duplicate_report import DuplicateProgress, DuplicateReport
 from hapvr.library.duplicates import MIN_PROBABILITY, find_duplicates
 from hapvr.library.indexed_folders import IndexRules, read_folders, read_text_model, write_folders
 from hapvr.library.library_calibration import calibrate_library
+from hapvr.library.marks import set_mark, set_marks
 from hapvr.library.match_watch import watch_matches
 from hapvr.library.monitoring import monitor_stream
 from hapvr.library.opening import OpenLibrary
@@ -31,7 +32,7 @@ from hapvr.library.text import forget_text_model, search_text
 from hapvr.library.transfer import export_features, import_features
 from hapvr.library.versions import read_settings, unfinished_version, version_folder
 from hapvr.library.watch import watch_folders
-from hapvr.library.writer_lease import find_writer
+from hapvr.library.writer_lock import find_writer
 from hapvr.places import count_bytes
 from hapvr.storage import StrPath
 
@@ -80,11 +81,11 @@ class Library(OpenLibrary):
             frames=int(catalog.frames[catalog.described].sum()),
             duration=float(np.array(catalog.column("duration"), float)[catalog.described].sum()),
             bytes=count_bytes(store.folder),
-            indexed=store.count_indexed(),
-            vectors=store.count_vectors(),
+            indexed=store.candidates.count_indexed(),
+            vectors=store.candidates.count(),
             building=None if building is None else read_settings(version_folder(self.path, building)).model,
             writer=find_writer(self.path),
-            unchecked=store.count_unchecked(),
+            unchecked=store.table_set.count_unlisted(),
             text_model=None if text_model is None else text_model.name,
             candidates=settings.candidate_index,
         )
@@ -170,7 +171,7 @@ class Library(OpenLibrary):
         return read_shared_footage(store).without_removed(store.catalog())
 
     def mark_distinct(self, a: str, b: str) -> bool:
-        """Mark two videos as no duplicates; False if they were marked. See `hapvr.library.duplicate_report`."""
+        """Mark two videos as no duplicates; False if they were marked. See `hapvr.library.marks`."""
         with self.write_access("hapvr duplicates") as store:
             return set_mark(store, a, b, distinct=True)
 

@@ -11,22 +11,23 @@ import dataclasses
 import math
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError, HapvrError, StorageError
-from hapvr.features import Features
 from hapvr.judge.judge import Judge
 from hapvr.library.duplicates import find_duplicates
 from hapvr.library.judge_calibration import (
     DescribedCopy,
     JudgeCalibrationReport,
+    JudgedPairs,
+    count_by_kind,
     count_kinds,
     count_verdicts,
     find_weaknesses,
@@ -40,9 +41,6 @@ from hapvr.model import Model
 from hapvr.similarity import pairwise
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.similarity.int8 import fast_score_dtype
-
-if TYPE_CHECKING:
-    from hapvr.synthetic.time_map import TimeMap
 
 RATES = (10_000, 1000, 100, 10, 1)
 """False matches per million comparisons for which a report has thresholds."""
@@ -163,7 +161,7 @@ def _fit(
             f"A calibration needs at least {_MIN_VIDEOS} different videos, '{place}' has {len(records)}. The model's "
             "own calibration, if it has one, stays in use."
         )
-    here = [record for record in records.values() if record.state == "ready" and Path(record.path).is_file()]
+    here = {key: one for key, one in records.items() if one.state == "ready" and Path(one.path).is_file()}
     if not here:
         raise DataError(
             f"None of the files of '{place}' is there: edited copies of them are what a calibration is fitted on. "
@@ -172,18 +170,19 @@ def _fit(
     # The model without the library's calibration, which may be damaged.
     model = load_model()
     linked = _find_linked(store, model, progress)
-    made = _make_copies(here, model, copies, seed, progress)
+    failed: dict[str, str] = {}
+    made = _make_copies(here, model, copies, seed, failed, progress)
     if model.judge is not None:
-        return _fit_judge(store, model, model.judge, made, records, linked, pairs, seed, second_look, progress, started)
-    good, failed = [], {}
-    for one in made:
-        if one.error is not None:
-            failed[one.record.path] = one.error
-        else:
-            good.append(one)
+        found = judge_pairs(
+            store, model, made, list(records), linked, pairs=pairs, seed=seed, second_look=second_look,
+            progress=lambda done, total: progress(CalibrationProgress("pairs", done, total)),
+        )  # fmt: skip
+        _require_copies(len(found.copies), failed)
+        _require_pairs(len(found.strangers), len(records), place)
+        return _fit_judge(model.judge, found, linked, failed, len(records), started)
+    good = list(made)
     _require_copies(len(good), failed)
-    keys = {record.id: key for key, record in records.items()}
-    positive = _score_copies(store, model, good, keys)
+    positive = _score_copies(store, model, good)
     negative = _score_pairs(store, model, list(records), linked, pairs, seed, progress)
     _require_pairs(len(negative), len(records), place)
     calibration = fit_calibration(positive, negative)
@@ -193,46 +192,26 @@ def _fit(
         for rate in RATES
         if math.isfinite(threshold := calibration.threshold(false_per_million=rate))
     )
+    kinds = count_by_kind([one.kind for one in good], positive >= calibration.threshold(false_per_million=100))
     return CalibrationReport(
-        calibration, expected, _count_by_kind(good, positive, calibration), tuple(failed.items()), len(records),
-        time.monotonic() - started, tuple(_find_weaknesses(calibration)),
+        calibration, expected, kinds, tuple(failed.items()), len(records), time.monotonic() - started,
+        tuple(_find_weaknesses(calibration)),
     )  # fmt: skip
 
 
 def _fit_judge(
-    store: Store,
-    model: Model,
     judge: Judge,
-    made: Iterable[_Copy],
-    records: Mapping[int, VideoRecord],
+    pairs: JudgedPairs,
     linked: Collection[frozenset[int]],
-    pairs: int,
-    seed: int,
-    second_look: bool,
-    progress: Progress,
+    failed: Mapping[str, str],
+    videos: int,
     started: float,
 ) -> JudgeCalibrationReport:
-    keys = {record.id: key for key, record in records.items()}
-    failed: dict[str, str] = {}
-
-    def describe() -> Iterator[DescribedCopy]:
-        for copy in made:  # its file is there until the next one is asked for
-            if copy.error is not None:
-                failed[copy.record.path] = copy.error
-            elif copy.features is not None:
-                yield DescribedCopy(keys[copy.record.id], copy.kind, copy.path, copy.features, copy.time)
-
-    found = judge_pairs(
-        store, model, describe(), list(records), linked, pairs=pairs, seed=seed, second_look=second_look,
-        progress=lambda done, total: progress(CalibrationProgress("pairs", done, total)),
-    )  # fmt: skip
-    _require_copies(len(found.copies), failed)
-    _require_pairs(len(found.strangers), len(records), display_path(store.library))
-    calibration = fit_judge_calibration(judge, found)
+    calibration = fit_judge_calibration(judge, pairs)
     fitted = judge.recalibrate(calibration)
-    before, after = count_verdicts(judge, found), count_verdicts(fitted, found)
+    before, after = count_verdicts(judge, pairs), count_verdicts(fitted, pairs)
     return JudgeCalibrationReport(
-        calibration, before, after, count_kinds(fitted, found), len(linked), tuple(failed.items()), len(records),
+        calibration, before, after, count_kinds(fitted, pairs), len(linked), tuple(failed.items()), videos,
         time.monotonic() - started, tuple(find_weaknesses(fitted, before, after)),
     )  # fmt: skip
 
@@ -318,53 +297,42 @@ def _find_linked(store: Store, model: Model, progress: Progress) -> set[frozense
     return {frozenset(int(catalog.keys[catalog.row(id)]) for id in pair) for pair in pairs}
 
 
-@dataclass(frozen=True, eq=False)
-class _Copy:
-    """An edited copy of a video, described; or why there is none."""
-
-    record: VideoRecord
-    kind: str
-    features: Features | None
-    error: str | None
-    path: str = ""  # of its file, which is there until the next copy is asked for
-    time: TimeMap | None = None  # its seconds -> seconds of the original
-
-
 def _make_copies(
-    records: Sequence[VideoRecord], model: Model, count: int, seed: int, progress: Progress
-) -> Iterator[_Copy]:
+    records: Mapping[int, VideoRecord], model: Model, count: int, seed: int, failed: dict[str, str], progress: Progress
+) -> Iterator[DescribedCopy]:
+    """Edited copies of contents, by key, each with a file that is there until the next is asked for.
+
+    Files that no copy could be made of are added to `failed`, with why.
+    """
     from hapvr.synthetic.clip_files import read_clip, write_clip
     from hapvr.synthetic.edits import DEFAULT_EDITS, find_edit
 
     rng = np.random.default_rng(seed)
-    order = [records[place] for place in rng.permutation(len(records)).tolist()]
+    keys = [list(records)[place] for place in rng.permutation(len(records)).tolist()]
     kinds = [DEFAULT_EDITS[place] for place in rng.permutation(len(DEFAULT_EDITS)).tolist()]
     with tempfile.TemporaryDirectory(prefix="hapvr-") as folder:
         for number in range(count):
-            record, kind = order[number % len(order)], kinds[number % len(kinds)]
-            path = Path(folder) / f"{number}.mp4"
+            key, kind, path = keys[number % len(keys)], kinds[number % len(kinds)], Path(folder) / f"{number}.mp4"
+            file = records[key].path
             try:
-                clip = read_clip(
-                    record.path, max_fps=_MAX_FPS, max_short_side=_MAX_SHORT_SIDE, max_seconds=_MAX_SECONDS
-                )
-                drawn = np.random.default_rng([seed, number])
-                edited = find_edit(kind).apply(clip, drawn)
+                clip = read_clip(file, max_fps=_MAX_FPS, max_short_side=_MAX_SHORT_SIDE, max_seconds=_MAX_SECONDS)
+                edited = find_edit(kind).apply(clip, np.random.default_rng([seed, number]))
                 write_clip(edited.clip, path)
-                copy = _Copy(record, kind, model.features(path), None, str(path), edited.time)
+                features = model.features(path)
             except (HapvrError, OSError) as error:
-                copy = _Copy(record, kind, None, str(error))
-            yield copy
+                failed[file] = str(error)
+            else:
+                yield DescribedCopy(key, kind, str(path), features, edited.time)
             path.unlink(missing_ok=True)
             progress(CalibrationProgress("copies", number + 1, count))
 
 
-def _score_copies(store: Store, model: Model, copies: Sequence[_Copy], keys: dict[str, int]) -> NDArray[np.float64]:
+def _score_copies(store: Store, model: Model, copies: Sequence[DescribedCopy]) -> NDArray[np.float64]:
     """The score of each copy against what is stored of its original."""
     scores = []
     for copy in copies:
-        assert copy.features is not None
         copied = copy.features.drop_flat().regions
-        original = store.features(keys[copy.record.id]).drop_flat().regions
+        original = store.features(copy.key).drop_flat().regions
         scores.append(float(pairwise(model.similarity, [copied], [original], dtype=torch.float32)[0, 0]))
     return np.array(scores).clip(-1, 1)
 
@@ -393,14 +361,3 @@ def _score_pairs(
         ]
         progress(CalibrationProgress("pairs", number, len(videos)))
     return np.array(scores)
-
-
-def _count_by_kind(
-    copies: Sequence[_Copy], scores: NDArray[np.float64], calibration: Calibration
-) -> dict[str, tuple[int, int]]:
-    threshold = calibration.threshold(false_per_million=100)
-    kinds: dict[str, tuple[int, int]] = {}
-    for copy, score in sorted(zip(copies, scores, strict=True), key=lambda pair: pair[0].kind):
-        found, of = kinds.get(copy.kind, (0, 0))
-        kinds[copy.kind] = (found + bool(score >= threshold), of + 1)
-    return kinds

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.errors import BusyError, ConfigError, DataError, DecodeError, StorageError
-from hapvr.library.adding import Found, add_found, choose_folders
+from hapvr.library.adding import add_found
+from hapvr.library.found_files import Found, choose_folders
 from hapvr.library.indexed_folders import IndexRules
 from hapvr.library.opening import OpenLibrary
+from hapvr.library.queries import read_query
 from hapvr.library.results import AddOptions, SearchResult, VideoRecord, display_path, escape_text, utc_now
-from hapvr.library.search import read_query, search_library
+from hapvr.library.search import search_library
 from hapvr.library.watch import FolderScan, Signatures, wait_for
 from hapvr.places import require_local
 from hapvr.storage import StrPath, write_bytes

@@ -10,29 +10,22 @@ Searches then need not wait for the newest state (Milvus' consistency level "Bou
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import logging
-import os
 import re
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.errors import ConfigError, ShapeError, StorageError
+from hapvr.errors import ShapeError, StorageError
 from hapvr.library.candidates import Finds
+from hapvr.library.milvus_server import ANSWER_S, SCHEME, MilvusAddress, connect_server, translate_errors
 
-TOKEN_VARIABLE = "HAPVR_MILVUS_TOKEN"  # noqa: S105 - the name of a variable
-_SCHEME, _PORT = "milvus", 19530
-_FORM = "milvus://host:port/collection"
-_MIN_SERVER = (2, 3, 5)  # the oldest that this was tested with
 _OWNER, _MODEL = "hapvr library", "model"  # names in the description of a collection
 _PLACES = 2**20  # an id is the key of a content, times this, plus the place of the vector among those of the content
 # Its similarities are exact. Of 1,024 lists of 200,000 drawn vectors, 16, 64, 128 and 256 hold .35, .59, .73 and .86 of
@@ -43,50 +36,7 @@ _SEARCH = {"params": {"nprobe": 64}}
 _ROWS = 8_192  # written or read at once: some 8 MB
 _QUERIES = 256  # vectors searched for at once
 _CONTENTS = 100  # removed at once: the server parses a condition for each
-_CONNECT_S, _ANSWER_S, _LOAD_S = 5.0, 60.0, 600.0
-
-
-@dataclass(frozen=True)
-class MilvusAddress:
-    """Where a collection is: `milvus://host:port/collection`."""
-
-    host: str
-    port: int
-    collection: str
-
-    @classmethod
-    def parse(cls, text: str) -> MilvusAddress:
-        """The address that a text names; `ConfigError` if it names none."""
-        try:
-            parts = urlsplit(text)
-            port = _PORT if parts.port is None else parts.port
-        except ValueError as error:
-            raise ConfigError(_explain_address(text, f"{error}")) from error
-        name = parts.path.removeprefix("/")
-        if parts.scheme != _SCHEME:
-            raise ConfigError(_explain_address(text, f"it must begin with '{_SCHEME}://', or be 'embedded'"))
-        if parts.username is not None or parts.password is not None:
-            hidden = f"{_SCHEME}://...@{parts.hostname}{parts.path}"  # what is secret is not repeated
-            raise ConfigError(_explain_address(hidden, f"credentials are given by the variable {TOKEN_VARIABLE}"))
-        if not parts.hostname or parts.query or parts.fragment or port == 0:
-            raise ConfigError(_explain_address(text, "a host, a port and a collection are wanted, nothing else"))
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", name):
-            raise ConfigError(
-                _explain_address(text, f"'{name}' is no name of a collection: letters, digits and _, 200 at most")
-            )
-        return cls(parts.hostname, port, name)
-
-    @property
-    def server(self) -> str:
-        """Host and port."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    def __str__(self) -> str:
-        return f"{_SCHEME}://{self.server}/{self.collection}"
-
-
-def _explain_address(text: str, why: str) -> str:
-    return f"'{text}' is no address of a collection: {why}. The form is {_FORM}."
+_LOAD_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -117,7 +67,7 @@ class MilvusIndex:
     @property
     def place(self) -> str:
         """Where it is, for messages."""
-        return f"{_SCHEME}://{self.address.server}/{self.name}"
+        return f"{SCHEME}://{self.address.server}/{self.name}"
 
     # --- connecting --------------------------------------------------------------------------------------------------
 
@@ -128,7 +78,7 @@ class MilvusIndex:
             if not self._dims and (found := self._describe()) is not None:
                 self._require_own(found)
                 with self._ask("load the collection"):
-                    if not client.list_indexes(self.name, timeout=_ANSWER_S):  # a writer was killed while it made it
+                    if not client.list_indexes(self.name, timeout=ANSWER_S):  # a writer was killed while it made it
                         self._make_index()
                     client.load_collection(self.name, timeout=_LOAD_S)
                 self._dims = found.dims
@@ -158,22 +108,22 @@ class MilvusIndex:
         with self._lock:
             client = self._reach()
             with self._ask("list collections"):
-                names = client.list_collections(timeout=_ANSWER_S)
+                names = client.list_collections(timeout=ANSWER_S)
             found = {name: self._describe(name) for name in names if pattern.fullmatch(name) and name != self.name}
         return sorted(name for name, one in found.items() if one is not None and one.owner == self._owner)
 
     def _reach(self) -> Any:
         """A client of the server."""
         if self._client is None:
-            self._client = _connect(self.address)
+            self._client = connect_server(self.address)
         return self._client
 
     def _describe(self, name: str | None = None) -> _Described | None:
         """What is known of a collection; None if there is none."""
         with self._ask("describe the collection"):
-            if not self._client.has_collection(name or self.name, timeout=_ANSWER_S):
+            if not self._client.has_collection(name or self.name, timeout=ANSWER_S):
                 return None
-            found = self._client.describe_collection(name or self.name, timeout=_ANSWER_S)
+            found = self._client.describe_collection(name or self.name, timeout=ANSWER_S)
         dims = [int(one["params"]["dim"]) for one in found["fields"] if "dim" in one.get("params", {})]
         try:
             written = json.loads(found.get("description") or "null")
@@ -201,7 +151,7 @@ class MilvusIndex:
             schema.add_field("id", DataType.INT64, is_primary=True)
             schema.add_field("runs", DataType.INT32)
             schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dims)
-            client.create_collection(self.name, schema=schema, timeout=_ANSWER_S)
+            client.create_collection(self.name, schema=schema, timeout=ANSWER_S)
             self._make_index()
             client.load_collection(self.name, timeout=_LOAD_S)
         self._dims = dims
@@ -211,11 +161,8 @@ class MilvusIndex:
         wanted.add_index("vector", **_INDEX)
         self._client.create_index(self.name, wanted, timeout=_LOAD_S)
 
-    @contextmanager
-    def _ask(self, what: str) -> Iterator[None]:
-        """Within, what the server or its client raises becomes a `StorageError`."""
-        with translate_errors(self.address, what):
-            yield
+    def _ask(self, what: str) -> AbstractContextManager[None]:
+        return translate_errors(self.address, what)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -229,7 +176,7 @@ class MilvusIndex:
             data = list(vectors[first : first + _QUERIES].float().numpy())
             with self._ask("search"):
                 found = self._client.search(
-                    self.name, data=data, limit=k, search_params=_SEARCH, consistency_level="Bounded", timeout=_ANSWER_S
+                    self.name, data=data, limit=k, search_params=_SEARCH, consistency_level="Bounded", timeout=ANSWER_S
                 )
             for number, hits in enumerate(found, first):
                 which.append(np.full(len(hits.ids), number, np.int64))
@@ -254,7 +201,7 @@ class MilvusIndex:
         if not self.is_there():
             return 0
         with self._ask("describe the index"):
-            return int(self._client.describe_index(self.name, "vector", timeout=_ANSWER_S)["indexed_rows"])
+            return int(self._client.describe_index(self.name, "vector", timeout=ANSWER_S)["indexed_rows"])
 
     def count_contents(self) -> int:
         """How many contents have a first vector."""
@@ -287,7 +234,7 @@ class MilvusIndex:
                 filter=condition,
                 output_fields=["count(*)"],
                 consistency_level="Strong",
-                timeout=_ANSWER_S,
+                timeout=ANSWER_S,
             )
         return int(found[0]["count(*)"])
 
@@ -295,7 +242,7 @@ class MilvusIndex:
         """Columns of all rows that meet a condition, some at a time, by ascending ids."""
         with self._ask("read vectors"):
             rows = self._client.query_iterator(
-                self.name, batch_size=_ROWS, filter=condition, output_fields=list(fields), timeout=_ANSWER_S
+                self.name, batch_size=_ROWS, filter=condition, output_fields=list(fields), timeout=ANSWER_S
             )
             try:
                 while part := rows.next():
@@ -326,7 +273,7 @@ class MilvusIndex:
                 rows.append({"id": key * _PLACES + place, "runs": 0 if place else len(own), "vector": vector})
         with self._ask("write vectors"):
             for first in range(0, len(rows), _ROWS):
-                self._client.insert(self.name, rows[first : first + _ROWS], timeout=_ANSWER_S)
+                self._client.insert(self.name, rows[first : first + _ROWS], timeout=ANSWER_S)
             last = [rows[-1]["id"]]
             kept = self._client.get(self.name, last, output_fields=["id"], consistency_level="Strong", timeout=_LOAD_S)
         if not kept:
@@ -348,7 +295,7 @@ class MilvusIndex:
         if thoroughly and self.is_there():
             with self._ask("compact the collection"):
                 self._client.flush(self.name, timeout=_LOAD_S)
-                self._client.compact(self.name, timeout=_ANSWER_S)
+                self._client.compact(self.name, timeout=ANSWER_S)
 
     def drop(self) -> None:
         """Drop the collection, if it is this library's."""
@@ -362,7 +309,7 @@ class MilvusIndex:
             if (found := self._describe(name)) is None or found.owner != self._owner:
                 return
             with self._ask("drop the collection"):
-                client.drop_collection(name, timeout=_ANSWER_S)
+                client.drop_collection(name, timeout=ANSWER_S)
 
 
 @dataclass(frozen=True)
@@ -378,68 +325,3 @@ class _Described:
         if not self.owner:
             return f"of {self.dims} dimensions, and not made by hapvr"
         return f"of {self.dims} dimensions, made by hapvr for the library '{self.owner}' and the model '{self.model}'"
-
-
-def _connect(address: MilvusAddress) -> Any:
-    """A client of a server that can be used."""
-    if importlib.util.find_spec("pymilvus") is None:
-        raise ConfigError(f"'{address}' needs the client of Milvus: pip install 'hapvr[milvus]'")
-    from pymilvus import MilvusClient
-
-    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # errors are raised; it would print them as well
-    uri = f"http://{address.server}"
-    with translate_errors(address, "connect"):
-        client = MilvusClient(uri=uri, token=os.environ.get(TOKEN_VARIABLE, ""), timeout=_CONNECT_S)
-        version = str(client.get_server_version(timeout=_ANSWER_S))
-        client.list_collections(timeout=_ANSWER_S)  # asks for rights too
-    _require_version(address, version)
-    return client
-
-
-def _require_version(address: MilvusAddress, version: str) -> None:
-    """Raise `StorageError` if a server is too old, or does not say how old it is."""
-    found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version)
-    wanted = ".".join(map(str, _MIN_SERVER))
-    if found is None or tuple(map(int, found.groups())) < _MIN_SERVER:
-        raise StorageError(
-            f"The Milvus server at {address.server} is of version '{version}'; hapvr needs {wanted} or newer."
-        )
-
-
-@contextmanager
-def translate_errors(address: MilvusAddress, what: str) -> Iterator[None]:
-    """Within, what the server or its client raises becomes a `StorageError` that says what to do."""
-    import grpc
-    from pymilvus.exceptions import MilvusException
-
-    try:
-        yield
-    except grpc.RpcError as error:
-        code, details = error.code(), error.details()
-        if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-            raise StorageError(_explain_credentials(address, details)) from error
-        raise StorageError(_explain_failure(address, what, f"{code.name}: {details}")) from error
-    except MilvusException as error:
-        message = str(error.message).strip().splitlines()[0][:300]
-        if "auth check failure" in message or "missing authorization" in message:
-            raise StorageError(_explain_credentials(address, message)) from error
-        if "Fail connecting" in message:
-            raise StorageError(
-                f"No Milvus server answers at {address.server}. Start it, or look whether the address is right; the "
-                "library's own tables are as they were."
-            ) from error
-        raise StorageError(_explain_failure(address, what, message)) from error
-
-
-def _explain_credentials(address: MilvusAddress, details: str) -> str:
-    return (
-        f"The Milvus server at {address.server} refuses the credentials: {details}. Set {TOKEN_VARIABLE} to "
-        "user:password, or to an API key."
-    )
-
-
-def _explain_failure(address: MilvusAddress, what: str, message: str) -> str:
-    return (
-        f"The Milvus server at {address.server} could not {what}: {message.rstrip('.')}. What was acknowledged before "
-        "is kept; see that the server is well, and run the same again."
-    )

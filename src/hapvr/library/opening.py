@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +25,7 @@ from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.library.candidate_index import parse_index, require_new_index
 from hapvr.library.codecs import DEFAULT as DEFAULT_CODEC
 from hapvr.library.codecs import get_codec
-from hapvr.library.duplicate_report import MARKS
+from hapvr.library.marks import MARKS
 from hapvr.library.results import display_path
 from hapvr.library.store import Store
 from hapvr.library.text_model import TextModel
@@ -36,7 +37,7 @@ from hapvr.library.versions import (
     add_checksums,
     current_version,
     is_library,
-    read_settings,
+    read_current_settings,
     remove_versions,
     require_creatable,
     switch_version,
@@ -45,8 +46,7 @@ from hapvr.library.versions import (
     version_folder,
     write_settings,
 )
-from hapvr.library.writer_lease import WriterLease, open_lock
-from hapvr.library.writer_lock import WriterLock
+from hapvr.library.writer_lock import hold_lock
 from hapvr.model import DEFAULT as DEFAULT_MODEL
 from hapvr.model import Model, find_model_folder, is_shipped, load
 from hapvr.places import ObjectPath, Place, file_state, make_folder, parse_place
@@ -60,6 +60,17 @@ Opened = TypeVar("Opened", bound="OpenLibrary")
 _MAX_AGE_S = 1.0  # of a reader's view
 _WAIT_S = 10.0  # for another writer
 _KIND, _JUDGE = "kind", "judge"  # of a calibration that is stored; one of scores has none
+
+
+@dataclass(frozen=True)
+class WantedSettings:
+    """Settings that are asked for, see `OpenLibrary.open`; None: those that a library has, or the defaults."""
+
+    model: str | Path | None = None
+    codec: str | None = None
+    fps: float | None = None
+    keyframes: bool | None = None
+    candidates: str | None = None
 
 
 class OpenLibrary:
@@ -112,22 +123,18 @@ class OpenLibrary:
         """
         find_devices(device)  # refuses what is not here before anything is made
         folder = parse_place(path)
+        wanted = WantedSettings(model, codec, fps, keyframes, candidates)
         if is_library(folder):
-            _require_index(folder, candidates)
-            loaded = _require_agreement(folder, device, model=model, codec=codec, fps=fps, keyframes=keyframes)
+            loaded = _require_agreement(folder, wanted, device)
         else:
             if not create:
                 current_version(folder)  # says what is wrong
             require_creatable(folder)
-            index = EMBEDDED if candidates is None else parse_index(candidates)
-            wanted, loaded = choose_settings(
-                model=model, codec=codec, fps=fps, keyframes=keyframes, candidates=index, device=device
-            )
-            require_new_index(wanted, FIRST_VERSION)
-            _create(folder, wanted, wait_s=wait_s)
-            if read_settings(version_folder(folder, current_version(folder))) != wanted:  # somebody else was quicker
-                _require_index(folder, candidates)
-                _require_agreement(folder, device, model=model, codec=codec, fps=fps, keyframes=keyframes)
+            settings, loaded = choose_settings(wanted, device=device)
+            require_new_index(settings, FIRST_VERSION)
+            _create(folder, settings, wait_s=wait_s)
+            if read_current_settings(folder) != settings:  # somebody else was quicker
+                _require_agreement(folder, wanted, device)
         library = cls(folder, wait_s=wait_s, device=device)
         library._model = loaded
         return library
@@ -179,7 +186,7 @@ class OpenLibrary:
     @contextmanager
     def write_access(self, command: str) -> Iterator[Store]:
         """Lock the library for writing and give its tables; `StorageError` if another writer does not end in time."""
-        with _hold_lock(self.path, command, wait_s=self.wait_s) as lock:
+        with hold_lock(self.path, command, wait_s=self.wait_s, recovers=True) as lock:
             self.refresh()
             store = self.store
             # What was replaced or left by a writer that was killed goes; a version being built stays.
@@ -208,19 +215,6 @@ class OpenLibrary:
         self.close()
 
 
-@contextmanager
-def _hold_lock(path: Place, command: str, *, wait_s: float) -> Iterator[WriterLock | WriterLease]:
-    """The writer's lock of a library; if the block does not end well, the next writer looks for what it left."""
-    lock = open_lock(path)
-    lock.acquire(command, wait_s=wait_s)
-    clean = False
-    try:
-        yield lock
-        clean = True
-    finally:
-        lock.release(clean=clean)
-
-
 # --- creating --------------------------------------------------------------------------------------------------------
 
 
@@ -229,7 +223,7 @@ def _create(path: Place, settings: Settings, *, wait_s: float) -> None:
     try:
         with translate_write_errors(path):
             make_folder(path)
-        with _hold_lock(path, "making the library", wait_s=wait_s):
+        with hold_lock(path, "making the library", wait_s=wait_s, recovers=True):
             if not is_library(path):
                 remove_versions(path)
                 write_settings(version_folder(path, FIRST_VERSION), settings)
@@ -244,27 +238,17 @@ def _create(path: Place, settings: Settings, *, wait_s: float) -> None:
         raise
 
 
-def choose_settings(
-    *,
-    model: str | Path | None,
-    codec: str | None,
-    fps: float | None,
-    keyframes: bool | None = None,
-    candidates: str = EMBEDDED,
-    owner: str = "",
-    device: str = "cpu",
-) -> tuple[Settings, Model]:
+def choose_settings(wanted: WantedSettings, *, owner: str = "", device: str = "cpu") -> tuple[Settings, Model]:
     """The settings of a new version, and its model; `owner` is that of the library's collections, if it has some."""
-    chosen = get_codec(codec or DEFAULT_CODEC).name
+    index = EMBEDDED if wanted.candidates is None else parse_index(wanted.candidates)
+    codec, fps = get_codec(wanted.codec or DEFAULT_CODEC).name, wanted.fps
     if fps is not None and not 0 < fps <= MAX_FPS:
         raise ConfigError(f"fps must be above 0 and at most {MAX_FPS:,} frames a second, got {fps}.")
-    name = model_name(DEFAULT_MODEL if model is None else model)
+    name = model_name(DEFAULT_MODEL if wanted.model is None else wanted.model)
     loaded = load_at_fps(name, fps, device)
-    settings = Settings(name, model_digest(loaded), chosen, loaded.sampling.fps, bool(keyframes))
-    if candidates != EMBEDDED:
-        settings = dataclasses.replace(
-            settings, candidate_index=candidates, collection_owner=owner or secrets.token_hex(8)
-        )
+    settings = Settings(name, model_digest(loaded), codec, loaded.sampling.fps, bool(wanted.keyframes))
+    if index != EMBEDDED:
+        settings = dataclasses.replace(settings, candidate_index=index, collection_owner=owner or secrets.token_hex(8))
     return settings, loaded
 
 
@@ -287,36 +271,22 @@ def load_at_fps(name: str, fps: float | None, device: str = "cpu") -> Model:
     return model
 
 
-def _require_agreement(
-    path: Place,
-    device: str,
-    *,
-    model: str | Path | None,
-    codec: str | None,
-    fps: float | None,
-    keyframes: bool | None,
-) -> Model | None:
+def _require_agreement(path: Place, wanted: WantedSettings, device: str) -> Model | None:
     """Raise `StorageError` unless what was asked for is what the library was made with; the model if it was loaded."""
-    settings, loaded = read_settings(version_folder(path, current_version(path))), None
-    if model is not None and (name := model_name(model)) != settings.model:
+    settings, loaded = read_current_settings(path), None
+    index = None if wanted.candidates is None else parse_index(wanted.candidates)
+    if index not in (None, settings.candidate_index):
+        raise StorageError(_explain_disagreement(path, "candidates", settings.candidate_index, str(index)))
+    if wanted.model is not None and (name := model_name(wanted.model)) != settings.model:
         loaded = load_at_fps(name, settings.fps, device)
         if model_digest(loaded) != settings.model_digest:
-            raise StorageError(_explain_disagreement(path, "model", settings.model, str(model)))
-    if codec is not None and get_codec(codec).name != settings.codec:
-        raise StorageError(_explain_disagreement(path, "codec", settings.codec, codec))
-    if fps not in (None, settings.fps) or keyframes not in (None, settings.keyframes):
-        asked = KEYFRAMES if keyframes else f"{fps or settings.fps:g}"
+            raise StorageError(_explain_disagreement(path, "model", settings.model, str(wanted.model)))
+    if wanted.codec is not None and get_codec(wanted.codec).name != settings.codec:
+        raise StorageError(_explain_disagreement(path, "codec", settings.codec, wanted.codec))
+    if wanted.fps not in (None, settings.fps) or wanted.keyframes not in (None, settings.keyframes):
+        asked = KEYFRAMES if wanted.keyframes else f"{wanted.fps or settings.fps:g}"
         raise StorageError(_explain_disagreement(path, "rate", settings.rate, asked))
     return loaded
-
-
-def _require_index(path: Place, candidates: str | None) -> None:
-    """Raise `StorageError` unless the candidate index that was asked for is that of the library."""
-    if candidates is None:
-        return
-    asked, has = parse_index(candidates), read_settings(version_folder(path, current_version(path))).candidate_index
-    if asked != has:
-        raise StorageError(_explain_disagreement(path, "candidates", has, asked))
 
 
 def _explain_disagreement(path: Place, what: str, has: str, asked: str) -> str:
@@ -351,7 +321,7 @@ def read_calibration(store: Store) -> Calibration | JudgeCalibration | None:
     try:
         return parse_calibration(path, file_state(path))
     except FileNotFoundError:
-        if store.must_have(CALIBRATION):
+        if store.table_set.must_have(CALIBRATION):
             raise StorageError(f"'{display_path(path)}' is missing. {_calibration_remedy(path)}") from None
         return None
     except OSError as error:
@@ -395,5 +365,5 @@ def save_calibration(store: Store, calibration: Calibration | JudgeCalibration) 
         content = dict(part.config) | {name: tensor.tolist() for name, tensor in part.tensors.items()}
     with translate_write_errors(store.folder):
         write_document(store.folder / CALIBRATION, content)
-    store.seal()
+    store.table_set.seal()
     return store.folder / CALIBRATION

@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from hapvr.errors import ConfigError, StorageError
-from hapvr.library.adding import Found, add_files, is_gone
-from hapvr.library.candidate_index import parse_index, require_new_index
+from hapvr.library.adding import add_files
+from hapvr.library.candidate_index import require_new_index
+from hapvr.library.found_files import Found, is_gone
 from hapvr.library.indexed_folders import read_sound_setting
-from hapvr.library.opening import OpenLibrary, choose_settings, model_name
+from hapvr.library.opening import OpenLibrary, WantedSettings, choose_settings, model_name
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
 from hapvr.library.shared_file import update_shared_footage
-from hapvr.library.sound import add_sounds, copy_sounds
+from hapvr.library.sound import add_sounds
 from hapvr.library.store import NewVideo, Store
 from hapvr.library.tables import NO_KEY
-from hapvr.library.text import copy_embeddings
 from hapvr.library.versions import (
     Settings,
     next_version,
@@ -69,16 +69,8 @@ def rebuild_library(
     """
     options = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
     with library.write_access("hapvr add --rebuild") as old:
-        wanted, loaded = _choose_settings(
-            library.path,
-            old.settings,
-            library.device,
-            model=model,
-            codec=codec,
-            fps=fps,
-            keyframes=keyframes,
-            candidates=candidates,
-        )
+        asked = WantedSettings(model, codec, fps, keyframes, candidates)
+        wanted, loaded = _choose_settings(library.path, old.settings, asked, library.device)
         version = _begin_version(library.path, wanted)
         new = Store(version_folder(library.path, version))
         new.begin(recover=True, require_lock=old.table_set.require_lock)
@@ -87,8 +79,9 @@ def rebuild_library(
         if same_features and now.codec in (_EXACT, wanted.codec):
             _encode_again(old, new)
         report = _read_again(library.path, old, new, loaded, options)
-        copy_sounds(old, new)
-        copy_embeddings(old, new)
+        common = _find_common_contents(old, new)  # neither sound nor a text model depends on what is rebuilt
+        new.sounds.copy_from(old.sounds, common)
+        new.embeddings.copy_from(old.embeddings, common)
         if not report.stopped and read_sound_setting(library.path):
             report = add_sounds(new, report, options)
         if not report.stopped:
@@ -99,27 +92,16 @@ def rebuild_library(
     return report
 
 
-def _choose_settings(
-    path: Place,
-    now: Settings,
-    device: str,
-    *,
-    model: str | Path | None,
-    codec: str | None,
-    fps: float | None,
-    keyframes: bool | None,
-    candidates: str | None,
-) -> tuple[Settings, Model]:
-    same_model = model is None or model_name(model) == now.model
-    wanted, loaded = choose_settings(
-        model=now.model if model is None else model,
-        codec=codec or now.codec,
-        fps=now.fps if fps is None and same_model else fps,
-        keyframes=now.keyframes if keyframes is None else keyframes,
-        candidates=now.candidate_index if candidates is None else parse_index(candidates),
-        owner=now.collection_owner,
-        device=device,
+def _choose_settings(path: Place, now: Settings, asked: WantedSettings, device: str) -> tuple[Settings, Model]:
+    same_model = asked.model is None or model_name(asked.model) == now.model
+    complete = WantedSettings(
+        model=now.model if asked.model is None else asked.model,
+        codec=asked.codec or now.codec,
+        fps=now.fps if asked.fps is None and same_model else asked.fps,
+        keyframes=now.keyframes if asked.keyframes is None else asked.keyframes,
+        candidates=now.candidate_index if asked.candidates is None else asked.candidates,
     )
+    wanted, loaded = choose_settings(complete, owner=now.collection_owner, device=device)
     if wanted == now:
         raise ConfigError(
             f"'{display_path(path)}' is made with just this model, codec, rate and candidates: there is nothing to "
@@ -170,6 +152,14 @@ def _read_again(path: Place, old: Store, new: Store, model: Model, options: AddO
         failed = {os.fsencode(record.path) for record in new.catalog().records(new.catalog().rows("failed"))}
         _require_none(path, sorted(failed & described), "could not be read again", options.prune)
     return report
+
+
+def _find_common_contents(old: Store, new: Store) -> dict[int, int]:
+    """The keys of contents that both versions have: in the old one, and in the new one."""
+    before, after = old.catalog(), new.catalog()
+    keys = dict(zip(before.column("content_hash"), before.keys.tolist(), strict=True))
+    pairs = zip(after.column("content_hash"), after.keys.tolist(), strict=True)
+    return {keys[hash]: key for hash, key in pairs if key != NO_KEY and keys.get(hash, NO_KEY) != NO_KEY}
 
 
 def _require_none(path: Place, names: list[bytes], what: str, prune: bool) -> None:

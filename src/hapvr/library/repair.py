@@ -11,14 +11,14 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
 from hapvr.errors import ConfigError, StorageError
 from hapvr.library import tables
-from hapvr.library.adding import Found, add_files, add_videos
+from hapvr.library.adding import add_files, add_videos
 from hapvr.library.bit_correction import correct_file
 from hapvr.library.candidate_index import (
     find_left_collections,
@@ -26,24 +26,16 @@ from hapvr.library.candidate_index import (
     open_collection,
     require_new_index,
 )
-from hapvr.library.checking import (
-    BATCH,
-    CheckReport,
-    Examination,
-    check_library,
-    find_whole_contents,
-    find_whole_embeddings,
-    is_content,
-    is_sound,
-)
+from hapvr.library.checking import CheckReport, Examination, check_library
 from hapvr.library.checksums import write_listing
 from hapvr.library.codecs import get_codec
-from hapvr.library.duplicate_report import MARKS
 from hapvr.library.engine import DATA, MANIFESTS, EngineError, table_folder
-from hapvr.library.index_repair import mend_index
+from hapvr.library.found_files import Found
 from hapvr.library.indexed_folders import FOLDERS, read_folders, read_sound_setting, read_text_model
+from hapvr.library.marks import MARKS
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport, display_path
+from hapvr.library.row_checks import BATCH, find_whole_contents, find_whole_embeddings, is_content, is_sound
 from hapvr.library.shared_file import SHARED, update_shared_footage
 from hapvr.library.sound import add_sounds
 from hapvr.library.sound_lookup import update_sound_index
@@ -66,8 +58,7 @@ from hapvr.library.versions import (
     write_manifest,
     write_settings,
 )
-from hapvr.library.writer_lease import WriterLease, open_lock
-from hapvr.library.writer_lock import WriterLock
+from hapvr.library.writer_lock import hold_lock
 from hapvr.places import ObjectPath, Place, name_below, parse_place, remove_file, remove_folder
 from hapvr.storage import StrPath, write_bytes
 
@@ -100,7 +91,7 @@ def repair_library(
     """
     folder, began = parse_place(path), time.perf_counter()
     repair = _Repair(folder)
-    with _hold(folder, wait_s) as lock:
+    with hold_lock(folder, "hapvr check --repair", wait_s=wait_s, recovers=False) as lock:
         repair.require_lock = lock.require_held
         found = Examination(folder, quick=False)
         if found.run().problems:
@@ -116,19 +107,6 @@ def repair_library(
     report = check_library(folder, wait_s=wait_s)
     seconds = time.perf_counter() - began
     return dataclasses.replace(report, done=tuple(repair.done), lost=tuple(repair.lost), seconds=seconds)
-
-
-@contextmanager
-def _hold(path: Place, wait_s: float) -> Iterator[WriterLock | WriterLease]:
-    """The writer's lock; the next writer looks for what an earlier one left all the same."""
-    lock = open_lock(path)
-    lock.acquire("hapvr check --repair", wait_s=wait_s)
-    clean = False
-    try:
-        yield lock
-        clean = not lock.left_behind
-    finally:
-        lock.release(clean=clean)
 
 
 class _Repair:
@@ -321,11 +299,11 @@ class _Repair:
             index.connect()
         except StorageError:
             return  # the check at the end says why
-        changes = mend_index(store)
-        if changes.added or changes.removed:
+        added, removed = store.mend_index()
+        if added or removed:
             self.done.append(
-                f"{index.place}: the vectors of {changes.added:,} contents were made again from their stored features, "
-                f"those of {changes.removed:,} without a record removed."
+                f"{index.place}: the vectors of {added:,} contents were made again from their stored features, "
+                f"those of {removed:,} without a record removed."
             )
         for name in find_left_collections(self._path, index):
             index.drop_collection(name)
@@ -366,7 +344,7 @@ class _Repair:
         """Let the text model describe the videos of which it is lost what it said."""
         with library.write_access("hapvr check --repair") as store:
             report = add_embeddings(library, store, AddReport(), options)
-            missing = len(set(store.catalog().contents.tolist()) - set(store.list_embedded().tolist()))
+            missing = len(set(store.catalog().contents.tolist()) - store.embeddings.list_keys())
         if report.text_described:
             self.done.append(f"{report.text_described:,} videos were described again by the text model.")
         if missing:

@@ -9,9 +9,8 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Collection
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,41 +19,36 @@ from hapvr.audio.description import SoundDescription
 from hapvr.errors import ConfigError, DataError, DecodeError
 from hapvr.features import Features
 from hapvr.judge.judge import Verdict
-from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library.candidates import MAX_COMPARED, count_rough, count_votes, find_runs, max_candidates
 from hapvr.library.close_reading import MAX_READ, read_closely
 from hapvr.library.cluster_work import Run, score_shards
 from hapvr.library.filters import VideoFilter, find_allowed
 from hapvr.library.opening import OpenLibrary
-from hapvr.library.results import Hit, SearchResult, SoundHit, display_path
+from hapvr.library.queries import Query, read_query
+from hapvr.library.results import Hit, SearchResult, display_path
 from hapvr.library.shared_file import read_shared_footage
 from hapvr.library.shared_matching import match_beyond_shared
 from hapvr.library.sound import match_sounds, read_sound_query
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import (
-    NO_CACHE,
     RegionCache,
-    find_row,
     is_unchanged,
     match_contents,
     require_dims,
     score_contents,
 )
-from hapvr.library.tables import NO_KEY
+from hapvr.library.tables import Catalog
 from hapvr.matching import (
     Match,
     VideoDescription,
     add_sound,
-    describe_features,
     find_max_probability,
     find_prior,
     has_probability,
     match_videos,
     require_prior,
-    warn_of_flat_frames,
 )
 from hapvr.model import Model
-from hapvr.records import Box
 from hapvr.storage import StrPath
 from hapvr.workers.threads import one_torch_thread
 
@@ -155,26 +149,8 @@ def search_library(
         if allowed is not None:
             rows = [row for row in rows if row in allowed]
         rows = sorted(rows, key=lambda row: (-scores[int(catalog.keys[row])], catalog.paths[row]))[:k]
-        best = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
-        footage = read_shared_footage(store)
-        own_frames = footage.find_frames(asked.features)
-        near = {catalog.record(row).path for row in rows[:MAX_READ]} if store.settings.keyframes else ()
-
-        def match(query: VideoDescription, target: VideoDescription) -> Match:
-            if target.path in near:
-                target = read_closely(query, target, model)
-            return match_beyond_shared(
-                query,
-                target,
-                model=model,
-                footage=footage,
-                frames=(own_frames, footage.find_frames(target.features)),
-                ignore_shared=ignore_shared,
-                prior=prior,
-                second_look=second_look,
-            )
-
-        matches = match_contents(store, model, asked.describe(model), best, match, cache=cache, threads=threads)
+        match = partial(match_beyond_shared, ignore_shared=ignore_shared, prior=prior, second_look=second_look)
+        matches = _match_rows(store, model, asked, catalog, rows, match, cache, threads)
     hits = []
     for record, row in zip(catalog.records(rows), rows, strict=True):
         found = matches.get(int(catalog.keys[row]))  # None if it was removed meanwhile
@@ -185,9 +161,36 @@ def search_library(
     hits.sort(key=_rank)
     laps.append(time.perf_counter())
     note = None if hits else _explain_no_hit(model, min_probability, prior)
-    found_hits = tuple(hits)
-    result = SearchResult(found_hits, database, compared, _measure_stages(laps), note, prior, asked.all_warnings)
+    result = SearchResult(tuple(hits), database, compared, _measure_stages(laps), note, prior, asked.all_warnings)
     return _add_sound(store, result, query, asked, allowed, k=k, start_s=start_s, end_s=end_s)
+
+
+def _match_rows(
+    store: Store,
+    model: Model,
+    asked: Query,
+    catalog: Catalog,
+    rows: Sequence[int],
+    match: Callable[..., Match],
+    cache: RegionCache,
+    threads: int,
+) -> dict[int, Match]:
+    """Where the contents of some rows match the query, by key; `match` is `match_beyond_shared` with its options.
+
+    Of a library of key frames, the best are read closely before.
+    """
+    footage = read_shared_footage(store)
+    own_frames = footage.find_frames(asked.features)
+    near = {catalog.record(row).path for row in rows[:MAX_READ]} if store.settings.keyframes else ()
+
+    def compare(query: VideoDescription, target: VideoDescription) -> Match:
+        if target.path in near:
+            target = read_closely(query, target, model)
+        frames = own_frames, footage.find_frames(target.features)
+        return match(query, target, model=model, footage=footage, frames=frames)
+
+    keys = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
+    return match_contents(store, model, asked.describe(model), keys, compare, cache=cache, threads=threads)
 
 
 def _add_sound(
@@ -208,7 +211,7 @@ def _add_sound(
     """
     if isinstance(given, Query) and given.at_hand:
         given = given.path
-    if not store.has_sound() or asked.look is not None or not isinstance(given, str | os.PathLike):
+    if not store.sounds.exists or asked.look is not None or not isinstance(given, str | os.PathLike):
         return result
     sound = _read_sound(store, given, start_s=start_s, end_s=end_s)
     matches, catalog = match_sounds(store, sound), store.catalog()
@@ -218,18 +221,7 @@ def _add_sound(
         if hit.id in catalog
     )
     seen = {hit.id for hit in hits if hit.verdict.match} | {asked.id}
-    rows = [
-        row
-        for key, evidence in matches.evidence.items()
-        if evidence.kind == "same"
-        for row in catalog.with_key(key)
-        if catalog.ids[row] not in seen and (allowed is None or row in allowed)
-    ]
-    others = [
-        SoundHit(record.id, record.path, matches.find(int(catalog.keys[row])).stretches)
-        for record, row in zip(catalog.records(rows), rows, strict=True)
-    ]
-    others.sort(key=lambda hit: (-hit.seconds, hit.path))
+    others = matches.list_hits(catalog, allowed, without=seen, picture="other")
     warnings = result.warnings if matches.warning is None else (*result.warnings, f"The sound: {matches.warning}")
     return dataclasses.replace(result, hits=hits, sound_hits=tuple(others[:k]), warnings=warnings)
 
@@ -396,108 +388,3 @@ def _measure_stages(laps: list[float]) -> dict[str, float]:
     """Seconds of each stage between these times; 0 of those that were not reached."""
     laps = laps + laps[-1:] * (len(_STAGES) + 1 - len(laps))
     return {name: end - start for name, start, end in zip(_STAGES, laps, laps[1:], strict=False)}
-
-
-# --- queries ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Query:
-    """One side of a comparison: a video of the library, a file, or features; all of it or a part."""
-
-    whole: Features  # the frames of the part that was asked for, with their times
-    path: str = ""  # of the file; empty for features
-    at_hand: bool = False  # whether that file is there, and the one that was described
-    warnings: tuple[str, ...] = ()  # what was wrong with the file, in sentences
-    duration_s: float | None = None  # of the whole video; None for a still picture
-    crop: Box | None = None  # what is left of a frame without its bars, where it is known
-    id: str | None = None  # of the library's video that was asked for by its id; None for everything else
-    look: SecondLookConfig | None = None  # how its file is looked at again, if it is from a stranger
-
-    @cached_property
-    def features(self) -> Features:
-        """The frames that are compared."""
-        return self.whole.drop_flat()
-
-    @property
-    def all_warnings(self) -> tuple[str, ...]:
-        """What was wrong with the file, and how many frames are left out."""
-        return (*self.warnings, *warn_of_flat_frames(self.whole))
-
-    def describe(self, model: Model) -> VideoDescription:
-        """Ready to be compared by `match_videos`."""
-        return describe_features(
-            model,
-            self.whole,
-            path=self.path,
-            warnings=self.warnings,
-            duration_s=self.duration_s,
-            sampling=model.sampling if self.at_hand else None,
-            crop=self.crop,
-            look=self.look,
-        )
-
-
-def read_query(
-    store: Store,
-    model: Model,
-    given: StrPath | Features | Query,
-    *,
-    start_s: float | None = None,
-    end_s: float | None = None,
-    cache: RegionCache = NO_CACHE,
-) -> Query:
-    """Read what is to be compared; its frames keep the times they have in the whole of it.
-
-    A file that is in the library and has not changed since it was added is not read again: what is stored of it counts,
-    so that it gives the same scores by its path as by its id.
-
-    Raises:
-        DataError: there is no such id or file, it failed when it was added, or there is no frame in that part.
-        DecodeError: a file cannot be read.
-    """
-    if isinstance(given, Query):
-        return dataclasses.replace(given, whole=given.whole.between(start_s, end_s, name="The query"))
-    if isinstance(given, Features):
-        fps = store.settings.fps
-        features = given.with_timestamps(fps)
-        part = features.between(start_s, end_s, name="The query")
-        return Query(part, duration_s=float(features.times[-1] + 1 / fps))
-    if not isinstance(given, str | os.PathLike):
-        raise DataError(f"Give an id, a path or Features, not a value of type {type(given).__name__}.")
-    catalog = store.catalog()
-    if isinstance(given, str) and given in catalog:
-        return dataclasses.replace(_read_stored(store, catalog.row(given), given, start_s, end_s, cache), id=given)
-    if (row := find_row(catalog, given)) is not None:
-        return _read_stored(store, row, given, start_s, end_s, cache)
-    if os.path.lexists(given):
-        read = model.extractor.extract_file(given, start_s=start_s, end_s=end_s)
-        return Query(read.features, os.fspath(given), True, read.warnings, read.duration_s, read.crop)
-    if _looks_like_path(given):
-        raise DataError(f"There is no such file: '{display_path(given)}'.")
-    near = catalog.suggest_ids(str(given))
-    raise DataError(f"'{display_path(given)}' is neither a file nor the id of a video in the library{near}")
-
-
-def _looks_like_path(given: StrPath) -> bool:
-    """Whether what was given is meant as a file, and not as an id: ids are short words without a dot or a slash.
-
-    >>> [_looks_like_path(text) for text in ("clip.mp4", "films/clip", "3f2a91c07be4", "3f2a91c07be4-2")]
-    [True, True, False, False]
-    """
-    return not isinstance(given, str) or any(mark in given for mark in (".", os.sep, os.altsep or os.sep))
-
-
-def _read_stored(
-    store: Store, row: int, given: StrPath, start_s: float | None, end_s: float | None, cache: RegionCache
-) -> Query:
-    catalog = store.catalog()
-    record, key = catalog.record(row), int(catalog.keys[row])
-    if key == NO_KEY:
-        raise DataError(
-            f"'{display_path(record.path)}' could not be described, so it cannot be compared: {record.error}"
-        )
-    with one_torch_thread():
-        features = cache.read_features(store, key).with_timestamps(store.settings.fps)
-    whole = features.between(start_s, end_s, name=f"'{display_path(given)}'")
-    return Query(whole, record.path, is_unchanged(record), record.warnings, record.duration)

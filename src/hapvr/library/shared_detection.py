@@ -49,9 +49,9 @@ def find_shared_footage(store: Store) -> SharedFootage:
     catalog = store.catalog()
     if len(catalog.contents) < MIN_VIDEOS:
         return SharedFootage()
-    if store.count_vectors() > _MAX_VECTORS:
+    if store.candidates.count() > _MAX_VECTORS:
         return SharedFootage(complete=False)
-    keys, vectors = store.vectors()
+    keys, vectors = store.candidates.read_all()
     order = _sort_rows(catalog, keys)
     keys, vectors = keys[order], vectors[order]
     labels, leaders = find_exemplars(vectors, keys)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from hapvr.audio.description import SoundDescription, describe_sound, describe_sound_task
 from hapvr.audio.matching import NOT_INDEXED, OTHER, SoundEvidence, SoundQuery, make_silent_evidence
 from hapvr.errors import ConfigError, DataError
 from hapvr.features.video_extraction import default_workers
-from hapvr.library.content_records import BatchWriter, find_common_contents
 from hapvr.library.filters import VideoFilter, find_allowed
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddReport, SoundHit, SoundResult, display_path
+from hapvr.library.side_tables import BatchWriter
 from hapvr.library.sound_lookup import SoundLookup, update_sound_index
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import find_row, find_unchanged
+from hapvr.library.tables import Catalog
 from hapvr.storage import StrPath
 from hapvr.video.sandboxed import call_sandboxed
 from hapvr.workers.pool import run_tasks
@@ -37,7 +39,7 @@ def add_sounds(store: Store, report: AddReport, options: AddOptions) -> AddRepor
     paths = _find_missing(store, retry=options.retry)
     counts: Counter[str] = Counter()  # by state
     warnings: list[tuple[str, str]] = []
-    writer = BatchWriter(store.put_sounds)
+    writer = BatchWriter(store.sounds.put)
     done = 0
     is_stopped = options.stop or (lambda: False)
     for key, sound in _describe_all(paths, default_workers(options.workers)):
@@ -62,20 +64,11 @@ def add_sounds(store: Store, report: AddReport, options: AddOptions) -> AddRepor
     )
 
 
-def copy_sounds(old: Store, new: Store) -> None:
-    """Take over the sounds of contents that another version has too: they depend on no model and no rate."""
-    keys = find_common_contents(old, new, done=set(new.list_sounds().tolist()))
-    writer = BatchWriter(new.put_sounds)
-    for key, sound in old.read_sounds(keys):
-        writer.put(keys[key], sound)
-    writer.flush()
-
-
 def _find_missing(store: Store, *, retry: bool) -> dict[int, str]:
     """The files of contents whose sound is to be read, by key; of copies, the first that is at hand."""
-    known = set(store.list_sounds().tolist())
+    known = store.sounds.list_keys()
     if retry:
-        known -= {key for key, sound in store.read_sounds() if sound.state == "failed"}
+        known -= {key for key, sound in store.sounds.read() if sound.state == "failed"}
     return find_unchanged(store.catalog(), known)
 
 
@@ -100,6 +93,24 @@ class SoundMatches:
         """The evidence for one content."""
         return self.evidence.get(key, NOT_INDEXED)
 
+    def list_hits(
+        self,
+        catalog: Catalog,
+        allowed: Collection[int] | None,
+        *,
+        without: Collection[str | None],
+        picture: Literal["other"] | None,
+    ) -> list[SoundHit]:
+        """The videos of the allowed rows with the same sound, `without` some ids; the longest stretches first."""
+        hits = [
+            SoundHit(catalog.ids[row], os.fsdecode(catalog.paths[row]), evidence.stretches, picture)
+            for key, evidence in self.evidence.items()
+            if evidence.kind == "same"
+            for row in catalog.with_key(key)
+            if catalog.ids[row] not in without and (allowed is None or row in allowed)
+        ]
+        return sorted(hits, key=lambda hit: (-hit.seconds, hit.path))
+
 
 def match_sounds(store: Store, query: SoundDescription) -> SoundMatches:
     """What the sound of a query says of all contents; those that may be the same are compared."""
@@ -113,7 +124,7 @@ def match_sounds(store: Store, query: SoundDescription) -> SoundMatches:
             evidence[key] = NOT_INDEXED
         else:
             evidence[key] = OTHER if all(heard) else make_silent_evidence(query=heard[0], target=heard[1])
-    for key, described in store.read_sounds(lookup.find_candidates(asked)):
+    for key, described in store.sounds.read(lookup.find_candidates(asked)):
         evidence[key] = asked.compare(described.peaks)
     return SoundMatches(evidence, query.warning)
 
@@ -131,7 +142,7 @@ def read_sound_query(
     by_id = isinstance(given, str) and given in catalog
     row = catalog.row(str(given)) if by_id else find_row(catalog, given)
     if row is not None:
-        for _, sound in store.read_sounds([int(catalog.keys[row])]):
+        for _, sound in store.sounds.read([int(catalog.keys[row])]):
             return replace(sound, peaks=sound.peaks.between(start_s, end_s))
     if by_id:
         path = catalog.record(catalog.row(str(given))).path
@@ -179,15 +190,8 @@ def search_sound(
     read = time.perf_counter()
     catalog = store.catalog()
     own = query if isinstance(query, str) and query in catalog else None
-    allowed = find_allowed(catalog, filter)
     matches = match_sounds(store, sound)
-    hits = []
-    for key, evidence in matches.evidence.items():
-        for row in catalog.with_key(key) if evidence.kind == "same" else ():
-            if catalog.ids[row] != own and (allowed is None or row in allowed):
-                record = catalog.record(row)
-                hits.append(SoundHit(record.id, record.path, evidence.stretches, None))
-    hits.sort(key=lambda hit: (-hit.seconds, hit.path))
+    hits = matches.list_hits(catalog, find_allowed(catalog, filter), without={own}, picture=None)
     indexed = len(matches.evidence)
     note = None
     if SoundQuery(sound.peaks, speeds=(1.0,)).is_silent:
@@ -199,7 +203,7 @@ def search_sound(
 
 def require_sound(store: Store) -> None:
     """Raise `ConfigError` for a library without sound."""
-    if not store.has_sound():
+    if not store.sounds.exists:
         raise ConfigError(
             f"'{display_path(store.library)}' has no sound: its videos were added without. Read it now, which leaves "
             f"everything else as it is: hapvr add {display_path(store.library)} --audio"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from hapvr.audio.description import compare_sounds
 from hapvr.audio.matching import NOT_INDEXED, SoundEvidence, SoundQuery
-from hapvr.library.duplicate_report import Link, Pair, SoundPair, make_pair
+from hapvr.library.duplicate_report import Link, SoundPair
+from hapvr.library.marks import Pair, make_pair
 from hapvr.library.sound_lookup import SoundLookup
 from hapvr.library.store import Store
 
@@ -22,7 +23,7 @@ def add_link_sounds(store: Store, links: Sequence[Link]) -> list[Link]:
     wanted = sorted((link.a, link.b) for link in links if link.verdict is not None)
     for a, pairs in itertools.groupby(wanted, key=lambda pair: pair[0]):
         keys = {id: int(catalog.keys[catalog.row(id)]) for pair in pairs for id in pair}
-        sounds = dict(store.read_sounds(keys.values()))
+        sounds = dict(store.sounds.read(keys.values()))
         for b in keys.keys() - {a}:
             known = keys[a] in sounds and keys[b] in sounds
             done[a, b] = compare_sounds(sounds[keys[a]], sounds[keys[b]]) if known else NOT_INDEXED
@@ -47,13 +48,13 @@ def find_sound_pairs(
 
     def compare(key: int, query: SoundQuery) -> Iterator[tuple[Pair, SoundPair]]:
         others = [one for one in lookup.find_candidates(query) if one != key and catalog.with_key(one)]
-        for other, sound in store.read_sounds(others):
+        for other, sound in store.sounds.read(others):
             rows = [catalog.with_key(one)[0] for one in (key, other)]
             pair = make_pair(hashes[rows[0]], hashes[rows[1]])
             if pair not in found and pair not in known and (stretches := query.find(sound.peaks)):
                 yield pair, SoundPair(catalog.ids[rows[0]], catalog.ids[rows[1]], stretches)
 
-    for key, sound in store.read_sounds(asking):
+    for key, sound in store.sounds.read(asking):
         if sound.state == "ready" and catalog.with_key(key):
             pairs = sorted(compare(key, SoundQuery(sound.peaks, speeds=(1.0,))), key=lambda one: -one[1].seconds)
             found |= dict(pairs[:_MAX_PAIRS])

@@ -34,7 +34,7 @@ class SoundLookup:
     """
 
     def __init__(self, store: Store, *, complete: bool = False) -> None:
-        self.sounds = store.summarize_sounds()
+        self.sounds = store.sounds.summarize()
         """State and more of each sound, by the key of its content."""
         self.indexes: dict[Place | int, SoundIndex] = {}  # by file; those in memory by number
         self.outdated: list[Place] = []  # files that cannot be read, or hold too little that others do not
@@ -57,7 +57,7 @@ class SoundLookup:
         """Index sounds, by the keys of their contents; no more at once than memory is for."""
         block: dict[int, tuple[int, Fingerprint]] = {}
         left, peaks = len(keys), 0
-        for key, sound in store.read_sounds(keys):
+        for key, sound in store.sounds.read(keys):
             block[key] = self.sounds[key].check, sound.peaks
             left, peaks = left - 1, peaks + len(sound.peaks)
             if peaks >= _MAX_PEAKS or not left:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,27 +20,24 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hapvr.audio.description import SoundDescription, SoundState
-from hapvr.errors import DataError, ShapeError, StorageError
+from hapvr.errors import StorageError
 from hapvr.features import Features
 from hapvr.library import tables
-from hapvr.library.candidate_index import CandidateIndex, find_vectors, open_collection
+from hapvr.library.candidate_index import CandidateIndex, FrameTable, find_vectors, open_collection
 from hapvr.library.candidates import NEIGHBOURS, Finds
 from hapvr.library.checksums import REMEDY
 from hapvr.library.codecs import get_codec
-from hapvr.library.frame_table import PROBES, REFINE, FrameTable
 from hapvr.library.results import VideoRecord, display_path
+from hapvr.library.side_tables import EmbeddingTable, SoundTable
 from hapvr.library.table_set import TableSet, join_keys, list_rows, split_filter
 from hapvr.library.tables import (
     EMBEDDINGS,
-    FRAMES,
     NO_KEY,
     REGIONS,
     SOUNDS,
     TABLES,
     VIDEOS,
     Catalog,
-    FrameEmbeddings,
     StoredContent,
 )
 from hapvr.library.versions import (
@@ -52,6 +49,7 @@ from hapvr.library.versions import (
 from hapvr.places import Place
 from hapvr.workers.threads import torch_thread_pool
 
+_IN_ONE_READ = 64  # contents
 _LOOKS = 3  # at records and index, until they agree: somebody may be writing
 _KEY_GAP = 2**20  # keys that may be left out where it is not known which ones were removed
 BATCH = 256
@@ -67,15 +65,6 @@ class NewVideo:
     record: VideoRecord
     key: int = NO_KEY
     features: Features | None = None
-
-
-@dataclass(frozen=True)
-class SoundSummary:
-    """What is known of the sound of a content without reading it."""
-
-    state: SoundState
-    seconds: float
-    check: int  # of its fingerprint: the CRC-32 of its bytes
 
 
 def is_batch(videos: int, size: int) -> bool:
@@ -97,6 +86,8 @@ class Store:
         self._dims: tuple[int, int] | None = None
         self._next_key = 0
         self.candidates: CandidateIndex = open_collection(self.settings, folder.name) or FrameTable(self.table_set)
+        self.sounds = SoundTable(self.table_set, self._explain_damaged_content)
+        self.embeddings = EmbeddingTable(self.table_set)
         self._found_complete = False  # whether the index has all contents, as far as that was looked at
         self.refresh()
 
@@ -118,7 +109,9 @@ class Store:
                 self._catalog = (version, Catalog(rows))
             return self._catalog[1]
 
-    def read_contents(self, keys: Sequence[int], *, batch: int = 64, pixels: bool = True) -> Iterator[StoredContent]:
+    def read_contents(
+        self, keys: Sequence[int], *, batch: int = _IN_ONE_READ, pixels: bool = True
+    ) -> Iterator[StoredContent]:
         """The encoded regions of contents, read in batches, in the order in which they lie; absent keys left out.
 
         Without `pixels` the miniatures are not read: a search has no use for them.
@@ -149,32 +142,6 @@ class Store:
             raise self._explain_damaged_content(rows[0]["key"])
         self._dims = (rows[0]["regions"], rows[0]["dims"]) if rows else None
         return self._dims
-
-    def count_vectors(self) -> int:
-        """How many frame vectors there are."""
-        return self.candidates.count()
-
-    def vectors(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The keys [N] and vectors [N, C] of all frames: for small libraries."""
-        return self.candidates.read_all()
-
-    def count_rows(self, name: str) -> int:
-        """How many rows a table has."""
-        return self.table_set.count_rows(name)
-
-    def count_indexed(self, name: str = FRAMES) -> int:
-        """How many vectors of frames, or of another table, are in an index; the others are searched one by one."""
-        return self.candidates.count_indexed() if name == FRAMES else self.table_set.count_indexed(name)
-
-    def count_unchecked(self) -> int:
-        """How many files have no checksum yet: of an older release, or of a writer that was killed."""
-        with self.table_set.lock:
-            return self.table_set.guard.count_unlisted()
-
-    def must_have(self, name: str) -> bool:
-        """Whether a file of this name was written beside the tables, so that it must be there."""
-        with self.table_set.lock:
-            return name in self.table_set.guard.listing.kept
 
     def find_nearest(self, vectors: Tensor, *, k: int = NEIGHBOURS, exact: bool = False) -> Finds:
         """The `k` stored frames nearest to each of some vectors [Q, C], by dot product.
@@ -210,76 +177,6 @@ class Store:
             f"contents: some are lost. Make them again from the stored features: hapvr check {library} --repair"
         )
 
-    def has_sound(self) -> bool:
-        """Whether the sound of any video was ever read."""
-        return self.table_set.open(SOUNDS) is not None
-
-    def list_sounds(self) -> NDArray[np.int64]:
-        """The keys of all contents whose sound was read."""
-        return self.table_set.list_keys(SOUNDS)
-
-    def summarize_sounds(self) -> dict[int, SoundSummary]:
-        """What is known of all sounds but their fingerprints, by the keys of their contents."""
-        table = self.table_set.open(SOUNDS)
-        if table is None:
-            return {}
-        names = ["key", "state", "seconds", "crc32"]
-        rows = self.table_set.read(SOUNDS, lambda: table.search().select(names).to_arrow())
-        columns = [rows[name].to_pylist() for name in names]
-        return {key: SoundSummary(*rest) for key, *rest in zip(*columns, strict=True)}
-
-    def read_sounds(self, keys: Collection[int] | None = None) -> Iterator[tuple[int, SoundDescription]]:
-        """The sounds of contents, or of all, a thousand at a time; absent ones are left out."""
-        table = self.table_set.open(SOUNDS)
-        if table is None:
-            return
-        wanted = self.table_set.list_keys(SOUNDS).tolist() if keys is None else sorted(set(map(int, keys)))
-        for part in split_filter(wanted):
-            chosen = f"key IN ({join_keys(part)})"
-            query = partial(table.search().where(chosen).limit, len(part))
-            for row in self.table_set.read(SOUNDS, lambda query=query: list_rows(query())):  # type: ignore[misc]
-                try:
-                    yield row["key"], tables.parse_sound(row)
-                except DataError as error:
-                    raise self.table_set.explain_damage(SOUNDS) or self._explain_damaged_content(
-                        row["key"], f"are damaged: the sound cannot be read ({error})"
-                    ) from error
-
-    def list_embedded(self) -> NDArray[np.int64]:
-        """The keys of all contents that a text model described, ascending."""
-        return np.unique(self.table_set.list_keys(EMBEDDINGS))
-
-    def read_embeddings(self, keys: Collection[int]) -> dict[int, FrameEmbeddings]:
-        """What a text model said of contents; absent ones are left out."""
-        table, found = self.table_set.open(EMBEDDINGS), {}
-        for part in split_filter(sorted(set(map(int, keys)))) if table is not None else ():
-            chosen = table.search().where(f"key IN ({join_keys(part)})")
-            rows = self.table_set.read(EMBEDDINGS, chosen.to_arrow)
-            rows = rows.sort_by([("key", "ascending"), ("time_s", "ascending")])
-            vectors = np.array(rows["vector"].to_pylist(), np.float16)
-            own: NDArray[np.int64] = rows["key"].to_numpy()
-            for key in np.unique(own).tolist():
-                found[key] = FrameEmbeddings(rows["time_s"].to_numpy()[own == key], vectors[own == key])
-        return found
-
-    def find_embeddings(
-        self, vector: NDArray[np.float32], *, k: int, keys: Collection[int] | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float32]]:
-        """The `k` frames that are nearest to a vector [D], of some contents or of all: keys, times, similarities."""
-        table = self.table_set.open(EMBEDDINGS)
-        if table is None or (keys is not None and not len(keys)):
-            return np.zeros(0, np.int64), np.zeros(0, np.float64), np.zeros(0, np.float32)
-        if (dims := table.schema.field("vector").type.list_size) != len(vector):
-            raise ShapeError(f"The text model gives {len(vector)} numbers; the library was made with {dims}.")
-
-        def ask() -> pa.Table:
-            query = table.search(vector, vector_column_name="vector").distance_type("dot").limit(k)
-            query = query.select(["key", "time_s", "_distance"]).nprobes(PROBES).refine_factor(REFINE)
-            return (query if keys is None else query.where(f"key IN ({join_keys(keys)})", prefilter=True)).to_arrow()
-
-        found = self.table_set.read(EMBEDDINGS, ask)
-        return found["key"].to_numpy(), found["time_s"].to_numpy(), 1 - found["_distance"].to_numpy()
-
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def begin(self, *, recover: bool, require_lock: Callable[[], None] = lambda: None) -> None:
@@ -295,7 +192,7 @@ class Store:
         if recover:
             self.recover()
         self._require_complete()
-        self.seal()
+        self.table_set.seal()
         if not self.settings.checksums:  # an older release has made it
             write_settings(self.folder, self.settings)
             self.settings = replace(self.settings, checksums=True)
@@ -309,7 +206,7 @@ class Store:
         """Remove contents that no record names; records whose content is gone become failed, to be done again."""
         named = set(self.table_set.list_keys(VIDEOS).tolist()) - {NO_KEY}
         stored = set(self.table_set.list_keys(REGIONS).tolist())
-        others = {key for name in (SOUNDS, EMBEDDINGS) for key in np.unique(self.table_set.list_keys(name)).tolist()}
+        others = self.sounds.list_keys() | self.embeddings.list_keys()
         indexed = self.candidates.list_contents()
         if lost := named - stored:
             catalog = self.catalog()
@@ -319,9 +216,20 @@ class Store:
             self.put_records([(record, NO_KEY) for record in broken])
         self._remove_contents((stored | others | indexed.whole | indexed.broken) - (named & stored))
 
-    def seal(self) -> None:
-        """List what there is by now, with its checksums: from then on it must be there. With the lock held."""
-        self.table_set.seal()
+    def mend_index(self) -> tuple[int, int]:
+        """Make the candidate index agree with the records, with the lock held: contents that were added, and removed.
+
+        What no record names is removed; the vectors of what lacks some are made again from its stored regions.
+        """
+        found, named = self.candidates.list_contents(), set(self.catalog().contents.tolist())
+        surplus = (found.whole | found.broken) - named
+        self.candidates.remove(surplus | found.broken)
+        lacking = sorted(named - found.whole)
+        for first in range(0, len(lacking), _IN_ONE_READ):
+            if stored := list(self.read_contents(lacking[first : first + _IN_ONE_READ], pixels=False)):
+                vectors = [find_vectors(one.features(self.codec)) for one in stored]
+                self.candidates.add([one.key for one in stored], vectors)
+        return len(lacking), len(surplus)
 
     def new_key(self) -> int:
         """A key for another content."""
@@ -347,33 +255,6 @@ class Store:
         """Add rows of another version to a table, as they are."""
         if rows.num_rows:
             self.table_set.add(name, rows)
-
-    def put_sounds(self, sounds: Mapping[int, SoundDescription]) -> None:
-        """Write the sounds of contents, by their keys, in place of those that are there."""
-        if not sounds:
-            return
-        known = set(self.table_set.list_keys(SOUNDS).tolist())
-        with self.table_set.change():
-            table = self.table_set.open(SOUNDS)
-            for part in split_filter(sorted(known.intersection(sounds))):
-                self.table_set.write(SOUNDS, partial(table.delete, f"key IN ({join_keys(part)})"))
-            self.table_set.add(SOUNDS, tables.make_sound_rows(sounds))
-
-    def put_embeddings(self, embeddings: Mapping[int, FrameEmbeddings]) -> None:
-        """Write what a text model says of contents, by their keys, that have nothing of the kind yet."""
-        if not embeddings:
-            return
-        rows, table = tables.make_embedding_rows(embeddings), self.table_set.open(EMBEDDINGS)
-        if table is not None and table.schema != rows.schema and not len(self.table_set.list_keys(EMBEDDINGS)):
-            # Of another text model, whose vectors were removed.
-            self.table_set.replace(EMBEDDINGS, rows)
-        else:
-            self.table_set.add(EMBEDDINGS, rows)
-
-    def remove_embeddings(self) -> None:
-        """Remove all that a text model said."""
-        if (table := self.table_set.open(EMBEDDINGS)) is not None:
-            self.table_set.write(EMBEDDINGS, partial(table.delete, "true"))
 
     def write_all(self, videos: Iterable[NewVideo]) -> None:
         """Write any number of videos as they come, in batches of `write`; of no two with the same path."""

@@ -46,12 +46,7 @@ class TableReader:
 
     def count_indexed(self) -> int | None:
         """How many rows the index of vectors covers; None if there is none. `EngineError` if it cannot be read."""
-
-        def ask() -> int | None:
-            found = [one for one in self._table.list_indices() if "vector" in one.columns]
-            return int(self._table.index_stats(found[0].name).num_indexed_rows) if found else None
-
-        return self._call(ask)
+        return self._call(lambda: engine.count_indexed(self._table))
 
     def read(self, *, batch: int, without: Collection[str] = ()) -> Iterator[pa.Table]:
         """All rows that can be read, in batches; what cannot is counted as `lost`.

@@ -204,14 +204,17 @@ class TableSet:
     def count_indexed(self, name: str) -> int:
         """How many vectors of a table are in its index."""
         table = self.open(name)
-        if table is None:
-            return 0
+        return 0 if table is None else self.read(name, lambda: engine.count_indexed(table), whole=False) or 0
 
-        def ask() -> int:
-            found = [one for one in table.list_indices() if "vector" in one.columns]
-            return int(table.index_stats(found[0].name).num_indexed_rows) if found else 0
+    def count_unlisted(self) -> int:
+        """How many files have no checksum yet: of an older release, or of a writer that was killed."""
+        with self.lock:
+            return self.guard.count_unlisted()
 
-        return self.read(name, ask, whole=False)
+    def must_have(self, name: str) -> bool:
+        """Whether a file of this name was written beside the tables, so that it must be there."""
+        with self.lock:
+            return name in self.guard.listing.kept
 
     # --- changing ----------------------------------------------------------------------------------------------------
 

@@ -96,37 +96,23 @@ SOUNDS_SCHEMA = pa.schema(
 )
 
 
-def frames_schema(dims: int) -> pa.Schema:
-    """The table of frame vectors of `dims` dimensions."""
-    return pa.schema(
-        [
-            pa.field("key", pa.int64(), nullable=False),
-            pa.field("frame", pa.int32(), nullable=False),
-            pa.field("vector", pa.list_(pa.float16(), dims), nullable=False),
-        ]
-    )
+def _vectors_schema(place: pa.Field, dims: int) -> pa.Schema:
+    """A table of vectors of `dims` dimensions, each of a content, with its place there."""
+    vector = pa.field("vector", pa.list_(pa.float16(), dims), nullable=False)
+    return pa.schema([pa.field("key", pa.int64(), nullable=False), place, vector])
 
 
-def embeddings_schema(dims: int) -> pa.Schema:
-    """The table of what a text model says of frames, in vectors of `dims` dimensions."""
-    return pa.schema(
-        [
-            pa.field("key", pa.int64(), nullable=False),
-            pa.field("time_s", pa.float64(), nullable=False),
-            pa.field("vector", pa.list_(pa.float16(), dims), nullable=False),
-        ]
-    )
-
-
+_FRAME = pa.field("frame", pa.int32(), nullable=False)
+_TIME = pa.field("time_s", pa.float64(), nullable=False)
 _SAME = [name for name in VIDEOS_SCHEMA.names if name not in ("path", "key", "added_us", "warnings")]
 """Columns that are fields of a record, as they are."""
 
 COLUMNS = {
     VIDEOS: VIDEOS_SCHEMA.names,
     REGIONS: ["key", "frames", "regions", "dims", "times", "low", "crc32", "data"],
-    FRAMES: frames_schema(1).names,
+    FRAMES: _vectors_schema(_FRAME, 1).names,
     SOUNDS: SOUNDS_SCHEMA.names,
-    EMBEDDINGS: embeddings_schema(1).names,
+    EMBEDDINGS: _vectors_schema(_TIME, 1).names,
 }
 """What each table has in libraries of every release, where there is one."""
 
@@ -342,20 +328,41 @@ def parse_content(row: Mapping[str, Any]) -> StoredContent:
     return StoredContent(row["key"], frames, row["regions"], row["dims"], times, low, row["data"], small)
 
 
-# --- frames ----------------------------------------------------------------------------------------------------------
+# --- vectors of frames ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class FrameEmbeddings:
+    """What a text model says of frames of one content."""
+
+    times: NDArray[np.float64]  # [T], seconds
+    vectors: NDArray[np.float16]  # [T, D], of unit length
 
 
 def make_frame_rows(keys: Sequence[int], vectors: Sequence[NDArray[np.float16]]) -> pa.Table:
     """The rows of contents, each with the vectors [F, C] by which it is found."""
+    return _make_vector_rows(keys, vectors, _FRAME, [np.arange(len(one), dtype=np.int32) for one in vectors])
+
+
+def make_embedding_rows(embeddings: Mapping[int, FrameEmbeddings]) -> pa.Table:
+    """The rows of contents, by their keys."""
+    described = embeddings.values()
+    return _make_vector_rows(
+        list(embeddings), [one.vectors for one in described], _TIME, [one.times for one in described]
+    )
+
+
+def _make_vector_rows(
+    keys: Sequence[int], vectors: Sequence[NDArray[np.float16]], place: pa.Field, places: Sequence[NDArray[Any]]
+) -> pa.Table:
     dims = vectors[0].shape[1]
-    counts = [len(one) for one in vectors]
     flat = pa.array(np.concatenate(vectors).reshape(-1), pa.float16())
     columns = [
-        pa.array(np.repeat(np.array(keys, np.int64), counts)),
-        pa.array(np.concatenate([np.arange(count, dtype=np.int32) for count in counts])),
+        pa.array(np.repeat(np.array(keys, np.int64), [len(one) for one in vectors])),
+        pa.array(np.concatenate(places)),
         pa.FixedSizeListArray.from_arrays(flat, dims),
     ]
-    return pa.Table.from_arrays(columns, schema=frames_schema(dims))
+    return pa.Table.from_arrays(columns, schema=_vectors_schema(place, dims))
 
 
 # --- sounds ----------------------------------------------------------------------------------------------------------
@@ -377,25 +384,3 @@ def parse_sound(row: Mapping[str, Any]) -> SoundDescription:
     if zlib.crc32(row["data"]) != row["crc32"]:
         raise DataError("its checksum is another")
     return SoundDescription(row["state"], Fingerprint.from_bytes(row["data"]), row["seconds"], row["warning"])
-
-
-# --- embeddings ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class FrameEmbeddings:
-    """What a text model says of frames of one content."""
-
-    times: NDArray[np.float64]  # [T], seconds
-    vectors: NDArray[np.float16]  # [T, D], of unit length
-
-
-def make_embedding_rows(embeddings: Mapping[int, FrameEmbeddings]) -> pa.Table:
-    """The rows of contents, by their keys."""
-    vectors = np.concatenate([one.vectors for one in embeddings.values()])
-    columns = [
-        pa.array(np.repeat(np.array(list(embeddings), np.int64), [len(one.times) for one in embeddings.values()])),
-        pa.array(np.concatenate([one.times for one in embeddings.values()])),
-        pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1), pa.float16()), vectors.shape[1]),
-    ]
-    return pa.Table.from_arrays(columns, schema=embeddings_schema(vectors.shape[1]))

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError, HapvrError, to_sentence
 from hapvr.features.video_extraction import default_workers, make_tasks
-from hapvr.library.content_records import BATCH, BatchWriter, find_common_contents
 from hapvr.library.filters import VideoFilter, find_allowed
 from hapvr.library.indexed_folders import TextModelSource, read_text_model, write_text_model
 from hapvr.library.opening import OpenLibrary
@@ -26,6 +25,7 @@ from hapvr.library.results import (
     display_path,
     escape_text,
 )
+from hapvr.library.side_tables import BatchWriter
 from hapvr.library.store import Store
 from hapvr.library.stored_scores import find_unchanged
 from hapvr.library.tables import FrameEmbeddings
@@ -66,7 +66,7 @@ def _require_same(library: OpenLibrary, model: TextModel) -> None:
 def forget_text_model(library: OpenLibrary) -> None:
     """Remove what a text model said of the videos; another model may then be given to `add`."""
     with library.write_access("hapvr add") as store:
-        store.remove_embeddings()
+        store.embeddings.clear()
         write_text_model(library.path, None)
 
 
@@ -80,7 +80,7 @@ def add_embeddings(library: OpenLibrary, store: Store, report: AddReport, option
         write_text_model(library.path, TextModelSource(options.text_model.name, options.text_model.digest))
     if (known := read_text_model(library.path)) is None:
         return report
-    paths = find_unchanged(store.catalog(), set(store.list_embedded().tolist()))
+    paths = find_unchanged(store.catalog(), store.embeddings.list_keys())
     if not paths:
         return report
     began, failed = time.monotonic(), []
@@ -88,7 +88,7 @@ def add_embeddings(library: OpenLibrary, store: Store, report: AddReport, option
         model = options.text_model or _load_remembered(library)
     except HapvrError as error:
         return replace(report, warnings=(*report.warnings, (known.name, f"New videos are not found by text. {error}")))
-    writer = BatchWriter(store.put_embeddings)
+    writer = BatchWriter(store.embeddings.put)
     done, frames = 0, 0
     is_stopped = options.stop or (lambda: False)
     for key, found in _describe_all(model, paths, default_workers(options.workers)):
@@ -112,16 +112,6 @@ def add_embeddings(library: OpenLibrary, store: Store, report: AddReport, option
         stopped=report.stopped or done < len(paths),
         seconds=report.seconds + time.monotonic() - began,
     )
-
-
-def copy_embeddings(old: Store, new: Store) -> None:
-    """Take over what a text model said of contents that another version has too: it depends on no model of hapvr."""
-    stored = set(old.list_embedded().tolist())
-    common = find_common_contents(old, new, done=set(new.list_embedded().tolist()))
-    wanted = {key: other for key, other in common.items() if key in stored}
-    for first in range(0, len(wanted), BATCH):
-        part = list(wanted)[first : first + BATCH]
-        new.put_embeddings({wanted[key]: one for key, one in old.read_embeddings(part).items()})
 
 
 def _describe_all(model: TextModel, paths: dict[int, str], workers: int) -> Iterator[tuple[int, FrameEmbeddings | str]]:
@@ -209,13 +199,13 @@ def search_text(
     catalog = store.catalog()
     allowed = find_allowed(catalog, filter)
     keys = None if allowed is None else {int(catalog.keys[row]) for row in allowed}
-    best = _find_best(lambda count: store.find_embeddings(vector, k=count, keys=keys), k, catalog.with_key)
+    best = _find_best(lambda count: store.embeddings.find_nearest(vector, k=count, keys=keys), k, catalog.with_key)
     hits: list[TextHit] = []
     for key, instants in best.items():
         for row in catalog.with_key(key):
             if allowed is None or row in allowed:
                 hits.append(TextHit(catalog.ids[row], os.fsdecode(catalog.paths[row]), instants))
-    database = len(store.list_embedded())
+    database = len(store.embeddings.list_keys())
     seconds = {"text": described - began, "search": time.perf_counter() - described}
     note = None if database else "No video has been described by the text model yet."
     return TextResult(tuple(hits[:k]), database, seconds, note)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,6 +178,11 @@ def read_settings(folder: Place) -> Settings:
         raise StorageError(f"'{display_path(path)}' cannot be read: {error} {_SETTINGS_REMEDY}") from error
 
 
+def read_current_settings(path: Place) -> Settings:
+    """What the version of a library that is in use was made with."""
+    return read_settings(version_folder(path, current_version(path)))
+
+
 def parse_settings(content: Mapping[str, Any], path: Place) -> Settings:
     """Settings as `settings.json` or the copy in the manifest has them; `FormatError` if this release knows less."""
     newer = "A newer release of hapvr wrote it: install that one again, or a later one: pip install --upgrade hapvr"
@@ -225,6 +230,27 @@ def require_from_now_on(path: Place, name: str) -> None:
     manifest = read_manifest(path)
     if name not in manifest.kept:
         write_manifest(path, dataclasses.replace(manifest, kept=manifest.kept | {name}))
+
+
+def read_kept_document(
+    path: Place, name: str, known: Collection[str], *, format: int, missing: str, remedy: str
+) -> dict[str, Any] | None:
+    """A document beside the manifest; None if there never was one, `StorageError` if it is damaged or gone.
+
+    `missing` ends the sentence about one that is gone; `remedy` says what to do about one that is damaged.
+    """
+    place = display_path(path / name)
+    try:
+        content = read_document(path / name, known)
+    except FileNotFoundError:
+        if name in read_manifest(path).kept:
+            raise StorageError(f"'{place}' is missing{missing}") from None
+        return None
+    except (OSError, ValueError) as error:
+        raise StorageError(f"'{place}' cannot be read: {error} {remedy}") from error
+    if content.get("format") != format:
+        raise FormatError(f"'{place}' is {explain_format(content.get('format'), format)}")
+    return content
 
 
 def add_checksums(path: Place, name: str) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from hapvr.errors import BusyError, ConfigError
-from hapvr.library.adding import Found, add_found, choose_folders, find_files
+from hapvr.library.adding import add_found
+from hapvr.library.found_files import Found, choose_folders, find_files
 from hapvr.library.indexed_folders import IndexRules
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport

@@ -31,8 +31,8 @@ from hapvr.library.duplicate_plan import classify_copy, filter_report
 from hapvr.library.duplicate_report import DuplicateProgress, format_csv
 from hapvr.library.filters import VideoFilter
 from hapvr.library.indexed_folders import read_text_model
+from hapvr.library.queries import Query
 from hapvr.library.results import escape_text
-from hapvr.library.search import Query
 from hapvr.library.stored_scores import RegionCache
 from hapvr.matching import Match
 from hapvr.plotting import map_colours
@@ -243,7 +243,7 @@ class LibraryTasks:
 
     def compare(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Two videos in full: the score, where they match, and the matrix of their frames."""
-        sound = self._library.store.has_sound()
+        sound = self._library.store.sounds.exists
         found, uploads = self._compare(arguments, call, ignore_shared=arguments["ignore_shared"], sound=sound)
         warnings = {}
         for name, side, upload in zip(("query", "target"), (found.query, found.target), uploads, strict=True):
