@@ -45,7 +45,6 @@ LAYERS = [
     "library",
     "judge_fitting",
     "verdict_evaluation",
-    "plotting",
     "reports",
     "paper",
     "demo",
