@@ -21,9 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hapvr.checks import require_finite
 from hapvr.errors import ConfigError, HapvrError, StorageError
 from hapvr.features import FeatureFile
 from hapvr.features.feature_files import Entry, StoredFrames, open_h5
+from hapvr.similarity import VideoSimilarity
 from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
 
 _WORTH_PROCESSES = 4 << 30  # bytes; starting processes takes as long as a few threads need for this much
@@ -95,6 +97,15 @@ def read_chunks(
     if reader_processes and chunks:
         return _read_by_processes(file, chunks, device, reader_processes)
     return _read_by_threads(file, chunks, device)
+
+
+def make_query_descriptors(model: VideoSimilarity, file: FeatureFile, queries: Sequence[str]) -> list[Tensor]:
+    """The descriptors of videos, by their names in a file, on the device of the model; no flat or repeated frames."""
+    described: list[Tensor] = []
+    for id, features in file.stream(queries):
+        described.append(model.make_descriptors(features.drop_flat().regions.to(model.device)))
+        require_finite(described[-1].as_subclass(Tensor), f"what the model makes of query '{id}'")
+    return described
 
 
 def _count_cores() -> int:
