@@ -145,7 +145,7 @@ class _Receiver:
         self._lock = threading.Lock()
         self._waiting = self._delivered = self._failed = self._dropped = 0
         self._stopped = threading.Event()  # at once
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._opener = urllib.request.build_opener(NoRedirect)
         self._thread = threading.Thread(target=self._run, daemon=True, name="hapvr webhook")
         self._thread.start()
 
@@ -229,7 +229,7 @@ class _Receiver:
             return str(getattr(reason, "strerror", None) or reason) or type(error).__name__, True
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect is an error, with the place to go to in its headers."""
 
     def redirect_request(self, *_: Any) -> None:

@@ -25,7 +25,6 @@ from hapvr.video.limits import Deadline, DecodeLimits
 from hapvr.video.quality import BarFinder, LowInformation, Luma, luma_of, thin
 from hapvr.video.reading import render_frame
 from hapvr.video.sampling import Instants, SamplingConfig
-from hapvr.video.sources import require_pixels
 from hapvr.workers.sandbox import Sandbox
 
 _SCHEMES = ("http", "https", "rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "srt", "tcp")
@@ -147,9 +146,6 @@ class _StreamInput:
         if self._config.follow:
             return GrowingFile(self.path, self._config.idle_s), {"protocol_whitelist": "fd"}
         return os.path.abspath(self.path), {"protocol_whitelist": "file"}
-
-    def require_pixels(self, width: int, height: int) -> None:
-        require_pixels(self, width, height)
 
     def tail(self) -> bytes:
         return b""
