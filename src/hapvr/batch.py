@@ -66,10 +66,7 @@ def extract(
     if fps is not None:
         chosen.extractor.sampling = replace(chosen.sampling, fps=fps)
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps, "keyframes": bool(keyframes)}
-    with (
-        connect(cluster),
-        FeatureWriter(output, dtype="float16" if half else "float32", attributes=settings) as writer,
-    ):
+    with connect(cluster), FeatureWriter(output, dtype="float16" if half else "float32", attributes=settings) as writer:
         done = writer.done_ids()
         report = extract_files(
             chosen.extractor,

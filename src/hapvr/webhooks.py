@@ -202,11 +202,9 @@ class _Receiver:
     def _post(self, id: str, body: bytes) -> tuple[str | None, bool]:
         """One attempt: what went wrong, if anything, and whether it may go better next time."""
         address = self._address
-        headers = {
-            "Content-Type": "application/json",
-            "User-Agent": f"hapvr/{__version__}",
-            "X-Hapvr-Delivery": id,
-        } | (sign(self._key, body, int(time.time())) if self._key else {})
+        headers = {"Content-Type": "application/json", "User-Agent": f"hapvr/{__version__}", "X-Hapvr-Delivery": id} | (
+            sign(self._key, body, int(time.time())) if self._key else {}
+        )
         try:
             for _ in range(_MAX_REDIRECTS + 1):
                 request = urllib.request.Request(address, body, headers, method="POST")  # noqa: S310 - checked before

@@ -36,13 +36,7 @@ from hapvr.judge.registration import (
     transform,
     warp,
 )
-from hapvr.judge.second_look import (
-    QuerySecondLook,
-    SecondLook,
-    SecondLookConfig,
-    choose_instants,
-    take_second_look,
-)
+from hapvr.judge.second_look import QuerySecondLook, SecondLook, SecondLookConfig, choose_instants, take_second_look
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.film_numbers import fractal_noise

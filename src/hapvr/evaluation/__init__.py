@@ -24,12 +24,7 @@ from hapvr.evaluation.safe_pickle import load_plain
 from hapvr.evaluation.score_files import Scores, read_scores, write_scores
 from hapvr.evaluation.scoring import Scoring, score_benchmark
 from hapvr.evaluation.segment_metrics import SegmentMetrics, measure_localisation, measure_segments
-from hapvr.evaluation.track_metrics import (
-    VCSLFigures,
-    measure_vcsl,
-    pair_average_precision,
-    segment_average_precision,
-)
+from hapvr.evaluation.track_metrics import VCSLFigures, measure_vcsl, pair_average_precision, segment_average_precision
 from hapvr.evaluation.tracks import TrackResult
 
 __all__ = [

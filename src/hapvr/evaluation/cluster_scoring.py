@@ -60,11 +60,7 @@ def score_on_cluster(
 
 
 def _make_service(
-    model: VideoSimilarity,
-    device: str,
-    paths: tuple[Path, Path],
-    queries: tuple[str, ...],
-    dtype: torch.dtype | None,
+    model: VideoSimilarity, device: str, paths: tuple[Path, Path], queries: tuple[str, ...], dtype: torch.dtype | None
 ) -> Callable[[Iterator[Task]], Iterator[tuple[Hashable, tuple[Chunk, Values]]]]:
     model, file = model.to(device).eval(), FeatureFile.open(paths[0])
     with FeatureFile.open(paths[1]) as query_file, torch.no_grad():

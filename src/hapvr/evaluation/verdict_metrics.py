@@ -85,11 +85,7 @@ def find_truth(
 
 
 def measure_verdicts(
-    pairs: Sequence[PairVerdict],
-    benchmark: Benchmark,
-    *,
-    population: Mapping[Truth, int],
-    prior: float | None = None,
+    pairs: Sequence[PairVerdict], benchmark: Benchmark, *, population: Mapping[Truth, int], prior: float | None = None
 ) -> VerdictFigures:
     """Measure verdicts against the truth.
 

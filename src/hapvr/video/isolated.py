@@ -98,12 +98,7 @@ def iterate_isolated(
 
 
 def read_answers(
-    command: list[str],
-    kind: type[Value],
-    name: str,
-    limits: DecodeLimits,
-    *,
-    check: Callable[[], None] = lambda: None,
+    command: list[str], kind: type[Value], name: str, limits: DecodeLimits, *, check: Callable[[], None] = lambda: None
 ) -> Iterator[Value]:
     """The values that a process answers with; its error, or a `DecodeError` if it crashes or makes no sense."""
     with ChildProcess(command) as child:
