@@ -20,7 +20,8 @@ from hapvr.errors import ConfigError
 from hapvr.features import FeatureWriter, PackedWriter
 from hapvr.features.cluster_extraction import extract_on_cluster, pack_on_cluster
 from hapvr.features.feature_writer import convert_features as write_converted
-from hapvr.features.video_extraction import ExtractionReport, Progress, default_workers, extract_files, pack_files
+from hapvr.features.video_extraction import ExtractionReport, Progress, default_workers, extract_files
+from hapvr.features.video_packing import pack_files
 from hapvr.model import DEFAULT, load
 from hapvr.storage import StrPath, require_outputs
 from hapvr.synthetic import benchmark as synthetic
