@@ -32,7 +32,6 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from hapvr.errors import ConfigError, HapvrError
 from hapvr.storage import StrPath
-from hapvr.webhooks import NoRedirect
 
 _BLOCK = 1 << 20  # bytes of a file that are sent at a time
 _WAIT_S = 30.0  # that a server is asked to wait for a job at a time
@@ -149,7 +148,7 @@ class Client:
             raise ConfigError(f"timeout_s must be above 0, got {timeout_s!r}.")
         self.address, self._timeout_s = address.rstrip("/"), timeout_s
         self._token = os.environ.get("HAPVR_TOKEN", "") if token is None else token
-        self._opener = urllib.request.build_opener(NoRedirect)  # a token must not be sent elsewhere
+        self._opener = urllib.request.build_opener(_NoRedirect)
 
     # --- searching ---------------------------------------------------------------------------------------------------
 
@@ -325,6 +324,14 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise ConnectError(f"'{self.address}' does not answer: {reason}. Is the server running?") from error
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A server redirects nothing below /api: a token must not be sent elsewhere."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """None: do not follow."""
+        return
 
 
 def _parse_job(plain: Mapping[str, Any]) -> RemoteJob:

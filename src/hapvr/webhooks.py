@@ -145,7 +145,7 @@ class _Receiver:
         self._lock = threading.Lock()
         self._waiting = self._delivered = self._failed = self._dropped = 0
         self._stopped = threading.Event()  # at once
-        self._opener = urllib.request.build_opener(NoRedirect)
+        self._opener = urllib.request.build_opener(_NoRedirect)
         self._thread = threading.Thread(target=self._run, daemon=True, name="hapvr webhook")
         self._thread.start()
 
@@ -202,9 +202,11 @@ class _Receiver:
     def _post(self, id: str, body: bytes) -> tuple[str | None, bool]:
         """One attempt: what went wrong, if anything, and whether it may go better next time."""
         address = self._address
-        headers = {"Content-Type": "application/json", "User-Agent": f"hapvr/{__version__}", "X-Hapvr-Delivery": id} | (
-            sign(self._key, body, int(time.time())) if self._key else {}
-        )
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": f"hapvr/{__version__}",
+            "X-Hapvr-Delivery": id,
+        } | (sign(self._key, body, int(time.time())) if self._key else {})
         try:
             for _ in range(_MAX_REDIRECTS + 1):
                 request = urllib.request.Request(address, body, headers, method="POST")  # noqa: S310 - checked before
@@ -227,7 +229,7 @@ class _Receiver:
             return str(getattr(reason, "strerror", None) or reason) or type(error).__name__, True
 
 
-class NoRedirect(urllib.request.HTTPRedirectHandler):
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """A redirect is an error, with the place to go to in its headers."""
 
     def redirect_request(self, *_: Any) -> None:

@@ -17,12 +17,11 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from hapvr import errors
 from hapvr.errors import DecodeError, HapvrError
 from hapvr.records import Frames
 from hapvr.storage import StrPath
 from hapvr.video.decode import decode_chunks
-from hapvr.video.limits import Deadline, DecodeLimits, memory_error
+from hapvr.video.limits import GRACE_S, NO_SENSE, Deadline, DecodeLimits, make_error, memory_error
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.answers import NONSENSE, Bytes, dump_answer, load_answer
 from hapvr.workers.processes import ChildProcess, python_command
@@ -30,10 +29,8 @@ from hapvr.workers.sandbox import Sandbox, limit_processor_time
 
 Value = TypeVar("Value")
 
-_GRACE_S = 1.0  # for the process to give up by itself, which it says better than its death does
 _MAX_HEADER_BYTES = 1 << 20
 _MAX_VALUE_BYTES = 1 << 33
-_ERRORS = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
 
 
 def decode_isolated(
@@ -93,7 +90,7 @@ def iterate_isolated(
         sandbox: what the process may do.
         check: called before each value; may raise.
     """
-    request = pickle.dumps((call, name, limits.max_seconds + _GRACE_S)).hex()
+    request = pickle.dumps((call, name, limits.max_seconds + GRACE_S)).hex()
     return read_answers(python_command(__name__, request, sandbox=sandbox), kind, name, limits, check=check)
 
 
@@ -105,14 +102,14 @@ def read_answers(
         while True:
             check()
             try:
-                with child.limit_time(limits.max_seconds + _GRACE_S):
+                with child.limit_time(limits.max_seconds + GRACE_S):
                     found = _read_value(child.answer, kind, name)
             except EOFError:
                 break
             if not found:
                 return
             yield found.pop()  # which is not kept here while the next one is made
-        how, said = child.wait(_GRACE_S)
+        how, said = child.wait(GRACE_S)
         if child.late:
             raise Deadline(limits, name).error()
         raise DecodeError(
@@ -136,7 +133,7 @@ def _read_value(stream: IO[bytes], kind: type[Value], name: str) -> list[Value]:
     try:
         header: dict[str, Any] = json.loads(line)
         if "error" in header:
-            reported = _ERRORS.get(header["error"], DecodeError)(header["message"])
+            reported = make_error(header["error"], header["message"])
         elif "end" in header:
             return []
         elif sum(header["sizes"]) > _MAX_VALUE_BYTES:
@@ -147,8 +144,8 @@ def _read_value(stream: IO[bytes], kind: type[Value], name: str) -> list[Value]:
             if isinstance(value, kind):
                 return [value]
     except NONSENSE as error:
-        raise DecodeError(f"'{name}': the decoding process gave an answer that makes no sense.") from error
-    raise reported or DecodeError(f"'{name}': the decoding process gave an answer that makes no sense.")
+        raise DecodeError(f"'{name}': {NO_SENSE}") from error
+    raise reported or DecodeError(f"'{name}': {NO_SENSE}")
 
 
 def _read_bytes(stream: IO[bytes], size: int) -> Bytes:
