@@ -24,9 +24,9 @@ from hapvr.backbones import load_backbone
 from hapvr.features import Features, Whitening, WhiteningFit
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.video_extraction import extract_files
-from hapvr.fetching import RESNET50
 from hapvr.model import save_model
-from hapvr.model_parts import SHIPPED
+from hapvr.model.fetching import RESNET50
+from hapvr.model.parts import SHIPPED
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.video.sampling import SamplingConfig
 from hapvr.video.video_files import find_videos

@@ -27,7 +27,7 @@ from hapvr.evaluation.benchmarks import open_benchmark
 from hapvr.evaluation.extraction import extract_videos
 from hapvr.evaluation.scoring import score_benchmark
 from hapvr.model import Model, load, save_calibration
-from hapvr.model_parts import SHIPPED, list_model_names
+from hapvr.model.parts import SHIPPED, list_model_names
 from hapvr.similarity.calibration import Calibration, fit_calibration
 
 RATES = (10_000, 1000, 100, 10, 1)  # false matches per million comparisons

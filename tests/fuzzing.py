@@ -126,7 +126,7 @@ def _make_videos(folder: Path) -> dict[str, Files]:
 def _make_weights(folder: Path) -> dict[str, Files]:
     from hapvr import weights
     from hapvr.model import DEFAULT
-    from hapvr.model_parts import SHIPPED
+    from hapvr.model.parts import SHIPPED
     from hapvr.similarity import SimilarityConfig, VideoSimilarity
 
     VideoSimilarity(SimilarityConfig(dims=4)).save_pretrained(folder / "network")

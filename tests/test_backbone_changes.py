@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hapvr.backbone_changes import apply_changes, list_changes
 from hapvr.errors import WeightsError
-from hapvr.fetching import halve
+from hapvr.model.backbone_changes import apply_changes, list_changes
+from hapvr.model.fetching import halve
 
 
 def tensors() -> dict[str, torch.Tensor]:

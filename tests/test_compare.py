@@ -23,7 +23,7 @@ from hapvr.judge.evidence import PairFrames
 from hapvr.judge.judge import Kind, Verdict
 from hapvr.matching import NO_STRETCH, Instant, Match, compare, decide, describe_video, format_percent, match_videos
 from hapvr.model import Model, load, save_calibration, save_model
-from hapvr.model_parts import SHIPPED, list_model_names
+from hapvr.model.parts import SHIPPED, list_model_names
 from hapvr.records import Frames
 from hapvr.reports.match_page import choose_pairs, save_html, save_plot
 from hapvr.similarity import SimilarityConfig, VideoSimilarity

@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hapvr.device_check import require_same_answers
 from hapvr.devices import describe_devices, find_device, find_devices
 from hapvr.errors import ConfigError
 from hapvr.features import Features, PackedFrames, PackedWriter
 from hapvr.features.video_extraction import extract_packed
 from hapvr.matching import describe_features, match_videos
 from hapvr.model import Model, load
+from hapvr.model.loading import require_same_answers
 from hapvr.similarity import pairwise
 from hapvr.synthetic.films import draw_scene
 
@@ -263,16 +263,16 @@ def test_answers_of_another_network_are_refused() -> None:
 def test_apples_gpu_is_left_where_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine where torch lacks an operation on `mps`."""
     _pretend(monkeypatch, 0, mps=True)
-    from hapvr import model
+    from hapvr.model import loading
 
-    plain = model._load_on
+    plain = loading._load_on
 
     def refuse(name: str, devices: tuple[torch.device, ...], engine: str | None) -> Model:
         if devices[0].type == "mps":
             raise NotImplementedError("no such operation")
         return plain(name, devices, engine)
 
-    monkeypatch.setattr(model, "_load_on", refuse)
+    monkeypatch.setattr(loading, "_load_on", refuse)
     with pytest.warns(RuntimeWarning, match="'mps' cannot be used: no such operation The CPU computes instead"):
         assert load(device="auto").extractor.device.type == "cpu"
     with pytest.raises(ConfigError, match="Give cpu as the device"):

@@ -28,7 +28,6 @@ from hapvr.backbones import BACKBONES, Backbone
 from hapvr.conversion import KINDS
 from hapvr.errors import ConfigError, StorageError, WeightsError
 from hapvr.features.whitening import Whitening
-from hapvr.fetching import RESNET50, Origin, cache_folder, fetch, halve
 from hapvr.model import (
     get_model,
     is_calibrated,
@@ -41,7 +40,8 @@ from hapvr.model import (
     save_calibration,
     save_model,
 )
-from hapvr.model_parts import SHIPPED, find_model_folder, list_model_names
+from hapvr.model.fetching import RESNET50, Origin, cache_folder, fetch, halve
+from hapvr.model.parts import SHIPPED, find_model_folder, list_model_names
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.storage import sha256_tensors
@@ -190,7 +190,8 @@ def test_a_file_is_taken_if_it_holds_the_same_tensors(place: Place) -> None:
     copy = place.root / "copy.safetensors"
     place.origin.cached.rename(copy)
     place.monkeypatch.setattr(
-        "hapvr.fetching.recognise", lambda contents: "timm" if contents.container == "safetensors" else "tfjs-resnet50"
+        "hapvr.model.fetching.recognise",
+        lambda contents: "timm" if contents.container == "safetensors" else "tfjs-resnet50",
     )
     place.monkeypatch.setitem(KINDS, "timm", lambda contents: ("backbone", Part({}, contents.values)))
     assert fetch(place.origin, file=copy).new
@@ -469,7 +470,7 @@ def shipped(place: Place) -> Place:
     folder.mkdir()
     for name, source in (("lite", SHIPPED / "lite"), ("tiny", place.model)):
         (folder / name).symlink_to(source)
-    place.monkeypatch.setattr("hapvr.model_parts.SHIPPED", folder)
+    place.monkeypatch.setattr("hapvr.model.parts.SHIPPED", folder)
     return place
 
 

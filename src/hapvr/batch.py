@@ -20,7 +20,8 @@ from hapvr.errors import ConfigError
 from hapvr.features import FeatureWriter, PackedWriter
 from hapvr.features.cluster_extraction import extract_on_cluster, pack_on_cluster
 from hapvr.features.feature_writer import convert_features as write_converted
-from hapvr.features.video_extraction import ExtractionReport, Progress, default_workers, extract_files, pack_files
+from hapvr.features.video_extraction import ExtractionReport, Progress, default_workers, extract_files
+from hapvr.features.video_packing import pack_files
 from hapvr.model import DEFAULT, load
 from hapvr.storage import StrPath, require_outputs
 from hapvr.synthetic import benchmark as synthetic
@@ -66,10 +67,7 @@ def extract(
     if fps is not None:
         chosen.extractor.sampling = replace(chosen.sampling, fps=fps)
     settings: dict[str, str | float] = {"model": chosen.name, "fps": chosen.sampling.fps, "keyframes": bool(keyframes)}
-    with (
-        connect(cluster),
-        FeatureWriter(output, dtype="float16" if half else "float32", attributes=settings) as writer,
-    ):
+    with connect(cluster), FeatureWriter(output, dtype="float16" if half else "float32", attributes=settings) as writer:
         done = writer.done_ids()
         report = extract_files(
             chosen.extractor,

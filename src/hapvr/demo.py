@@ -29,23 +29,11 @@ FILMS, SECONDS, FPS = 12, 12.0, 10.0
 _KEY_S = 1.0  # between key frames: pictures of a few instants are read without decoding all before them
 # What is made of which film; None: a video that is made of none of them and should not be found.
 COPIES: tuple[tuple[int | None, str], ...] = (
-    (1, "flip+crop"),
-    (2, "trim+speed"),
-    (3, "insert"),
-    (4, "picture-in-picture"),
-    (5, "camcorder"),
-    (6, "letterbox+caption"),
-    (7, "speed+emoji"),
-    (8, "reverse"),
-    (9, "greyscale+recompress"),
-    (10, "trim+rotate+logo"),
-    (11, "insert+flip+colour"),
-    (12, "frame-rate+blur+noise"),
-    (2, "perspective+caption"),
-    (5, "trim+letterbox"),
-    (None, "crop+caption"),
-    (None, "trim+colour"),
-)
+    (1, "flip+crop"), (2, "trim+speed"), (3, "insert"), (4, "picture-in-picture"), (5, "camcorder"),
+    (6, "letterbox+caption"), (7, "speed+emoji"), (8, "reverse"), (9, "greyscale+recompress"),
+    (10, "trim+rotate+logo"), (11, "insert+flip+colour"), (12, "frame-rate+blur+noise"), (2, "perspective+caption"),
+    (5, "trim+letterbox"), (None, "crop+caption"), (None, "trim+colour"),
+)  # fmt: skip
 _AGREED = 0.5  # time in both by time in either from which on a place counts as found
 _UNRELATED = 900  # the first seed of the videos that are copies of nothing
 _LOOKED_AT = 3  # films for each copy whose files may be looked at a second time

@@ -102,28 +102,14 @@ def fit_judge(
         progress: called with the step, how much of it is done, and how much there is.
     """
     config = config or JudgeFitConfig()
-    pairs, population = collect_all_pairs(name_or_folder, benchmarks, groups=groups, config=config, progress=progress)
-    return fit_pairs(pairs, population, config=config, progress=progress)
-
-
-def collect_all_pairs(
-    name_or_folder: StrPath,
-    benchmarks: Sequence[StrPath],
-    *,
-    groups: StrPath | None,
-    config: JudgeFitConfig,
-    progress: Progress,
-) -> tuple[list[JudgedPair], int]:
-    """The pairs of several benchmarks, and how many pairs of strangers there are in all."""
-    model = load(name_or_folder)
-    together = read_groups(groups)
+    model, together = load(name_or_folder), read_groups(groups)
     pairs: list[JudgedPair] = []
     population = 0
     for folder in benchmarks:
         found, count = collect_pairs(name_or_folder, model, folder, together=together, config=config, progress=progress)
         pairs += found
         population += count
-    return pairs, population
+    return fit_pairs(pairs, population, config=config, progress=progress)
 
 
 def fit_pairs(
@@ -299,20 +285,7 @@ def _make_instants(
     pair: PairFrames, model: Model, truth: Sequence[TrueSegment], relation: str
 ) -> Iterator[tuple[Stretch, bool]]:
     """The middle frame of the query, as a picture."""
-    place = len(pair.a_times) // 2
-    one = slice(place, place + 1)
-    small = None if pair.a_small is None else pair.a_small[one]
-    vectors = None if pair.a_vectors is None else pair.a_vectors[one]
-    part = PairFrames(
-        pair.forth[one],
-        pair.back[:, one],
-        pair.a_times[one],
-        pair.b_times,
-        small,
-        pair.b_small,
-        vectors,
-        pair.b_vectors,
-    )
+    part = pair.take(np.array([len(pair.a_times) // 2]), np.arange(len(pair.b_times)))
     for stretch in find_stretches(part, model.segments):
         right = _is_right(stretch, truth)
         if right or relation == "stranger":

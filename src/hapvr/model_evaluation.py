@@ -117,14 +117,7 @@ def evaluate(
                  "work_folder": work_folder, "feature_cache": feature_cache, "save_matches": save_matches,
                  "shard": None if shard == (0, 1) else shard}  # fmt: skip
         _refuse_together("scores", given)
-        read = read_scores(scores)
-        if save_scores is not None:
-            write_scores(read, save_scores)
-        tracks: tuple[TrackResult, ...] = ()
-        if save_candidates is not None:
-            tracks = (measure_candidates(truth, save_best_candidates(read, save_candidates)),)
-        report = EvaluationReport(measure(truth, read, missing=missing), read, Path(scores))
-        return write_report(replace(report, tracks=tracks, benchmark=truth.name), output)
+        return write_report(_evaluate_scores(truth, Path(scores), missing, save_scores, save_candidates), output)
     start = time.perf_counter()
     place = find_device(device)
     dtype = _dtype(precision, place)
@@ -187,6 +180,20 @@ def evaluate(
     evaluation = measure(truth, scoring.scores, missing=missing)
     report = replace(report, evaluation=evaluation, scores=scoring.scores, segments=segments)
     return write_report(replace(report, tracks=tracks, benchmark=truth.name), output)
+
+
+def _evaluate_scores(
+    truth: Benchmark, path: Path, missing: Missing, save_scores: StrPath | None, save_candidates: StrPath | None
+) -> EvaluationReport:
+    """Measure saved scores."""
+    scores = read_scores(path)
+    if save_scores is not None:
+        write_scores(scores, save_scores)
+    tracks: tuple[TrackResult, ...] = ()
+    if save_candidates is not None:
+        tracks = (measure_candidates(truth, save_best_candidates(scores, save_candidates)),)
+    evaluation = measure(truth, scores, missing=missing)
+    return EvaluationReport(evaluation, scores, path, tracks=tracks, benchmark=truth.name)
 
 
 def _load_segments(model: StrPath | None) -> SegmentConfig:

@@ -136,7 +136,7 @@ class MTEBSearch:
                 batch.clear()
         if batch:
             results |= self._search_batch(batch, top_k, top_ranked)
-        return {id: results.get(id, {UNREADABLE: 0.0}) for id in _read_ids(queries)}
+        return {id: results.get(id, {UNREADABLE: 0.0}) for id in map(str, queries["id"])}
 
     def _search_batch(
         self, batch: Sequence[tuple[str, Tensor]], top_k: int, top_ranked: Mapping[str, Sequence[str]] | None
@@ -183,10 +183,6 @@ class _StoredCorpus:
         with FeatureFile.open(self._path) as file:
             for _, features in file.stream([f"{number:08d}" for number in range(len(self.ids))]):
                 yield features.regions
-
-
-def _read_ids(rows: Any) -> list[str]:
-    return [str(id) for id in rows["id"]]
 
 
 def _read_videos(rows: Any) -> Iterator[tuple[str, Any]]:

@@ -54,31 +54,13 @@ class _Kind:
 
 
 _KINDS = {
-    "s3": _Kind(
-        client="S3Store",
-        variables="AWS_",
-        name="Amazon S3",
-        endpoint="AWS_ENDPOINT_URL",
-        keys="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-        no_bucket="NoSuchBucket",
-    ),
-    "az": _Kind(
-        client="AzureStore",
-        variables="AZURE_",
-        name="Azure Blob Storage",
-        endpoint="AZURE_STORAGE_ENDPOINT",
-        keys="AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
-        no_bucket="ContainerNotFound",
-    ),
-    "gs": _Kind(
-        client="GCSStore",
-        variables="GOOGLE_",
-        name="Google Cloud Storage",
-        endpoint="GOOGLE_BASE_URL",
-        keys="GOOGLE_SERVICE_ACCOUNT",
-        no_bucket="NoSuchBucket",
-    ),
-}
+    "s3": _Kind(client="S3Store", variables="AWS_", name="Amazon S3", endpoint="AWS_ENDPOINT_URL",
+                keys="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", no_bucket="NoSuchBucket"),
+    "az": _Kind(client="AzureStore", variables="AZURE_", name="Azure Blob Storage", endpoint="AZURE_STORAGE_ENDPOINT",
+                keys="AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY", no_bucket="ContainerNotFound"),
+    "gs": _Kind(client="GCSStore", variables="GOOGLE_", name="Google Cloud Storage", endpoint="GOOGLE_BASE_URL",
+                keys="GOOGLE_SERVICE_ACCOUNT", no_bucket="NoSuchBucket"),
+}  # fmt: skip
 # A `Path` has joined the two slashes to one.
 _ADDRESS = re.compile(rf"({'|'.join(_KINDS)}):/{{1,2}}([a-z0-9][a-z0-9._-]+)(?:/(.*))?")
 _TIMEOUT: Any = {"connect_timeout": "5s", "timeout": "60s"}

@@ -39,12 +39,7 @@ def queries(draw: st.DrawFn, *, max_count: int = 12, scores: st.SearchStrategy[f
     labels = draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))
     ids = draw(st.permutations(range(count)))
     named = [f"v{number:02}" for number in ids] if draw(st.booleans()) else list(ids)
-    return {
-        "scores": numbers,
-        "relevant": labels,
-        "ids": named,
-        "positives": sum(labels) + draw(st.integers(0, 3)),
-    }
+    return {"scores": numbers, "relevant": labels, "ids": named, "positives": sum(labels) + draw(st.integers(0, 3))}
 
 
 def of(query: dict[str, Any], function: Callable[..., float], **options: Any) -> float:

@@ -15,7 +15,8 @@ from hapvr.errors import ConfigError, DataError
 from hapvr.features import FeatureFile, Features, FeatureWriter, PackedFrames, PackedWriter, video_extraction
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.features import join_fields
-from hapvr.features.video_extraction import extract_files, extract_packed, pack_files
+from hapvr.features.video_extraction import extract_files, extract_packed
+from hapvr.features.video_packing import pack_files
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
 from hapvr.video.decode import decode_sampled

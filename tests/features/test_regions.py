@@ -61,9 +61,7 @@ def loop(maps: list[Tensor], kernels: list[int], grid: int) -> list[list[list[fl
             plane = stage[n].permute(1, 2, 0).tolist()
             plane = windowed(plane, sliding(len(plane), kernel), sliding(len(plane[0]), kernel))
             grids.append(windowed(plane, adaptive(len(plane)), adaptive(len(plane[0]))))
-        pictures.append(
-            [unit([value for g in grids for value in g[y][x]]) for y in range(grid) for x in range(grid)],
-        )
+        pictures.append([unit([value for g in grids for value in g[y][x]]) for y in range(grid) for x in range(grid)])
     return pictures
 
 

@@ -36,13 +36,7 @@ from hapvr.judge.registration import (
     transform,
     warp,
 )
-from hapvr.judge.second_look import (
-    QuerySecondLook,
-    SecondLook,
-    SecondLookConfig,
-    choose_instants,
-    take_second_look,
-)
+from hapvr.judge.second_look import QuerySecondLook, SecondLook, SecondLookConfig, choose_instants, take_second_look
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.film_numbers import fractal_noise
@@ -247,10 +241,11 @@ def test_without_time_there_is_no_look(films: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "program", ["import time; time.sleep(60)", "import os; os.abort()", "print('no JSON')", "print('{\"a\": 1}')", ""]
+    "program",
+    ["import time; time.sleep(60)", "import os; os.abort()", "print('no JSON')", "print('{\"sizes\": [0]}')", ""],
 )
 def test_a_process_that_hangs_or_crashes_gives_none(films: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    monkeypatch.setattr(second_look, "python_command", lambda *_, **__: [sys.executable, "-c", program])
+    monkeypatch.setattr("hapvr.video.isolated.python_command", lambda *_, **__: [sys.executable, "-c", program])
     monkeypatch.setattr(second_look, "_START_S", 0.5)
     path = films / "original same.mp4"
     config = SecondLookConfig(max_seconds=0.5, isolate=True)

@@ -24,11 +24,7 @@ def make_matrix(rows: int, columns: int, shift: int, copied: range, *, likeness:
 
 
 def find(
-    matrix: NDArray[np.float32],
-    cells: Cells,
-    line: tuple[float, float],
-    *,
-    pixels: NDArray[np.float32] | None = None,
+    matrix: NDArray[np.float32], cells: Cells, line: tuple[float, float], *, pixels: NDArray[np.float32] | None = None
 ) -> list[Cells]:
     a_times, b_times = (np.arange(float(length)) for length in matrix.shape)
     return find_ends(matrix, a_times, b_times, line, cells, min_frames=3, pixels=pixels)

@@ -11,7 +11,6 @@ import torch
 from matplotlib.collections import PathCollection
 from PIL import Image
 
-from hapvr import plotting
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation import Benchmark, Scores, Task, evaluate, write_benchmark, write_scores
 from hapvr.features import Features
@@ -19,6 +18,7 @@ from hapvr.judge.judge import Verdict
 from hapvr.matching import NO_STRETCH, Match, VideoDescription
 from hapvr.paper import plots
 from hapvr.paper.curves import precision_recall, similarity_distribution, surrogate_curves
+from hapvr.reports import plotting
 from hapvr.similarity.network import Descriptors
 from tests.commands import run
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hapvr.errors import ConfigError, DataError, ShapeError, WeightsError
-from hapvr.model_parts import SHIPPED
+from hapvr.model.parts import SHIPPED
 from hapvr.similarity.calibration import Calibration, Tail, fit_calibration, fit_line, fit_tail
 from hapvr.weights import Part, load_part
 

@@ -224,10 +224,7 @@ def test_files_of_one_name_get_different_ids_and_one_file_counts_once(films: lis
     make_benchmark(
         [films[0], twin, link], tmp_path / "out", kinds=["flip"], queries_per_video=1, distractors=[films[0]]
     )
-    assert truth_of(tmp_path / "out")["database"] == {
-        "film0": "database/film0.mp4",
-        "film0-2": "database/film0-2.mp4",
-    }
+    assert truth_of(tmp_path / "out")["database"] == {"film0": "database/film0.mp4", "film0-2": "database/film0-2.mp4"}
 
 
 def test_lists_of_kinds_have_names() -> None:

@@ -16,6 +16,7 @@ import pytest
 from av.video.reformatter import VideoReformatter
 
 from hapvr.errors import DecodeError, DecodeLimitError, DecodeTimeoutError, NoVideoError
+from hapvr.records import Frames
 from hapvr.video import ffmpeg, isolated, limits
 from hapvr.video.decode import decode, decode_chunks, probe
 from hapvr.video.ffmpeg import FFmpegSource
@@ -168,14 +169,14 @@ def test_a_pipe_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
     [
         "import time; time.sleep(60)",
         "import time; print('{', end='', flush=True); time.sleep(60)",
-        'import time; print(\'{"shape": [1, 9, 9, 3], "fields": {}}\', flush=True); time.sleep(60)',
+        "import time; print('{\"sizes\": [4, 9]}', flush=True); time.sleep(60)",
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)",
     ],
 )
 def test_a_process_that_hangs_is_killed(program: str) -> None:
     started = time.monotonic()
     with pytest.raises(DecodeTimeoutError, match=r"'a\.mp4': gave up after 0\.4 s"):
-        list(isolated.read_answers([sys.executable, "-c", program], "a.mp4", DecodeLimits(max_seconds=0.4)))
+        list(isolated.read_answers([sys.executable, "-c", program], Frames, "a.mp4", DecodeLimits(max_seconds=0.4)))
     assert time.monotonic() - started < 5
 
 
@@ -184,15 +185,16 @@ def test_a_process_that_hangs_is_killed(program: str) -> None:
     [
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "was ended by SIGSEGV without an answer"),
         ("raise RuntimeError('no luck')", "ended with code 1 without an answer: RuntimeError: no luck"),
-        ("print('{\"shape\": [1, 99999, 99999, 3]}')", "impossible shape"),
-        ("print('{\"shape\": 7}')", "an answer that makes no sense"),
+        ("print('{\"sizes\": [9, 99999999999]}')", "an answer that makes no sense"),
+        ("print('{\"sizes\": 7}')", "an answer that makes no sense"),
+        ("print('{\"sizes\": [1]}\\n7', end='')", "an answer that makes no sense"),
         ("print('hello')", "an answer that makes no sense"),
         ('print(\'{"error": "SystemExit", "message": "m"}\')', "m"),
     ],
 )
 def test_a_process_that_crashes_or_lies_is_a_decode_error(program: str, told: str) -> None:
     with pytest.raises(DecodeError, match=told):
-        list(isolated.read_answers([sys.executable, "-c", program], "a.mp4", QUICK))
+        list(isolated.read_answers([sys.executable, "-c", program], Frames, "a.mp4", QUICK))
 
 
 def test_a_process_of_its_own_gives_the_same_frames(tmp_path: Path) -> None:

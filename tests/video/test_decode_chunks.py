@@ -115,12 +115,7 @@ def test_frames_are_skipped_only_while_that_costs_no_precision(tmp_path: Path, m
     rest = (media.barcode(1000 + index, SIZE) for index in range(24))
     held = (picture for picture in rest for _ in range(12))
     second = media.write(
-        tmp_path / "2.ts",
-        held,
-        rate=25,
-        offset=1000,
-        container="mpegts",
-        options={**long_runs, "preset": "veryfast"},
+        tmp_path / "2.ts", held, rate=25, offset=1000, container="mpegts", options={**long_runs, "preset": "veryfast"}
     )
     path = tmp_path / "a.ts"
     path.write_bytes(first.read_bytes() + second.read_bytes())

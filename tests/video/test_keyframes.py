@@ -47,9 +47,7 @@ def test_of_key_frames_near_one_instant_the_nearest_is_taken(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("count", "every"),
-    [(140, 20), (2800, 310), (40, 100)],
-    ids=["fewer than eight", "one in 31 seconds", "one alone"],
+    ("count", "every"), [(140, 20), (2800, 310), (40, 100)], ids=["fewer than eight", "one in 31 seconds", "one alone"]
 )
 def test_a_video_with_too_few_is_read_in_full(tmp_path: Path, count: int, every: int) -> None:
     path = write(tmp_path / "a.mp4", count, every=every)

@@ -132,7 +132,7 @@ def test_a_playlist_from_an_address_cannot_read_files_of_this_machine(
 def test_bars_are_cut_when_they_have_been_seen_for_a_while(tmp_path: Path) -> None:
     film = [np.pad(media.barcode(index, (80, 48)), ((16, 16), (0, 0), (0, 0))) for index in range(250)]
     path = media.write(tmp_path / "a.mp4", film, rate=5, options=OPTIONS)
-    parts = list(sample_stream(str(path), fps=2.0, short_side=48))
+    parts = list(sample_stream(str(path), StreamConfig(), fps=2.0, short_side=48))
     shapes = [part.images.shape[1:3] for part in parts]
     assert shapes[0] == (48, 48)
     assert shapes[-1] == (48, 80) or shapes[-1][1] > 1.5 * shapes[-1][0]  # the picture alone
@@ -158,6 +158,6 @@ def test_a_stream_that_stands_still_has_ended(tmp_path: Path, monkeypatch: pytes
     path = write(tmp_path / "a.ts", 40, container="mpegts")
     monkeypatch.setattr("hapvr.video.live._GRACE_S", 0.0)
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
-    monkeypatch.setattr("hapvr.video.live.python_command", lambda *_, **__: command)
+    monkeypatch.setattr("hapvr.video.isolated.python_command", lambda *_, **__: command)
     with pytest.raises(DecodeTimeoutError, match=r"no frame has come for 0\.2 s"):
         list(read_stream(str(path), SAMPLING, StreamConfig(idle_s=0.2)))

@@ -16,11 +16,11 @@ import torch
 from hapvr import __version__
 from hapvr.bench.machine import read_machine
 from hapvr.errors import HapvrError
-from hapvr.fetching import cache_folder
 from hapvr.library import engine, versions
 from hapvr.library.checksums import CHECKSUMS
 from hapvr.library.writer_lock import find_holder
 from hapvr.model import list_model_names, read_model_info
+from hapvr.model.fetching import cache_folder
 from hapvr.storage import sha256_file
 from hapvr.weights import CONFIG, TENSORS, VERSION
 

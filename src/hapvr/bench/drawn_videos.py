@@ -34,13 +34,7 @@ class Statistics:
     cuts: float = 0.18  # seconds after which another scene begins
 
 
-def draw_regions(
-    frames: int,
-    generator: torch.Generator,
-    *,
-    regions: int = REGIONS,
-    dims: int = DIMS,
-) -> Tensor:
+def draw_regions(frames: int, generator: torch.Generator, *, regions: int = REGIONS, dims: int = DIMS) -> Tensor:
     """Region vectors [T, R, D] of a video: sums of parts that are shared by all videos, by its frames, or by none."""
 
     def normal(*shape: int) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 
 from hapvr import __version__
 from hapvr.features.engine import describe_engine
+from hapvr.workers.processes import count_cores
 
 # What makes a difference to hapvr, by the names that Linux gives them. On Intel, `amx_tile` is what AMX needs.
 _FEATURES = {
@@ -90,13 +91,6 @@ def _list_versions() -> dict[str, str]:
     with suppress(importlib.metadata.PackageNotFoundError):  # a machine without a decoder
         found["av"] = importlib.metadata.version("av")
     return found
-
-
-def count_cores() -> int:
-    """Cores that this process may use; fewer than the machine has if its CPU affinity is limited."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def find_cpu_name(info: str) -> str | None:

@@ -149,12 +149,9 @@ _SEARCHING = [
     ("serving_bytes", "bytes", "memory_bytes + shards * memory_process_bytes"),  # a process a shard
     ("memory_machines", "machines", "serving_bytes / (memory_gb * 1e9 * max_load)"),
 ]
+_DISK_MACHINES = "library_bytes / disk_gb / 1e9"
 _SEARCH_MACHINES = ("search_machines", "machines", "ceil(max(query_machines, memory_machines))")
-_SEARCH_MACHINES_BY_DISK = (
-    "search_machines",
-    "machines",
-    "ceil(max(query_machines, memory_machines, library_bytes / disk_gb / 1e9))",
-)
+_SEARCH_MACHINES_BY_DISK = (*_SEARCH_MACHINES[:2], f"ceil(max(query_machines, memory_machines, {_DISK_MACHINES}))")
 _MACHINE_MONEY = [
     ("index_cost", "index_core_h / (cores * max_load) * machine_hour"),
     ("search_cost_month", "search_machines * 730 * machine_hour"),
@@ -177,7 +174,7 @@ _STAGES = [
     ("search: stretches", f"stretches_s * {_QUERY_CORES}"),
     ("search: the rest", f"other_s * {_QUERY_CORES}"),
     ("memory", "memory_machines"),
-    ("disk", "library_bytes / disk_gb / 1e9"),
+    ("disk", _DISK_MACHINES),
 ]
 
 
@@ -254,16 +251,8 @@ _UNITS = {
     "index_video_per_s": "s/s",
     "decode_video_per_s": "s/s",
     "write_frames_per_s": "a second",
-    **dict.fromkeys(
-        [
-            "bytes_per_frame",
-            "index_bytes_per_vector",
-            "memory_bytes_per_vector",
-            "memory_bytes_per_video",
-            "memory_process_bytes",
-        ],
-        "bytes",
-    ),
+    **dict.fromkeys(["bytes_per_frame", "index_bytes_per_vector", "memory_bytes_per_vector"], "bytes"),
+    **dict.fromkeys(["memory_bytes_per_video", "memory_process_bytes"], "bytes"),
     **dict.fromkeys(["pair_s", "cell_s", "other_s", "measured_stretches_s", "stretches_cell_s"], "s"),
     **dict.fromkeys(["measured_p50_s", "measured_p95_s", "lookup_s_per_vector"], "s"),
     **dict.fromkeys(["build_s_per_vector", "build_s_per_product"], "core-s"),

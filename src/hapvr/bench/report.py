@@ -85,10 +85,7 @@ def make_estimates(result: BenchResult) -> list[CollectionEstimate]:
 def _estimate(result: BenchResult, rate: FileRate, hours: float, videos: int) -> RateEstimate:
     index = estimate_index(video_s=3600 * hours, rate=rate, store=result.store, start_s=result.start_s)
     search_s = estimate_search(
-        videos=videos,
-        video_frames=index.frames / videos,
-        measured=result.search,
-        scores=result.scores,
+        videos=videos, video_frames=index.frames / videos, measured=result.search, scores=result.scores
     )
     return RateEstimate(index, search_s)
 

@@ -43,8 +43,8 @@ def compare(
     from hapvr.devices import find_device
     from hapvr.errors import ConfigError
     from hapvr.methods.comparison import compare_by_method
-    from hapvr.plotting import require_pictures
     from hapvr.reports.match_page import save_html, save_plot
+    from hapvr.reports.plotting import require_pictures
     from hapvr.storage import require_outputs
 
     if method is not None:

@@ -35,8 +35,8 @@ def draw_map(
     from hapvr.errors import ConfigError
     from hapvr.library import Library
     from hapvr.library.library_map import MAX_VIDEOS, make_map
-    from hapvr.plotting import SUFFIXES
     from hapvr.reports import map_figure, map_page
+    from hapvr.reports.plotting import SUFFIXES
     from hapvr.storage import require_outputs
 
     files = output or []

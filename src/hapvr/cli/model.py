@@ -29,8 +29,8 @@ def get(
     """
     from rich.console import Console
 
-    from hapvr.fetching import TIMEOUT_S
     from hapvr.model import get_model
+    from hapvr.model.fetching import TIMEOUT_S
 
     with Console(stderr=True, quiet=as_json).status("Checking") as status:
         fetched = get_model(

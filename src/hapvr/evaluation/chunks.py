@@ -21,10 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hapvr.checks import require_finite
 from hapvr.errors import ConfigError, HapvrError, StorageError
 from hapvr.features import FeatureFile
 from hapvr.features.feature_files import Entry, StoredFrames, open_h5
+from hapvr.similarity import VideoSimilarity
 from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
+from hapvr.workers.processes import count_cores
 
 _WORTH_PROCESSES = 4 << 30  # bytes; starting processes takes as long as a few threads need for this much
 _FLOAT32 = 4
@@ -91,14 +94,19 @@ def read_chunks(
         regions, dims = file.dims or (0, 0)
         size = sum(chunk.frames for chunk in chunks) * regions * dims * _FLOAT32
         # A CPU scores so much slower than it reads that threads are enough.
-        reader_processes = max(1, _count_cores() - 1) if device.type == "cuda" and size > _WORTH_PROCESSES else 0
+        reader_processes = max(1, count_cores() - 1) if device.type == "cuda" and size > _WORTH_PROCESSES else 0
     if reader_processes and chunks:
         return _read_by_processes(file, chunks, device, reader_processes)
     return _read_by_threads(file, chunks, device)
 
 
-def _count_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def make_query_descriptors(model: VideoSimilarity, file: FeatureFile, queries: Sequence[str]) -> list[Tensor]:
+    """The descriptors of videos, by their names in a file, on the device of the model; no flat or repeated frames."""
+    described: list[Tensor] = []
+    for id, features in file.stream(queries):
+        described.append(model.make_descriptors(features.drop_flat().regions.to(model.device)))
+        require_finite(described[-1].as_subclass(Tensor), f"what the model makes of query '{id}'")
+    return described
 
 
 def _read_by_threads(

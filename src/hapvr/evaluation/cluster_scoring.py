@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,14 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hapvr.evaluation.chunks import Chunk, read_chunks
-from hapvr.evaluation.query_descriptors import make_query_descriptors
+from hapvr.evaluation.chunks import Chunk, make_query_descriptors, read_chunks
 from hapvr.features import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise
 from hapvr.workers.cluster import connect, run_on_cluster
 from hapvr.workers.pool import Task
 
 Values = NDArray[np.float32]
+ScoredChunk = tuple[Chunk, float, Values]
+"""A chunk, when scoring it began, and its scores [Q, videos]."""
 _AHEAD = 2  # chunks of a node: the one it scores and the next
 
 
@@ -31,8 +33,9 @@ def score_on_cluster(
     query_features: Path,
     queries: Sequence[str],
     dtype: torch.dtype | None,
-) -> Generator[tuple[Chunk, Values], None, None]:
-    """Each chunk with its scores [Q, videos], in any order: those that this machine would compute.
+    progress: Callable[[int], None],
+) -> Generator[ScoredChunk, None, None]:
+    """The chunks in any order, with the scores that this machine would compute.
 
     Args:
         address: see `hapvr.workers.cluster.connect`.
@@ -42,6 +45,7 @@ def score_on_cluster(
         query_features: the file of the queries.
         queries: their names in it.
         dtype: of the region products, see `pairwise`.
+        progress: called with the number of videos of each chunk.
     """
     if not chunks:
         return
@@ -50,15 +54,13 @@ def score_on_cluster(
     make = partial(_make_service, copy.deepcopy(model).cpu(), device, paths, tuple(queries), dtype)
     with connect(address) as ray:
         tasks = ((chunk.number, chunk) for chunk in chunks)
-        yield from run_on_cluster(ray, make, tasks, gpus=device == "cuda", ahead=_AHEAD)
+        for chunk, values in run_on_cluster(ray, make, tasks, gpus=device == "cuda", ahead=_AHEAD):
+            progress(len(chunk.ids))
+            yield chunk, time.perf_counter(), values
 
 
 def _make_service(
-    model: VideoSimilarity,
-    device: str,
-    paths: tuple[Path, Path],
-    queries: tuple[str, ...],
-    dtype: torch.dtype | None,
+    model: VideoSimilarity, device: str, paths: tuple[Path, Path], queries: tuple[str, ...], dtype: torch.dtype | None
 ) -> Callable[[Iterator[Task]], Iterator[tuple[Hashable, tuple[Chunk, Values]]]]:
     model, file = model.to(device).eval(), FeatureFile.open(paths[0])
     with FeatureFile.open(paths[1]) as query_file, torch.no_grad():

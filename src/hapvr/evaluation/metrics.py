@@ -18,7 +18,8 @@ All figures are float64 fractions of 1.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from dataclasses import asdict
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -355,3 +356,17 @@ def replace_nan(table: Mapping[str, Any], value: Any = None) -> dict[str, Any]:
     {'f1': None, 'found': 0}
     """
     return {name: value if isinstance(one, float) and np.isnan(one) else one for name, one in table.items()}
+
+
+class Figures:
+    """The base of dataclasses of figures.
+
+    Attributes:
+        derived: names of properties that are figures too.
+    """
+
+    derived: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as a mapping; what is not defined is None."""
+        return replace_nan(asdict(self) | {name: getattr(self, name) for name in self.derived})  # type: ignore[call-overload]

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
-from hapvr.evaluation.chunks import Chunk, plan_chunks, read_chunks
-from hapvr.evaluation.cluster_scoring import score_on_cluster
-from hapvr.evaluation.query_descriptors import make_query_descriptors
+from hapvr.evaluation.chunks import Chunk, make_query_descriptors, plan_chunks, read_chunks
+from hapvr.evaluation.cluster_scoring import ScoredChunk, score_on_cluster
 from hapvr.evaluation.score_files import NPZ_ERRORS, Scores
 from hapvr.features import FeatureFile
 from hapvr.similarity import VideoSimilarity, pairwise
@@ -136,7 +135,8 @@ def score_benchmark(
         if cluster is None:
             scored = _score_here(model, todo, file, query_file, named, dtype, reader_processes, advance)
         else:
-            scored = _score_there(cluster, model, todo, file, query_file, named, dtype, advance)
+            files = {"features": file.path, "query_features": query_file.path}
+            scored = score_on_cluster(cluster, model, todo, **files, queries=named, dtype=dtype, progress=advance)
         opened.callback(scored.close)
         for chunk, began, values in scored:
             _require_finite(values, queries, chunk)
@@ -161,10 +161,6 @@ def score_benchmark(
     )
 
 
-_Scored = Generator[tuple[Chunk, float, NDArray[np.float32]], None, None]
-"""Chunks, when scoring them began, and their scores [Q, videos]."""
-
-
 def _score_here(
     model: VideoSimilarity,
     chunks: Sequence[Chunk],
@@ -174,7 +170,7 @@ def _score_here(
     dtype: torch.dtype | None,
     reader_processes: int | None,
     advance: Callable[[int], None],
-) -> _Scored:
+) -> Generator[ScoredChunk, None, None]:
     described = make_query_descriptors(model, query_file, queries) if chunks else []
     with contextlib.closing(
         read_chunks(file, chunks, device=model.device, reader_processes=reader_processes)
@@ -182,24 +178,6 @@ def _score_here(
         for chunk, videos in reading:
             began = time.perf_counter()
             yield chunk, began, pairwise(model, described, videos, dtype=dtype, progress=advance).numpy()
-
-
-def _score_there(
-    cluster: str,
-    model: VideoSimilarity,
-    chunks: Sequence[Chunk],
-    file: FeatureFile,
-    query_file: FeatureFile,
-    queries: Sequence[str],
-    dtype: torch.dtype | None,
-    advance: Callable[[int], None],
-) -> _Scored:
-    files = {"features": file.path, "query_features": query_file.path}
-    scored = score_on_cluster(cluster, model, chunks, **files, queries=queries, dtype=dtype)
-    with contextlib.closing(scored):
-        for chunk, values in scored:
-            advance(len(chunk.ids))
-            yield chunk, time.perf_counter(), values
 
 
 def match_names(ids: Iterable[str], file: FeatureFile) -> dict[str, str]:

@@ -16,15 +16,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
-from hapvr.evaluation.metrics import replace_nan
+from hapvr.evaluation.metrics import Figures
 from hapvr.evaluation.pair_records import Box, Interval
 from hapvr.evaluation.scoring import match_names
 from hapvr.features import FeatureFile, Features
@@ -36,7 +37,7 @@ _SEED = 0
 
 
 @dataclass(frozen=True)
-class SegmentMetrics:
+class SegmentMetrics(Figures):
     """What `measure_segments` measures, over all pairs."""
 
     precision: float  # NaN if nothing was found
@@ -48,10 +49,6 @@ class SegmentMetrics:
     pairs: int  # pairs of videos with a true segment
     false_pairs: int  # pairs of videos without one, for which one was found
     negative_pairs: int  # pairs of videos without one
-
-    def to_json(self) -> dict[str, float | int | None]:
-        """The same as a mapping; what is not defined is None."""
-        return replace_nan(asdict(self))
 
 
 def measure_segments(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Sequence[Box]]) -> SegmentMetrics:
@@ -73,16 +70,9 @@ def measure_segments(found: Mapping[Pair, Sequence[Box]], true: Mapping[Pair, Se
     looked = {pair: [_check_box(box, pair) for box in boxes] for pair, boxes in found.items()}
     if missing := [pair for pair in positive if pair not in looked]:
         raise DataError(f"{len(missing)} pairs with true segments were not compared, such as {missing[0]!r}.")
-    right, said = _Seconds(), _Seconds()
-    hit, wanted = _Seconds(), _Seconds()
-    errors: list[float] = []
-    for pair, boxes in positive.items():
-        right.add(_intersect(box, boxes) for box in looked[pair])
-        said.add(([box[0]], [box[1]]) for box in looked[pair])
-        hit.add(_intersect(box, looked[pair]) for box in boxes)
-        wanted.add(([box[0]], [box[1]]) for box in boxes)
-        errors += [error for box in boxes if (error := _border_error(box, looked[pair])) is not None]
-    precision, recall = right.over(said), hit.over(wanted)
+    precision, recall = _measure_overlap((looked[pair], boxes) for pair, boxes in positive.items())
+    borders = (_border_error(box, looked[pair]) for pair, boxes in positive.items() for box in boxes)
+    errors = [error for error in borders if error is not None]
     negative = [pair for pair in looked if pair not in positive]
     return SegmentMetrics(
         precision=precision,
@@ -104,12 +94,7 @@ def measure_pair(found: Sequence[Box], true: Sequence[Box]) -> tuple[float, floa
     >>> round(precision, 3), round(recall, 3)
     (0.64, 0.64)
     """
-    right, said, hit, wanted = _Seconds(), _Seconds(), _Seconds(), _Seconds()
-    right.add(_intersect(box, true) for box in found)
-    said.add(([box[0]], [box[1]]) for box in found)
-    hit.add(_intersect(box, found) for box in true)
-    wanted.add(([box[0]], [box[1]]) for box in true)
-    return right.over(said), hit.over(wanted)
+    return _measure_overlap([(found, true)])
 
 
 def measure_localisation(
@@ -164,14 +149,10 @@ def measure_found_boxes(
     if benchmark.segments is None:
         raise DataError(f"{benchmark.name} does not say where its videos match.")
     found: dict[tuple[str, str], list[Box]] = {}
-    true: dict[tuple[str, str], list[Box]] = {}
+    true = {pair: boxes for pair, boxes in benchmark.list_boxes().items() if pair[0] in known and pair[1] in known}
     queries = [query for query in benchmark.queries if query in known]
     targets = [target for target in benchmark.database if target in known]
     for done, query in enumerate(queries):
-        for segment in benchmark.segments.get(query, ()):
-            if segment.target in known:
-                box = ((segment.start_s, segment.end_s), (segment.target_start_s, segment.target_end_s))
-                true.setdefault((query, segment.target), []).append(box)
         matching = [target for asked, target in true if asked == query]
         others = [target for target in targets if target not in benchmark.labels.get(query, {})]
         drawn = np.random.default_rng([_SEED, done]).permutation(len(others))[:negatives]
@@ -205,19 +186,19 @@ def find_boxes(model: VideoSimilarity, query: Features, target: Features, config
 # --- boxes -----------------------------------------------------------------------------------------------------------
 
 
-class _Seconds:
-    """Seconds of query and of target time, each box's own union of intervals added up."""
+def _measure_overlap(pairs: Iterable[tuple[Sequence[Box], Sequence[Box]]]) -> tuple[float, float]:
+    """Precision and recall over pairs of videos, each with its found and its true boxes; NaN where there are none."""
+    said, right, wanted, hit = np.zeros((4, 2))  # seconds of query and of target time
+    for found, true in pairs:
+        for boxes, others, whole, shared in ((found, true, said, right), (true, found, wanted, hit)):
+            for box in boxes:
+                whole += [end - start for start, end in box]
+                shared += [union_length(part) for part in _intersect(box, others)]
+    return _multiply_shares(right, said), _multiply_shares(hit, wanted)
 
-    def __init__(self) -> None:
-        self.query = self.target = 0.0
 
-    def add(self, boxes: Iterable[tuple[list[Interval], list[Interval]]]) -> None:
-        for query, target in boxes:
-            self.query += union_length(query)
-            self.target += union_length(target)
-
-    def over(self, whole: _Seconds) -> float:
-        return (self.query / whole.query) * (self.target / whole.target) if whole.query and whole.target else math.nan
+def _multiply_shares(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float:
+    return float(np.prod(part / whole)) if whole.all() else math.nan
 
 
 def _intersect(box: Box, others: Sequence[Box]) -> tuple[list[Interval], list[Interval]]:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from hapvr.errors import DataError
-from hapvr.evaluation.metrics import micro_average_precision, replace_nan
+from hapvr.evaluation.metrics import Figures, micro_average_precision
 from hapvr.evaluation.pair_records import Box, Candidate, PairOfVideos, SegmentMatch
 from hapvr.evaluation.segment_metrics import measure_pair, union_length
 
@@ -154,7 +154,7 @@ def _check_match(match: SegmentMatch) -> None:
 
 
 @dataclass(frozen=True)
-class VCSLFigures:
+class VCSLFigures(Figures):
     """What VCSL measures. NaN where nothing defines a figure."""
 
     precision: float  # mean over the pairs for which segments were found
@@ -168,10 +168,6 @@ class VCSLFigures:
     pairs: int
     matching_pairs: int
     sets: int
-
-    def to_json(self) -> dict[str, float | int | None]:
-        """The same as a mapping; what is not defined is None."""
-        return replace_nan(asdict(self))
 
 
 def measure_vcsl(

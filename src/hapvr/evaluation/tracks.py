@@ -14,6 +14,7 @@ import torch
 
 from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
+from hapvr.evaluation.descriptor_track import CANDIDATES_PER_QUERY
 from hapvr.evaluation.metrics import replace_nan
 from hapvr.evaluation.pair_records import Box, Candidate, PairOfVideos, SegmentMatch
 from hapvr.evaluation.score_files import Scores
@@ -28,8 +29,6 @@ from hapvr.evaluation.track_metrics import (
 from hapvr.features import FeatureFile
 from hapvr.similarity import SegmentConfig, VideoSimilarity
 from hapvr.storage import StrPath
-
-CANDIDATES_PER_QUERY = 25  # times the number of queries, as VSC2022's evaluation keeps
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,7 @@ def list_true_boxes(benchmark: Benchmark) -> dict[PairOfVideos, list[Box]]:
     """The true segments of each pair. `DataError` if the benchmark has none."""
     if benchmark.segments is None:
         raise DataError(f"{benchmark.name} does not say where its videos match, so segments cannot be measured.")
-    found: dict[PairOfVideos, list[Box]] = {}
-    for query, parts in benchmark.segments.items():
-        for part in parts:
-            box = (part.start_s, part.end_s), (part.target_start_s, part.target_end_s)
-            found.setdefault((query, part.target), []).append(box)
-    return found
+    return benchmark.list_boxes()
 
 
 def measure_candidates(benchmark: Benchmark, candidates: Sequence[Candidate]) -> TrackResult:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from hapvr.evaluation.intervals import bound_count
-from hapvr.evaluation.metrics import replace_nan
+from hapvr.evaluation.metrics import Figures
 from hapvr.evaluation.pair_records import Box
 from hapvr.evaluation.segment_metrics import SegmentMetrics
 
@@ -47,12 +46,13 @@ class PairVerdict:
 
 
 @dataclass(frozen=True)
-class CopyFigures:
+class CopyFigures(Figures):
     """How right the verdict copy is."""
 
     copies: int
     found: int  # of them, called copies
     false: int  # negatives called copies
+    derived = ("precision", "recall")
 
     @property
     def precision(self) -> float:
@@ -64,13 +64,9 @@ class CopyFigures:
         """What is called a copy among copies; NaN if there are none."""
         return self.found / self.copies if self.copies else math.nan
 
-    def to_json(self) -> dict[str, Any]:
-        """The same as a mapping; what is not defined is None."""
-        return replace_nan(dataclasses.asdict(self) | {"precision": self.precision, "recall": self.recall})
-
 
 @dataclass(frozen=True)
-class Rate:
+class Rate(Figures):
     """A count of pairs.
 
     >>> rate = Rate(0, 150_000)
@@ -80,6 +76,7 @@ class Rate:
 
     count: int
     pairs: int  # of which
+    derived = ("per_million", "upper_per_million")
 
     @property
     def per_million(self) -> float:
@@ -90,11 +87,6 @@ class Rate:
     def upper_per_million(self) -> float:
         """The upper bound of 95%. If none was counted it is 3 / pairs (the rule of three)."""
         return _MILLION * min(1.0, bound_count(self.count) / self.pairs) if self.pairs else math.nan
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as a mapping; what is not defined is None."""
-        values = {"per_million": self.per_million, "upper_per_million": self.upper_per_million}
-        return replace_nan(dataclasses.asdict(self) | values)
 
 
 @dataclass(frozen=True)
@@ -129,7 +121,7 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Ranking(Figures):
     """How well copies are separated from negatives: one average precision over all pairs that were compared (uAP).
 
     Unlike precision and recall it does not depend on where the verdict draws its line.
@@ -138,13 +130,9 @@ class Ranking:
     by_score: float  # of the network
     by_probability: float  # of the verdict, all evidence together; equal ones by score
 
-    def to_json(self) -> dict[str, Any]:
-        """The same as a mapping."""
-        return dataclasses.asdict(self)
-
 
 @dataclass(frozen=True)
-class ReliabilityBin:
+class ReliabilityBin(Figures):
     """Pairs whose probability is at least `low` and below `high`; in the last bin also `high`."""
 
     low: float
@@ -155,10 +143,6 @@ class ReliabilityBin:
     observed: float  # share of copies
     observed_low: float  # of an interval of 95%
     observed_high: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as a mapping; what is not defined is None."""
-        return replace_nan(dataclasses.asdict(self))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ from numpy.typing import ArrayLike
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.evaluation.intervals import wilson_interval
 from hapvr.evaluation.metrics import micro_average_precision
-from hapvr.evaluation.pair_records import Box
 from hapvr.evaluation.segment_metrics import SegmentMetrics, measure_segments
 from hapvr.evaluation.verdict_figures import (
     COPY,
@@ -86,11 +85,7 @@ def find_truth(
 
 
 def measure_verdicts(
-    pairs: Sequence[PairVerdict],
-    benchmark: Benchmark,
-    *,
-    population: Mapping[Truth, int],
-    prior: float | None = None,
+    pairs: Sequence[PairVerdict], benchmark: Benchmark, *, population: Mapping[Truth, int], prior: float | None = None
 ) -> VerdictFigures:
     """Measure verdicts against the truth.
 
@@ -193,11 +188,7 @@ def measure_promises(pairs: Sequence[PairVerdict], population: Mapping[Truth, in
 
 def measure_stretches(pairs: Sequence[PairVerdict], benchmark: Benchmark) -> SegmentMetrics:
     """Precision and recall of the stretches that verdicts report. Copies without a known true stretch are left out."""
-    true: dict[tuple[str, str], list[Box]] = {}
-    for query in {pair.query for pair in pairs}:
-        for part in (benchmark.segments or {}).get(query, ()):
-            box = ((part.start_s, part.end_s), (part.target_start_s, part.target_end_s))
-            true.setdefault((query, part.target), []).append(box)
+    true = benchmark.list_boxes()
     found = {(pair.query, pair.target): pair.segments for pair in pairs if pair.truth in NEGATIVES}
     copies = {(pair.query, pair.target): pair.segments for pair in pairs if pair.truth == COPY}
     known = {pair: segments for pair, segments in copies.items() if pair in true}

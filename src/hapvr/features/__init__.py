@@ -12,18 +12,6 @@ from hapvr.video.packed_frames import PackedFrames
 from hapvr.video.packed_writer import PackedWriter
 
 __all__ = [
-    "KERNELS",
-    "MIN_SIDE",
-    "FeatureFile",
-    "FeatureWriter",
-    "Features",
-    "PackedFrames",
-    "PackedWriter",
-    "Whitening",
-    "WhiteningConfig",
-    "WhiteningFit",
-    "extract_regions",
-    "join_features",
-    "pool_regions",
-    "select_frames",
-]
+    "KERNELS", "MIN_SIDE", "FeatureFile", "FeatureWriter", "Features", "PackedFrames", "PackedWriter", "Whitening",
+    "WhiteningConfig", "WhiteningFit", "extract_regions", "join_features", "pool_regions", "select_frames",
+]  # fmt: skip

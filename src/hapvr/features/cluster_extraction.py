@@ -15,7 +15,8 @@ import torch
 
 from hapvr.backbones.base import Backbone
 from hapvr.features.extractor import RegionExtractor
-from hapvr.features.video_extraction import ExtractedVideo, PackedVideo, extract_stream, pack_stream
+from hapvr.features.video_extraction import ExtractedVideo, extract_stream
+from hapvr.features.video_packing import EncodedVideo, pack_stream
 from hapvr.features.whitening import Whitening
 from hapvr.video.frame_tasks import VideoTask
 from hapvr.video.sampling import SamplingConfig
@@ -105,21 +106,21 @@ def _make_service(
 
 def pack_on_cluster(
     address: str, tasks: Iterable[tuple[str, VideoTask]], *, short_side: int, workers: int | None = None
-) -> Iterator[PackedVideo]:
+) -> Iterator[EncodedVideo]:
     """`pack_stream`, by the nodes of a Ray cluster."""
     with connect(address) as ray:
         yield from run_on_cluster(
             ray,
             partial(_make_packer, short_side, workers),
             tasks,
-            give_up=lambda id, why: PackedVideo(str(id), (), None, why),
+            give_up=lambda id, why: EncodedVideo(str(id), (), None, why),
         )
 
 
 def _make_packer(
     short_side: int, workers: int | None
-) -> Callable[[Iterator[Task]], Iterator[tuple[Hashable, PackedVideo]]]:
-    def serve(tasks: Iterator[Task]) -> Iterator[tuple[Hashable, PackedVideo]]:
+) -> Callable[[Iterator[Task]], Iterator[tuple[Hashable, EncodedVideo]]]:
+    def serve(tasks: Iterator[Task]) -> Iterator[tuple[Hashable, EncodedVideo]]:
         given = cast("Iterator[tuple[str, VideoTask]]", tasks)
         return ((video.id, video) for video in pack_stream(given, short_side=short_side, workers=workers))
 

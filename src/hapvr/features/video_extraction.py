@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -27,7 +27,6 @@ from hapvr.features.features import Features, join_fields
 from hapvr.storage import StrPath
 from hapvr.video.frame_tasks import VideoEnd, VideoPart, VideoTask, file_of_task, read_video
 from hapvr.video.packed_frames import PackedFrames, PackedTask, read_packed
-from hapvr.video.packed_writer import PackedWriter
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
 from hapvr.workers.sandbox import Sandbox
@@ -38,11 +37,10 @@ Store = Callable[[str, Features], None]
 Progress = Callable[[int, int], None]
 Warn = Callable[[str, list[str]], None]
 
-_BLOCKS = 3  # of each reading process: one being filled, one at work, one on the way
+BLOCKS = 3  # of each reading process: one being filled, one at work, one on the way
 _GPU_BLOCKS = 8  # a GPU holds those of two batches
 _MAX_BLOCK_PICTURES = 32
 _GPU_LINGER_S = 0.02  # how long a GPU may wait for a full batch
-_MIN_JPEG_BLOCK_BYTES = 4 * 2**20
 _MAX_HELD_BYTES = 32 * 2**20  # of features of one video in memory, about 1,800 frames; the rest goes to disk
 
 
@@ -75,7 +73,7 @@ class ExtractionReport:
                 "other_files": len(self.other_files), "frames": self.frames, "wall_s": self.wall_s}  # fmt: skip
 
 
-class _Reporter:
+class FileReporter:
     """The files of one call, less those that are done, and the report of what becomes of them."""
 
     def __init__(self, files: Files, done: Iterable[str], progress: Progress | None, warn: Warn | None = None) -> None:
@@ -142,7 +140,7 @@ def extract_files(
         warn: called with the id and the warnings of a video that was stored, damaged as it is.
         stream: what reads and describes the videos; `extract_stream` if None.
     """
-    count, run = default_workers(workers), _Reporter(files, done, progress, warn)
+    count, run = default_workers(workers), FileReporter(files, done, progress, warn)
     sampling = extractor.sampling
     tasks = make_tasks(run.todo, sampling, workers=count, crop=sampling.crop, keyframes=keyframes)
     return _extract(extractor, tasks, store, run, workers=workers, work=read_video, stream=stream)
@@ -172,7 +170,7 @@ def extract_packed(
     """
     if workers is None:
         workers = max(1, (os.cpu_count() or 1) - (extractor.device.type == "cuda"))
-    run = _Reporter(dict.fromkeys(packed, packed.folder), done, progress)
+    run = FileReporter(dict.fromkeys(packed, packed.folder), done, progress)
     tasks = ((id, PackedTask(packed[id], extractor.sampling.crop)) for id in run.todo)
     files = (os.path.realpath(path) for path in Path(packed.folder).iterdir())  # some may be links to elsewhere
     sandbox = Sandbox(readable=(os.path.abspath(packed.folder), *files))
@@ -184,7 +182,7 @@ def _extract(
     extractor: RegionExtractor,
     tasks: Iterable[tuple[str, Any]],
     store: Store,
-    run: _Reporter,
+    run: FileReporter,
     *,
     stream: ExtractStream | None = None,
     **settings: Any,
@@ -240,7 +238,7 @@ def extract_stream(
     # On a GPU, one thread prepares a batch while another's is computed.
     threads = sum(2 if gpu else one.threads() for one in extractors)
     size = min(extractor.batch, _MAX_BLOCK_PICTURES) * extractor.sampling.crop**2 * 3
-    blocks, linger_s = (_GPU_BLOCKS, _GPU_LINGER_S) if gpu else (_BLOCKS, 0.0)
+    blocks, linger_s = (_GPU_BLOCKS, _GPU_LINGER_S) if gpu else (BLOCKS, 0.0)
     extract_batch = partial(_extract_batch, itertools.cycle(extractors), dtype, threading.local())
     with (
         WorkerPool(
@@ -322,72 +320,6 @@ def _copy_to_host(values: Tensor) -> Tensor:
     done.record()
     done.synchronize()
     return host
-
-
-def pack_files(
-    writer: PackedWriter,
-    files: Files,
-    sampling: SamplingConfig,
-    *,
-    workers: int | None = None,
-    progress: Progress | None = None,
-    stream: PackStream | None = None,
-) -> ExtractionReport:
-    """Sampled frames of many videos into packed shards; what the writer has already is left out.
-
-    The worker processes also make the JPEG pictures, and of a video these are all that is held. `stream` reads the
-    videos; `pack_stream` if None.
-    """
-
-    def write(video: PackedVideo) -> None:
-        pictures: list[bytes] = []
-        for part, data in video.parts:
-            ends = np.cumsum(part.sizes or ()).tolist()
-            pictures += [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-        _, height, width, _ = video.parts[0][0].shape
-        fields = join_fields([part for part, _ in video.parts])
-        times, low = fields["timestamps"], fields["low_information"]
-        writer.add_encoded(video.id, pictures, times, size=(width, height), low_information=low)
-
-    run = _Reporter(files, writer.done_ids(), progress)
-    tasks = make_tasks(run.todo, sampling, workers=default_workers(workers), jpeg=writer.encoding)
-    for video in (stream or pack_stream)(tasks, short_side=sampling.short_side, workers=workers):
-        frames = sum(len(part.timestamps) for part, _ in video.parts)
-        run.end(video.id, video.error, partial(write, video), frames=frames, end=video.note)
-    return run.report
-
-
-@dataclass(frozen=True)
-class PackedVideo:
-    """The pictures of a video, end to end in each part; or why there are none."""
-
-    id: str
-    parts: Sequence[tuple[VideoPart, bytes]]
-    note: Any  # what the task returned
-    error: str | None
-
-
-PackStream = Callable[..., Iterator[PackedVideo]]
-"""`pack_stream`, or what does the same elsewhere."""
-
-
-def pack_stream(
-    tasks: Iterable[tuple[str, VideoTask]], *, short_side: int, workers: int | None = None
-) -> Iterator[PackedVideo]:
-    """The JPEG pictures of videos as they come, read by `workers` processes."""
-    held: dict[str, list[tuple[VideoPart, bytes]]] = {}
-    size = max(_MIN_JPEG_BLOCK_BYTES, 8 * short_side**2 * 3)  # the widest picture that a decoder gives
-    options: dict[str, Any] = {"workers": default_workers(workers), "block_bytes": size, "blocks": _BLOCKS}
-    with WorkerPool(read_video, tasks, sandbox=Sandbox(), file_of=file_of_task, **options) as pool:
-        while pool.busy:
-            for event in pool.wait():
-                id = str(event.key)
-                if isinstance(event, Block):
-                    data = event.data[: sum(event.note.sizes)].tobytes()
-                    held.setdefault(id, []).append((event.note, data))
-                    pool.release(event)
-                else:
-                    yield PackedVideo(id, held.pop(id, []), event.value, event.error)
 
 
 def default_workers(workers: int | None) -> int:

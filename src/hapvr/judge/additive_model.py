@@ -46,17 +46,13 @@ class AdditiveModel:
 
     def log_odds(self, evidence: ArrayLike) -> Array:
         """[N, evidence] -> [N]."""
-        return np.asarray(self.bias + self.contributions(evidence).sum(1))
-
-    def contributions(self, evidence: ArrayLike) -> Array:
-        """What each evidence adds to the log odds, [N, evidence] -> [N, evidence]."""
         table = np.asarray(evidence, np.float64)
         if table.ndim != 2 or table.shape[1] != len(self.names):
             raise ShapeError(f"evidence must be [N, {len(self.names)}], got {list(table.shape)}.")
         added = [
             np.interp(table[:, place], *pair) for place, pair in enumerate(zip(self.knots, self.values, strict=True))
         ]
-        return np.where(np.isnan(table), 0.0, np.stack(added, 1))
+        return np.asarray(self.bias + np.where(np.isnan(table), 0.0, np.stack(added, 1)).sum(1))
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""

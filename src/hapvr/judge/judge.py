@@ -114,12 +114,7 @@ class Judge:
         )
 
     def decide(
-        self,
-        pair: PairFrames,
-        config: SegmentConfig,
-        *,
-        prior: float | None = None,
-        look: Look | None = None,
+        self, pair: PairFrames, config: SegmentConfig, *, prior: float | None = None, look: Look | None = None
     ) -> Decision:
         """Whether, where and how two videos match.
 
@@ -209,12 +204,7 @@ class Judge:
         return looks
 
     def may_be_copies(
-        self,
-        pair: PairFrames,
-        config: SegmentConfig,
-        *,
-        prior: float | None = None,
-        min_probability: float = _EVEN,
+        self, pair: PairFrames, config: SegmentConfig, *, prior: float | None = None, min_probability: float = _EVEN
     ) -> bool:
         """Whether `decide` could give two videos this probability of a copy, if a second look spoke for it."""
         odds = self.judge_stretches(find_stretches(pair, config), short=min(pair.forth.shape) < config.min_frames)

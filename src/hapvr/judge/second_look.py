@@ -12,23 +12,23 @@ the query's (`registration`), and the best mapping is kept: by the correlation o
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from hapvr.errors import DecodeError
 from hapvr.judge.frame_strips import SecondLookConfig, Strip, find_costs, read_strip
 from hapvr.judge.instants import Comparison, InstantPair, SecondLook, summarise
 from hapvr.judge.registration import is_available, limit_threads
 from hapvr.storage import StrPath
-from hapvr.workers.processes import ChildProcess, python_command
-from hapvr.workers.sandbox import Sandbox, limit_processor_time
+from hapvr.video.limits import DecodeLimits
+from hapvr.workers.sandbox import Sandbox
 
 __all__ = ["QuerySecondLook", "SecondLook", "SecondLookConfig", "is_available", "take_second_look"]
 
@@ -36,7 +36,6 @@ _CHANGE_S = 0.4  # how far apart neighbouring frames are whose difference shows 
 _MAX_CHANGE_S = 0.8  # and in slow motion
 _MAX_REACH_S = 2.0  # and in the target of a copy in slow motion
 _START_S = 10.0  # for another process to start, and to end by itself
-_MAX_ANSWER_BYTES = 1 << 16
 
 
 def take_second_look(
@@ -163,27 +162,20 @@ def _take_isolated(
     query: StrPath, target: StrPath, instants: Sequence[tuple[float, float]], speed: float, config: SecondLookConfig
 ) -> SecondLook | None:
     """What `take_second_look` gives, from another process; None if that crashes or hangs."""
-    paths = {"query": os.fspath(query), "target": os.fspath(target)}
-    request = {**paths, "instants": list(instants), "speed": speed, "config": asdict(replace(config, isolate=False))}
-    sandbox = Sandbox(readable=tuple(map(os.path.abspath, paths.values())), max_memory_bytes=config.memory_bytes)
-    command = python_command(__name__, json.dumps(request), sandbox=sandbox)
-    with ChildProcess(command) as child, child.limit_time(config.max_seconds + _START_S):
-        answer = child.answer.readline(_MAX_ANSWER_BYTES)
+    from hapvr.video.isolated import iterate_isolated
+
+    paths = os.fspath(query), os.fspath(target)
+    call = partial(_list_looks, *paths, list(instants), speed=speed, config=replace(config, isolate=False))
+    sandbox = Sandbox(readable=tuple(map(os.path.abspath, paths)), max_memory_bytes=config.memory_bytes)
+    limits = DecodeLimits(max_seconds=config.max_seconds + _START_S)
     try:
-        found = json.loads(answer)
-        return None if found is None else SecondLook(**found)
-    except (ValueError, TypeError):
+        found = list(iterate_isolated(call, dict, name=paths[0], limits=limits, sandbox=sandbox))
+        return SecondLook(**found[0]) if found else None
+    except (DecodeError, TypeError):
         return None
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any] | None:
-    """What the other process answers."""
-    config = SecondLookConfig(**request.pop("config"))
-    limit_processor_time(config.max_seconds + _START_S)
-    instants = [(float(query_s), float(target_s)) for query_s, target_s in request.pop("instants")]
-    found = take_second_look(**request, instants=instants, config=config)
-    return None if found is None else asdict(found)
-
-
-if __name__ == "__main__":
-    print(json.dumps(_answer(json.loads(sys.argv[1]))), flush=True)
+def _list_looks(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
+    """What `take_second_look` gives as plain values; empty if that is nothing."""
+    found = take_second_look(*arguments, **options)
+    return [] if found is None else [asdict(found)]

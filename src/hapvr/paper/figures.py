@@ -27,7 +27,7 @@ from hapvr.paper.plots import (
     plot_queries,
     plot_surrogates,
 )
-from hapvr.plotting import require_pictures, save_figure
+from hapvr.reports.plotting import require_pictures, save_figure
 from hapvr.storage import StrPath, require_outputs
 
 

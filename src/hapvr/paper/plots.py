@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hapvr.errors import ConfigError
 from hapvr.matching import Match
 from hapvr.paper.curves import Distribution, PrecisionRecall, QueryOrder, Surrogate, order_queries
-from hapvr.plotting import add_title, draw_matrix, figure_style, new_figure
+from hapvr.reports.plotting import add_title, draw_matrix, figure_style, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,8 @@ from PIL import Image
 
 from hapvr.library.library_map import LibraryMap
 from hapvr.library.results import display_path
-from hapvr.plotting import add_title, figure_style, new_figure, require_pictures, save_figure
 from hapvr.reports.map_page import choose_colour, read_pictures, summarise
+from hapvr.reports.plotting import add_title, figure_style, new_figure, require_pictures, save_figure
 from hapvr.storage import StrPath
 
 _SIDE = 10.0  # inches

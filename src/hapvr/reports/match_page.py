@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.matching import Match, VideoDescription
-from hapvr.plotting import map_colours, plot_match, require_pictures, save_figure
 from hapvr.reports.html_page import format_interval, make_png, make_thumbnail, write_page
+from hapvr.reports.plotting import map_colours, plot_match, require_pictures, save_figure
 from hapvr.storage import StrPath
 
 _PAIRS = 4  # thumbnail pairs shown

@@ -35,8 +35,8 @@ from hapvr.library.queries import Query
 from hapvr.library.results import escape_text
 from hapvr.library.stored_scores import RegionCache
 from hapvr.matching import Match
-from hapvr.plotting import map_colours
 from hapvr.records import Frames
+from hapvr.reports.plotting import map_colours
 from hapvr.server.access import file_name, hide_path, visible_path, visible_record
 from hapvr.server.action_tasks import ActionTasks
 from hapvr.server.filters import read_filter

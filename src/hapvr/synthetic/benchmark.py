@@ -147,7 +147,7 @@ def make_benchmark(
 
     prepare_folder(out)
     # Made by the jobs: targets of "same-event", and those that are cut or get a card.
-    apart = {job.source for job in jobs if job.lookalike_id or job.card or _is_same_event(job)}
+    apart = {job.source for job in jobs if job.lookalike_id or job.card or job.is_same_event}
     database = dict(_fill_database((path for path in ids if path not in apart), out, ids, failed))
     jobs = [job for job in jobs if job.source in apart or job.target_id in database]
     truth = _Truth(ids, groups, database)
@@ -159,7 +159,8 @@ def make_benchmark(
         finished += len(job.queries)
         if progress is not None and job.queries:
             progress(finished, total)
-    named = {names[path]: name for path, name in _resolve(origins or {}).items() if path in names}
+    resolved = {Path(path).resolve(): name for path, name in (origins or {}).items()}
+    named = {names[path]: name for path, name in resolved.items() if path in names}
     content = truth.collect(labelled=lookalikes or origins is not None, sources=named)
     if not truth.queries:
         raise DataError(
@@ -236,14 +237,6 @@ class _Truth:
         shown = [self.groups.get(path, (self.ids[path],)) for path in (query.source, *query.others)]
         positives = shown[0] if len(shown) == 1 else sorted({id for group in shown for id in group})
         return {"file": query.file, "kind": query.kind, "positives": list(positives), "segments": query.segments}
-
-
-def _is_same_event(job: Job) -> bool:
-    return any(query.kind == SAME_EVENT for query in job.queries)
-
-
-def _resolve(origins: Mapping[Path, str]) -> dict[Path, str]:
-    return {Path(path).resolve(): name for path, name in origins.items()}
 
 
 def _fill_database(

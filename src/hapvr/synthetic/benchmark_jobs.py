@@ -99,7 +99,9 @@ def run_each(
             yield task, work(task, out), ""
         return
     count = min(workers, len(tasks))
-    with ProcessPoolExecutor(count, mp_context=spawn_context(), initializer=_note_interrupts) as pool:
+    with ProcessPoolExecutor(
+        count, mp_context=spawn_context(), initializer=signal.signal, initargs=(signal.SIGINT, _interrupt)
+    ) as pool:
         running = {pool.submit(_unless_interrupted, work, task, out): task for task in tasks}
         try:
             for future in as_completed(running):
@@ -115,10 +117,6 @@ def _unless_interrupted(work: Callable[[Task, Path], Result], task: Task, out: P
     if _interrupted.is_set():  # a process of the pool would continue with the next task
         raise KeyboardInterrupt
     return work(task, out)
-
-
-def _note_interrupts() -> None:
-    signal.signal(signal.SIGINT, _interrupt)
 
 
 def _interrupt(*_: object) -> None:

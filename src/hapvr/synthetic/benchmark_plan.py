@@ -63,6 +63,11 @@ class Job:
     lookalike_id: str = ""  # if not empty, the database holds two parts of it: the target, and this one
     card: Card | None = None  # put to the database file
 
+    @property
+    def is_same_event(self) -> bool:
+        """Whether the query and the target are cut out of the video."""
+        return any(query.kind == SAME_EVENT for query in self.queries)
+
 
 def plan_queries(
     sources: dict[Path, float],
@@ -142,8 +147,7 @@ def _give_cards(jobs: list[Job], fillers: list[Path], ids: dict[Path, str], shar
     given = []
     for job in jobs:
         # A target of "same-event" is a part of its query's video, which has been cut already.
-        whole = not any(query.kind == SAME_EVENT for query in job.queries)
-        card = pick(rng, cards) if rng.random() < share and whole else None
+        card = pick(rng, cards) if rng.random() < share and not job.is_same_event else None
         rest = [other for other in cards if other != card]
         queries = [replace(one, card=pick(rng, rest) if rng.random() < share else None) for one in job.queries]
         given.append(replace(job, card=card, queries=tuple(queries)))
@@ -155,7 +159,7 @@ def _choose_others(jobs: list[Job], seed: int) -> list[Job]:
     whole = [
         Source(job.source, job.target_id, job.card)
         for job in jobs
-        if job.queries and not job.lookalike_id and not any(query.kind == SAME_EVENT for query in job.queries)
+        if job.queries and not job.lookalike_id and not job.is_same_event
     ]
     chosen = []
     for job in jobs:

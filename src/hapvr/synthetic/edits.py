@@ -389,14 +389,8 @@ _WHOLE: dict[str, tuple[str, Step]] = {
 }
 # Not in a benchmark unless asked for: those made with the edits of the first list stay comparable.
 _BY_NAME_ONLY = {
-    "large-stickers",
-    "vertical-reframe",
-    "slow-zoom",
-    "meme-border",
-    "tiny-coarse",
-    "reaction-large",
-    "reaction-small",
-}
+    "large-stickers", "vertical-reframe", "slow-zoom", "meme-border", "tiny-coarse", "reaction-large", "reaction-small"
+}  # fmt: skip
 
 
 def _keep_time(change: PictureStep) -> Step:

@@ -19,6 +19,11 @@ def between(rng: Generator, low: float, high: float) -> float:
     return low + (high - low) * float(rng.random())
 
 
+def between_each(rng: Generator, *ranges: tuple[float, float]) -> tuple[float, ...]:
+    """Uniform draws from several ranges, one after the other."""
+    return tuple(between(rng, low, high) for low, high in ranges)
+
+
 def cos_sin(angle: float) -> tuple[float, float]:
     """Cosine and sine of a fraction of a turn; rounded, because libraries differ in the last bit."""
     return round(math.cos(2 * math.pi * angle), 7), round(math.sin(2 * math.pi * angle), 7)

@@ -7,7 +7,7 @@ import math
 from numpy.random import Generator
 from PIL import Image
 
-from hapvr.synthetic.film_numbers import between
+from hapvr.synthetic.film_numbers import between, between_each
 from hapvr.synthetic.footage_canvas import (
     HEIGHT,
     WIDTH,
@@ -32,16 +32,9 @@ def paint_park(picture: Image.Image, draw: Draw, rng: Generator) -> list[Mover]:
     leaves: Rgb = (200, 120, 40) if autumn else (65, 125, 55)
     draw_hills(draw, rng, horizon, 60, shade_colour(leaves, 0.6))
     fill_band(picture, horizon, HEIGHT, vary_colour(rng, (125, 160, 75)), vary_colour(rng, (70, 110, 45)))
-    draw.polygon(
-        [
-            (between(rng, 300, 600), horizon),
-            (between(rng, 620, 660), horizon),
-            (WIDTH, HEIGHT - 60),
-            (WIDTH, HEIGHT),
-            (120, HEIGHT),
-        ],
-        fill=(200, 180, 145),
-    )
+    left, right = between_each(rng, (300, 600), (620, 660))
+    path = [(left, horizon), (right, horizon), (WIDTH, HEIGHT - 60), (WIDTH, HEIGHT), (120, HEIGHT)]
+    draw.polygon(path, fill=(200, 180, 145))
     trees = [
         make_tree(
             rng, between(rng, 0, WIDTH), horizon + 30 + 38 * number, 190 + 42 * number, vary_colour(rng, leaves, 25)
@@ -71,22 +64,13 @@ def paint_snow(picture: Image.Image, draw: Draw, rng: Generator) -> list[Mover]:
         x = between(rng, 0, WIDTH)
         y, size = 255 + slope * x + between(rng, 0, 330), between(rng, 24, 60)
         for part in range(3):
-            draw.polygon(
-                [
-                    (x, y - size * (1.5 - 0.35 * part)),
-                    (x - size * (0.25 + 0.12 * part), y - size * (0.8 - 0.4 * part)),
-                    (x + size * (0.25 + 0.12 * part), y - size * (0.8 - 0.4 * part)),
-                ],
-                fill=vary_colour(rng, (40, 85, 65), 15),
-            )
+            top, low, wide = y - size * (1.5 - 0.35 * part), y - size * (0.8 - 0.4 * part), size * (0.25 + 0.12 * part)
+            draw.polygon([(x, top), (x - wide, low), (x + wide, low)], fill=vary_colour(rng, (40, 85, 65), 15))
     riders = [
         (between(rng, 0, WIDTH), between(rng, 60, 290), between(rng, 90, 190), pick_colour(rng), between(rng, 1.4, 2.6))
         for _ in range(5)
     ]
-    flakes = [
-        (between(rng, 0, WIDTH), between(rng, 0, HEIGHT), between(rng, 40, 100), between(rng, 1.5, 4))
-        for _ in range(110)
-    ]
+    flakes = [between_each(rng, (0, WIDTH), (0, HEIGHT), (40, 100), (1.5, 4)) for _ in range(110)]
 
     def draw_riders(canvas: Draw, t: float) -> None:
         for start, deep, speed, suit, pace in riders:
@@ -113,13 +97,8 @@ def paint_farm(picture: Image.Image, draw: Draw, rng: Generator) -> list[Mover]:
     draw_hills(draw, rng, horizon, 60, vary_colour(rng, (110, 160, 90)))
     for number in range(7):
         top = horizon + (number / 7) ** 1.5 * (HEIGHT - horizon)
-        fill_band(
-            picture,
-            top,
-            HEIGHT,
-            vary_colour(rng, (205, 185, 80) if number % 2 else (115, 160, 60), 30),
-            vary_colour(rng, (100, 130, 50)),
-        )
+        crop = vary_colour(rng, (205, 185, 80) if number % 2 else (115, 160, 60), 30)
+        fill_band(picture, top, HEIGHT, crop, vary_colour(rng, (100, 130, 50)))
     barn, roof = between(rng, 560, 760), vary_colour(rng, (95, 60, 50))
     draw.rectangle((barn, horizon - 60, barn + 190, horizon + 60), fill=vary_colour(rng, (170, 45, 40), 25))
     draw.polygon([(barn - 15, horizon - 60), (barn + 205, horizon - 60), (barn + 95, horizon - 140)], fill=roof)
@@ -155,11 +134,8 @@ def paint_farm(picture: Image.Image, draw: Draw, rng: Generator) -> list[Mover]:
         for start, y, speed, phase in cows:
             x, way = wrap_around(start + speed * t, 80), (1 if speed > 0 else -1)
             for leg, shift in enumerate((-32, -20, 20, 32)):
-                canvas.line(
-                    (x + shift, y - 30, x + shift + 8 * math.sin(4 * t + phase + 3 * leg), y),
-                    fill=(60, 45, 40),
-                    width=7,
-                )
+                foot = x + shift + 8 * math.sin(4 * t + phase + 3 * leg)
+                canvas.line((x + shift, y - 30, foot, y), fill=(60, 45, 40), width=7)
             canvas.rounded_rectangle((x - 45, y - 68, x + 45, y - 24), 16, fill=(240, 236, 230))
             for spot in (-22, 12):
                 draw_disc(canvas, x + spot, y - 50, 14, (70, 50, 42), 0.8)

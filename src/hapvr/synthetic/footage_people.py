@@ -7,7 +7,7 @@ import math
 from numpy.random import Generator
 from PIL import Image
 
-from hapvr.synthetic.film_numbers import between
+from hapvr.synthetic.film_numbers import between, between_each
 from hapvr.synthetic.footage_canvas import (
     HAIR,
     HEIGHT,
@@ -48,13 +48,8 @@ def paint_kitchen(picture: Image.Image, draw: Draw, rng: Generator) -> list[Move
         for x, colour in pots:
             for shift, phase, pace in steam:
                 rise = (t * pace + phase) % 1
-                draw_disc(
-                    canvas,
-                    x + shift + 16 * math.sin(3 * rise + phase),
-                    330 - 190 * rise,
-                    8 + 18 * rise,
-                    (238, 238, 238),
-                )
+                place = x + shift + 16 * math.sin(3 * rise + phase)
+                draw_disc(canvas, place, 330 - 190 * rise, 8 + 18 * rise, (238, 238, 238))
             canvas.rounded_rectangle((x - 62, 330, x + 62, 400), 10, fill=colour)
             lid = 330 - 5 * abs(math.sin(7 * t + x))
             canvas.rounded_rectangle((x - 66, lid - 12, x + 66, lid), 6, fill=shade_colour(colour, 0.7))
@@ -66,10 +61,8 @@ def paint_kitchen(picture: Image.Image, draw: Draw, rng: Generator) -> list[Move
         canvas.rectangle((cook - 20, 388, cook + 170, 400), fill=board)
         chop = 26 * abs(math.sin(6.5 * t))
         x = cook + 60 + 50 * math.sin(0.5 * t)
-        canvas.polygon(
-            [(x - 40, 385 - chop), (x + 40, 388 - chop), (x + 40, 370 - chop), (x - 40, 376 - chop)],
-            fill=(215, 220, 225),
-        )
+        blade = [(x - 40, 385 - chop), (x + 40, 388 - chop), (x + 40, 370 - chop), (x - 40, 376 - chop)]
+        canvas.polygon(blade, fill=(215, 220, 225))
         for number in range(5):
             draw_disc(canvas, cook + 90 + 15 * number, 382, 8, (220, 70 + 20 * number, 50))
 
@@ -92,16 +85,8 @@ def paint_game(picture: Image.Image, draw: Draw, rng: Generator) -> list[Mover]:
     draw.line((middle, 200, middle - 40, HEIGHT), fill=line, width=6)
     draw.ellipse((middle - 150, 310, middle + 120, 480), outline=line, width=6)
     teams = pick_colour(rng, 120, 250), pick_colour(rng, 20, 140)
-    players = [
-        (
-            between(rng, 120, 840),
-            between(rng, 240, 600),
-            between(rng, 0.35, 0.9),
-            between(rng, 0, 6),
-            between(rng, 50, 150),
-        )
-        for _ in range(10)
-    ]
+    ranges = (120, 840), (240, 600), (0.35, 0.9), (0, 6), (50, 150)
+    players = [between_each(rng, *ranges) for _ in range(10)]
     order = sorted(range(len(players)), key=lambda number: players[number][1])
     skins, hair = [choose_colour(rng, SKINS) for _ in players], [choose_colour(rng, HAIR) for _ in players]
 
@@ -118,9 +103,8 @@ def paint_game(picture: Image.Image, draw: Draw, rng: Generator) -> list[Mover]:
             for side in (-1, 1):
                 canvas.line((x, y - 0.45 * size, x + side * 0.22 * size * swing, y), fill=skins[number], width=7)
                 canvas.line((x, y - 0.8 * size, x - side * 0.25 * size * swing, y - 0.5 * size), fill=shirt, width=6)
-            canvas.rounded_rectangle(
-                (x - 0.14 * size, y - 0.85 * size, x + 0.14 * size, y - 0.42 * size), 5, fill=shirt
-            )
+            chest = x - 0.14 * size, y - 0.85 * size, x + 0.14 * size, y - 0.42 * size
+            canvas.rounded_rectangle(chest, 5, fill=shirt)
             canvas.rectangle((x - 0.14 * size, y - 0.48 * size, x + 0.14 * size, y - 0.34 * size), fill=(240, 240, 240))
             draw_disc(canvas, x, y - 0.95 * size, 0.1 * size, skins[number], 1.1)
             draw_disc(canvas, x, y - 1.01 * size, 0.09 * size, hair[number], 0.6)
@@ -156,10 +140,8 @@ def paint_concert(picture: Image.Image, draw: Draw, rng: Generator) -> list[Move
     def draw_lamps(canvas: Draw, t: float) -> None:
         for x, colour, pace, phase in lamps:
             foot = x + 260 * math.sin(pace * t + phase)
-            canvas.polygon(
-                [(x - 6, 0), (x + 6, 0), (foot + 70, 440), (foot - 70, 440)],
-                fill=shade_colour(colour, 0.3 + 0.12 * math.sin(4 * t + phase)),
-            )
+            light = shade_colour(colour, 0.3 + 0.12 * math.sin(4 * t + phase))
+            canvas.polygon([(x - 6, 0), (x + 6, 0), (foot + 70, 440), (foot - 70, 440)], fill=light)
             draw_disc(canvas, foot, 450, 72, shade_colour(colour, 0.75), 0.25)
 
     def draw_crowd(canvas: Draw, t: float) -> None:
@@ -205,12 +187,8 @@ def paint_talk(picture: Image.Image, draw: Draw, rng: Generator) -> list[Mover]:
             closed = 2 if math.sin(1.7 * t) > 0.97 else 8
             draw_disc(canvas, x + side * 28, 288 + nod, 8, (30, 25, 25), closed / 8)
             hand = (x + side * (150 + 40 * math.sin(1.6 * t + side)), 520 - 90 * max(0.0, math.sin(1.1 * t + 2 * side)))
-            canvas.line(
-                (x + side * 110, 440, x + side * 175, 560, *hand),
-                fill=shade_colour(shirt, 0.8),
-                width=44,
-                joint="curve",
-            )
+            arm = x + side * 110, 440, x + side * 175, 560, *hand
+            canvas.line(arm, fill=shade_colour(shirt, 0.8), width=44, joint="curve")
             draw_disc(canvas, *hand, 26, skin)
         draw_disc(canvas, x, 336 + nod, 20, (120, 40, 45), 0.15 + 0.5 * abs(math.sin(7 * t) * math.sin(1.3 * t)))
         canvas.rectangle((0, 590, WIDTH, HEIGHT), fill=(125, 90, 60))

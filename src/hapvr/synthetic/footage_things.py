@@ -6,7 +6,7 @@ import math
 
 from numpy.random import Generator
 
-from hapvr.synthetic.film_numbers import between
+from hapvr.synthetic.film_numbers import between, between_each
 from hapvr.synthetic.footage_canvas import (
     HAIR,
     HEIGHT,
@@ -65,16 +65,8 @@ def make_clouds(rng: Generator, top: float, bottom: float, colour: Rgb) -> Mover
 
 def make_birds(rng: Generator, top: float, bottom: float, count: int, colour: Rgb) -> Mover:
     """A flock that flies between two heights."""
-    flock = [
-        (
-            between(rng, 0, WIDTH),
-            between(rng, top, bottom),
-            between(rng, 7, 16),
-            between(rng, 40, 110),
-            between(rng, 0, 6),
-        )
-        for _ in range(count)
-    ]
+    ranges = (0, WIDTH), (top, bottom), (7, 16), (40, 110), (0, 6)
+    flock = [between_each(rng, *ranges) for _ in range(count)]
 
     def draw_birds(draw: Draw, t: float) -> None:
         for x, y, size, speed, phase in flock:
@@ -95,14 +87,8 @@ def make_tree(rng: Generator, x: float, y: float, size: float, leaves: Rgb) -> M
         lean = 0.07 * math.sin(pace * t + phase) + 0.03 * math.sin(3.1 * pace * t)
         draw.line((x, y, x + lean * size * 0.5, y - size * 0.6), fill=bark, width=max(3, round(size * 0.08)))
         for (right, up, radius), tone in zip(blobs, tones, strict=True):
-            draw_disc(
-                draw,
-                x + (right - lean * up * 1.5) * size,
-                y + up * size,
-                radius * size,
-                shade_colour(leaves, tone),
-                0.85,
-            )
+            place = x + (right - lean * up * 1.5) * size
+            draw_disc(draw, place, y + up * size, radius * size, shade_colour(leaves, tone), 0.85)
 
     return draw_tree
 
@@ -143,27 +129,16 @@ def make_car(rng: Generator, y: float, size: float, speed: float) -> Mover:
         roof = (x - size * (0.5 if van else 0.3), y - size * tall * 1.25, x + size * 0.3, y - size * 0.1)
         draw.rounded_rectangle(roof, size * 0.08, fill=shade_colour(body, 0.9))
         for left in (-0.24, 0.02):
-            draw.rectangle(
-                (x + left * size, y - size * tall * 1.12, x + (left + 0.22) * size, y - size * 0.22),
-                fill=(150, 190, 210),
-            )
-        draw.rounded_rectangle(
-            (x - size * 0.5, y - size * 0.24, x + size * 0.5, y - size * 0.04), size * 0.07, fill=body
-        )
+            pane = x + left * size, y - size * tall * 1.12, x + (left + 0.22) * size, y - size * 0.22
+            draw.rectangle(pane, fill=(150, 190, 210))
+        lower = x - size * 0.5, y - size * 0.24, x + size * 0.5, y - size * 0.04
+        draw.rounded_rectangle(lower, size * 0.07, fill=body)
         for wheel in (-0.3, 0.3):
-            draw_disc(draw, x + wheel * size, y - size * 0.03, size * 0.085, (20, 20, 20))
-            turn = t * speed / (size * 0.085)
-            hub = size * 0.05
-            draw.line(
-                (
-                    x + wheel * size,
-                    y - size * 0.03,
-                    x + wheel * size + hub * math.cos(turn),
-                    y - size * 0.03 + hub * math.sin(turn),
-                ),
-                fill=(200, 200, 200),
-                width=2,
-            )
+            middle, axle = x + wheel * size, y - size * 0.03
+            draw_disc(draw, middle, axle, size * 0.085, (20, 20, 20))
+            turn, hub = t * speed / (size * 0.085), size * 0.05
+            spoke = middle, axle, middle + hub * math.cos(turn), axle + hub * math.sin(turn)
+            draw.line(spoke, fill=(200, 200, 200), width=2)
         draw_disc(draw, x + front * size * 0.47, y - size * 0.15, size * 0.04, (255, 245, 190))
 
     return draw_car

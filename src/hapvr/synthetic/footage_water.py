@@ -7,7 +7,7 @@ import math
 from numpy.random import Generator
 from PIL import Image
 
-from hapvr.synthetic.film_numbers import between
+from hapvr.synthetic.film_numbers import between, between_each
 from hapvr.synthetic.footage_canvas import (
     HEIGHT,
     WIDTH,
@@ -51,25 +51,14 @@ def paint_sea(picture: Image.Image, draw: Draw, rng: Generator) -> list[Mover]:
                 )
 
     def make_boat(y: float, size: float, speed: float) -> Mover:
-        hull, sail, start, phase = (
-            pick_colour(rng),
-            vary_colour(rng, (240, 235, 220), 20),
-            between(rng, 0, WIDTH),
-            between(rng, 0, 6),
-        )
+        hull, sail = pick_colour(rng), vary_colour(rng, (240, 235, 220), 20)
+        start, phase = between_each(rng, (0, WIDTH), (0, 6))
 
         def draw_boat(canvas: Draw, t: float) -> None:
             x, tip = wrap_around(start + speed * t, 120), 0.12 * math.sin(1.3 * t + phase)
             base = y + 5 * math.sin(1.7 * t + phase)
-            canvas.polygon(
-                [
-                    (x - size, base - 0.3 * size),
-                    (x + size, base - 0.3 * size),
-                    (x + 0.65 * size, base),
-                    (x - 0.7 * size, base),
-                ],
-                fill=hull,
-            )
+            deck = base - 0.3 * size
+            canvas.polygon([(x - size, deck), (x + size, deck), (x + 0.65 * size, base), (x - 0.7 * size, base)], hull)
             top = (x + tip * 1.6 * size, base - 1.9 * size)
             canvas.line((x, base - 0.3 * size, *top), fill=(90, 70, 50), width=4)
             canvas.polygon([top, (x + 0.8 * size, base - 0.42 * size), (x + 4, base - 0.42 * size)], fill=sail)
@@ -99,14 +88,8 @@ def paint_aquarium(picture: Image.Image, draw: Draw, rng: Generator) -> list[Mov
     fill_band(picture, 0, 560, shade_colour(water, 1.4), shade_colour(water, 0.45))
     fill_band(picture, 560, HEIGHT, (205, 185, 140), (160, 140, 100))
     for _ in range(9):
-        draw_disc(
-            draw,
-            between(rng, 0, WIDTH),
-            between(rng, 560, 620),
-            between(rng, 30, 95),
-            vary_colour(rng, (105, 90, 100), 40),
-            0.7,
-        )
+        x, y, size = between_each(rng, (0, WIDTH), (560, 620), (30, 95))
+        draw_disc(draw, x, y, size, vary_colour(rng, (105, 90, 100), 40), 0.7)
     fish = [
         (
             between(rng, 0, WIDTH),
@@ -141,21 +124,14 @@ def paint_aquarium(picture: Image.Image, draw: Draw, rng: Generator) -> list[Mov
         for start, deep, size, speed, colour, phase in fish:
             x, y = wrap_around(start + speed * t, 90), deep + 22 * math.sin(0.8 * t + phase)
             way, tail = (1 if speed > 0 else -1), size * 0.4 * math.sin(8 * t + phase)
-            canvas.polygon(
-                [
-                    (x - way * size * 0.8, y),
-                    (x - way * size * 1.6, y - size * 0.5 + tail),
-                    (x - way * size * 1.6, y + size * 0.5 + tail),
-                ],
-                fill=shade_colour(colour, 0.75),
-            )
+            back = x - way * size * 1.6
+            fin = [(x - way * size * 0.8, y), (back, y - size * 0.5 + tail), (back, y + size * 0.5 + tail)]
+            canvas.polygon(fin, fill=shade_colour(colour, 0.75))
             draw_disc(canvas, x, y, size, colour, 0.55)
             for stripe in (-0.3, 0.15):
-                canvas.line(
-                    (x + stripe * size, y - size * 0.45, x + stripe * size, y + size * 0.45),
-                    fill=shade_colour(colour, 0.55),
-                    width=max(3, round(size * 0.14)),
-                )
+                place, dark = x + stripe * size, shade_colour(colour, 0.55)
+                line = place, y - size * 0.45, place, y + size * 0.45
+                canvas.line(line, fill=dark, width=max(3, round(size * 0.14)))
             draw_disc(canvas, x + way * size * 0.6, y - size * 0.12, size * 0.12, (250, 250, 250))
             draw_disc(canvas, x + way * size * 0.64, y - size * 0.12, size * 0.06, (10, 10, 10))
 

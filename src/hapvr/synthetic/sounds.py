@@ -75,12 +75,7 @@ def _add(made: NDArray[np.float64], start_s: float, samples: NDArray[np.float64]
 
 
 def _add_note(
-    made: NDArray[np.float64],
-    start_s: float,
-    long_s: float,
-    pitch: float,
-    overtones: NDArray[np.float64],
-    loud: float,
+    made: NDArray[np.float64], start_s: float, long_s: float, pitch: float, overtones: NDArray[np.float64], loud: float
 ) -> None:
     times = np.arange(round(long_s * RATE)) / RATE
     waves = [share * np.sin(2 * np.pi * pitch * number * times) for number, share in enumerate(overtones, 1)]

@@ -24,7 +24,7 @@ from hapvr.errors import ConfigError, DecodeError, DecodeLimitError, NoVideoErro
 from hapvr.records import Size, VideoInfo
 from hapvr.video.limits import require_memory
 from hapvr.video.sampling import Clock, Times
-from hapvr.video.sources import LIBRARY_ERRORS, Input, Picture, open_container
+from hapvr.video.sources import LIBRARY_ERRORS, Input, Picture, open_container, require_pixels
 
 HARDWARE = "HAPVR_HWACCEL"  # the environment variable that names a kind of hardware decoder, such as vaapi
 _DEFAULT_INTERVAL_S = 0.04  # FFmpeg's own guess for streams that say nothing about time: 25 frames a second
@@ -70,7 +70,7 @@ class FFmpegSource:
     def _setup(self, threads: int) -> None:
         self._stream = stream = _video_stream(self._container, self._file.path)
         context = stream.codec_context
-        self._file.require_pixels(context.width, context.height)
+        require_pixels(self._file, context.width, context.height)
         context.options = self._most_pixels
         context.thread_type = "AUTO"
         context.thread_count = threads
@@ -136,7 +136,7 @@ class FFmpegSource:
                 refused = refused or getattr(error, "errno", None) == errno.EINVAL
                 continue
             for frame in decoded:
-                self._file.require_pixels(frame.width, frame.height)
+                require_pixels(self._file, frame.width, frame.height)
                 any_frame = True
                 damaged += frame.is_corrupt
                 time_s = clock.read(self._since_zero(frame))

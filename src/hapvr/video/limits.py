@@ -7,7 +7,8 @@ import sys
 import time
 from dataclasses import dataclass
 
-from hapvr.errors import ConfigError, DecodeLimitError, DecodeTimeoutError
+from hapvr import errors
+from hapvr.errors import ConfigError, DecodeError, DecodeLimitError, DecodeTimeoutError, HapvrError
 
 CHUNK_FRAMES = 256
 """Frames of a long video that are decoded at a time: about 90 MB at 256 x 455 pixels."""
@@ -64,6 +65,17 @@ class Deadline:
             f"'{self.path}': gave up after {self.limits.max_seconds:g} s of decoding. Raise DecodeLimits.max_seconds "
             "if the file is only long; a file on which the decoder hangs will hang again."
         )
+
+
+GRACE_S = 1.0
+"""For a decoding process to give up by itself, which it says better than its death does."""
+NO_SENSE = "the decoding process gave an answer that makes no sense."
+_ERRORS: dict[str, type[HapvrError]] = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
+
+
+def make_error(name: str, text: str) -> HapvrError:
+    """The error that a decoding process reports by the name of its class; a `DecodeError` if there is no such class."""
+    return _ERRORS.get(name, DecodeError)(text)
 
 
 _LACK_OF_MEMORY = (errno.ENOMEM, errno.EAGAIN)  # EAGAIN: no memory for the stack of another thread

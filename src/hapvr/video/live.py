@@ -7,13 +7,12 @@ a time, as soon as they are there.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,11 @@ import numpy as np
 from hapvr.errors import ConfigError, DecodeError, DecodeTimeoutError
 from hapvr.records import Box, Frames, Size
 from hapvr.video.ffmpeg import FFmpegSource
-from hapvr.video.isolated import read_answers, write_answers
+from hapvr.video.isolated import iterate_isolated
 from hapvr.video.limits import Deadline, DecodeLimits
 from hapvr.video.quality import BarFinder, LowInformation, Luma, luma_of, thin
 from hapvr.video.reading import render_frame
 from hapvr.video.sampling import Instants, SamplingConfig
-from hapvr.video.sources import require_pixels
-from hapvr.workers.processes import python_command
 from hapvr.workers.sandbox import Sandbox
 
 _SCHEMES = ("http", "https", "rtsp", "rtsps", "rtmp", "rtmps", "rtp", "udp", "srt", "tcp")
@@ -93,11 +90,10 @@ def read_stream(
         DecodeError: it cannot be read, or not any more; `DecodeTimeoutError` if no frame has come for `idle_s`.
     """
     require_source(source)
-    request = {"source": source, "fps": sampling.fps, "short_side": sampling.short_side, **vars(config)}
     limits = DecodeLimits(max_pixels=config.max_pixels, max_seconds=config.idle_s + _GRACE_S)
-    command = python_command(__name__, json.dumps(request), sandbox=make_sandbox(source))
+    call = partial(sample_stream, source, config, fps=sampling.fps, short_side=sampling.short_side)
     try:
-        yield from read_answers(command, source, limits, check=check)
+        yield from iterate_isolated(call, Frames, name=source, limits=limits, sandbox=make_sandbox(source), check=check)
     except DecodeTimeoutError as error:
         raise DecodeTimeoutError(f"'{source}': no frame has come for {config.idle_s:g} s.") from error
 
@@ -151,9 +147,6 @@ class _StreamInput:
             return GrowingFile(self.path, self._config.idle_s), {"protocol_whitelist": "fd"}
         return os.path.abspath(self.path), {"protocol_whitelist": "file"}
 
-    def require_pixels(self, width: int, height: int) -> None:
-        require_pixels(self, width, height)
-
     def tail(self) -> bytes:
         return b""
 
@@ -174,9 +167,9 @@ class _RollingBars:
             self._finder, self._count = BarFinder(), 0
 
 
-def sample_stream(source: str, *, fps: float, short_side: int, **settings: Any) -> Iterator[Frames]:
+def sample_stream(source: str, config: StreamConfig, *, fps: float, short_side: int) -> Iterator[Frames]:
     """The frames of a stream, decoded in this process."""
-    given = _StreamInput(source, StreamConfig(**settings))
+    given = _StreamInput(source, config)
     with closing(FFmpegSource(given, threads=1)) as stream:
         seen, bars = LowInformation(), _RollingBars()
         parts: list[tuple[float, Any, bool]] = []
@@ -209,9 +202,3 @@ def sample_stream(source: str, *, fps: float, short_side: int, **settings: Any) 
                 yield join()
         if parts:
             yield join()
-
-
-if __name__ == "__main__":
-    request = json.loads(sys.argv[1])
-    max_seconds = request["idle_s"] + _GRACE_S
-    write_answers(sample_stream(**request), request["source"], sys.stdout.buffer, max_seconds)

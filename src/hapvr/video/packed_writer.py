@@ -1,4 +1,4 @@
-"""Writing packed frames, see `packed_frames.py`: shard by shard, so that an interruption costs no more than one.
+"""Writing packed frames, see `packed_index.py`: shard by shard, so that an interruption costs no more than one.
 
 An index is written after its shard, both in one step; a shard without one was interrupted and is made again.
 """
@@ -20,17 +20,8 @@ import numpy as np
 from hapvr.errors import ConfigError, DataError, ShapeError, StorageError
 from hapvr.records import format_array, require_times, require_vector
 from hapvr.storage import StrPath, lock_folder, sha256_bytes, write_bytes, write_document
-from hapvr.video.packed_frames import (
-    COUNT,
-    FORMAT,
-    MAX_SIDE,
-    VERSION,
-    Flags,
-    Times,
-    count_threads,
-    join_parts,
-    read_shards,
-)
+from hapvr.video.packed_frames import count_threads
+from hapvr.video.packed_index import COUNT, FORMAT, MAX_SIDE, VERSION, Flags, Times, join_parts, read_shards
 from hapvr.video.pictures import Picture, encode_jpeg, reduced_size
 from hapvr.video.stored_videos import Setting, check_attributes, require_same
 

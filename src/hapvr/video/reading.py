@@ -156,19 +156,14 @@ class Reading:
             raise explain_no_frame(self.file, self.source)
         if self.over or self.plan.skip or self.plan.keyframes:
             self.coded = self.source.coded_times()
-        if self.to_the_end and self.plan.keyframes:
-            self._add_rest()
+        if self.to_the_end and self.plan.keyframes and len(self.coded):  # what follows the last key frame counts too
+            self.end_s = max(self.end_s, float(self.coded[-1]) + (self.end_s - self.decoded[-1]))
         if not self.images and not self.given:
             until = "its end" if math.isinf(request.end_s) else f"{request.end_s:g} s"
             raise NoVideoError(
                 f"'{self.file.path}' has no frame between {request.start_s:g} s and {until}; it ends at "
                 f"{self.end_s:g} s."
             )
-
-    def _add_rest(self) -> None:
-        """What follows the last key frame is part of the video too."""
-        if len(self.coded):
-            self.end_s = max(self.end_s, float(self.coded[-1]) + (self.end_s - self.decoded[-1]))
 
     def _take(self, time_s: float, frame: object) -> None:
         box = self.plan.box

@@ -19,10 +19,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hapvr import errors
 from hapvr.errors import DecodeError, HapvrError
 from hapvr.storage import StrPath
-from hapvr.video.limits import Deadline, DecodeLimits, memory_error
+from hapvr.video.limits import GRACE_S, NO_SENSE, Deadline, DecodeLimits, make_error, memory_error
 from hapvr.workers.answers import NONSENSE, Bytes, dump_answer, load_answer
 from hapvr.workers.pool import Block, Task, TaskContext, TaskQueue, TaskResult, WorkerPool
 from hapvr.workers.sandbox import Sandbox, find_protections, is_in_sandbox
@@ -32,10 +31,7 @@ T = TypeVar("T")
 _MAX_IDLE = 2  # processes that are kept
 _BLOCK_BYTES = 2**23
 _MAX_ANSWER_BYTES = Sandbox.max_memory_bytes or 2**33  # a process cannot have more to say
-_GRACE_S = 1.0  # for a process to give up by itself, which it says better than its death does
 _START_S = 30.0  # for a process to start, on a machine that is busy
-_NO_SENSE = "the decoding process gave an answer that makes no sense."
-_ERRORS = {kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)}
 
 
 def call_sandboxed(function: Callable[..., T], path: StrPath, *arguments: Any, **options: Any) -> T:
@@ -157,7 +153,7 @@ class _Decoder:
         self._count += 1
         self.is_idle = False
         self._tasks.append((self._count, request))
-        limit_s = request.limits.max_seconds + _GRACE_S
+        limit_s = request.limits.max_seconds + GRACE_S
         end_s = max(time.monotonic(), self._started_s + _START_S) + limit_s
         coming: _Coming | None = None
         while True:
@@ -173,7 +169,7 @@ class _Decoder:
                     coming = _Coming(event.note) if coming is None else coming.add(event)
                     found = [coming.load()] if coming.is_whole() else []
                 except NONSENSE as error:
-                    raise DecodeError(f"'{request.path}': {_NO_SENSE}") from error
+                    raise DecodeError(f"'{request.path}': {NO_SENSE}") from error
                 self._pool.release(event)
                 if found:
                     coming = None
@@ -219,7 +215,7 @@ def _raise_error(end: TaskResult, path: str) -> None:
         raise DecodeError(f"'{path}': {end.error}. The file makes the decoder crash; leave it out.")
     if end.value is not None:
         name, text = map(str, end.value) if isinstance(end.value, tuple) and len(end.value) == 2 else ("", "")
-        raise _ERRORS.get(name, DecodeError)(text or f"'{path}': {_NO_SENSE}")
+        raise make_error(name, text or f"'{path}': {NO_SENSE}")
 
 
 _idle: list[_Decoder] = []

@@ -21,10 +21,10 @@ import json
 import os
 import re
 import tarfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ from PIL import Image
 
 from hapvr.errors import DataError, StorageError, to_sentence
 from hapvr.storage import StrPath
-from hapvr.video.packed_frames import BROKEN, Part, decode_square, decode_whole, read_each_shard, read_slices
+from hapvr.video.packed_frames import OpenPicture, decode_square, decode_whole
+from hapvr.video.packed_index import BROKEN, FrameRun, Part, cut_runs, decode_runs, read_each_shard
 from hapvr.video.pictures import Picture, open_jpeg
 from hapvr.workers.pool import TaskContext
 
@@ -45,29 +46,6 @@ _NUMBER = re.compile(r"\d{1,12}")
 _END = bytes(512)  # of a tar, twice
 _SCANNERS = 8  # shards walked at a time: mostly waiting for a disk
 _NAMED = 20  # members of other kinds that are named
-
-
-@dataclass(frozen=True, eq=False)
-class FrameRun:
-    """Frames that lie in one file, in order."""
-
-    path: str
-    offsets: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    crc32: NDArray[np.int64] | None  # None where nobody wrote it down
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def between(self, start: int, stop: int) -> FrameRun:
-        """Some of its frames."""
-        checksums = None if self.crc32 is None else self.crc32[start:stop]
-        return FrameRun(self.path, self.offsets[start:stop], self.sizes[start:stop], checksums)
-
-    def read(self) -> Iterator[tuple[memoryview, int | None]]:
-        """The bytes of each frame, which may be cut off, and its checksum."""
-        checksums = [None] * len(self) if self.crc32 is None else self.crc32.tolist()
-        yield from zip(read_slices(self.path, self.offsets, self.sizes), checksums, strict=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,29 +117,14 @@ class WindowTask:
 
 def cut_window(video: ShardVideo, start: int, count: int, side: int | None) -> WindowTask:
     """The task of `count` frames of a video from `start` on."""
-    runs, first = [], 0
-    for run in video.runs:
-        inside = range(max(start - first, 0), min(start + count - first, len(run)))
-        if inside:
-            runs.append(run.between(inside.start, inside.stop))
-        first += len(run)
-    return WindowTask(video.id, start, video.size, side, tuple(runs))
+    return WindowTask(video.id, start, video.size, side, cut_runs(video.runs, start, start + count))
 
 
 def decode_window(task: WindowTask, images: Picture) -> None:
     """Fill [t, H, W, 3] with the frames of a task. `StorageError` names the first that is damaged."""
-    place = 0
-    for run in task.runs:
-        for data, checksum in run.read():
-            try:
-                if checksum is not None and zlib.crc32(data) != checksum:
-                    raise DataError("its bytes are not those that were written.")
-                images[place] = _decode(data, task, stored=checksum is not None)
-            except BROKEN as error:
-                raise StorageError(
-                    f"'{run.path}': frame {task.first + place} of '{task.id}' is damaged: {to_sentence(error)}"
-                ) from error
-            place += 1
+    pictures = decode_runs(task.runs, partial(_decode, task), id=task.id, first=task.first)
+    for place, picture in enumerate(pictures):
+        images[place] = picture
 
 
 def read_window(context: TaskContext, task: WindowTask) -> None:
@@ -171,9 +134,9 @@ def read_window(context: TaskContext, task: WindowTask) -> None:
     context.send(task.shape)
 
 
-def _decode(data: memoryview, task: WindowTask, *, stored: bool) -> Picture:
+def _decode(task: WindowTask, data: memoryview, stored: bool) -> Picture:
     """A frame as the task wants it; those that hapvr stored are JPEG of the known size, others any picture."""
-    open_picture: Callable[[memoryview, tuple[int, int]], Image.Image] = open_jpeg if stored else _open_any
+    open_picture: OpenPicture = open_jpeg if stored else _open_any
     if task.side is None:
         return decode_whole(data, task.size, open_picture)
     return decode_square(data, task.size, task.side, open_picture)
@@ -191,7 +154,8 @@ def _open_any(data: memoryview, size: tuple[int, int]) -> Image.Image:
 
 def _open_packed(folder: Path) -> ShardSet:
     """The complete videos of all shards that can be read; a video that lies in another shard too is not complete."""
-    shards, skipped = read_each_shard(folder)
+    shards, unreadable = read_each_shard(folder)
+    skipped = [(name, str(error)) for name, error in unreadable]
     videos: dict[str, ShardVideo] = {}
     lost: dict[str, str] = {}
     begun: dict[str, list[tuple[int, Part]]] = {}
@@ -216,7 +180,8 @@ def _open_packed(folder: Path) -> ShardSet:
         if id in lost:
             skipped.append((id, lost[id]))
         elif _is_complete(own):
-            videos[id] = _join_parts(id, numbered[0][0], own)
+            times = np.concatenate([part.timestamps for part in own])
+            videos[id] = ShardVideo(id, numbered[0][0], own[0].size, times, tuple(own))
         else:
             skipped.append((id, "only a part of it is there"))
     attributes = dict(shards[0][1].settings["attributes"]) if shards else {}
@@ -228,11 +193,6 @@ def _is_complete(parts: Sequence[Part]) -> bool:
     firsts = [part.first for part in parts]
     alike = all((part.frames, part.size) == (parts[0].frames, parts[0].size) for part in parts)
     return alike and firsts == [0, *ends[:-1]] and ends[-1] == parts[0].frames
-
-
-def _join_parts(id: str, shard: int, parts: Sequence[Part]) -> ShardVideo:
-    runs = tuple(FrameRun(str(part.path), part.offsets, part.sizes, part.crc32) for part in parts)
-    return ShardVideo(id, shard, parts[0].size, np.concatenate([part.timestamps for part in parts]), runs)
 
 
 # --- webdataset ------------------------------------------------------------------------------------------------------
@@ -256,7 +216,7 @@ def _open_tars(folder: Path) -> ShardSet:
             skipped += lost
             for video in own:
                 if video.id in videos:
-                    skipped.append((video.id, f"it is in '{Path(video.runs[0].path).name}' again, and read once"))
+                    skipped.append((video.id, f"it is in '{video.runs[0].path.name}' again, and read once"))
                 else:
                     videos[video.id] = video
     steps = [np.diff(video.timestamps) for video in videos.values() if len(video) > 1]
@@ -345,7 +305,7 @@ def _make_video(sample: _Sample, shard: int, path: Path, file: io.BufferedReader
     file.seek(int(offsets[0]))
     with Image.open(io.BytesIO(file.read(int(sizes[0]))), formats=_FORMATS) as picture:
         size = picture.size
-    run = FrameRun(str(path), offsets, sizes, None)
+    run = FrameRun(path, offsets, sizes, None)
     return ShardVideo(sample.id, shard, size, _read_times(sample, len(frames), file), (run,))
 
 

@@ -87,9 +87,6 @@ class Input(Protocol):
     def address(self) -> tuple[Any, dict[str, str]]:
         """What to open, and the options that say what else may be opened."""
 
-    def require_pixels(self, width: int, height: int) -> None:
-        """Raise `DecodeLimitError` if a frame of this size is over the limit."""
-
     def tail(self) -> bytes:
         """The last bytes of a file."""
 
@@ -151,10 +148,6 @@ class OpenFile:
             return b""
         finally:
             os.lseek(self.descriptor, here, os.SEEK_SET)
-
-    def require_pixels(self, width: int, height: int) -> None:
-        """Raise `DecodeLimitError` if a frame of this size is over the limit."""
-        require_pixels(self, width, height)
 
 
 def require_pixels(file: Input, width: int, height: int) -> None:

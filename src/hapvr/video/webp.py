@@ -12,7 +12,7 @@ from hapvr.errors import DecodeError
 from hapvr.records import Size, VideoInfo
 from hapvr.video.limits import require_memory
 from hapvr.video.sampling import Times
-from hapvr.video.sources import LIBRARY_ERRORS, OpenFile, Picture
+from hapvr.video.sources import LIBRARY_ERRORS, OpenFile, Picture, require_pixels
 
 
 def is_webp(head: bytes) -> bool:
@@ -30,7 +30,7 @@ class WebPSource:
         self.warnings: list[str] = []
         self._times: list[float] = []
         # Pillow sets memory aside for the canvas on opening, so its size is read here first.
-        file.require_pixels(*_size(file.head()))
+        require_pixels(file, *_size(file.head()))
         try:
             self._handle = os.fdopen(os.dup(file.descriptor), "rb")
         except OSError as error:
@@ -45,7 +45,7 @@ class WebPSource:
                 f"'{file.path}' cannot be decoded: it begins as WebP but is damaged or cut off. Copy it again."
             ) from error
         self.still = self._count == 1
-        file.require_pixels(*self._image.size)
+        require_pixels(file, *self._image.size)
         self.info = VideoInfo(None, self._image.size, None, self._count, "webp", "webp", 0)
 
     def seek_distance(self, time_s: float) -> float | None:

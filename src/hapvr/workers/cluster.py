@@ -171,12 +171,7 @@ class _Actor:
 
 
 def run_on_cluster(
-    ray: Any,
-    make: Callable[[], Serve[Answer]],
-    tasks: Iterable[Task],
-    *,
-    gpus: bool = False,
-    **options: Any,
+    ray: Any, make: Callable[[], Serve[Answer]], tasks: Iterable[Task], *, gpus: bool = False, **options: Any
 ) -> Iterator[Answer]:
     """The answers to tasks, in any order, by workers that end with it; `options` are those of `ClusterWorkers.run`."""
     with ClusterWorkers(ray, make, gpus=gpus) as workers:

@@ -117,6 +117,11 @@ def _take_descriptor(inherited: Any) -> int:
     return int(inherited.detach())
 
 
+def count_cores() -> int:
+    """Cores that this process may use; fewer than the machine has if its CPU affinity is limited."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def find_program(name: str) -> str | None:
     """The path of a program, by the absolute entries of PATH alone; None if there is none.
 

@@ -12,13 +12,6 @@ from hapvr.evaluation.benchmarks.benchmark import (
 from hapvr.evaluation.benchmarks.registry import BENCHMARKS, open_benchmark
 
 __all__ = [
-    "BENCHMARKS",
-    "Benchmark",
-    "LeftOut",
-    "Origin",
-    "Task",
-    "TrueSegment",
-    "open_benchmark",
-    "read_benchmark",
+    "BENCHMARKS", "Benchmark", "LeftOut", "Origin", "Task", "TrueSegment", "open_benchmark", "read_benchmark",
     "write_benchmark",
-]
+]  # fmt: skip

@@ -25,6 +25,7 @@ from hapvr.config import from_mapping, suggest
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks.annotation_file import read_json, require_ids
 from hapvr.evaluation.metrics import Ties
+from hapvr.evaluation.pair_records import Box, PairOfVideos
 from hapvr.storage import StrPath, write_json
 
 FigureName: TypeAlias = Literal["mAP", "uAP", "EVVE mAP", "recall@1"]
@@ -89,6 +90,11 @@ class TrueSegment(NamedTuple):
     target: str
     target_start_s: float
     target_end_s: float
+
+    @property
+    def box(self) -> Box:
+        """The seconds of the query, and those of the target."""
+        return (self.start_s, self.end_s), (self.target_start_s, self.target_end_s)
 
 
 @dataclass(frozen=True)
@@ -208,6 +214,14 @@ class Benchmark:
         """
         database, queries = set(self.database), set(self.queries)
         return tuple(id for id in ids if id in database or (self.open_database and id not in queries))
+
+    def list_boxes(self) -> dict[PairOfVideos, list[Box]]:
+        """The true segments of each pair that has any, as boxes in seconds."""
+        found: dict[PairOfVideos, list[Box]] = {}
+        for query, parts in (self.segments or {}).items():
+            for part in parts:
+                found.setdefault((query, part.target), []).append(part.box)
+        return found
 
     def _check(self) -> None:
         queries = require_ids(self.queries, f"queries of benchmark '{self.name}'")

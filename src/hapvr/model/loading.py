@@ -1,7 +1,4 @@
-"""A model as people use it: a backbone, its whitening, a similarity network and a sampling rate, loaded by name.
-
-`hapvr.model_parts` reads the parts of its folder, `hapvr.model_writing` writes folders.
-"""
+"""A model in memory, loaded by its name or from its folder, and what can be said of one without loading it."""
 
 from __future__ import annotations
 
@@ -14,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 
 from hapvr import weights
 from hapvr.backbones import build_empty_backbone
 from hapvr.config import from_mapping
-from hapvr.device_check import require_same_answers
 from hapvr.devices import AUTO, find_devices
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.features import Features
-from hapvr.fetching import TIMEOUT_S, Fetched, Origin, fetch, read_cached
 from hapvr.judge.judge import Judge
-from hapvr.model_parts import (
+from hapvr.model.fetching import TIMEOUT_S, Fetched, Origin, fetch, read_cached
+from hapvr.model.parts import (
     CALIBRATION,
     JUDGE,
     UNTRAINED,
@@ -40,41 +37,15 @@ from hapvr.model_parts import (
     read_whole_parts,
     take_untrained,
 )
-from hapvr.model_writing import (
-    join_model,
-    make_trained_parts,
-    read_base_parts,
-    save_calibration,
-    save_judge,
-    save_model,
-)
-from hapvr.similarity import SegmentConfig, VideoSimilarity
+from hapvr.similarity import SegmentConfig, VideoSimilarity, pairwise
 from hapvr.similarity.calibration import Calibration
 from hapvr.storage import StrPath
 from hapvr.video.sampling import SamplingConfig
 
-__all__ = [
-    "Model",
-    "ModelInfo",
-    "find_model_folder",
-    "get_model",
-    "is_calibrated",
-    "is_shipped",
-    "join_model",
-    "list_model_names",
-    "load",
-    "load_network",
-    "load_segments",
-    "make_trained_parts",
-    "read_base_parts",
-    "read_judge",
-    "read_model_info",
-    "save_calibration",
-    "save_judge",
-    "save_model",
-]
-
 DEFAULT = "lite"
+# How a device is compared with the CPU: drawn pictures, and the largest differences of vectors (1 - cosine) and of
+# similarities.
+_PICTURES, _MAX_DISTANCE, _MAX_DIFFERENCE = 8, 1e-3, 5e-3
 
 
 @dataclass(frozen=True)
@@ -152,7 +123,7 @@ def get_model(
     timeout_s: float = TIMEOUT_S,
     say: Callable[[str], None] | None = None,
 ) -> Fetched | None:
-    """Download the backbone if the model does not include it; returns None if it does. See `hapvr.fetching.fetch`."""
+    """Download the backbone if the model does not include it; returns None if it does. See `model.fetching.fetch`."""
     origin = read_origin(read_whole_parts(find_model_folder(name_or_folder)))
     if origin is not None:
         return fetch(origin, file=file, timeout_s=timeout_s, say=say or (lambda _: None))
@@ -215,6 +186,31 @@ def _load_on(name_or_folder: StrPath, devices: Sequence[torch.device], engine: s
     name = folder.name if trained else folder.name + UNTRAINED
     copies = tuple(copy.deepcopy(similarity).to(other).eval() for other in others)
     return Model(name, extractor, similarity.to(device).eval(), segments, calibration, judge, copies)
+
+
+def require_same_answers(
+    extractor: RegionExtractor,
+    similarity: VideoSimilarity,
+    reference_extractor: RegionExtractor,
+    reference_similarity: VideoSimilarity,
+) -> None:
+    """Raise `ConfigError` unless networks give, for drawn pictures, the vectors and scores of reference networks."""
+    side = reference_extractor.sampling.crop
+    drawn = torch.rand((_PICTURES, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    pictures = (255 * F.interpolate(drawn, (side, side), mode="bilinear")).byte().permute(0, 2, 3, 1).contiguous()
+    here, there = extractor(pictures), reference_extractor(pictures)
+    distance = 1 - float(F.cosine_similarity(here, there, dim=-1).min())
+    videos = ((similarity, here.to(similarity.device)), (reference_similarity, there))
+    scores = [pairwise(network, [video], [video.flip(0)]) for network, video in videos]
+    with torch.no_grad():
+        described = [(network, network.make_descriptors(video)) for network, video in videos]
+        matrices = [network.frame_matrix_unchecked(video, video).float().cpu() for network, video in described]
+    difference = max(float((one - other).abs().max()) for one, other in (scores, matrices))
+    if not (distance <= _MAX_DISTANCE and difference <= _MAX_DIFFERENCE):  # a NaN is no agreement
+        raise ConfigError(
+            f"Its answers differ from those of the CPU: vectors by {distance:.2g} (1 - cosine), similarities by "
+            f"{difference:.2g}."
+        )
 
 
 def load_network(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu") -> VideoSimilarity:

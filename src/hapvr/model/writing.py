@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from hapvr import weights
-from hapvr.backbone_changes import list_changes
 from hapvr.backbones import Backbone, build_empty_backbone
 from hapvr.errors import WeightsError
 from hapvr.features.whitening import Whitening
-from hapvr.fetching import Origin, halve, read_cached
 from hapvr.judge.judge import Judge
-from hapvr.model_parts import (
+from hapvr.model.backbone_changes import list_changes
+from hapvr.model.fetching import Origin, halve, read_cached
+from hapvr.model.parts import (
     BEFORE,
     CALIBRATION,
     JUDGE,

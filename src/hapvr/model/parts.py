@@ -11,15 +11,15 @@ from typing import Any
 from torch import Tensor
 
 from hapvr import weights
-from hapvr.backbone_changes import apply_changes
 from hapvr.config import from_mapping, suggest
 from hapvr.errors import WeightsError
 from hapvr.features.whitening import Whitening
-from hapvr.fetching import Origin, read_cached
+from hapvr.model.backbone_changes import apply_changes
+from hapvr.model.fetching import Origin, read_cached
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
 from hapvr.storage import StrPath
 
-SHIPPED = Path(__file__).parent / "models"  # package data
+SHIPPED = Path(__file__).parents[1] / "models"  # package data
 PARTS = ("backbone", "whitening", "similarity", "sampling", "segments")
 CALIBRATION = "calibration"  # a part that a model may lack
 JUDGE = "judge"  # another

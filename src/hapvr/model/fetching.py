@@ -100,10 +100,9 @@ def cache_folder() -> Path:
     """
     if named := os.environ.get("HAPVR_CACHE"):
         return Path(named)
-    variable, below_home = {
-        "win32": ("LOCALAPPDATA", "AppData/Local"),
-        "darwin": ("", "Library/Caches"),
-    }.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
+    variable, below_home = {"win32": ("LOCALAPPDATA", "AppData/Local"), "darwin": ("", "Library/Caches")}.get(
+        sys.platform, ("XDG_CACHE_HOME", ".cache")
+    )
     base = os.environ.get(variable, "")
     if os.path.isabs(base):  # the XDG specification: a relative path is to be ignored
         return Path(base, "hapvr")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hapvr.errors import WeightsError
-from hapvr.fetching import halve
+from hapvr.model.fetching import halve
 
 _UP, _DOWN = ".up", ".down"
 _NEGLIGIBLE = 1e-4  # of the largest singular value: below what the factors' float16 can tell
@@ -21,7 +21,7 @@ _NEGLIGIBLE = 1e-4  # of the largest singular value: below what the factors' flo
 def list_changes(new: Mapping[str, Tensor], old: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of `new`, in float16, that differ from `old`, those of a low-rank change as two factors.
 
-    `old` holds the tensors as `hapvr.fetching.halve` gives them, under the same names.
+    `old` holds the tensors as `hapvr.model.fetching.halve` gives them, under the same names.
 
     >>> old = {"weight": torch.zeros(8, 8, dtype=torch.float16), "bias": torch.zeros(8)}
     >>> new = {"weight": torch.ones(8, 8), "bias": torch.zeros(8)}
