@@ -614,3 +614,22 @@ def test_settings_of_segments_are_read_by_their_old_names(tmp_path: Path) -> Non
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ConfigError, match="has no field 'least_gains'"):
         load_segments(folder)
+
+
+def test_a_digest_is_of_what_is_stored_not_of_products_whose_last_bits_a_processor_decides(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = [load(trained).extractor.digest()]
+    loaded = load(trained).extractor.digest_as_loaded()
+    followed = Whitening.followed_by
+    with monkeypatch.context() as patch:
+        patch.setattr(Whitening, "followed_by", lambda self, matrix: followed(self, matrix * (1 + 1e-6)))
+        other = load(trained).extractor
+        assert other.digest() == digests[0]
+        assert other.digest_as_loaded() != loaded
+    for part in ("backbone", "whitening", "similarity"):
+        parts = load_parts(trained)
+        name = min(name for name in parts[part].tensors if part != "similarity" or "projection" in name)
+        parts[part].tensors[name].flatten()[:1].add_(0.5)
+        digests.append(load(save_parts(tmp_path / part, parts)).extractor.digest())
+    assert len(set(digests)) == 4

@@ -72,7 +72,9 @@ def toy_extracted(
 def toy_model(name: str, fps: float | None, _device: str = "cpu") -> Any:
     """In place of a model that is loaded."""
     sampling = SamplingConfig(fps=fps or 1.0)
-    return SimpleNamespace(name=name, sampling=sampling, extractor=SimpleNamespace(sampling=sampling, batch=16))
+    return SimpleNamespace(
+        name=name, sampling=sampling, extractor=SimpleNamespace(sampling=sampling, batch=16, digest_as_loaded=str)
+    )
 
 
 def install(patch: Any) -> None:

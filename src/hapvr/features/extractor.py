@@ -58,6 +58,8 @@ class RegionExtractor:
         compiled: run the backbone through torch.compile. The first batch then takes a minute.
         engine: "openvino", "torch", or "auto": OpenVINO on a CPU where it is installed and can run the backbone. None
             takes what the environment variable HAPVR_ENGINE says, and "auto" where there is none.
+        stored_digest: the sha256 of the weights as they are stored, where some are multiplied with each other when they
+            are loaded: products differ in their last bits from one kind of processor to another.
 
     Attributes:
         engine: what runs the backbone: "openvino" or "torch".
@@ -75,6 +77,7 @@ class RegionExtractor:
         batch: int | None = None,
         compiled: bool = False,
         engine: str | None = None,
+        stored_digest: str | None = None,
     ) -> None:
         self.device = torch.device(device)
         gpu = self.device.type == "cuda"
@@ -86,6 +89,7 @@ class RegionExtractor:
         self.sampling = sampling or SamplingConfig()
         self.batch = batch or (512 if gpu else 16)
         self.compiled = compiled
+        self._stored_digest = stored_digest
         if not self.backbone.stage_channels:
             raise ConfigError(f"{backbone.name} has no stages to take regions from; take a convolutional backbone.")
         self.engine = "torch" if compiled else choose_engine(engine, self.device)
@@ -157,12 +161,23 @@ class RegionExtractor:
             self.engine = "torch"
 
     def digest(self) -> str:
-        """The sha256 of all that region vectors depend on but the rate: backbone, whitening and sampling."""
+        """The sha256 of all that region vectors depend on but the rate: backbone, whitening and sampling.
+
+        It is the same on every machine.
+        """
+        return self._digest_with_sampling(self._stored_digest or self._digest_tensors())
+
+    def digest_as_loaded(self) -> str:
+        """The digest that libraries have which were made before `stored_digest`: of the weights after loading."""
+        return self._digest_with_sampling(self._digest_tensors())
+
+    def _digest_tensors(self) -> str:
+        whitening = "" if self.whitening is None else sha256_tensors(self.whitening.to_part().tensors)
+        return sha256_tensors(self.backbone.state_dict()) + whitening
+
+    def _digest_with_sampling(self, weights: str) -> str:
         sampling = {name: value for name, value in asdict(self.sampling).items() if name != "fps"}
-        total = repr(sorted(sampling.items())) + sha256_tensors(self.backbone.state_dict())
-        if self.whitening is not None:
-            total += sha256_tensors(self.whitening.to_part().tensors)
-        return sha256_bytes(total.encode())
+        return sha256_bytes((repr(sorted(sampling.items())) + weights).encode())
 
     def features(self, frames: Frames) -> Features:
         """Features of decoded frames, with their times, flags and miniatures."""

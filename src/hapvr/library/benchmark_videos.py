@@ -17,7 +17,7 @@ import torch
 from hapvr.errors import ConfigError, DataError
 from hapvr.evaluation.benchmarks import Benchmark
 from hapvr.library.library import Library
-from hapvr.library.opening import model_digest
+from hapvr.library.opening import is_model_of, model_digest
 from hapvr.library.versions import is_library, read_current_settings
 from hapvr.matching import VideoDescription, describe_features
 from hapvr.model import Model
@@ -85,11 +85,11 @@ def read_benchmark_videos(
 
 def choose_library(folder: Path, model: Model) -> Path:
     """Where the library of a benchmark is for a model: `.library`, unless that one is of another model."""
-    digest, shared = model_digest(model), folder / LIBRARY
+    shared = folder / LIBRARY
     if is_library(shared):
         settings = read_current_settings(shared)
-        if settings.model_digest != digest or settings.fps != model.sampling.fps:
-            return folder / f"{LIBRARY}-{model.name}-{digest[:8]}"
+        if not is_model_of(settings, model) or settings.fps != model.sampling.fps:
+            return folder / f"{LIBRARY}-{model.name}-{model_digest(model)[:8]}"
     return shared
 
 

@@ -26,6 +26,7 @@ from hapvr.model.parts import (
     CALIBRATION,
     JUDGE,
     UNTRAINED,
+    digest_region_weights,
     find_folder,
     find_model_folder,
     list_model_names,
@@ -178,6 +179,7 @@ def _load_on(name_or_folder: StrPath, devices: Sequence[torch.device], engine: s
         sampling=from_mapping(SamplingConfig, parts["sampling"].config),
         device=device,
         engine=engine,
+        stored_digest=digest_region_weights(parts),
     )
     extractor.copy_to(others)
     segments = from_mapping(SegmentConfig, parts["segments"].config)

@@ -17,7 +17,7 @@ from hapvr.features.whitening import Whitening
 from hapvr.model.backbone_changes import apply_changes
 from hapvr.model.fetching import Origin, read_cached
 from hapvr.similarity import SimilarityConfig, VideoSimilarity
-from hapvr.storage import StrPath
+from hapvr.storage import StrPath, sha256_bytes, sha256_tensors
 
 SHIPPED = Path(__file__).parents[1] / "models"  # package data
 PARTS = ("backbone", "whitening", "similarity", "sampling", "segments")
@@ -57,6 +57,19 @@ def make_whitening(part: weights.Part, network: VideoSimilarity) -> Whitening:
     if network.projection is None:
         return whitening
     return whitening.followed_by(network.projection.matrix().detach())
+
+
+def digest_region_weights(parts: Mapping[str, weights.Part]) -> str:
+    """The sha256 of the stored tensors that region vectors depend on: backbone, whitening, learnt projection.
+
+    A backbone that is fetched counts by the checksum of its origin.
+    """
+    origin = read_origin(parts)
+    fetched = "" if origin is None else repr(sorted(dataclasses.asdict(origin).items()))
+    network = parts["similarity"].tensors
+    projection = {name: tensor for name, tensor in network.items() if name.startswith("projection.")}
+    stored = (parts["backbone"].tensors, parts["whitening"].tensors, projection)
+    return sha256_bytes((fetched + "".join(sha256_tensors(tensors) for tensors in stored)).encode())
 
 
 def take_untrained(parts: Mapping[str, weights.Part], folder: Path) -> dict[str, weights.Part]:
