@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hapvr.errors import WeightsError
+from hapvr.errors import StorageError, WeightsError
 from hapvr.library import Library, check_library
+from hapvr.library.versions import current_version, read_settings, version_folder, write_settings
+from hapvr.model import load
 from hapvr.similarity import VideoSimilarity
 from hapvr.storage import write_json
 from tests.library.release_fixture import FIXTURES, read_answers
@@ -51,3 +54,17 @@ def test_a_model_of_a_newer_release_is_refused(release: Path, tmp_path: Path) ->
     write_json(place / "config.json", config | {"version": config["version"] + 1})
     with pytest.raises(WeightsError, match=r"newer release.*pip install --upgrade hapvr"):
         VideoSimilarity.from_pretrained(place)
+
+
+def test_a_library_whose_digest_is_of_loaded_weights_opens_where_it_was_made(release: Path, tmp_path: Path) -> None:
+    """Until digests were of what is stored, they held on processors of one kind."""
+    place = shutil.copytree(release / "library", tmp_path / "library")
+    folder = version_folder(place, current_version(place))
+    settings = replace(read_settings(folder), model_digest=load("lite").extractor.digest_as_loaded())
+    assert settings.model_digest != read_settings(folder).model_digest
+    write_settings(folder, settings)
+    with Library.open(place) as library:
+        assert library.search(library.videos()[0].id, k=1).hits
+    write_settings(folder, replace(settings, model_digest="0" * 64))
+    with Library.open(place) as library, pytest.raises(StorageError, match="it has changed since"):
+        library.search(library.videos()[0].id, k=1)
