@@ -95,8 +95,8 @@ def address(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     program = "import sys; from hapvr.cli import main; sys.exit(main())"
     with log.open("wb") as out:
         arguments = [sys.executable, "-c", program, "serve", str(library), "--port", "0", *options]
-        stand_in = str(Path(open_clip.__file__).parent)
-        variables = {**os.environ, "XDG_DATA_HOME": str(films / "home"), "PYTHONPATH": stand_in}  # where its trash is
+        variables = {**os.environ, "PYTHONPATH": open_clip.make_python_path()}
+        variables["XDG_DATA_HOME"] = str(films / "home")  # where its trash is
         serving = subprocess.Popen(arguments, stderr=out, stdout=out, env=variables)
     try:
         draw(films)
