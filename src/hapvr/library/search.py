@@ -204,11 +204,9 @@ def _add_sound(
     """The result with what the sound says of its hits, and with videos of the same sound and other pictures.
 
     Verdicts and probabilities are those of the pictures, as they were. Nothing changes in a library without sound, nor
-    for a query without a file that may be read here.
+    for a query whose sound cannot be had here.
     """
-    if isinstance(given, Query) and given.at_hand:
-        given = given.path
-    if not store.has_sound() or asked.look is not None or not isinstance(given, str | os.PathLike):
+    if not store.has_sound() or not _can_read_sound(given):
         return result
     sound = _read_sound(store, given, start_s=start_s, end_s=end_s)
     matches, catalog = match_sounds(store, sound), store.catalog()
@@ -309,12 +307,21 @@ def compare_videos(
     return add_sound(match, *(_read_sound(library.store, one) for one in (a, b)))
 
 
+def _can_read_sound(given: StrPath | Features | Query) -> bool:
+    """Whether the sound of a query was read, or may be read here: the file of a stranger is opened elsewhere."""
+    if isinstance(given, Query):
+        return given.sound is not None or (given.at_hand and given.look is None)
+    return not isinstance(given, Features)
+
+
 def _read_sound(store: Store, given: StrPath | Features | Query, **part: float | None) -> SoundDescription:
-    """`read_sound_query`; sound that cannot be read, or has no file that may be read here, is "failed"."""
-    if not isinstance(given, str | os.PathLike):
+    """The sound of one side of a comparison; "failed" if it cannot be read."""
+    if isinstance(given, Features) or not _can_read_sound(given):
         return SoundDescription("failed")
+    if isinstance(given, Query) and given.sound is not None:
+        return given.sound
     try:
-        return read_sound_query(store, given, **part)
+        return read_sound_query(store, given.path if isinstance(given, Query) else given, **part)
     except (DataError, DecodeError) as error:
         return SoundDescription("failed", warning=str(error))
 
@@ -413,6 +420,7 @@ class Query:
     crop: Box | None = None  # what is left of a frame without its bars, where it is known
     id: str | None = None  # of the library's video that was asked for by its id; None for everything else
     look: SecondLookConfig | None = None  # how its file is looked at again, if it is from a stranger
+    sound: SoundDescription | None = None  # of the same part, if it was read already
 
     @cached_property
     def features(self) -> Features:
