@@ -268,7 +268,7 @@ def _make_rules(
 
     if include is None and exclude is None and min_size is None and min_length is None:
         return None
-    size = 0 if min_size is None else parse_size(min_size)
+    size = 0 if min_size is None else parse_size(min_size, "min_size")
     return IndexRules(tuple(include or ()), tuple(exclude or ()), size, min_length or 0.0)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.errors import BusyError, ConfigError, DataError, DecodeError, StorageError
+from hapvr.features.video_extraction import default_workers
 from hapvr.library.adding import Found, add_found, choose_folders
 from hapvr.library.indexed_folders import IndexRules
 from hapvr.library.opening import OpenLibrary
@@ -98,7 +99,9 @@ def watch_matches(
     reported = WatchRecord(record)
     model = library.model  # an error of the library is none of its files
     del model
-    watch = _MatchWatch(library, folders, reported, is_stopped, k, min_probability, AddOptions(workers=workers))
+    watch = _MatchWatch(
+        library, folders, reported, is_stopped, k, min_probability, AddOptions(workers=default_workers(workers))
+    )
     said = ""
     while not is_stopped():
         trouble = ""

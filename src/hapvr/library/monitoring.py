@@ -55,7 +55,8 @@ class MonitorConfig:
     def __post_init__(self) -> None:
         if not 0 < self.step_s <= self.window_s or not self.window_s <= 600:
             raise ConfigError(
-                f"0 < step <= window <= 600 seconds must hold; got step {self.step_s} and window {self.window_s}."
+                f"step_s must be above 0 and at most window_s, which must be at most 600; got {self.step_s:g} and "
+                f"{self.window_s:g}."
             )
         if self.k < 1 or self.retries < 0:
             raise ConfigError(f"k must be at least 1 and retries at least 0; got {self.k} and {self.retries}.")

@@ -46,7 +46,7 @@ from hapvr.library.versions import (
     write_settings,
 )
 from hapvr.library.writer_lease import WriterLease, open_lock
-from hapvr.library.writer_lock import WriterLock
+from hapvr.library.writer_lock import WriterLock, require_wait
 from hapvr.model import DEFAULT as DEFAULT_MODEL
 from hapvr.model import Model, find_model_folder, is_shipped, load
 from hapvr.places import ObjectPath, Place, file_state, make_folder, parse_place
@@ -69,6 +69,7 @@ class OpenLibrary:
     """
 
     def __init__(self, path: Place, *, wait_s: float = _WAIT_S, device: str = "cpu") -> None:
+        require_wait(wait_s)
         self.path, self.device = path, device
         self.wait_s = wait_s  # how long a writer waits for another
         self._version = current_version(path)

@@ -119,7 +119,7 @@ def describe_writer(command: str) -> dict[str, Any]:
 def require_wait(wait_s: float) -> None:
     """Raise `ConfigError` unless one can wait for so long."""
     if not wait_s >= 0:
-        raise ConfigError(f"The seconds to wait for another writer must be 0 or more, got {wait_s!r}.")
+        raise ConfigError(f"wait_s must be 0 or more, the seconds to wait for another writer; got {wait_s!r}.")
 
 
 def explain_busy(folder: Place, holder: str, wait_s: float) -> BusyError:
