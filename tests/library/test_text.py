@@ -129,7 +129,7 @@ def test_an_old_library_is_described_and_searched_by_words(
     assert (code, out.startswith("1 added")) == (0, True)
     assert "New videos are not found by text" in err
     shutil.move(tmp_path / "moved", model)
-    assert "1 videos described" in run("add", library, "--workers", "1")[1]  # by the model that it remembers
+    assert "1 video described" in run("add", library, "--workers", "1")[1]  # by the model that it remembers
     answer = json.loads(run("search", library, "--text", "blue", "-k", "2", "--json")[1])
     assert set(name_hits(answer)) == {"blue", "more"}
     run("add", library, "--text-model", shutil.move(model, tmp_path / "moved"))

@@ -22,7 +22,7 @@ from hapvr.library.adding import Found, add_found, choose_folders
 from hapvr.library.indexed_folders import IndexRules
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, SearchResult, VideoRecord, display_path, escape_text, utc_now
-from hapvr.library.search import read_query, search_library
+from hapvr.library.search import read_query, require_search_options, search_library
 from hapvr.library.watch import FolderScan, Signatures, wait_for
 from hapvr.places import require_local
 from hapvr.storage import StrPath, write_bytes
@@ -91,6 +91,7 @@ def watch_matches(
         ConfigError: a path is not there at the beginning.
         StorageError: the record cannot be read or written.
     """
+    require_search_options(k, min_probability=min_probability)
     is_stopped = stop or (lambda: False)
     folders, _ = choose_folders(library, paths, rules)
     scan = FolderScan(library, folders, interval_s=interval_s)

@@ -117,7 +117,7 @@ def search_library(
         DecodeError: the query's file cannot be read.
         DataError: there is no such id, or no frame in that part of the query.
     """
-    _require_sense(k, max_compared, exact, start_s, end_s, min_probability)
+    require_search_options(k, max_compared, exact, start_s, end_s, min_probability)
     if cluster is not None and not exact:
         raise ConfigError("A cluster compares with every video: use exact=True with it.")
     store, model = library.store, library.model
@@ -326,8 +326,13 @@ def _read_sound(store: Store, given: StrPath | Features | Query, **part: float |
         return SoundDescription("failed", warning=str(error))
 
 
-def _require_sense(
-    k: int, max_compared: int, exact: bool, start_s: float | None, end_s: float | None, min_probability: float | None
+def require_search_options(
+    k: int,
+    max_compared: int = MAX_COMPARED,
+    exact: bool = False,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    min_probability: float | None = None,
 ) -> None:
     """Raise `ConfigError` for options that are out of range or contradict each other."""
     for name, number in (("k", k), ("max_compared", max_compared)):
