@@ -21,7 +21,17 @@ from hapvr.errors import ConfigError, DecodeError, WeightsError
 from hapvr.features import Features
 from hapvr.judge.evidence import PairFrames
 from hapvr.judge.judge import Kind, Verdict
-from hapvr.matching import NO_STRETCH, Instant, Match, compare, decide, describe_video, format_percent, match_videos
+from hapvr.matching import (
+    NO_STRETCH,
+    Instant,
+    Match,
+    compare,
+    decide,
+    describe_video,
+    format_percent,
+    match_videos,
+    warn_of_flat_frames,
+)
 from hapvr.model import Model, load, save_calibration, save_model
 from hapvr.model.parts import SHIPPED, list_model_names
 from hapvr.records import Frames
@@ -286,7 +296,7 @@ def test_a_calibration_is_kept_with_the_model(
     with pytest.raises(SystemExit) as left:
         main(["compare", *files, "--prior", "1"])
     assert left.value.code == 2
-    assert "prior must be" in capsys.readouterr().err
+    assert "--prior must be" in capsys.readouterr().err
 
 
 def test_frames_that_say_nothing_are_left_out_and_it_is_said(lite: Model, tmp_path: Path) -> None:
@@ -296,6 +306,16 @@ def test_frames_that_say_nothing_are_left_out_and_it_is_said(lite: Model, tmp_pa
     side = compare(tmp_path / "late.mp4", tmp_path / "late.mp4", model=lite).query
     assert side.times[0] >= 1.9
     assert side.warnings == (f"{24 - len(side.times)} of 24 frames are flat or repeats: left out.",)
+
+
+@pytest.mark.parametrize(
+    ("flat", "frames", "said"),
+    [(0, 20, False), (1, 20, False), (2, 20, True), (19, 20, True), (20, 20, False), (3, 31, False), (4, 31, True)],
+)
+def test_few_frames_that_are_left_out_are_not_worth_a_warning(flat: int, frames: int, said: bool) -> None:
+    features = Features(torch.ones(frames, 1, 2), low_information=np.arange(frames) < flat)
+    wanted = (f"{flat} of {frames} frames are flat or repeats: left out.",) if said else ()
+    assert warn_of_flat_frames(features) == wanted
 
 
 def test_a_picture_is_a_video_of_one_frame(lite: Model, films: dict[str, Path], tmp_path: Path, match: Match) -> None:

@@ -318,7 +318,7 @@ def test_a_device_that_is_not_here_is_one_line_and_leaves_nothing_behind(tmp_pat
     command = [sys.executable, "-m", "hapvr", "add", str(tmp_path / "library"), str(tmp_path), "--device", "cuda:99"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert run.returncode == 2
-    assert run.stderr.startswith("error: There is no device 'cuda:99' here: torch ")
+    assert run.stderr.startswith("error: --device: There is no device 'cuda:99' here: torch ")
     assert run.stderr.count("\n") == 1
     assert not (tmp_path / "library").exists()
     assert describe_devices()[:-1] in run.stderr

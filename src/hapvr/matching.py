@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from hapvr.audio.description import SoundDescription
     from hapvr.audio.matching import SoundEvidence
 
+MIN_FLAT_SHARE = 0.1
+"""Of a video's frames that are flat or repeated, from which on a warning says so."""
 _FLAT = "All its frames are flat or repeats: they were compared all the same, but the score says little."
 NO_STRETCH = "No stretch of the two videos matches."
 _NO_FRAME = "No frames of the two videos are alike."
@@ -240,9 +242,14 @@ def describe_features(
 
 
 def warn_of_flat_frames(features: Features) -> tuple[str, ...]:
-    """A warning that some frames of a video are flat or repeated and left out; empty if none are, or all."""
+    """A warning that frames of a video are flat or repeated and left out; none if they are few, or all.
+
+    Few are less than a tenth (`MIN_FLAT_SHARE`): a fade or a title changes no answer.
+    """
     count = len(features) - len(select_frames(features.low_information, len(features)))
-    return (f"{count} of {len(features)} frames are flat or repeats: left out.",) if count else ()
+    if count == 0 or count < MIN_FLAT_SHARE * len(features):
+        return ()
+    return (f"{count} of {len(features)} frames are flat or repeats: left out.",)
 
 
 def match_videos(

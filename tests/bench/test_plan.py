@@ -237,12 +237,15 @@ def test_key_frames_are_read_from_the_bench_file() -> None:
     [
         (["--videos", "0"], "videos must be a whole number of at least 1"),
         (["--videos", "10", "--minutes", "nan"], "minutes must be a number"),
-        (["--videos", "10", "--queries-per-s", "-1"], "queries_per_s must be a number of at least 0"),
-        (["--videos", "10", "--film", "8k"], "no rates of '8k'; known: 360p30, 1080p30, or 'sample'"),
+        (["--videos", "10", "--queries-per-s", "-1"], "--queries-per-s must be a number of at least 0"),
+        (
+            ["--videos", "10", "--film", "8k"],
+            "--film must be one of 360p30, 1080p30, or 'sample', of which there are rates; got '8k'.",
+        ),
         (["--videos", "10", "--film", "sample"], "has no sample of your videos"),
         (["--videos", "10", "--model", "r50"], "The rates are of the model 'lite'"),
         (["--videos", "10", "--memory-gb", "1"], "A machine of 1 GB is too small"),
-        (["--videos", "10", "--gpu-pictures-per-s", "0"], "A GPU needs a rate above 0, got 0.0"),
+        (["--videos", "10", "--gpu-pictures-per-s", "0"], "--gpu-pictures-per-s must be above 0, got 0.0"),
         (["--videos", "10", "--bench", "{broken}"], "is not JSON"),
         (["--videos", "10", "--bench", "{empty}"], "is not what `hapvr bench --json` of this version prints"),
         (["--videos", "10", "--bench", "{partial}"], "lacks figures of `hapvr bench --json`: 'films'"),

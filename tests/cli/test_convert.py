@@ -54,7 +54,7 @@ def test_info_shows_the_parts_of_a_folder(source: Path, tmp_path: Path, capsys: 
     [
         (("model", "convert", "nowhere.pth", "out"), "error: 'nowhere.pth' is not there.\n"),
         (("model", "convert", "nowhere.pth", "out", "--json"), "error: 'nowhere.pth' is not there.\n"),
-        (("model", "convert", "a", "b", "--kind", "dinoo"), "error: There is no kind 'dinoo'"),
+        (("model", "convert", "a", "b", "--kind", "dinoo"), "error: --kind: There is no kind 'dinoo'"),
         (("model", "info", "."), "error: '.' is not a model folder"),
         (("model", "info", ".", "--json"), "error: '.' is not a model folder"),
         (("model", "convert", "a"), "Missing argument"),

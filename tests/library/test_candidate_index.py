@@ -228,11 +228,11 @@ def test_check_finds_what_milvus_lost_and_repair_makes_it_again(address: str, tm
         ("milvus://host:19530/my-films", "'my-films' is no name"),
         ("milvus://host:19530/a/b", "'a/b' is no name"),
         ("milvus:///films", "a host, a port and a collection"),
-        ("milvus://host:port/films", "no address of a collection"),
-        ("milvus://host:99999/films", "no address of a collection"),
+        ("milvus://host:port/films", "candidates cannot be"),
+        ("milvus://host:99999/films", "candidates cannot be"),
         ("milvus://host:0/films", "a host, a port and a collection"),
         ("milvus://host/films?timeout=3", "nothing else"),
-        ("milvus://[::1/films", "no address of a collection"),
+        ("milvus://[::1/films", "candidates cannot be"),
     ],
 )
 def test_a_malformed_address_is_refused(text: str, why: str) -> None:

@@ -152,13 +152,13 @@ def test_a_plan_is_written_reviewed_and_remembers_what_is_distinct(library: Path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--kinds", "all"], "Kinds of copies are identical"),
+        (["--kinds", "all"], "--kinds must be among identical"),
         (["--action", "delete"], "must be one of move, trash"),
         (["--min-size", "big"], "500MB"),
-        (["--min-length", "5", "--max-length", "4"], "is above the largest"),
+        (["--min-length", "5", "--max-length", "4"], "--min-length must not be above --max-length; got 5 and 4."),
         (["--group", "1"], "give --distinct-plan"),
         (["--plan", "nowhere/plan.csv"], "Make it first"),
-        (["--min-probability", "7"], "min_probability must be"),
+        (["--min-probability", "7"], "--min-probability must be"),
         (["-o", "links.txt"], "written as .json, or its links as .csv"),
         (["-o", "a.json", "--html", "a.json"], "which is written as well"),
         (["--html", "nowhere/page.html"], "Make it first"),

@@ -73,7 +73,7 @@ def test_hashes_go_out_and_are_found_again(films: Path, tmp_path: Path, run: Run
     [
         (("export", "nothing.mp4", "-o", "out"), "'nothing.mp4' is not there"),
         (("export", "films", "-o", "out/hashes.txt"), "is no folder"),
-        (("export", "films", "-o", "out", "--every", "0"), "seconds between hashes, got 0"),
+        (("export", "films", "-o", "out", "--every", "0"), "--every must be 0.01 to 3,600 seconds, got 0"),
         (("export", "bad.json", "-o", "out"), "holds no vPDQ hashes"),
         (("match", "films", "--known", "nothing.json"), "'nothing.json' is not there"),
         (("match", "films", "--known", "films"), "There are no hashes in"),

@@ -129,7 +129,7 @@ def test_an_old_library_is_described_and_searched_by_words(
     assert (code, out.startswith("1 added")) == (0, True)
     assert "New videos are not found by text" in err
     shutil.move(tmp_path / "moved", model)
-    assert "1 videos described" in run("add", library, "--workers", "1")[1]  # by the model that it remembers
+    assert "1 video described" in run("add", library, "--workers", "1")[1]  # by the model that it remembers
     answer = json.loads(run("search", library, "--text", "blue", "-k", "2", "--json")[1])
     assert set(name_hits(answer)) == {"blue", "more"}
     run("add", library, "--text-model", shutil.move(model, tmp_path / "moved"))
@@ -218,6 +218,44 @@ def test_a_model_of_your_own_describes_and_finds(films: Path, tmp_path: Path) ->
     data.write_bytes(content)
     with Library.open(tmp_path / "library") as library, pytest.raises(StorageError, match="damaged"):
         library.search_text("red", text_model=model)
+
+
+@pytest.mark.parametrize("dims", [8, 5])
+@pytest.mark.parametrize("when", ["before", "while it loads", "while it answers"])
+def test_words_are_compared_with_vectors_of_their_own_model_while_it_is_exchanged(
+    films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, dims: int
+) -> None:
+    old, new = ColourModel(), ColourModel(dims, seed=1)
+    new.name = "new"
+    place = tmp_path / "library"
+
+    def exchange() -> None:
+        with Library.open(place) as writer:
+            writer.forget_text_model()
+            writer.add([], text_model=new, workers=1)
+
+    def once(moment: str) -> None:
+        if when == moment and (known := read_text_model(place)) is not None and known.name == old.name:
+            exchange()
+
+    def load(name: str, **_: str) -> ColourModel:
+        once("while it loads")
+        return {old.name: old, new.name: new}[name]
+
+    def answer(word: str) -> NDArray[np.float32]:
+        once("while it answers")
+        return ColourModel().embed_text(word)
+
+    monkeypatch.setattr(text, "load_text_model", load)
+    with toy.make(place) as library:
+        library.add(films, text_model=old, workers=1)
+        assert library.search_text("green").hits[0].instants[0].similarity > 0.95
+        library.loaded_text_model = None
+        monkeypatch.setattr(old, "embed_text", answer)
+        once("before")
+        best = library.search_text("green").hits[0]
+        assert library.loaded_text_model is new
+    assert (Path(best.path).stem, best.instants[0].similarity > 0.95) == ("red-green", True)
 
 
 def test_a_model_that_answers_wrongly_is_named() -> None:

@@ -125,5 +125,5 @@ def test_what_cannot_be_watched_is_refused(tmp_path: Path) -> None:
     library = toy.make(tmp_path / "library")
     with pytest.raises(ConfigError, match="is not there"):
         library.watch([tmp_path / "nothing"])
-    with pytest.raises(ConfigError, match="interval must be above 0"):
+    with pytest.raises(ConfigError, match="interval_s must be above 0"):
         library.watch([tmp_path], interval_s=0)

@@ -95,8 +95,8 @@ def address(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     program = "import sys; from hapvr.cli import main; sys.exit(main())"
     with log.open("wb") as out:
         arguments = [sys.executable, "-c", program, "serve", str(library), "--port", "0", *options]
-        stand_in = str(Path(open_clip.__file__).parent)
-        variables = {**os.environ, "XDG_DATA_HOME": str(films / "home"), "PYTHONPATH": stand_in}  # where its trash is
+        variables = {**os.environ, "PYTHONPATH": open_clip.make_python_path()}
+        variables["XDG_DATA_HOME"] = str(films / "home")  # where its trash is
         serving = subprocess.Popen(arguments, stderr=out, stdout=out, env=variables)
     try:
         draw(films)
@@ -574,19 +574,23 @@ def test_shared_footage_is_shown_on_hits_and_side_by_side(browser: Any, address:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_sound_is_compared_and_found_with_other_pictures(browser: Any, address: str, size: str) -> None:
+def test_sound_is_compared_and_found_with_other_pictures(browser: Any, address: str, films: Path, size: str) -> None:
     with opened(browser, address, size) as page:
-        page.goto(f"{address}#/library")
-        page.get_by_role("button", name="Find similar to harbour.mp4").click()
-        page.wait_for_selector(".hit")
-        copy, dubbed = page.locator(".hit").first.inner_text(), page.locator(".hit").last.inner_text()
-        assert HOSTILE in copy
+        if size == "desktop":
+            page.goto(f"{address}#/library")
+            page.get_by_role("button", name="Find similar to harbour.mp4").click()
+            page.wait_for_selector(".hit")
+        else:
+            page.goto(f"{address}#/")
+            search(page, films / "films" / "harbour.mp4")  # an upload, though the library has it too
+        copy = page.locator(".hit").filter(has_text=HOSTILE).inner_text()
+        dubbed = page.locator(".hit").last.inner_text()
         assert re.search(r"Sound: the same, 0:01–0:0[89] of the query is 0:00–0:0[78] of this video\.", copy)
         assert page.get_by_role("heading", name="The same sound with other pictures").is_visible()
         assert "tall.mp4" in dubbed
         assert re.search(r"Sound: the same, 0:02–0:0[78] of the query is 0:00–0:0[56] of this video\.", dubbed)
         page.locator(".hit").last.scroll_into_view_if_needed()
-        assert_whole(page, "h2 + .hits .thumb", 2)
+        assert_whole(page, "h2 + .hits .thumb", 2 if size == "desktop" else 3)
         fits(page)
 
 

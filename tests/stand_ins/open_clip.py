@@ -5,6 +5,7 @@ A process whose PYTHONPATH names this folder imports it as `open_clip`.
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,11 @@ from safetensors.torch import load_file, save_file
 
 COLOURS = {"red": (230, 20, 20), "green": (20, 230, 20), "blue": (20, 20, 230)}
 LOADED: list[str] = []  # what was asked for
+
+
+def make_python_path() -> str:
+    """PYTHONPATH of a process that imports this module as `open_clip`, and everything else from where this one does."""
+    return os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
 
 
 class Model:

@@ -148,8 +148,11 @@ def test_what_is_no_stream_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.ts").write_text("no video")
     with pytest.raises(DecodeError, match="cannot be decoded"):
         list(read_stream(str(tmp_path / "text.ts"), SAMPLING, StreamConfig()))
-    with pytest.raises(ConfigError, match="idle_s must be"):
-        StreamConfig(idle_s=0.0)
+    with pytest.raises(DecodeError, match=r"Connection refused\. Check the address, and whether"):
+        list(read_stream("http://127.0.0.1:1/live.m3u8", SAMPLING, StreamConfig()))
+    for idle_s in (0.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="idle_s must be"):
+            StreamConfig(idle_s=idle_s)
     assert not is_address("C://films/a.ts")
 
 

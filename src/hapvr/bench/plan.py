@@ -195,11 +195,10 @@ def make_plan(
     `gpu_pictures_per_s` frames are described by GPUs of that rate and the cores decode.
     """
     by_gpu, apart = gpu_pictures_per_s is not None, rates.decode_video_per_s is not None
-    if by_gpu and not (apart and 0 < gpu_pictures_per_s < math.inf):  # type: ignore[operator]
-        raise ConfigError(
-            f"A GPU needs a rate above 0, got {gpu_pictures_per_s}, and a kind of film: of '{SAMPLE}' decoding was not "
-            "measured apart."
-        )
+    if by_gpu and not 0 < gpu_pictures_per_s < math.inf:  # type: ignore[operator]
+        raise ConfigError(f"gpu_pictures_per_s must be above 0, got {gpu_pictures_per_s}.")
+    if by_gpu and not apart:
+        raise ConfigError(f"gpu_pictures_per_s needs a kind of film: of '{SAMPLE}' decoding was not measured apart.")
     if machine.memory_gb * 1e9 * machine.max_load <= costs.memory_process_bytes:
         raise ConfigError(
             f"A machine of {machine.memory_gb:g} GB is too small: a process takes "

@@ -60,6 +60,8 @@ def read_rates(path: Path, *, film: str, keyframes: bool = False) -> Rates:
         raise ConfigError(f"'{path}' is not what `hapvr bench --json` of this version prints. Run it again.")
     try:
         return _parse_rates(content, film, keyframes)
+    except ConfigError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"'{path}' lacks figures of `hapvr bench --json`: {error}. Run it again.") from error
 
@@ -75,7 +77,7 @@ def _parse_rates(content: Mapping[str, Any], film: str, keyframes: bool) -> Rate
     else:
         if (film, keyframes) not in films:
             known = ", ".join(dict.fromkeys(name for name, _ in films))
-            raise ConfigError(f"There are no rates of '{film}'; known: {known}, or '{SAMPLE}'.")
+            raise ConfigError(f"film must be one of {known}, or '{SAMPLE}', of which there are rates; got '{film}'.")
         found = films[film, keyframes]
         index, decode, megabits = found["index"], found["decode"]["video_per_s"], found["megabits_per_s"]
     load = machine["load"]

@@ -11,7 +11,16 @@ import typer
 
 from hapvr.cli.match_watch import report_matches
 from hapvr.cli.options import AsJson, Cluster, Device, LibraryFolder, Rate, Wait, WebhookAddresses, Workers, parse_rate
-from hapvr.cli.terminal import catch_signals, describe_problem, escape, progress_bar, raise_on_sigterm, show, warn
+from hapvr.cli.terminal import (
+    catch_signals,
+    count_things,
+    describe_problem,
+    escape,
+    progress_bar,
+    raise_on_sigterm,
+    show,
+    warn,
+)
 
 if TYPE_CHECKING:
     from hapvr.library import AddReport
@@ -268,7 +277,7 @@ def _make_rules(
 
     if include is None and exclude is None and min_size is None and min_length is None:
         return None
-    size = 0 if min_size is None else parse_size(min_size)
+    size = 0 if min_size is None else parse_size(min_size, "min_size")
     return IndexRules(tuple(include or ()), tuple(exclude or ()), size, min_length or 0.0)
 
 
@@ -338,9 +347,9 @@ def _format_report(report: AddReport, library: Place) -> Iterator[str]:
     yield ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) + rate or "no video was found"
     if report.sounds or report.silent or report.sound_failed:
         failed = f", {report.sound_failed:,} cannot be read" if report.sound_failed else ""
-        yield f"sound of {report.sounds:,} videos read, {report.silent:,} are silent{failed}"
+        yield f"sound of {count_things(report.sounds, 'video')} read, {report.silent:,} silent{failed}"
     if report.text_described:
-        yield f"{report.text_described:,} videos described for search by text"
+        yield f"{count_things(report.text_described, 'video')} described for search by text"
     if count := report.still_failed:
         yield (
             f"{count:,} failed before and {'was' if count == 1 else 'were'} not tried again: --retry does that, "

@@ -35,6 +35,7 @@ from hapvr.cli import (
     table,
     train,
 )
+from hapvr.cli.option_names import NamingCommand
 from hapvr.cli.terminal import escape, exit_code
 from hapvr.errors import HapvrError
 from hapvr.workers.processes import leave_current_folder_out
@@ -140,9 +141,11 @@ app = typer.Typer(
 for _panel, _commands in PANELS.items():
     for _name, _command in _commands.items():
         if isinstance(_command, typer.Typer):
+            for _inner in _command.registered_commands:
+                _inner.cls = NamingCommand
             app.add_typer(_command, name=_name, rich_help_panel=_panel)
         else:
-            app.command(_name, rich_help_panel=_panel)(_command)
+            app.command(_name, cls=NamingCommand, rich_help_panel=_panel)(_command)
 
 
 def _print_version(wanted: bool) -> None:

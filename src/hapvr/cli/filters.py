@@ -49,8 +49,8 @@ def make_filter(
     """The filter that the options describe."""
     return VideoFilter(
         folders=tuple(str(folder.expanduser().absolute()) for folder in folders or ()),
-        min_size=None if min_size is None else parse_size(min_size),
-        max_size=None if max_size is None else parse_size(max_size),
+        min_size=None if min_size is None else parse_size(min_size, "min_size"),
+        max_size=None if max_size is None else parse_size(max_size, "max_size"),
         min_seconds=min_length,
         max_seconds=max_length,
         after=after,

@@ -85,6 +85,8 @@ def serve(
 
     if not 0 < max_upload < 2**40:
         raise ConfigError(f"--max-upload must be a number of MiB above 0, got {max_upload:g}.")
+    if not 0 < keep_uploads < 2**40:
+        raise ConfigError(f"--keep-uploads must be a number of minutes above 0, got {keep_uploads:g}.")
     settings = ServerSettings(
         host=host,
         port=port,

@@ -71,6 +71,15 @@ def describe_problem(path: str, reason: str) -> str:
     return f"  {reason}" if reason.startswith(f"'{path}' ") else f"  {path}: {reason}"
 
 
+def count_things(number: int, what: str) -> str:
+    """How many of them there are.
+
+    >>> count_things(1, "video"), count_things(1_200, "video")
+    ('1 video', '1,200 videos')
+    """
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def make_table(first: str, *others: str, title: str) -> Table:
     """An empty table: a column of names, then columns of numbers."""
     from rich.table import Table

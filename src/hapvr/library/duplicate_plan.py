@@ -48,14 +48,14 @@ class PlanOptions:
 
     def __post_init__(self) -> None:
         if self.way not in WAYS:
-            raise ConfigError(f"The action of a plan must be one of {', '.join(WAYS)}; got '{self.way}'.")
+            raise ConfigError(f"way must be one of {', '.join(WAYS)}; got '{self.way}'.")
         require_kinds(self.kinds or ())
 
 
 def require_kinds(kinds: Iterable[str]) -> None:
     """`ConfigError` unless there are such kinds."""
     if unknown := [kind for kind in kinds if kind not in COPY_KINDS]:
-        raise ConfigError(f"Kinds of copies are {', '.join(COPY_KINDS)}; got '{unknown[0]}'.")
+        raise ConfigError(f"kinds must be among {', '.join(COPY_KINDS)}; got '{unknown[0]}'.")
 
 
 def make_plan(report: DuplicateReport, options: PlanOptions | None = None) -> Plan:

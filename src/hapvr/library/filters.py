@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -41,12 +42,13 @@ class VideoFilter:
     def __post_init__(self) -> None:
         for name, low, high in (
             ("size", self.min_size, self.max_size),
-            ("length", self.min_seconds, self.max_seconds),
+            ("seconds", self.min_seconds, self.max_seconds),
         ):
-            if any(limit is not None and limit < 0 for limit in (low, high)):
-                raise ConfigError(f"A {name} cannot be below 0.")
+            for which, limit in (("min", low), ("max", high)):
+                if limit is not None and not 0 <= limit < math.inf:
+                    raise ConfigError(f"{which}_{name} must be 0 or more, got {limit:g}.")
             if low is not None and high is not None and low > high:
-                raise ConfigError(f"The smallest {name} allowed, {low:g}, is above the largest, {high:g}.")
+                raise ConfigError(f"min_{name} must not be above max_{name}; got {low:g} and {high:g}.")
         if self.after is not None and self.before is not None and self.after.timestamp() >= self.before.timestamp():
             raise ConfigError(f"No time is after {self.after} and before {self.before}.")
 
@@ -84,13 +86,13 @@ def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def parse_size(text: str) -> int:
-    """Bytes, from a number with or without a unit.
+def parse_size(text: str, name: str = "size") -> int:
+    """Bytes, from a number with or without a unit; an error calls it by its name.
 
     >>> parse_size("700"), parse_size("1.5GB"), parse_size("2 MiB")
     (700, 1500000000, 2097152)
     """
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?i?)b?", text.strip().lower())
     if found is None or found[2] not in _UNITS:
-        raise ConfigError(f"A size is a number of bytes, or one with a unit such as 500MB or 2GiB; got '{text}'.")
+        raise ConfigError(f"{name} must be a number of bytes, or one with a unit such as 500MB or 2GiB; got '{text}'.")
     return int(float(found[1]) * _UNITS[found[2]])

@@ -134,7 +134,7 @@ def _hash_all(
 ) -> Iterator[tuple[str, VideoHashes]]:
     """The hashes of all sources by name, as they are made; videos that cannot be read are added to `failed`."""
     if not 0.01 <= every_s <= 3600:
-        raise ConfigError(f"There must be 0.01 to 3,600 seconds between hashes, got {every_s:g}.")
+        raise ConfigError(f"every_s must be 0.01 to 3,600 seconds, got {every_s:g}.")
     yield from sources.hashes.items()
     tasks = ((name, (path, every_s)) for name, path in sources.videos.items())
     ends = run_tasks(hash_video_task, tasks, workers=default_workers(workers), sandbox=Sandbox(), file_of=itemgetter(0))

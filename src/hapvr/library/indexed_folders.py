@@ -48,12 +48,12 @@ class IndexRules:
     min_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.min_size < 0 or not 0 <= self.min_seconds < float("inf"):
-            raise ConfigError(
-                f"The smallest size and length cannot be below 0; got {self.min_size} and {self.min_seconds}."
-            )
-        if empty := [one for one in (*self.include, *self.exclude) if not one.strip("/")]:
-            raise ConfigError(f"A pattern such as '*.mp4' or 'folder/*' is wanted, got '{empty[0]}'.")
+        for name in ("min_size", "min_seconds"):
+            if not 0 <= (value := getattr(self, name)) < float("inf"):
+                raise ConfigError(f"{name} must be 0 or more, got {value:g}.")
+        for name in ("include", "exclude"):
+            if empty := [one for one in getattr(self, name) if not one.strip("/")]:
+                raise ConfigError(f"{name} must be patterns such as '*.mp4' or 'folder/*', got '{empty[0]}'.")
 
     def allows(self, path: Path, root: Path) -> bool:
         """Whether a file below `root` is indexed, by its name and size.

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.errors import BusyError, ConfigError, DataError, DecodeError, StorageError
+from hapvr.features.video_extraction import default_workers
 from hapvr.library.adding import add_found
 from hapvr.library.found_files import Found, choose_folders
 from hapvr.library.indexed_folders import IndexRules
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.queries import read_query
 from hapvr.library.results import AddOptions, SearchResult, VideoRecord, display_path, escape_text, utc_now
-from hapvr.library.search import search_library
+from hapvr.library.search import require_search_options, search_library
 from hapvr.library.watch import FolderScan, Signatures, wait_for
 from hapvr.places import require_local
 from hapvr.storage import StrPath, write_bytes
@@ -92,6 +93,7 @@ def watch_matches(
         ConfigError: a path is not there at the beginning.
         StorageError: the record cannot be read or written.
     """
+    require_search_options(k, min_probability=min_probability)
     is_stopped = stop or (lambda: False)
     folders, _ = choose_folders(library, paths, rules)
     scan = FolderScan(library, folders, interval_s=interval_s)
@@ -100,7 +102,9 @@ def watch_matches(
     reported = WatchRecord(record)
     model = library.model  # an error of the library is none of its files
     del model
-    watch = _MatchWatch(library, folders, reported, is_stopped, k, min_probability, AddOptions(workers=workers))
+    watch = _MatchWatch(
+        library, folders, reported, is_stopped, k, min_probability, AddOptions(workers=default_workers(workers))
+    )
     said = ""
     while not is_stopped():
         trouble = ""

@@ -63,7 +63,7 @@ class MilvusAddress:
 
 
 def _explain_address(text: str, why: str) -> str:
-    return f"'{text}' is no address of a collection: {why}. The form is {_FORM}."
+    return f"candidates cannot be '{text}': {why}. The form is {_FORM}."
 
 
 def connect_server(address: MilvusAddress) -> Any:

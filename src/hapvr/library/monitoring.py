@@ -19,7 +19,7 @@ from hapvr.errors import ConfigError, DecodeError
 from hapvr.features import Features, join_features
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, display_path
-from hapvr.library.search import search_library
+from hapvr.library.search import require_search_options, search_library
 from hapvr.library.stored_scores import RegionCache
 from hapvr.matching import has_probability
 from hapvr.records import Frames
@@ -55,10 +55,12 @@ class MonitorConfig:
     def __post_init__(self) -> None:
         if not 0 < self.step_s <= self.window_s or not self.window_s <= 600:
             raise ConfigError(
-                f"0 < step <= window <= 600 seconds must hold; got step {self.step_s} and window {self.window_s}."
+                f"step_s must be above 0 and at most window_s, which must be at most 600; got {self.step_s:g} and "
+                f"{self.window_s:g}."
             )
-        if self.k < 1 or self.retries < 0:
-            raise ConfigError(f"k must be at least 1 and retries at least 0; got {self.k} and {self.retries}.")
+        if self.retries < 0:
+            raise ConfigError(f"retries must be at least 0, got {self.retries}.")
+        require_search_options(self.k, min_probability=self.min_probability)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ from hapvr.library.versions import (
     version_folder,
     write_settings,
 )
-from hapvr.library.writer_lock import hold_lock
+from hapvr.library.writer_lock import hold_lock, require_wait
 from hapvr.model import DEFAULT as DEFAULT_MODEL
 from hapvr.model import Model, find_model_folder, is_shipped, load
 from hapvr.places import ObjectPath, Place, file_state, make_folder, parse_place
@@ -80,6 +80,7 @@ class OpenLibrary:
     """
 
     def __init__(self, path: Place, *, wait_s: float = _WAIT_S, device: str = "cpu") -> None:
+        require_wait(wait_s)
         self.path, self.device = path, device
         self.wait_s = wait_s  # how long a writer waits for another
         self._version = current_version(path)

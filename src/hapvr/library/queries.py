@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 
+from hapvr.audio.description import SoundDescription
 from hapvr.errors import DataError
 from hapvr.features import Features
 from hapvr.judge.second_look import SecondLookConfig
@@ -33,6 +34,7 @@ class Query:
     crop: Box | None = None  # what is left of a frame without its bars, where it is known
     id: str | None = None  # of the library's video that was asked for by its id; None for everything else
     look: SecondLookConfig | None = None  # how its file is looked at again, if it is from a stranger
+    sound: SoundDescription | None = None  # of the same part, if it was read already
 
     @cached_property
     def features(self) -> Features:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -111,7 +110,7 @@ def search_library(
         DecodeError: the query's file cannot be read.
         DataError: there is no such id, or no frame in that part of the query.
     """
-    _require_sense(k, max_compared, exact, start_s, end_s, min_probability)
+    require_search_options(k, max_compared, exact, start_s, end_s, min_probability)
     if cluster is not None and not exact:
         raise ConfigError("A cluster compares with every video: use exact=True with it.")
     store, model = library.store, library.model
@@ -207,11 +206,9 @@ def _add_sound(
     """The result with what the sound says of its hits, and with videos of the same sound and other pictures.
 
     Verdicts and probabilities are those of the pictures, as they were. Nothing changes in a library without sound, nor
-    for a query without a file that may be read here.
+    for a query whose sound cannot be had here.
     """
-    if isinstance(given, Query) and given.at_hand:
-        given = given.path
-    if not store.sounds.exists or asked.look is not None or not isinstance(given, str | os.PathLike):
+    if not store.sounds.exists or not _can_read_sound(given):
         return result
     sound = _read_sound(store, given, start_s=start_s, end_s=end_s)
     matches, catalog = match_sounds(store, sound), store.catalog()
@@ -301,18 +298,32 @@ def compare_videos(
     return add_sound(match, *(_read_sound(library.store, one) for one in (a, b)))
 
 
+def _can_read_sound(given: StrPath | Features | Query) -> bool:
+    """Whether the sound of a query was read, or may be read here: the file of a stranger is opened elsewhere."""
+    if isinstance(given, Query):
+        return given.sound is not None or (given.at_hand and given.look is None)
+    return not isinstance(given, Features)
+
+
 def _read_sound(store: Store, given: StrPath | Features | Query, **part: float | None) -> SoundDescription:
-    """`read_sound_query`; sound that cannot be read, or has no file that may be read here, is "failed"."""
-    if not isinstance(given, str | os.PathLike):
+    """The sound of one side of a comparison; "failed" if it cannot be read."""
+    if isinstance(given, Features) or not _can_read_sound(given):
         return SoundDescription("failed")
+    if isinstance(given, Query) and given.sound is not None:
+        return given.sound
     try:
-        return read_sound_query(store, given, **part)
+        return read_sound_query(store, given.path if isinstance(given, Query) else given, **part)
     except (DataError, DecodeError) as error:
         return SoundDescription("failed", warning=str(error))
 
 
-def _require_sense(
-    k: int, max_compared: int, exact: bool, start_s: float | None, end_s: float | None, min_probability: float | None
+def require_search_options(
+    k: int,
+    max_compared: int = MAX_COMPARED,
+    exact: bool = False,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    min_probability: float | None = None,
 ) -> None:
     """Raise `ConfigError` for options that are out of range or contradict each other."""
     for name, number in (("k", k), ("max_compared", max_compared)):

@@ -186,7 +186,24 @@ def search_text(
         raise ConfigError("The description is empty. Say what is to be seen, as in --text 'a red car'.")
     if k < 1:
         raise ConfigError(f"k must be at least 1, got {k}.")
-    require_text_model(library)
+    while True:
+        # The model that is remembered is the same before and after: the vectors that were searched are its own.
+        known = require_text_model(library)
+        library.refresh()
+        try:
+            result = _search_once(library, text, text_model, k, filter)
+        except HapvrError:
+            if read_text_model(library.path) == known:
+                raise
+        else:
+            if read_text_model(library.path) == known:
+                return result
+
+
+def _search_once(
+    library: OpenLibrary, text: str, text_model: TextModel | None, k: int, filter: VideoFilter | None
+) -> TextResult:
+    """`search_text`, while no other process gives the library another text model."""
     began = time.perf_counter()
     model = text_model or _load_remembered(library)
     _require_same(library, model)

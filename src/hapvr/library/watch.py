@@ -6,11 +6,13 @@ next, so that one that is being copied is not read half-way; the lock is held on
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from hapvr.errors import BusyError, ConfigError
+from hapvr.features.video_extraction import default_workers
 from hapvr.library.adding import add_found
 from hapvr.library.found_files import Found, choose_folders, find_files
 from hapvr.library.indexed_folders import IndexRules
@@ -50,7 +52,7 @@ def watch_folders(
         say: called with what is in the way for the moment, such as another writer.
         stop: asked all the time.
     """
-    options = AddOptions(prune=prune, workers=workers, progress=progress, stop=stop)
+    options = AddOptions(prune=prune, workers=default_workers(workers), progress=progress, stop=stop)
     folders, _ = choose_folders(library, paths, rules)
     is_stopped = stop or (lambda: False)
     handled: Signatures | None = None
@@ -88,8 +90,8 @@ class FolderScan:
     """
 
     def __init__(self, library: OpenLibrary, folders: Mapping[str, IndexRules], *, interval_s: float) -> None:
-        if not interval_s > 0:
-            raise ConfigError(f"interval must be above 0 seconds, got {interval_s}.")
+        if not 0 < interval_s < math.inf:
+            raise ConfigError(f"interval_s must be above 0, got {interval_s}.")
         self._folders, self._interval_s = folders, interval_s
         self.seen: Signatures = {}  # at the last look
         find_files(folders, known=library.store.catalog().paths)  # what is not there at the beginning is a mistake

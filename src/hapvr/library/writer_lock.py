@@ -100,7 +100,7 @@ class WriterLock:
 
     def acquire(self, command: str, *, wait_s: float) -> None:
         """Take the lock within `wait_s` seconds; `BusyError` names who has it instead."""
-        _require_wait(wait_s)
+        require_wait(wait_s)
         place = display_path(self.path.parent)
         descriptor = None
         try:
@@ -192,7 +192,7 @@ class WriterLease:
 
         `BusyError` names who has it instead.
         """
-        _require_wait(wait_s)
+        require_wait(wait_s)
         self._content = {**_describe_writer(command), "token": uuid.uuid4().hex}
         end = time.monotonic() + wait_s
         seen: Tag | None = None  # of the lease of another writer,
@@ -300,10 +300,10 @@ def _describe_writer(command: str) -> dict[str, Any]:
     return {"pid": os.getpid(), "host": socket.gethostname(), "command": command, "since": since}
 
 
-def _require_wait(wait_s: float) -> None:
+def require_wait(wait_s: float) -> None:
     """Raise `ConfigError` unless one can wait for so long."""
     if not wait_s >= 0:
-        raise ConfigError(f"The seconds to wait for another writer must be 0 or more, got {wait_s!r}.")
+        raise ConfigError(f"wait_s must be 0 or more, the seconds to wait for another writer; got {wait_s!r}.")
 
 
 def _explain_busy(folder: Place, holder: str, wait_s: float) -> BusyError:

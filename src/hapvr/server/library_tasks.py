@@ -8,12 +8,9 @@ import io
 import json
 import os
 import sys
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -24,8 +21,6 @@ import torch
 from numpy.typing import NDArray
 
 from hapvr.errors import HapvrError
-from hapvr.features import Features
-from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library import AddProgress, Library
 from hapvr.library.duplicate_plan import classify_copy, filter_report
 from hapvr.library.duplicate_report import DuplicateProgress, format_csv
@@ -35,29 +30,17 @@ from hapvr.library.queries import Query
 from hapvr.library.results import escape_text
 from hapvr.library.stored_scores import RegionCache
 from hapvr.matching import Match
-from hapvr.records import Frames
 from hapvr.reports.plotting import map_colours
 from hapvr.server.access import file_name, hide_path, visible_path, visible_record
 from hapvr.server.action_tasks import ActionTasks
+from hapvr.server.described_uploads import DescribedUpload, DescribedUploads
 from hapvr.server.filters import read_filter
 from hapvr.server.schemas import link_json, video_json
 from hapvr.server.workers import Call, Task, lower_priority, release_memory, serve
 from hapvr.similarity.comparator import DOWNSAMPLING
-from hapvr.video.isolated import decode_isolated
-from hapvr.video.limits import DecodeLimits
 
-_UPLOAD_CACHE = 256 * 2**20  # bytes of described uploads
 _MAX_CELLS = 640  # rows and columns of a matrix that is sent
 _LOWEST, _HIGHEST = -0.1, 1.0  # similarities at the ends of the scale 0..255
-
-
-@dataclass(frozen=True, eq=False)
-class _Upload:
-    """An upload, described."""
-
-    features: Features
-    duration: float  # seconds; 0 for a picture
-    warnings: tuple[str, ...]  # what was wrong with its file
 
 
 class LibraryTasks:
@@ -78,8 +61,7 @@ class LibraryTasks:
         self._library = Library.open(Path(settings["library"]), wait_s=2.0, device=settings["device"])
         self._actions = ActionTasks(self._library, settings["move_to"])
         self._cache = RegionCache(settings["max_held_bytes"] if kind == "search" else 0)
-        self._uploads: OrderedDict[tuple[str, float | None, float | None], _Upload] = OrderedDict()
-        self._lock = threading.Lock()
+        self._uploads = DescribedUploads(self._library, settings)
 
     def prepare(self) -> None:
         """Load the model, if this worker searches."""
@@ -118,10 +100,10 @@ class LibraryTasks:
         options["filter"] = read_filter(arguments["limits"])
         if "upload" in query:
             began = time.perf_counter()
-            upload = self._describe_upload(query, start_s, end_s, call)
+            upload = self._uploads.describe(query, start_s, end_s, call)
             about = {"id": query["id"], "name": query["name"], "duration": upload.duration}
             reading = time.perf_counter() - began
-            result = self._library.search(self._make_query(query, upload), cache=self._cache, **options)
+            result = self._library.search(self._uploads.make_query(query, upload), cache=self._cache, **options)
             seconds, warnings = result.seconds | {"decode": reading}, (*upload.warnings, *result.warnings)
             result = dataclasses.replace(result, seconds=seconds, warnings=warnings)
         else:
@@ -169,74 +151,19 @@ class LibraryTasks:
         rows = [catalog.row(id) for id in ids if id in catalog]
         return {record.id: record.duration for record in catalog.records(rows)}
 
-    def _describe_upload(
-        self, query: dict[str, Any], start_s: float | None, end_s: float | None, call: Call
-    ) -> _Upload:
-        """An upload, or a part of it; the last ones are remembered."""
-        key = (query["id"], start_s, end_s)
-        with self._lock:
-            if key in self._uploads:
-                self._uploads.move_to_end(key)
-                return self._uploads[key]
-        model, settings = self._library.model, self._settings
-        stream = decode_isolated(
-            query["upload"],
-            model.sampling,
-            start_s=start_s,
-            end_s=end_s,
-            limits=DecodeLimits(settings["max_decode_pixels"], settings["max_decode_frames"], settings["max_decode_s"]),
-            memory_bytes=settings["max_decode_bytes"],
-            check=call.check,
-        )
-
-        def parts() -> Iterator[Frames]:
-            count = 0
-            for frames in stream:
-                yield frames
-                duration, count = frames.duration_s or 0.0, count + len(frames)
-                expected = (
-                    max(float(count), min(duration, end_s or duration) * model.sampling.fps) if duration else None
-                )
-                call.progress(count, expected, "reading the video")
-                del frames  # it would stay in memory while the next part is decoded
-
-        call.progress(message="reading the video")
-        name = query["name"] or "the upload"
-        read = model.extractor.extract_parts(parts(), start_s=start_s, end_s=end_s, name=f"'{name}'")
-        upload = _Upload(read.features, read.duration_s or 0.0, read.warnings)
-        with self._lock:
-            self._uploads[key] = upload
-            while len(self._uploads) > 1 and self._uploads_bytes() > _UPLOAD_CACHE:
-                self._uploads.popitem(last=False)
-        call.progress(message="searching")  # without numbers: how far a search is cannot be said
-        return upload
-
-    def _make_query(self, side: dict[str, Any], upload: _Upload) -> Query:
-        """An upload as a query: its file is looked at again in another process alone."""
-        settings = self._settings
-        look = SecondLookConfig(
-            isolate=True, max_pixels=settings["max_decode_pixels"], memory_bytes=settings["max_decode_bytes"]
-        )
-        return Query(upload.features, side["upload"], at_hand=True, duration_s=upload.duration, look=look)
-
-    def _uploads_bytes(self) -> int:
-        return sum(one.features.regions.nbytes for one in self._uploads.values())
-
     def forget(self, arguments: dict[str, Any], _: Call) -> None:
         """Forget an upload."""
-        with self._lock:
-            for key in [key for key in self._uploads if key[0] == arguments["id"]]:
-                del self._uploads[key]
+        self._uploads.forget(arguments["id"])
 
     def _compare(
         self, arguments: dict[str, Any], call: Call, *, ignore_shared: bool, sound: bool = False
-    ) -> tuple[Match, list[_Upload | None]]:
+    ) -> tuple[Match, list[DescribedUpload | None]]:
         """The comparison of sides "a" and "b"; and each side that is an upload."""
         sides: list[str | Query] = []
-        uploads: list[_Upload | None] = []
+        uploads: list[DescribedUpload | None] = []
         for side in (arguments["a"], arguments["b"]):
-            upload = self._describe_upload(side, side["start_s"], side["end_s"], call) if "upload" in side else None
-            sides.append(self._library.get(side["id"]).id if upload is None else self._make_query(side, upload))
+            upload = self._uploads.describe(side, side["start_s"], side["end_s"], call) if "upload" in side else None
+            sides.append(self._library.get(side["id"]).id if upload is None else self._uploads.make_query(side, upload))
             uploads.append(upload)
         call.check()
         return self._library.compare(*sides, ignore_shared=ignore_shared, sound=sound), uploads

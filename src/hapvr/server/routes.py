@@ -171,7 +171,7 @@ async def _begin_search(server: State, side: dict[str, Any], options: schemas.Se
 )
 async def search_text(server: Server, request: schemas.TextSearchRequest) -> Response:
     """Look for a description: the job's result holds the videos with frames that fit it best, and when."""
-    if (await server.library.info()).text_model is None:
+    if not await server.library.has_text_model():
         message = "This library cannot be searched by text: no text model has described its videos."
         raise Problem(409, message, hint="Give it one: hapvr add LIBRARY --text-model FOLDER")
     arguments = {"text": request.text, "k": request.k, **await _find_limits(server, request)}
@@ -482,7 +482,7 @@ async def library(server: Server) -> Response:
             "calibration": calibration,
             "roots": [{"id": root.id, "name": root.name} for root in server.settings.named_roots.values()],
             "max_upload_bytes": server.settings.max_upload_bytes,
-            "text_search": info.text_model is not None,
+            "text_search": await server.library.has_text_model(),
             "actions": list(server.settings.actions),
         }
     )

@@ -19,6 +19,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from hapvr.errors import HapvrError, StorageError
 from hapvr.library import Library, LibraryInfo, VideoRecord
+from hapvr.library.indexed_folders import read_text_model
 from hapvr.library.opening import is_of_judge, read_calibration
 from hapvr.library.writer_lock import LOCK, WriterLock, find_holder
 from hapvr.model import is_calibrated, read_judge
@@ -163,6 +164,11 @@ class LibraryReader:
             if self._info is None or time.monotonic() - self._info[0] > _INFO_S:
                 self._info = (time.monotonic(), self._library.info())
             return self._info[1]
+
+    @_in_thread
+    def has_text_model(self) -> bool:
+        """Whether it can be searched by text, as of now."""
+        return read_text_model(self.path) is not None
 
     @_in_thread
     def calibration(self) -> Literal["judge", "library", "model"] | None:

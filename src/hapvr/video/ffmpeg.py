@@ -58,6 +58,8 @@ class FFmpegSource:
             require_memory(error, file.path)
             reason = getattr(error, "strerror", None) or str(error)
             cause = "It is damaged, cut off before its index, or no video."
+            if isinstance(error, OSError) and "://" in file.path:
+                cause = "Check the address, and whether the stream is on."
             if decoder is not None:
                 cause += f" Or {HARDWARE} names a device that cannot be used here: try without it."
             raise DecodeError(f"'{file.path}' cannot be decoded: {reason}. {cause}") from error

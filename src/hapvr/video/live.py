@@ -34,6 +34,7 @@ _PLAYLISTS = (".m3u8", ".m3u")
 _POLL_S = 0.05  # between looks whether a file has grown
 _GRACE_S = 2.0  # for the process to say by itself that nothing comes any more
 _CHUNK_S = 1.0  # of frames that are handed over at a time
+_MAX_IDLE_S = 86_400.0
 _BAR_FRAMES = 40  # after which bars are looked for again: programmes of one channel differ
 
 
@@ -52,8 +53,8 @@ class StreamConfig:
     max_pixels: int = DecodeLimits.max_pixels
 
     def __post_init__(self) -> None:
-        if not self.idle_s > 0:
-            raise ConfigError(f"idle_s must be a positive number of seconds, got {self.idle_s}.")
+        if not 0 < self.idle_s <= _MAX_IDLE_S:
+            raise ConfigError(f"idle_s must be above 0 and at most {_MAX_IDLE_S:,.0f}, got {self.idle_s}.")
 
 
 def is_address(source: str) -> bool:
