@@ -183,4 +183,4 @@ def test_features_without_times_give_pairs_alone(
     assert "come without times" in err
     code, _, err = run(capsys, "evaluate", *words, "--save-matches", tmp_path / "m.csv")
     assert code != 0
-    assert "save_matches needs times" in err
+    assert "--save-matches needs times" in err

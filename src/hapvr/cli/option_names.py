@@ -26,6 +26,7 @@ _OTHER_NAMES = {
 _UNIT = re.compile(r"_(s|percent)$")
 _SUBJECT = re.compile(r"(?:[A-Z]\w*(?:\.|: ))?([a-z]\w*)(?= )")  # "videos must ...", "Collection.videos must ..."
 _ABSENT = re.compile(r"There is no ([a-z]\w*) '")
+_OTHER = re.compile(r"(?<= and )[a-z]\w*(?= do not go together)")  # "features and videos do not go together"
 _WORDS = re.compile(r"'[^']*'|[a-z]\w*_\w*")  # what is quoted, and names that can be nothing but names
 
 
@@ -36,6 +37,8 @@ def name_options(message: str, options: Mapping[str, str]) -> str:
     "--to must come after --from; got 'end_s'."
     >>> name_options("Collection.videos must be above 0, got 0.", {"videos": "--videos"})
     '--videos must be above 0, got 0.'
+    >>> name_options("features and videos do not go together.", {"features": "--features", "videos": "--videos"})
+    '--features and --videos do not go together.'
     >>> name_options("There is no codec 'int6'; known: int8.", {"codec": "--codec"})
     "--codec: There is no codec 'int6'; known: int8."
     """
@@ -47,7 +50,7 @@ def name_options(message: str, options: Mapping[str, str]) -> str:
     if (absent := _ABSENT.match(message)) and (option := find(absent[1])):
         return f"{option}: {message}"
     if (subject := _SUBJECT.match(message)) and (option := find(subject[1])):
-        message = option + message[subject.end() :]
+        message = _OTHER.sub(lambda word: find(word[0]) or word[0], option + message[subject.end() :])
     return _WORDS.sub(lambda word: find(word[0]) or word[0], message)
 
 
