@@ -269,7 +269,7 @@ def is_model_of(settings: Settings, model: Model) -> bool:
 
     The digest of an older library is of the weights after loading: equal on processors of the kind that made it.
     """
-    return settings.model_digest in (model_digest(model), model.extractor.digest_as_loaded())
+    return settings.model_digest == model_digest(model) or settings.model_digest == model.extractor.digest_as_loaded()
 
 
 def load_at_fps(name: str, fps: float | None, device: str = "cpu") -> Model:
