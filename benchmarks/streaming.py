@@ -126,7 +126,7 @@ def measure_steps(arguments: argparse.Namespace, side: int | None) -> dict[str, 
     figures = {}
     memory = random_clips(4 * pairs, 2 * frames, side or arguments.picture[1], device)
     stream = open_stream(arguments, side)
-    for name, clips in (("in memory", memory), ("streamed", stream)):
+    for name, clips in (("in memory", memory), ("streamed", stream)) * 2:  # the first round warms up
         source = ClipSource(clips, encoder, config.data, views=config.views, seed=0)
         trainer.done = 0
         trainer.step(source)
