@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -24,6 +25,7 @@ from hapvr.features.engine import (
     choose_engine,
     describe_engine,
     find_openvino,
+    pad_batch,
 )
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.regions import join_pooled
@@ -227,3 +229,29 @@ def test_nothing_is_reported_over_the_network() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert run.stdout.split() == ["openvino.tools.ovc.telemetry_stub", "False"], run.stderr
+
+
+def test_batches_that_are_filled_up_give_the_same_maps_in_few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    backbone = EfficientNetLite0().eval()
+    plain = TorchEngine(backbone, precision=torch.float32)
+    padded = TorchEngine(backbone, precision=torch.float32, full_batch=16)
+    sizes, stages = [], padded._stages
+
+    def run(pictures: Tensor) -> Sequence[Tensor]:
+        sizes.append(len(pictures))
+        return stages(pictures)
+
+    monkeypatch.setattr(padded, "_stages", run)
+    pictures = torch.randint(0, 256, (18, 112, 112, 3), dtype=torch.uint8)
+    for count in (1, 7, 9, 15, 16, 18):
+        for expected, found in zip(plain(pictures[:count]), padded(pictures[:count]), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert sizes == [8, 8, 16, 16, 16, 48]
+
+
+def test_batches_are_filled_up_to_few_sizes_and_never_cut() -> None:
+    for compiled, most in ((False, 8), (True, 2)):
+        lengths = [pad_batch(count, 512, compiled=compiled) for count in range(1, 512 + 32)]
+        assert all(length >= count for count, length in enumerate(lengths, 1))
+        assert len(set(lengths)) == most

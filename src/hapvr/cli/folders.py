@@ -64,6 +64,7 @@ def frames(
             "0: every video at --fps.",
         ),
     ] = None,
+    workers: Workers = None,
     ray: Cluster = None,
     as_json: AsJson = False,
 ) -> None:
@@ -71,8 +72,8 @@ def frames(
     from hapvr.batch import pack_frames
 
     with progress_bar(quiet=as_json) as progress:
-        options = {"fps": fps, "short_side": short_side, "min_frames": min_frames, "cluster": ray}
-        report = pack_frames(videos, output, **options, progress=progress)  # type: ignore[arg-type]
+        options = {"fps": fps, "short_side": short_side, "min_frames": min_frames, "workers": workers}
+        report = pack_frames(videos, output, **options, cluster=ray, progress=progress)  # type: ignore[arg-type]
     _print(report, as_json)
 
 

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hapvr.backbones.base import Backbone
@@ -100,9 +101,13 @@ class TorchEngine:
         backbone: in evaluation mode, in float32; a copy of it runs.
         precision: what it computes in.
         compiled: run it through torch.compile.
+        full_batch: fill batches up to a few sizes, of which this is the usual one; see `pad_batch`. None: run them as
+            they are.
     """
 
-    def __init__(self, backbone: Backbone, *, precision: torch.dtype, compiled: bool = False) -> None:
+    def __init__(
+        self, backbone: Backbone, *, precision: torch.dtype, compiled: bool = False, full_batch: int | None = None
+    ) -> None:
         fast = fold_batch_norms(backbone)
         fast = (copy.deepcopy(fast) if fast is backbone else fast).to(precision)
         self._stages: Callable[[Tensor], Sequence[Tensor]] = (
@@ -110,11 +115,31 @@ class TorchEngine:
         )
         self._device = next(backbone.parameters()).device
         self._scale, self._precision = input_scale(backbone, self._device), precision
+        self._full_batch, self._compiled = full_batch, compiled
 
     def __call__(self, pictures: Tensor) -> Sequence[Tensor]:
         """See `Engine`."""
-        pictures = pictures.to(self._device, non_blocking=True).permute(0, 3, 1, 2)  # channels last, as they lie
-        return pool_maps(self._stages(self._scale(pictures).to(self._precision)))
+        count = len(pictures)
+        pictures = pictures.to(self._device, non_blocking=True)
+        if self._full_batch is not None:
+            missing = pad_batch(count, self._full_batch, compiled=self._compiled) - count
+            pictures = F.pad(pictures, (0, 0, 0, 0, 0, 0, 0, missing))
+        pictures = pictures.permute(0, 3, 1, 2)  # channels last, as they lie
+        return [pooled[:count] for pooled in pool_maps(self._stages(self._scale(pictures).to(self._precision)))]
+
+
+def pad_batch(count: int, full: int, *, compiled: bool = False) -> int:
+    """How many pictures a batch of `count` is filled up to, so that a GPU sees few sizes of batches.
+
+    Its convolutions are prepared for each new size, which can take longer than the batch. A compiled network has one
+    size for all batches up to a `full` one, others have powers of two.
+
+    >>> [pad_batch(count, 512) for count in (1, 9, 300, 512, 530)]
+    [8, 16, 512, 512, 544]
+    """
+    if count > full:
+        return full + -(-(count - full) // 32) * 32
+    return full if compiled else min(full, max(8, 1 << (count - 1).bit_length()))
 
 
 class OpenVinoEngine:

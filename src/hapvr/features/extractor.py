@@ -146,7 +146,9 @@ class RegionExtractor:
             return self._torch
 
     def _make_torch_engine(self) -> TorchEngine:
-        return TorchEngine(self.backbone, precision=self.precision, compiled=self.compiled)
+        few_sizes = self.compiled or self.device.type == "cuda"
+        options = {"precision": self.precision, "compiled": self.compiled}
+        return TorchEngine(self.backbone, **options, full_batch=self.batch if few_sizes else None)  # type: ignore[arg-type]
 
     def _make_openvino_engine(self, side: int) -> None:
         try:

@@ -292,8 +292,6 @@ def _extract_batch(
     extractor: RegionExtractor = own.extractor
     counts = [_count(block) for block in blocks]
     total = sum(counts)
-    # What is compiled is compiled for one size of batch.
-    length = max(total, extractor.batch) if extractor.compiled else total
     context: Any = nullcontext()
     if extractor.device.type == "cuda":
         if not hasattr(own, "stream"):
@@ -301,12 +299,11 @@ def _extract_batch(
             own.stream.wait_stream(torch.cuda.current_stream(extractor.device))  # the weights may be on their way
         context = torch.cuda.stream(own.stream)
     with context:
-        batch = torch.empty((length, *blocks[0].note.shape[1:]), dtype=torch.uint8, device=extractor.device)
-        batch[total:] = 0
-        for target, block in zip(torch.split(batch[:total], counts), blocks, strict=True):
+        batch = torch.empty((total, *blocks[0].note.shape[1:]), dtype=torch.uint8, device=extractor.device)
+        for target, block in zip(torch.split(batch, counts), blocks, strict=True):
             pictures = block.data[: target.numel()].reshape(target.shape)
             target.copy_(torch.from_numpy(pictures), non_blocking=True)
-        regions = _copy_to_host(extractor.regions(batch)[:total].to(dtype))
+        regions = _copy_to_host(extractor.regions(batch).to(dtype))
     return list(torch.split(regions, counts))
 
 
