@@ -15,7 +15,8 @@ from starlette.responses import Response
 from hapvr.library import Library
 from hapvr.library.indexed_folders import TextModelSource, write_text_model
 from hapvr.library.text_model import load_text_model
-from hapvr.server import routes, schemas
+from hapvr.server import routes
+from hapvr.server.schemas.library import Removed
 from hapvr.server.security import JSON
 from tests.stand_ins import open_clip
 
@@ -66,7 +67,7 @@ def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place, mo
 def test_an_answer_of_another_shape_would_be_noticed(answer: dict[str, Any]) -> None:
     app = FastAPI()
 
-    @app.get("/api/wrong", response_model=schemas.Removed)
+    @app.get("/api/wrong", response_model=Removed)
     def wrong() -> Response:
         return JSON(answer)
 

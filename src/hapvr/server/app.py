@@ -26,12 +26,13 @@ from hapvr import __version__
 from hapvr.errors import HapvrError
 from hapvr.library import Library
 from hapvr.places import ObjectPath, Place, parse_place, require_local
-from hapvr.server import routes, schemas
+from hapvr.server import routes
 from hapvr.server.access import translate_library_error
 from hapvr.server.connections import Connections, configure, listen
 from hapvr.server.metrics import CONTENT_TYPE, Metrics, log_to_stderr, resident_bytes
 from hapvr.server.problems import Problem
 from hapvr.server.routes import Server
+from hapvr.server.schemas.search import SearchRequest
 from hapvr.server.security import COOKIE, SESSION_S, Guard, Sessions, answer
 from hapvr.server.settings import ServerSettings, is_everywhere
 from hapvr.server.state import State
@@ -122,9 +123,7 @@ def _complete_document(app: FastAPI) -> None:
         if app.openapi_schema is None:
             found = make()
             parts = found["components"]["schemas"]
-            parts["SearchRequest"] = schemas.SearchRequest.model_json_schema(
-                ref_template="#/components/schemas/{model}"
-            )
+            parts["SearchRequest"] = SearchRequest.model_json_schema(ref_template="#/components/schemas/{model}")
             for unused in ("HTTPValidationError", "ValidationError"):
                 parts.pop(unused, None)
             found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

@@ -35,7 +35,8 @@ from hapvr.server.access import file_name, hide_path, visible_path, visible_reco
 from hapvr.server.action_tasks import ActionTasks
 from hapvr.server.described_uploads import DescribedUpload, DescribedUploads
 from hapvr.server.filters import read_filter
-from hapvr.server.schemas import link_json, video_json
+from hapvr.server.schemas.duplicates import link_json
+from hapvr.server.schemas.library import video_json
 from hapvr.server.workers import Call, Task, lower_priority, release_memory, serve
 from hapvr.similarity.comparator import DOWNSAMPLING
 

@@ -16,17 +16,37 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from hapvr import __version__
-from hapvr.server import schemas
 from hapvr.server.access import file_name, hide_path, list_folders, resolve_below
 from hapvr.server.filters import describe_filter, make_filter, write_filter
 from hapvr.server.jobs import Job
 from hapvr.server.media import Source
 from hapvr.server.problems import Problem, not_found
+from hapvr.server.schemas.base import JOB_ID, QUERY_ID, VIDEO_ID, Error, FilterOptions, Pair
+from hapvr.server.schemas.duplicates import ActionPreview, ActionRequest, DuplicatesRequest, Marked
+from hapvr.server.schemas.jobs import Begun, SearchBegun
+from hapvr.server.schemas.jobs import Job as JobShape
+from hapvr.server.schemas.library import (
+    AddRequest,
+    CheckRequest,
+    FailedHealth,
+    Failure,
+    Folders,
+    Health,
+    LibraryDescription,
+    Readiness,
+    Removed,
+    SharedFootage,
+    Upload,
+    Video,
+    VideoPage,
+    video_json,
+)
+from hapvr.server.schemas.search import CompareRequest, SearchOptions, SearchRequest, TextSearchRequest
 from hapvr.server.security import JSON
 from hapvr.server.state import State, check_health
 from hapvr.server.uploads import Query as StoredUpload
 
-Options = TypeVar("Options", bound=schemas.SearchOptions)
+Options = TypeVar("Options", bound=SearchOptions)
 _ASK_S = 120.0
 _HOUR = {"Cache-Control": "private, max-age=3600"}
 _REASONS = {
@@ -50,7 +70,7 @@ _REASONS = {
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Errors that an operation declares."""
-    return {code: {"model": schemas.Error, "description": _REASONS[code]} for code in statuses}
+    return {code: {"model": Error, "description": _REASONS[code]} for code in statuses}
 
 
 router = APIRouter(prefix="/api", responses=_errors(401, 403, 408, 413, 421, 422, 429, 500, 503))
@@ -63,10 +83,10 @@ async def find_state(request: Request) -> State:
 
 
 Server = Annotated[State, Depends(find_state)]
-VideoId = Annotated[str, Path(description="The id of a video.", examples=[schemas.VIDEO_ID], max_length=64)]
-QueryId = Annotated[str, Path(description="The id of an upload.", examples=[schemas.QUERY_ID], max_length=64)]
+VideoId = Annotated[str, Path(description="The id of a video.", examples=[VIDEO_ID], max_length=64)]
+QueryId = Annotated[str, Path(description="The id of an upload.", examples=[QUERY_ID], max_length=64)]
 MediaId = Annotated[str, Path(description="The id of a video, or of an upload.", max_length=64)]
-JobId = Annotated[str, Path(description="The id of a job.", examples=[schemas.JOB_ID], max_length=64)]
+JobId = Annotated[str, Path(description="The id of a job.", examples=[JOB_ID], max_length=64)]
 ActionId = Annotated[str, Path(description="The id of an action.", pattern="^a[0-9a-f]{16}$")]
 Side = Annotated[str, Query(min_length=1, max_length=64, description="The id of a video or an upload.")]
 Time = Annotated[float, Query(ge=0, le=1e7, allow_inf_nan=False, description="Seconds.")]
@@ -86,7 +106,7 @@ def _file(*kinds: str, description: str) -> dict[int | str, dict[str, Any]]:
 
 def _make_search_schema() -> dict[str, Any]:
     """The body of a search in the OpenAPI document: JSON, or a form with a file."""
-    fields = schemas.SearchOptions.model_json_schema()["properties"]
+    fields = SearchOptions.model_json_schema()["properties"]
     file = {"type": "string", "format": "binary", "description": "A video or a picture."}
     form = {"type": "object", "required": ["file"], "properties": {"file": file, **fields}}
     content = {
@@ -99,7 +119,7 @@ def _make_search_schema() -> dict[str, Any]:
 @router.post(
     "/searches",
     status_code=202,
-    response_model=schemas.SearchBegun,
+    response_model=SearchBegun,
     responses=_errors(400, 404, 409, 415, 507),
     openapi_extra=_make_search_schema(),
     tags=["search"],
@@ -112,7 +132,7 @@ async def search(server: Server, request: Request) -> Response:
     if kind != "application/json":
         raise Problem(415, "A search is a form with a file (multipart/form-data), or JSON (application/json).")
     body = await request.body()
-    options = _check(lambda: schemas.SearchRequest.model_validate_json(body))
+    options = _check(lambda: SearchRequest.model_validate_json(body))
     side = await server.side(options.id)
     if options.id in server.uploads:
         server.uploads.get(options.id).part = (options.start_s, options.end_s)
@@ -133,7 +153,7 @@ async def _search_upload(server: State, request: Request) -> Response:
     try:
         query.jobs += 1  # it must not be removed now
         given = {name: value for name, value in fields.items() if value != ""}
-        options = _check(lambda: schemas.SearchOptions.model_validate(given))
+        options = _check(lambda: SearchOptions.model_validate(given))
         query.duration = await server.media.probe(query)
         query.part = (options.start_s, options.end_s)
         return await _begin_search(server, await server.side(query.id), options)
@@ -155,8 +175,8 @@ def _check(parse: Callable[[], Options]) -> Options:
     return options
 
 
-async def _begin_search(server: State, side: dict[str, Any], options: schemas.SearchOptions) -> Response:
-    others = options.model_dump(exclude={"id", *schemas.FilterOptions.model_fields})
+async def _begin_search(server: State, side: dict[str, Any], options: SearchOptions) -> Response:
+    others = options.model_dump(exclude={"id", *FilterOptions.model_fields})
     arguments = {"query": side, **others, **await _find_limits(server, options)}
     job = _submit(server, "search", arguments, side)
     return JSON({"job": job.to_json(), "query": side["id"]}, 202)
@@ -165,11 +185,11 @@ async def _begin_search(server: State, side: dict[str, Any], options: schemas.Se
 @router.post(
     "/searches/text",
     status_code=202,
-    response_model=schemas.Begun,
+    response_model=Begun,
     responses=_errors(400, 404, 409),
     tags=["search"],
 )
-async def search_text(server: Server, request: schemas.TextSearchRequest) -> Response:
+async def search_text(server: Server, request: TextSearchRequest) -> Response:
     """Look for a description: the job's result holds the videos with frames that fit it best, and when."""
     if not await server.library.has_text_model():
         message = "This library cannot be searched by text: no text model has described its videos."
@@ -178,7 +198,7 @@ async def search_text(server: Server, request: schemas.TextSearchRequest) -> Res
     return JSON({"job": server.jobs.submit("search_text", arguments).to_json()}, 202)
 
 
-async def _find_limits(server: State, options: schemas.FilterOptions) -> dict[str, Any]:
+async def _find_limits(server: State, options: FilterOptions) -> dict[str, Any]:
     """Which videos a request means, as arguments of a task."""
     roots = server.settings.named_roots
     chosen = await asyncio.get_running_loop().run_in_executor(None, make_filter, options, roots)
@@ -202,10 +222,8 @@ def _submit(server: State, kind: str, arguments: dict[str, Any], *sides: dict[st
     return job
 
 
-@router.post(
-    "/compare", status_code=202, response_model=schemas.Begun, responses=_errors(400, 404, 409), tags=["search"]
-)
-async def compare(server: Server, pair: schemas.CompareRequest) -> Response:
+@router.post("/compare", status_code=202, response_model=Begun, responses=_errors(400, 404, 409), tags=["search"])
+async def compare(server: Server, pair: CompareRequest) -> Response:
     """Compare two videos in full: the job's result holds where they match, and the similarity of all their frames."""
     a, b = await server.side(pair.a), await server.side(pair.b)
     arguments = {"a": a, "b": b, "ignore_shared": pair.ignore_shared}
@@ -233,13 +251,13 @@ async def matrix(
 # --- jobs ------------------------------------------------------------------------------------------------------------
 
 
-@router.get("/jobs", response_model=list[schemas.Job], tags=["jobs"])
+@router.get("/jobs", response_model=list[JobShape], tags=["jobs"])
 async def jobs(server: Server) -> Response:
     """All jobs that are remembered, the newest first, without their results."""
     return JSON([job.to_json(result=False) for job in server.jobs.all()])
 
 
-@router.get("/jobs/{id}", response_model=schemas.Job, responses=_errors(404), tags=["jobs"])
+@router.get("/jobs/{id}", response_model=JobShape, responses=_errors(404), tags=["jobs"])
 async def job(
     server: Server,
     id: JobId,
@@ -252,7 +270,7 @@ async def job(
     return JSON(found.to_json())
 
 
-@router.delete("/jobs/{id}", response_model=schemas.Job, responses=_errors(404), tags=["jobs"])
+@router.delete("/jobs/{id}", response_model=JobShape, responses=_errors(404), tags=["jobs"])
 async def cancel(server: Server, id: JobId) -> Response:
     """Cancel a job; what it has done is kept. One that is over stays as it is."""
     found = server.jobs.get(id)
@@ -276,8 +294,8 @@ async def events(server: Server, id: JobId) -> Response:
     return StreamingResponse(server.jobs.watch(found), media_type="text/event-stream", headers=headers)
 
 
-@router.post("/jobs/add", status_code=202, response_model=schemas.Begun, responses=_errors(400, 404), tags=["jobs"])
-async def add(server: Server, request: schemas.AddRequest) -> Response:
+@router.post("/jobs/add", status_code=202, response_model=Begun, responses=_errors(400, 404), tags=["jobs"])
+async def add(server: Server, request: AddRequest) -> Response:
     """Add the videos of a configured folder, or of one below it."""
     root = server.settings.named_roots.get(request.root)
     if root is None:
@@ -288,13 +306,13 @@ async def add(server: Server, request: schemas.AddRequest) -> Response:
     return JSON({"job": job.to_json()}, 202)
 
 
-@router.post("/jobs/check", status_code=202, response_model=schemas.Begun, tags=["jobs"])
-async def check(server: Server, request: schemas.CheckRequest) -> Response:
+@router.post("/jobs/check", status_code=202, response_model=Begun, tags=["jobs"])
+async def check(server: Server, request: CheckRequest) -> Response:
     """Check that the library is as it was written; `hapvr check LIBRARY --repair` repairs it."""
     return JSON({"job": server.jobs.submit("check", request.model_dump()).to_json()}, 202)
 
 
-@router.get("/roots/{id}/folders", response_model=schemas.Folders, responses=_errors(400, 404, 409), tags=["library"])
+@router.get("/roots/{id}/folders", response_model=Folders, responses=_errors(400, 404, 409), tags=["library"])
 async def folders(
     server: Server,
     id: Annotated[str, Path(description="The id of a root, see /api/library.", max_length=64)],
@@ -311,17 +329,15 @@ async def folders(
 # --- duplicates ------------------------------------------------------------------------------------------------------
 
 
-@router.post(
-    "/duplicates", status_code=202, response_model=schemas.Begun, responses=_errors(400, 404), tags=["duplicates"]
-)
-async def duplicates(server: Server, request: schemas.DuplicatesRequest) -> Response:
+@router.post("/duplicates", status_code=202, response_model=Begun, responses=_errors(400, 404), tags=["duplicates"])
+async def duplicates(server: Server, request: DuplicatesRequest) -> Response:
     """Find copies, and clips that are part of longer videos: the job's result holds them in groups."""
     since = None if request.since is None else request.since.replace("Z", "+00:00")
     try:
         datetime.fromisoformat(since or "2026-01-01")
     except ValueError:
         raise Problem(400, "'since' is a time in ISO 8601, such as 2026-03-01T12:00:00+00:00.") from None
-    others = request.model_dump(exclude=set(schemas.FilterOptions.model_fields)) | {"since": since}
+    others = request.model_dump(exclude=set(FilterOptions.model_fields)) | {"since": since}
     job = server.jobs.submit("duplicates", others | await _find_limits(server, request))
     return JSON({"job": job.to_json()}, 202)
 
@@ -349,23 +365,19 @@ async def duplicates_file(server: Server, request: Request) -> Response:
     return Response(found[form].encode(errors="replace"), media_type=kind, headers=headers)
 
 
-@router.post(
-    "/duplicates/distinct", response_model=schemas.Marked, responses=_errors(400, 404, 409), tags=["duplicates"]
-)
-async def distinct(server: Server, pair: schemas.Pair) -> Response:
+@router.post("/duplicates/distinct", response_model=Marked, responses=_errors(400, 404, 409), tags=["duplicates"])
+async def distinct(server: Server, pair: Pair) -> Response:
     """Mark two videos as no duplicates of each other: they are not reported again."""
     return await _mark(server, pair, "distinct")
 
 
-@router.delete(
-    "/duplicates/distinct", response_model=schemas.Marked, responses=_errors(400, 404, 409), tags=["duplicates"]
-)
-async def undo_distinct(server: Server, pair: schemas.Pair) -> Response:
+@router.delete("/duplicates/distinct", response_model=Marked, responses=_errors(400, 404, 409), tags=["duplicates"])
+async def undo_distinct(server: Server, pair: Pair) -> Response:
     """Remove that mark."""
     return await _mark(server, pair, "undo_distinct")
 
 
-async def _mark(server: State, pair: schemas.Pair, task: str) -> Response:
+async def _mark(server: State, pair: Pair, task: str) -> Response:
     if pair.a == pair.b:
         raise Problem(400, "A video is not distinct from itself: give two ids.")
     for id in (pair.a, pair.b):
@@ -376,20 +388,18 @@ async def _mark(server: State, pair: schemas.Pair, task: str) -> Response:
 
 @router.post(
     "/actions/preview",
-    response_model=schemas.ActionPreview,
+    response_model=ActionPreview,
     responses=_errors(400, 404, 409),
     tags=["duplicates"],
 )
-async def preview_actions(server: Server, request: schemas.ActionRequest) -> Response:
+async def preview_actions(server: Server, request: ActionRequest) -> Response:
     """Say what an action on files of duplicates would do; nothing is done."""
     await _require_action(server, request)
     return JSON(await _write(server, "preview_actions", request.model_dump()))
 
 
-@router.post(
-    "/actions", status_code=202, response_model=schemas.Begun, responses=_errors(400, 404), tags=["duplicates"]
-)
-async def act(server: Server, request: schemas.ActionRequest) -> Response:
+@router.post("/actions", status_code=202, response_model=Begun, responses=_errors(400, 404), tags=["duplicates"])
+async def act(server: Server, request: ActionRequest) -> Response:
     """Move files of duplicates or replace them by links. The last copy of a group and files that changed stay."""
     await _require_action(server, request)
     arguments = request.model_dump() | {"id": f"a{secrets.token_hex(8)}"}
@@ -397,9 +407,7 @@ async def act(server: Server, request: schemas.ActionRequest) -> Response:
     return JSON({"job": job.to_json()}, 202)
 
 
-@router.post(
-    "/actions/{id}/undo", status_code=202, response_model=schemas.Begun, responses=_errors(404), tags=["duplicates"]
-)
+@router.post("/actions/{id}/undo", status_code=202, response_model=Begun, responses=_errors(404), tags=["duplicates"])
 async def undo(server: Server, id: ActionId) -> Response:
     """Take an action back. Files that have changed since, or whose old place is taken, stay where they are."""
     if not server.settings.allow_actions:
@@ -410,7 +418,7 @@ async def undo(server: Server, id: ActionId) -> Response:
     return JSON({"job": job.to_json()}, 202)
 
 
-async def _require_action(server: State, request: schemas.ActionRequest) -> None:
+async def _require_action(server: State, request: ActionRequest) -> None:
     if request.action not in server.settings.actions:
         raise _forbid_action()
     for group in request.groups:
@@ -439,8 +447,8 @@ async def _write(server: State, task: str, arguments: dict[str, Any]) -> Any:
 
 @router.get(
     "/health",
-    response_model=schemas.Health,
-    responses={503: {"model": schemas.FailedHealth | schemas.Error, "description": "It cannot search."}},
+    response_model=Health,
+    responses={503: {"model": FailedHealth | Error, "description": "It cannot search."}},
     tags=["library"],
 )
 async def health(server: Server) -> Response:
@@ -461,14 +469,14 @@ async def health(server: Server) -> Response:
     return JSON(about | {"error": problem.to_json()}, problem.status, headers=problem.headers)
 
 
-@router.get("/ready", response_model=schemas.Readiness, tags=["library"])
+@router.get("/ready", response_model=Readiness, tags=["library"])
 async def readiness(server: Server) -> Response:
     """Whether a search can begin now: 503 while the server starts or stops, cannot search, or has a full queue."""
     await server.require_ready()
     return JSON({"ready": True})
 
 
-@router.get("/library", response_model=schemas.LibraryDescription, tags=["library"])
+@router.get("/library", response_model=LibraryDescription, tags=["library"])
 async def library(server: Server) -> Response:
     """What the library holds, and which folders may be added."""
     info, calibration = await server.library.info(), await server.library.calibration()
@@ -492,7 +500,7 @@ def _model_name(model: str) -> str:
     return model.replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
-@router.get("/videos", response_model=schemas.VideoPage, tags=["library"])
+@router.get("/videos", response_model=VideoPage, tags=["library"])
 async def videos(
     server: Server,
     state: Annotated[Literal["ready", "failed", "missing"] | None, Query(description="Only those.")] = None,
@@ -503,17 +511,17 @@ async def videos(
 ) -> Response:
     """List videos, sorted by the paths of their files."""
     total, records = await server.library.page(state=state, warned=warned, text=q, offset=offset, limit=limit)
-    shown = [schemas.video_json(record, server.settings.root_paths) for record in records]
+    shown = [video_json(record, server.settings.root_paths) for record in records]
     return JSON({"total": total, "videos": shown})
 
 
-@router.get("/videos/{id}", response_model=schemas.Video, responses=_errors(404), tags=["library"])
+@router.get("/videos/{id}", response_model=Video, responses=_errors(404), tags=["library"])
 async def video(server: Server, id: VideoId) -> Response:
     """One video."""
-    return JSON(schemas.video_json(await server.library.get(id), server.settings.root_paths))
+    return JSON(video_json(await server.library.get(id), server.settings.root_paths))
 
 
-@router.delete("/videos/{id}", response_model=schemas.Removed, responses=_errors(404, 409), tags=["library"])
+@router.delete("/videos/{id}", response_model=Removed, responses=_errors(404, 409), tags=["library"])
 async def remove(server: Server, id: VideoId) -> Response:
     """Remove a video. Its file stays."""
     await server.library.get(id)
@@ -522,7 +530,7 @@ async def remove(server: Server, id: VideoId) -> Response:
     return JSON({"removed": count})
 
 
-@router.get("/failures", response_model=list[schemas.Failure], tags=["library"])
+@router.get("/failures", response_model=list[Failure], tags=["library"])
 async def failures(server: Server) -> Response:
     """Videos that could not be indexed, and why; a thousand at most."""
     _, records = await server.library.page(state="failed", limit=1000)
@@ -531,19 +539,19 @@ async def failures(server: Server) -> Response:
     )
 
 
-@router.get("/shared", response_model=schemas.SharedFootage, tags=["library"])
+@router.get("/shared", response_model=SharedFootage, tags=["library"])
 async def shared(server: Server) -> Response:
     """Footage that many videos share, such as title screens and end cards, as `hapvr status` lists it."""
     return JSON(await server.jobs.ask("shared", {}, timeout_s=_ASK_S))
 
 
-@router.get("/queries/{id}", response_model=schemas.Upload, responses=_errors(404), tags=["search"])
+@router.get("/queries/{id}", response_model=Upload, responses=_errors(404), tags=["search"])
 async def upload(server: Server, id: QueryId) -> Response:
     """An upload, if it is still kept."""
     return JSON(_show_upload(server.uploads.get(id)))
 
 
-@router.post("/queries/{id}/keep", response_model=schemas.Upload, responses=_errors(404, 507), tags=["search"])
+@router.post("/queries/{id}/keep", response_model=Upload, responses=_errors(404, 507), tags=["search"])
 async def keep_upload(server: Server, id: QueryId) -> Response:
     """Keep an upload for a link that somebody opens later, even if the server is started again."""
     query = server.uploads.get(id)
@@ -560,7 +568,7 @@ def _show_upload(query: StoredUpload) -> dict[str, Any]:
     return {"id": query.id, "name": query.name, "duration": query.duration, "until": until}
 
 
-@router.delete("/queries/{id}", response_model=schemas.Removed, responses=_errors(404, 409), tags=["search"])
+@router.delete("/queries/{id}", response_model=Removed, responses=_errors(404, 409), tags=["search"])
 async def remove_query(server: Server, id: QueryId) -> Response:
     """Remove an upload."""
     query = server.uploads.get(id)
