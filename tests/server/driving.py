@@ -15,13 +15,14 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.routing import Match
 from starlette.testclient import TestClient
 
-from hapvr.server import routes
+from hapvr.server.routes import ROUTERS
 from hapvr.server.schemas.base import Error
 from hapvr.server.schemas.duplicates import ActionResult, DuplicatesResult
 from hapvr.server.schemas.library import AddResult, CheckResult, FailedHealth
 from hapvr.server.schemas.search import CompareResult, SearchResult, TextSearchResult
 from hapvr.server.state import State
 
+API_ROUTES = [route for router in ROUTERS for route in router.routes]
 BASE = "http://127.0.0.1:8787"
 RESULTS: dict[str, type[BaseModel]] = {
     "search": SearchResult,
@@ -51,7 +52,7 @@ class CheckedClient(TestClient):
 
     def _check(self, answer: Response) -> None:
         scope = {"type": "http", "method": answer.request.method, "path": answer.url.path}
-        known = [*routes.router.routes, *self.app.routes]  # type: ignore[attr-defined]
+        known = [*API_ROUTES, *self.app.routes]  # type: ignore[attr-defined]
         route = next((one for one in known if isinstance(one, APIRoute) and one.matches(scope)[0] is Match.FULL), None)
         model = None if route is None else route.response_model
         if answer.status_code >= 400:
