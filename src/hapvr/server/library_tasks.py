@@ -37,7 +37,7 @@ from hapvr.server.described_uploads import DescribedUpload, DescribedUploads
 from hapvr.server.filters import read_filter
 from hapvr.server.schemas.duplicates import link_json
 from hapvr.server.schemas.library import video_json
-from hapvr.server.workers import Call, Task, lower_priority, release_memory, serve
+from hapvr.server.worker_process import Call, Task, lower_priority, release_memory, serve
 from hapvr.similarity.comparator import DOWNSAMPLING
 
 _MAX_CELLS = 640  # rows and columns of a matrix that is sent
