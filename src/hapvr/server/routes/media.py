@@ -12,13 +12,7 @@ from starlette.responses import FileResponse, Response
 
 from hapvr.server.media import Source
 from hapvr.server.problems import Problem
-from hapvr.server.routes.operations import (
-    HOUR,
-    Server,
-    declare_errors,
-    declare_file,
-    make_router,
-)
+from hapvr.server.routes.operations import HOUR, Server, declare_errors, declare_file, make_router
 from hapvr.server.schemas.base import QUERY_ID
 from hapvr.server.schemas.library import Removed, Upload
 from hapvr.server.security import JSON
