@@ -15,6 +15,8 @@ from hapvr.server.schemas.base import JOB_ID
 from hapvr.server.schemas.jobs import Begun, Job
 from hapvr.server.schemas.library import AddRequest, CheckRequest, Folders
 from hapvr.server.security import JSON
+from hapvr.server.settings import Root
+from hapvr.server.state import State
 
 router = make_router()
 JobId = Annotated[str, Path(description="The id of a job.", examples=[JOB_ID], max_length=64)]
@@ -66,9 +68,7 @@ async def events(server: Server, id: JobId) -> Response:
 @router.post("/jobs/add", status_code=202, response_model=Begun, responses=declare_errors(400, 404), tags=["jobs"])
 async def add(server: Server, request: AddRequest) -> Response:
     """Add the videos of a configured folder, or of one below it."""
-    root = server.settings.named_roots.get(request.root)
-    if root is None:
-        raise not_found("root", request.root)
+    root = _find_root(server, request.root)
     place = await asyncio.get_running_loop().run_in_executor(None, resolve_below, root.path, request.path)
     arguments = {"paths": [str(place)], "prune": request.prune, "retry": request.retry}
     job = server.jobs.submit("add", arguments, over=lambda _: server.follow(server.library.refresh()))
@@ -88,8 +88,13 @@ async def folders(
     path: Annotated[str, Query(max_length=1000, description="A folder in it; empty for the root itself.")] = "",
 ) -> Response:
     """The folders in a root, or in a folder of it: what may be added."""
+    root = _find_root(server, id)
+    names, more = await asyncio.get_running_loop().run_in_executor(None, list_folders, root.path, path)
+    return JSON({"path": path, "folders": names, "more": more})
+
+
+def _find_root(server: State, id: str) -> Root:
     root = server.settings.named_roots.get(id)
     if root is None:
         raise not_found("root", id)
-    names, more = await asyncio.get_running_loop().run_in_executor(None, list_folders, root.path, path)
-    return JSON({"path": path, "folders": names, "more": more})
+    return root
