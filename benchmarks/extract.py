@@ -44,7 +44,7 @@ from PIL import Image
 from hapvr.backbones import build_backbone
 from hapvr.features import Features, PackedFrames, PackedWriter, Whitening, extract_regions
 from hapvr.features.extractor import RegionExtractor
-from hapvr.features.video_extraction import extract_files, extract_packed
+from hapvr.features.video_extraction import default_workers, extract_files, extract_packed
 from hapvr.video.frame_tasks import VideoTask, read_video
 from hapvr.video.packed_frames import PackedTask, read_packed
 from hapvr.video.pictures import encode_jpeg
@@ -148,7 +148,7 @@ def measure_engines(
         extractor.engine: extractor,
     }
     pictures = np.random.default_rng(0).integers(0, 256, (32 * (os.cpu_count() or 1), 224, 224, 3), dtype=np.uint8)
-    workers = arguments.workers or min(4, os.cpu_count() or 1)
+    workers = default_workers(arguments.workers)
     threads = torch.get_num_threads()
     for count in sorted({1, threads}):
         torch.set_num_threads(count)
@@ -197,7 +197,7 @@ def measure_set(
     report: Callable[[str, float], None],
 ) -> None:
     sampling = extractor.sampling
-    workers = arguments.workers or min(4, os.cpu_count() or 1)
+    workers = default_workers(arguments.workers)
     kept: dict[str, Features] = {}
     whole = extract_files(extractor, files, kept.__setitem__, workers=workers)  # warms up, and counts
     frames, video_s = whole.frames, whole.video_s
@@ -393,7 +393,7 @@ def measure_packed(arguments: argparse.Namespace, report: Callable[[str, float],
     packed = PackedFrames.open(arguments.gpu)
     frames = sum(packed.lengths.values())
     size = sum(path.stat().st_size for path in Path(arguments.gpu).glob("*.tar")) / frames / 1024
-    workers = arguments.workers or max(1, (os.cpu_count() or 1) - (device.type == "cuda"))
+    workers = default_workers(arguments.workers, packed=True, gpu=device.type == "cuda")
     print(f" {len(packed)} videos, {frames:,} frames of {size:.1f} KiB; {workers} processes")
     report("JPEG alone, frames/s", frames / unpack_all(packed, workers))
     for model in arguments.models:

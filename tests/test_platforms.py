@@ -16,8 +16,9 @@ from hapvr.actions.plan import Plan, PlanRow, read_plan, write_plan
 from hapvr.evaluation.benchmarks.pair_files import read_pairs
 from hapvr.library.indexed_folders import IndexRules
 from hapvr.storage import HASH_BYTES
-from hapvr.workers.pool import Block, SharedMemory, WorkerPool, open_shared
+from hapvr.workers.pool import Block, WorkerPool
 from hapvr.workers.processes import spawn_context
+from hapvr.workers.shared_memory import SharedMemory, open_shared
 from tests.library import toy
 from tests.workers import pool_probe
 

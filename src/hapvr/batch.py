@@ -55,7 +55,7 @@ def extract(
         half: store float16 instead of float32.
         fps: frames a second; the model's if None.
         keyframes: take key frames alone, where a video has enough of them; see `decode`.
-        workers: decoding processes; by default as many as cores, four at most.
+        workers: decoding processes; by default one per usable core, sixteen at most.
         device: where vectors are computed, see `hapvr.load`.
         cluster: a Ray cluster whose nodes do it: "local", "auto" or HOST:PORT; files must be at the same paths there.
         progress: called with how many are done, and how many there are.

@@ -13,7 +13,7 @@ from hapvr.cli.app import PANELS, app
 from hapvr.cli.duplicates import duplicates
 from hapvr.library import Library
 from hapvr.library.duplicates import MIN_PROBABILITY
-from hapvr.server.schemas import DuplicatesRequest
+from hapvr.server.schemas.duplicates import DuplicatesRequest
 
 ROOT = Path(__file__).parents[2]
 

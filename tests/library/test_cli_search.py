@@ -18,7 +18,7 @@ from hapvr.cli.search import search
 from hapvr.judge.judge import Judge
 from hapvr.library import Library
 from hapvr.model import load
-from hapvr.server.schemas import SearchOptions
+from hapvr.server.schemas.search import SearchOptions
 from hapvr.synthetic.clip import Clip
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene

@@ -15,19 +15,24 @@ from pydantic import BaseModel, TypeAdapter
 from starlette.routing import Match
 from starlette.testclient import TestClient
 
-from hapvr.server import routes, schemas
+from hapvr.server.routes import ROUTERS
+from hapvr.server.schemas.base import Error
+from hapvr.server.schemas.duplicates import ActionResult, DuplicatesResult
+from hapvr.server.schemas.library import AddResult, CheckResult, FailedHealth
+from hapvr.server.schemas.search import CompareResult, SearchResult, TextSearchResult
 from hapvr.server.state import State
 
+API_ROUTES = [route for router in ROUTERS for route in router.routes]
 BASE = "http://127.0.0.1:8787"
 RESULTS: dict[str, type[BaseModel]] = {
-    "search": schemas.SearchResult,
-    "search_text": schemas.TextSearchResult,
-    "compare": schemas.CompareResult,
-    "add": schemas.AddResult,
-    "check": schemas.CheckResult,
-    "duplicates": schemas.DuplicatesResult,
-    "actions": schemas.ActionResult,
-    "undo": schemas.ActionResult,
+    "search": SearchResult,
+    "search_text": TextSearchResult,
+    "compare": CompareResult,
+    "add": AddResult,
+    "check": CheckResult,
+    "duplicates": DuplicatesResult,
+    "actions": ActionResult,
+    "undo": ActionResult,
 }
 
 
@@ -47,12 +52,12 @@ class CheckedClient(TestClient):
 
     def _check(self, answer: Response) -> None:
         scope = {"type": "http", "method": answer.request.method, "path": answer.url.path}
-        known = [*routes.router.routes, *self.app.routes]  # type: ignore[attr-defined]
+        known = [*API_ROUTES, *self.app.routes]  # type: ignore[attr-defined]
         route = next((one for one in known if isinstance(one, APIRoute) and one.matches(scope)[0] is Match.FULL), None)
         model = None if route is None else route.response_model
         if answer.status_code >= 400:
             health = answer.url.path == "/api/health" and "status" in answer.json()
-            model = schemas.FailedHealth if health else schemas.Error
+            model = FailedHealth if health else Error
         elif route is not None and model is not None:
             self.checked.add((answer.request.method, route.path))
         if model is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hapvr.errors import DecodeLimitError
 from hapvr.server.problems import Problem
-from hapvr.server.workers import Call, Task, serve
+from hapvr.server.worker_process import Call, Task, serve
 
 
 class SlowTasks:

@@ -20,11 +20,11 @@ from hapvr.judge.recalibration import JudgeCalibration
 from hapvr.library import Library, opening
 from hapvr.library.duplicate_report import write_report
 from hapvr.library.filters import FiledVideo
-from hapvr.server import schemas
 from hapvr.server.access import list_folders
 from hapvr.server.app import create_app
 from hapvr.server.filters import make_filter
 from hapvr.server.problems import Problem
+from hapvr.server.schemas.base import FilterOptions
 from hapvr.server.settings import ServerSettings
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.synthetic.clip import Clip
@@ -297,12 +297,12 @@ def test_a_folder_is_meant_by_its_link_and_by_its_place(tmp_path: Path) -> None:
     (tmp_path / "disk" / "out").symlink_to(tmp_path)
     settings = ServerSettings(roots=(tmp_path / "films",))
     ((id, _),) = settings.named_roots.items()
-    chosen = make_filter(schemas.FilterOptions.model_validate({"root": id, "folder": "new"}), settings.named_roots)
+    chosen = make_filter(FilterOptions.model_validate({"root": id, "folder": "new"}), settings.named_roots)
     for folder, meant in (("films/new", True), ("disk/new", True), ("disk", False)):
         video = FiledVideo(str(tmp_path / folder / "a.mp4"), size=1, duration=1.0, mtime_ns=0)
         assert chosen.allows(video) == meant
     with pytest.raises(Problem) as refused:
-        make_filter(schemas.FilterOptions.model_validate({"root": id, "folder": "out"}), settings.named_roots)
+        make_filter(FilterOptions.model_validate({"root": id, "folder": "out"}), settings.named_roots)
     assert refused.value.status == 403
 
 

@@ -15,11 +15,11 @@ from starlette.responses import Response
 from hapvr.library import Library
 from hapvr.library.indexed_folders import TextModelSource, write_text_model
 from hapvr.library.text_model import load_text_model
-from hapvr.server import routes, schemas
+from hapvr.server.schemas.library import Removed
 from hapvr.server.security import JSON
 from tests.stand_ins import open_clip
 
-from .driving import CheckedClient, Place
+from .driving import API_ROUTES, CheckedClient, Place
 
 
 def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place, mo
         assert client.delete(f"/api/{path}").status_code == 200
     modelled = {
         (method, route.path)
-        for route in routes.router.routes
+        for route in API_ROUTES
         if isinstance(route, APIRoute) and route.response_model is not None
         for method in route.methods or ()
     }
@@ -66,7 +66,7 @@ def test_the_answers_of_all_routes_have_the_shape_of_their_models(own: Place, mo
 def test_an_answer_of_another_shape_would_be_noticed(answer: dict[str, Any]) -> None:
     app = FastAPI()
 
-    @app.get("/api/wrong", response_model=schemas.Removed)
+    @app.get("/api/wrong", response_model=Removed)
     def wrong() -> Response:
         return JSON(answer)
 

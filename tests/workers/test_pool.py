@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from hapvr.errors import DataError
-from hapvr.workers.pool import Block, SharedMemory, TaskContext, TaskResult, WorkerPool, open_shared
+from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
+from hapvr.workers.shared_memory import SharedMemory, open_shared
 from tests.workers import pool_probe
 
 

@@ -60,7 +60,7 @@ Cluster = Annotated[
     ),
 ]
 VideoPaths = Annotated[list[Path], typer.Argument(metavar="VIDEOS", help="Video files, and folders of them.")]
-Workers = Annotated[int | None, typer.Option(help="Number of processes; one per core, four at most, if not given.")]
+Workers = Annotated[int | None, typer.Option(help="Number of processes; one per core, sixteen at most, if not given.")]
 Rate = Annotated[
     str | None,
     typer.Option(

@@ -24,7 +24,8 @@ from torch import Tensor
 from hapvr.checks import require_finite
 from hapvr.errors import ConfigError, HapvrError, StorageError
 from hapvr.features import FeatureFile
-from hapvr.features.feature_files import Entry, StoredFrames, open_h5
+from hapvr.features.feature_files import StoredFrames
+from hapvr.features.feature_layout import Entry, open_h5
 from hapvr.similarity import VideoSimilarity
 from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
 from hapvr.workers.processes import count_cores

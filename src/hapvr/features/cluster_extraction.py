@@ -40,7 +40,7 @@ def extract_on_cluster(
         address: "local", "auto" or HOST:PORT, see `hapvr.workers.cluster`.
         extractor: its copy on each node describes the pictures: on a GPU there if it is on one here.
         tasks: ids and what `work` takes, with absolute paths.
-        workers: decoding processes of a node; by default as many as cores, four at most.
+        workers: decoding processes of a node; by default one per usable core, sixteen at most.
         work, stop, dtype: see `extract_stream`.
     """
     with connect(address) as ray:

@@ -1,4 +1,4 @@
-"""Writing feature files (see `feature_files.py`) video by video, so that an interruption loses none that was added."""
+"""Writing feature files (see `feature_layout.py`) video by video, so that an interruption loses none that was added."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from hapvr.errors import ConfigError, DataError, StorageError, to_sentence
-from hapvr.features.feature_files import (
+from hapvr.features.feature_files import FeatureFile
+from hapvr.features.feature_layout import (
     BROKEN,
     CHECKSUM,
     FLOAT_VERSION,
@@ -25,7 +26,6 @@ from hapvr.features.feature_files import (
     TIMESTAMPS,
     VERSION,
     Entry,
-    FeatureFile,
     compute_checksum,
     format_dims,
     import_h5py,

@@ -29,6 +29,7 @@ from hapvr.video.frame_tasks import VideoEnd, VideoPart, VideoTask, file_of_task
 from hapvr.video.packed_frames import PackedFrames, PackedTask, read_packed
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
+from hapvr.workers.processes import count_cores
 from hapvr.workers.sandbox import Sandbox
 from hapvr.workers.threads import torch_thread_pool
 
@@ -37,6 +38,7 @@ Store = Callable[[str, Features], None]
 Progress = Callable[[int, int], None]
 Warn = Callable[[str, list[str]], None]
 
+MAX_WORKERS = 16  # decoding processes, if no number is given: each takes about 100 MB of memory
 BLOCKS = 3  # of each reading process: one being filled, one at work, one on the way
 _GPU_BLOCKS = 8  # a GPU holds those of two batches
 _MAX_BLOCK_PICTURES = 32
@@ -135,7 +137,7 @@ def extract_files(
         store: called once for each video that was done, such as `FeatureWriter.add`.
         done: ids to leave out, such as `FeatureWriter.done_ids()`.
         keyframes: take key frames alone, where a video has enough of them; see `decode`.
-        workers: decoding processes; by default as many as cores, four at most.
+        workers: decoding processes; by default one per usable core, sixteen at most.
         progress: called with how many files are finished, and how many there are.
         warn: called with the id and the warnings of a video that was stored, damaged as it is.
         stream: what reads and describes the videos; `extract_stream` if None.
@@ -165,17 +167,16 @@ def extract_packed(
     Args:
         extractor, store, done, progress: see `extract_files`.
         packed: the frames.
-        workers: processes that unpack; by default one per core, less one that feeds a GPU.
+        workers: processes that unpack; by default one per usable core, less one that feeds a GPU.
         dtype: of the features.
     """
-    if workers is None:
-        workers = max(1, (os.cpu_count() or 1) - (extractor.device.type == "cuda"))
+    count = default_workers(workers, packed=True, gpu=extractor.device.type == "cuda")
     run = FileReporter(dict.fromkeys(packed, packed.folder), done, progress)
     tasks = ((id, PackedTask(packed[id], extractor.sampling.crop)) for id in run.todo)
     files = (os.path.realpath(path) for path in Path(packed.folder).iterdir())  # some may be links to elsewhere
     sandbox = Sandbox(readable=(os.path.abspath(packed.folder), *files))
     settings: dict[str, Any] = {"work": read_packed, "dtype": dtype, "sandbox": sandbox, "file_of": None}
-    return _extract(extractor, tasks, store, run, workers=default_workers(workers), **settings)
+    return _extract(extractor, tasks, store, run, workers=count, **settings)
 
 
 def _extract(
@@ -225,7 +226,7 @@ def extract_stream(
     Args:
         extractor: describes the pictures, with its copies on other devices: whichever is free takes the next batch.
         tasks: ids and what `work` takes, such as `VideoTask`; taken as they are needed.
-        workers: decoding processes; by default as many as cores, four at most.
+        workers: decoding processes; by default one per usable core, sixteen at most.
         work: what they do; it fills blocks as `read_video` does.
         stop: asked all the time; True ends it, and what was being read is dropped.
         dtype: of the features.
@@ -319,11 +320,17 @@ def _copy_to_host(values: Tensor) -> Tensor:
     return host
 
 
-def default_workers(workers: int | None) -> int:
-    """Decoding processes: as many as were asked for, else as cores, four at most."""
+def default_workers(workers: int | None, *, packed: bool = False, gpu: bool = False) -> int:
+    """How many processes read videos: as many as were asked for, else one per core that this process may use.
+
+    Of those that decode files there are `MAX_WORKERS` at most. Those that unpack frames (`packed`) are not limited, as
+    they feed the fastest GPUs, and leave a core to the process that feeds a GPU (`gpu`).
+    """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}.")
-    return min(4, os.cpu_count() or 1) if workers is None else workers
+    if workers is not None:
+        return workers
+    return max(1, count_cores() - gpu) if packed else min(MAX_WORKERS, count_cores())
 
 
 def make_tasks(

@@ -73,7 +73,7 @@ def add_videos(
             failed nothing is kept in either case.
         retry: try those again that failed before and have not changed. One that could not be opened, as for want of
             permission, is tried again every time.
-        workers: decoding processes; by default as many as cores, four at most.
+        workers: decoding processes; by default one per usable core, sixteen at most.
         progress: called after each file.
         stop: asked all the time; True ends it, and what is done by then is kept.
         sound: read the sound of all videos of the library too, whose sound is not read yet; it remembers that. None: as

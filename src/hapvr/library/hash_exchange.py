@@ -165,7 +165,7 @@ def export_hashes(
         places: libraries, and files and folders of videos; of a library, the videos whose files are there.
         output: a folder, which is made, or the .txt file.
         every_s: seconds between hashes.
-        workers: processes that read videos; as many as cores, four at most, if None.
+        workers: processes that read videos; one per usable core, sixteen at most, if None.
         progress: called with how many videos are done, and how many there are.
     """
     sources, target = _find_sources(places), Path(output)

@@ -26,12 +26,13 @@ from hapvr import __version__
 from hapvr.errors import HapvrError
 from hapvr.library import Library
 from hapvr.places import ObjectPath, Place, parse_place, require_local
-from hapvr.server import routes, schemas
 from hapvr.server.access import translate_library_error
 from hapvr.server.connections import Connections, configure, listen
 from hapvr.server.metrics import CONTENT_TYPE, Metrics, log_to_stderr, resident_bytes
 from hapvr.server.problems import Problem
-from hapvr.server.routes import Server
+from hapvr.server.routes import ROUTERS
+from hapvr.server.routes.operations import Server
+from hapvr.server.schemas.search import SearchRequest
 from hapvr.server.security import COOKIE, SESSION_S, Guard, Sessions, answer
 from hapvr.server.settings import ServerSettings, is_everywhere
 from hapvr.server.state import State
@@ -79,8 +80,8 @@ def create_app(library: str | os.PathLike[str] | ObjectPath, *, settings: Server
         redoc_url=None,
         lifespan=life,
     )
-    app.include_router(routes.router)
-    app.include_router(page_router)
+    for router in (*ROUTERS, page_router):
+        app.include_router(router)
     app.mount("/static", StaticFiles(directory=_STATIC, check_dir=False), name="static")
     app.state.connections = Connections(chosen)
     _handle_errors(app, path)
@@ -122,9 +123,7 @@ def _complete_document(app: FastAPI) -> None:
         if app.openapi_schema is None:
             found = make()
             parts = found["components"]["schemas"]
-            parts["SearchRequest"] = schemas.SearchRequest.model_json_schema(
-                ref_template="#/components/schemas/{model}"
-            )
+            parts["SearchRequest"] = SearchRequest.model_json_schema(ref_template="#/components/schemas/{model}")
             for unused in ("HTTPValidationError", "ValidationError"):
                 parts.pop(unused, None)
             found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

@@ -17,7 +17,7 @@ from hapvr.library import Library
 from hapvr.library.queries import Query
 from hapvr.records import Frames
 from hapvr.server.access import hide_path
-from hapvr.server.workers import Call
+from hapvr.server.worker_process import Call
 from hapvr.video.isolated import decode_isolated
 from hapvr.video.limits import DecodeLimits
 

@@ -10,7 +10,7 @@ from typing import Any
 from hapvr.library.filters import VideoFilter
 from hapvr.server.access import resolve_below
 from hapvr.server.problems import Problem, not_found
-from hapvr.server.schemas import FilterOptions
+from hapvr.server.schemas.base import FilterOptions
 from hapvr.server.settings import Root
 
 

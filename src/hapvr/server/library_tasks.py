@@ -27,7 +27,7 @@ from hapvr.library.duplicate_report import DuplicateProgress, format_csv
 from hapvr.library.filters import VideoFilter
 from hapvr.library.indexed_folders import read_text_model
 from hapvr.library.queries import Query
-from hapvr.library.results import escape_text
+from hapvr.library.results import Hit, SoundHit, TextHit, escape_text
 from hapvr.library.stored_scores import RegionCache
 from hapvr.matching import Match
 from hapvr.reports.plotting import map_colours
@@ -35,8 +35,9 @@ from hapvr.server.access import file_name, hide_path, visible_path, visible_reco
 from hapvr.server.action_tasks import ActionTasks
 from hapvr.server.described_uploads import DescribedUpload, DescribedUploads
 from hapvr.server.filters import read_filter
-from hapvr.server.schemas import link_json, video_json
-from hapvr.server.workers import Call, Task, lower_priority, release_memory, serve
+from hapvr.server.schemas.duplicates import link_json
+from hapvr.server.schemas.library import video_json
+from hapvr.server.worker_process import Call, Task, lower_priority, release_memory, serve
 from hapvr.similarity.comparator import DOWNSAMPLING
 
 _MAX_CELLS = 640  # rows and columns of a matrix that is sent
@@ -112,19 +113,14 @@ class LibraryTasks:
             result = self._library.search(record.id, start_s=start_s, end_s=end_s, cache=self._cache, **options)
         durations = self._find_durations(hit.id for hit in result.hits)
         hits = [
-            hit.to_json()
+            self._show_hit(hit)
             | {
-                "name": file_name(hit.path),
-                "path": visible_path(hit.path, self._roots),
                 "duration": durations.get(hit.id, 0.0),
                 "warnings": [hide_path(text, hit.path) for text in hit.warnings],
             }
             for hit in result.hits
         ]
-        sounds = [
-            hit.to_json() | {"name": file_name(hit.path), "path": visible_path(hit.path, self._roots)}
-            for hit in result.sound_hits
-        ]
+        sounds = [self._show_hit(hit) for hit in result.sound_hits]
         own = [escape_text(text) for text in result.warnings]
         more = {"sound_hits": sounds, "warnings": own, "filter": arguments["filter"]}
         return result.to_json() | {"query": about, "hits": hits} | more
@@ -134,16 +130,11 @@ class LibraryTasks:
         call.progress(message="searching")
         result = self._library.search_text(arguments["text"], k=arguments["k"], filter=read_filter(arguments["limits"]))
         durations = self._find_durations(hit.id for hit in result.hits)
-        hits = [
-            hit.to_json()
-            | {
-                "name": file_name(hit.path),
-                "path": visible_path(hit.path, self._roots),
-                "duration": durations.get(hit.id, 0.0),
-            }
-            for hit in result.hits
-        ]
+        hits = [self._show_hit(hit) | {"duration": durations.get(hit.id, 0.0)} for hit in result.hits]
         return result.to_json() | {"text": arguments["text"], "hits": hits, "filter": arguments["filter"]}
+
+    def _show_hit(self, hit: Hit | SoundHit | TextHit) -> dict[str, Any]:
+        return hit.to_json() | {"name": file_name(hit.path), "path": visible_path(hit.path, self._roots)}
 
     def _find_durations(self, ids: Iterable[str]) -> dict[str, float]:
         """The lengths of those videos that are still there, in seconds."""

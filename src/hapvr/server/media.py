@@ -21,7 +21,8 @@ from hapvr.server.clients import current_client, require_share
 from hapvr.server.problems import Problem, busy
 from hapvr.server.settings import ServerSettings
 from hapvr.server.uploads import Query
-from hapvr.server.workers import PRIORITY_FILE, Worker, WorkerDied
+from hapvr.server.worker_process import PRIORITY_FILE
+from hapvr.server.workers import Worker, WorkerDied
 from hapvr.workers.sandbox import Sandbox
 
 _PIECE = 256 * 2**10

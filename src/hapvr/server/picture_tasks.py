@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from hapvr.errors import NoVideoError
-from hapvr.server.workers import Call, Task, lower_priority, serve
+from hapvr.server.worker_process import Call, Task, lower_priority, serve
 from hapvr.storage import replace_file
 from hapvr.video.decode import decode, decode_chunks, probe
 from hapvr.video.limits import DecodeLimits

@@ -260,7 +260,7 @@ def _remove_left(parent: Path) -> None:
 
 @dataclass(frozen=True)
 class HealthReport:
-    """What a health check says; see `schemas.Health`."""
+    """What a health check says; see `hapvr.server.schemas.library.Health`."""
 
     status: Literal["ok", "starting", "degraded", "failed"]
     cause: str | None

@@ -12,13 +12,11 @@ Neither torch nor a decoder is imported here: a worker loads what it uses, and n
 
 from __future__ import annotations
 
-import mmap
 import os
 import pickle
 import signal
 import struct
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -29,11 +27,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-import numpy as np
-
 from hapvr.errors import HapvrError
 from hapvr.workers.answers import NONSENSE, Bytes, join_answer, split_answer
-from hapvr.workers.processes import InheritedFile, format_exit, spawn_context
+from hapvr.workers.processes import format_exit, spawn_context
 from hapvr.workers.sandbox import (
     Sandbox,
     find_protections,
@@ -43,6 +39,7 @@ from hapvr.workers.sandbox import (
     open_given,
     run_in_sandbox,
 )  # fmt: skip
+from hapvr.workers.shared_memory import SharedMemory, open_shared
 
 Task = tuple[Hashable, Any]  # its key, and what `work` takes
 
@@ -71,68 +68,6 @@ _CHECK_S = 1.0  # how often to look for workers that hang
 _GONE = (EOFError, OSError)  # what a pipe raises whose other end is dead
 _MAX_ANSWER_BYTES = 2**28
 _READ_BYTES = 2**20  # of answers at a time
-
-
-class SharedMemory:
-    """Bytes that other processes open by `path` (see `open_shared`); `close` gives them back.
-
-    Not multiprocessing.shared_memory: its /dev/shm is often too small in containers, and overrunning it kills.
-    """
-
-    def __init__(self, size: int, *, pin: bool = False) -> None:
-        if hasattr(os, "memfd_create"):
-            self._descriptor = os.memfd_create("hapvr", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        else:
-            self._descriptor, self.path = tempfile.mkstemp(prefix="hapvr-")
-        os.truncate(self._descriptor, max(1, size))
-        self._seal()
-        self.data = _map(self._descriptor, size)
-        self._pinned = False
-        if pin:
-            self._pin()
-
-    def _seal(self) -> None:
-        """Let nobody cut the memory, where the system can: a process that then reads it would be killed."""
-        if sys.platform == "linux" and self.path.startswith("/proc/"):
-            import fcntl
-
-            fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-
-    def share(self) -> InheritedFile | str:
-        """What a process that is being spawned opens with `open_shared`; in a sandbox it could not use the path."""
-        return self.path if sys.platform == "win32" else InheritedFile(self._descriptor)
-
-    def _pin(self) -> None:
-        """Let the GPU read this memory itself; where CUDA will not, copies are slower, not wrong."""
-        import torch
-
-        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        self._pinned = int(runtime.cudaHostRegister(self.data.ctypes.data, self.data.nbytes, 0)) == 0
-        if not self._pinned:
-            with suppress(RuntimeError):  # the next launch would report that refusal as its own failure
-                torch.zeros(1, device="cuda")
-
-    def close(self) -> None:
-        """Give the memory back as soon as nobody looks at it any more."""
-        if self._pinned:
-            import torch
-
-            torch.cuda.cudart().cudaHostUnregister(self.data.ctypes.data)  # type: ignore[no-untyped-call]
-        os.close(self._descriptor)
-        if not self.path.startswith("/proc/"):
-            with suppress(PermissionError):  # Windows removes no file that is still mapped: it stays until cleaned up
-                os.unlink(self.path)
-
-
-def open_shared(shared: int | str, size: int) -> Bytes:
-    """The bytes of another process's `SharedMemory`, by its path or a descriptor, which is closed."""
-    with open(shared, "r+b") as file:
-        return _map(file.fileno(), size)
-
-
-def _map(descriptor: int, size: int) -> Bytes:
-    return np.frombuffer(mmap.mmap(descriptor, max(1, size)), np.uint8)[:size]
 
 
 class _ParentGoneError(BaseException):
