@@ -5,7 +5,7 @@
 VIDEOS is a folder; with fewer videos than `--count`, each is read several times, by links to it. Each node has half of
 the cores. `--kill` ends one node when a quarter of the videos is done: all features must come all the same. Both runs
 come in turns. Processor seconds are those of all processes, Ray's own and its starting of actors included, but not the
-start of the cluster; on a busy machine the clock means little.
+start of the cluster, nor, in a plain run, the cluster that waits meanwhile; on a busy machine the clock means little.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import hapvr
@@ -56,7 +56,9 @@ def measure(options: argparse.Namespace) -> None:
         ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
         try:
             for _ in range(options.turns):
-                here = take("this process", extract_stream(extractor, tasks(), workers=2 * half, work=read_video))
+                waiting = list_processes().keys() - {os.getpid()}  # Ray's
+                plain = extract_stream(extractor, tasks(), workers=2 * half, work=read_video)
+                here = take("this process", plain, without=waiting)
                 stream = extract_on_cluster("auto", extractor, tasks(), workers=half, work=read_video)
                 there = take(f"two nodes of {half} cores", stream)
                 compare(here, there)
@@ -82,10 +84,10 @@ def link_videos(videos: Path, folder: Path, count: int) -> dict[str, str]:
     return {path.name: str(path) for path in sorted(folder.iterdir())}
 
 
-def take(what: str, stream: Iterable[ExtractedVideo]) -> dict[str, ExtractedVideo]:
-    """All videos of a stream, with what they cost."""
+def take(what: str, stream: Iterable[ExtractedVideo], *, without: Collection[int] = ()) -> dict[str, ExtractedVideo]:
+    """All videos of a stream, with what they cost; the processes `without` and all below them do not count."""
     start = time.perf_counter()
-    with ProcessorClock() as clock:
+    with ProcessorClock(without) as clock:
         found = {one.id: one for one in stream}
     print(
         f"{what}: {clock.seconds:.1f} processor seconds, {time.perf_counter() - start:.1f} s by the clock", flush=True
@@ -94,10 +96,17 @@ def take(what: str, stream: Iterable[ExtractedVideo]) -> dict[str, ExtractedVide
 
 
 class ProcessorClock:
-    """Processor seconds of this process and all below it. Linux; what a process does in its last moments is lost."""
+    """Processor seconds of this process and all below it, less what it takes to look at them.
+
+    Linux; what a process does in its last moments is lost. The processes `without` and all below them do not count.
+    """
+
+    def __init__(self, without: Collection[int] = ()) -> None:
+        self._without = without
+        self._looking_s = 0.0
 
     def __enter__(self) -> ProcessorClock:
-        self._before = list_processes()
+        self._before = list_processes(self._without)
         self._last = dict(self._before)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -111,18 +120,19 @@ class ProcessorClock:
     def _watch(self) -> None:
         while True:
             is_last = self._ending.wait(0.2)
-            self._last |= list_processes()
+            self._last |= list_processes(self._without)
             if is_last:
+                self._looking_s = time.thread_time()
                 return
 
     @property
     def seconds(self) -> float:
         ticks = sum(spent - self._before.get(process, 0) for process, spent in self._last.items())
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return ticks / os.sysconf("SC_CLK_TCK") - self._looking_s
 
 
-def list_processes() -> dict[int, int]:
-    """The processor ticks of this process and all below it, by their ids."""
+def list_processes(without: Collection[int] = ()) -> dict[int, int]:
+    """The processor ticks of this process and all below it, by their ids; `without` some and what is below them."""
     parents: dict[int, int] = {}
     spent: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
@@ -133,7 +143,7 @@ def list_processes() -> dict[int, int]:
                 continue
             parents[int(entry.name)], spent[int(entry.name)] = int(fields[1]), int(fields[11]) + int(fields[12])
     own = {os.getpid()}
-    while more := {process for process, parent in parents.items() if parent in own} - own:
+    while more := {process for process, parent in parents.items() if parent in own} - own - set(without):
         own |= more
     return {process: spent[process] for process in own}
 

@@ -186,7 +186,7 @@ def test_torch_takes_over_from_an_openvino_that_cannot_be_imported(
 
 @needs_openvino
 def test_an_engine_with_wrong_maps_is_refused(lite: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = engine_module._PooledStages(EfficientNetLite0().eval())  # other weights
+    wrong = engine_module._PooledStages(EfficientNetLite0().eval()).requires_grad_(False)  # other weights
     make = engine_module._make_graph
     monkeypatch.setattr(engine_module, "_make_graph", lambda openvino, _, side: make(openvino, wrong, side))
     with pytest.raises(EngineError, match="differ from those of torch"):

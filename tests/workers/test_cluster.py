@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +42,8 @@ class Actor:
         return SimpleNamespace(options=lambda **_: remote, remote=remote.remote)
 
     def call(self, name: str, method: Callable[..., Any], *args: Any) -> Any:
+        if name in ("serve", "give"):
+            self.ray.given[self.node] += len(args[0])
         if name == "serve":
             return self.stream(method(*args))
         return method(*args)
@@ -73,6 +76,7 @@ class FakeRay:
     def __init__(self, nodes: int = 2, dies: Callable[[Actor], bool] = lambda _: False) -> None:
         self.alive = [f"node {number}" for number in range(nodes)]
         self.dies, self.lost, self.started, self.killed = dies, 0, 0, 0
+        self.given: Counter[str] = Counter()  # tasks that each node was given
 
     def nodes(self) -> list[dict[str, Any]]:
         return [{"NodeID": name, "Alive": True, "Resources": {"CPU": 2.0}} for name in self.alive]
@@ -126,6 +130,12 @@ def test_every_task_is_answered_once_by_all_nodes() -> None:
     assert sorted(run(ray, range(20))) == [2 * number for number in range(20)]
     assert (ray.started, ray.killed, ray.lost) == (2, 2, 0)
     assert run(ray, []) == []
+
+
+def test_a_short_list_is_shared_by_all_nodes() -> None:
+    ray = FakeRay(nodes=3)
+    assert sorted(run(ray, range(5))) == [0, 2, 4, 6, 8]  # the first has room for three
+    assert ray.given == {"node 0": 2, "node 1": 2, "node 2": 1}
 
 
 def test_an_actor_that_is_lost_costs_what_it_had_not_finished() -> None:

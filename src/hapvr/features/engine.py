@@ -161,7 +161,8 @@ class OpenVinoEngine:
         self._side = side
         mean, std = (torch.tensor(values).repeat(side) for values in (backbone.mean, backbone.std))  # of a row
         self._shift, self._factor = -mean / std, 1 / (255 * std)
-        network = _PooledStages(fold_batch_norms(backbone)).eval()
+        folded = fold_batch_norms(backbone)
+        network = _PooledStages(copy.deepcopy(folded) if folded is backbone else folded).eval().requires_grad_(False)
         self._lock = threading.Lock()
         self._free: list[Any] = []  # requests that nobody uses
         try:
@@ -269,11 +270,12 @@ def _import_openvino() -> Any:
 
 
 def _make_graph(openvino: Any, network: nn.Module, side: int) -> Any:
-    """The graph from scaled pictures [_BATCH, side, side, 3] to pooled maps."""
+    """The graph from scaled pictures [_BATCH, side, side, 3] to pooled maps; the weights need no gradient."""
     example = torch.zeros((1, side, side, 3))
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit is frozen; paddings become constants, as they are for one side
-        traced = torch.jit.trace(network, example, check_trace=False)  # type: ignore[no-untyped-call]
+        # As a function: of a module, torch would first make a script of each of its hundred parts, for 0.3 s.
+        traced = torch.jit.trace(lambda scaled: network(scaled), example, check_trace=False)  # type: ignore[no-untyped-call]
         decoder = openvino.frontend.pytorch.ts_decoder.TorchScriptPythonDecoder(traced)
         reader = openvino.frontend.FrontEndManager().load_by_framework("pytorch")
         graph = reader.convert(reader.load(decoder))

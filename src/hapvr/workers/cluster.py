@@ -222,8 +222,7 @@ class ClusterWorkers(Generic[Answer]):
             if not self._actors:
                 self._start_actors()
             while stop is None or not stop():
-                for actor in self._actors:
-                    self._feed(actor, waiting, ahead)
+                self._feed(waiting, ahead)
                 at_work = {id(actor.stream): actor for actor in self._actors if actor.stream is not None}
                 if not at_work:
                     is_done = True
@@ -252,21 +251,35 @@ class ClusterWorkers(Generic[Answer]):
             self._ray.kill(actor.handle)
         self._actors, self._again, self._tries = [], deque(), Counter()
 
-    def _feed(self, actor: _Actor, tasks: Iterator[Task], ahead: int) -> None:
-        """Give an actor what it has room for; a task that was lost before has an actor to itself."""
-        new: list[Task] = []
-        if self._again and not actor.left:
-            new = [self._again.popleft()]
-        elif not any(key in self._tries for key in actor.left):
-            while len(actor.left) + len(new) < ahead and (task := next(tasks, None)) is not None:
-                new.append(task)
-        actor.left |= dict(new)
+    def _feed(self, tasks: Iterator[Task], ahead: int) -> None:
+        """Give actors what they have room for; a task that was lost before has an actor to itself."""
+        new: dict[_Actor, list[Task]] = {actor: [] for actor in self._actors}
+        open_to_all = []
+        for actor in self._actors:
+            if self._again and not actor.left:
+                new[actor].append(self._again.popleft())
+            elif not any(key in self._tries for key in actor.left):
+                open_to_all.append(actor)
+
+        def count(actor: _Actor) -> int:
+            return len(actor.left) + len(new[actor])
+
+        # To the one that has fewest: a short list would else be the first actor's alone.
+        while open_to_all and count(actor := min(open_to_all, key=count)) < ahead:
+            if (task := next(tasks, None)) is None:
+                break
+            new[actor].append(task)
+        for actor in self._actors:
+            self._send(actor, new[actor], ahead)
+
+    def _send(self, actor: _Actor, tasks: list[Task], ahead: int) -> None:
+        actor.left |= dict(tasks)
         if actor.stream is not None:
-            if new:
-                actor.handle.give.remote(new)
+            if tasks:
+                actor.handle.give.remote(tasks)
         elif actor.left:  # also what was given to it when it had just ended
             serve = actor.handle.serve.options(num_returns="streaming", _generator_backpressure_num_objects=ahead)
-            actor.stream = serve.remote(new)
+            actor.stream = serve.remote(tasks)
 
     def _lose(self, actor: _Actor, error: Exception, give_up: Callable[[Hashable, str], Answer]) -> Iterator[Answer]:
         """An actor is gone: its tasks are for others."""
