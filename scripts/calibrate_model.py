@@ -6,8 +6,8 @@
 Pairs are scored as `hapvr compare` and `hapvr evaluate` do. A pair that the benchmark names as a positive matches,
 every other does not. Videos of one origin may share footage that nobody has named: with --origins, a CSV file with the
 columns `file` and `origin`, such pairs are left out. With --check the calibration is held against pairs of other
-benchmarks; with --dry it is not written. MODEL is a name or a folder. Features are kept in each benchmark's
-`.features`.
+benchmarks; with --dry nothing is written. With --symmetry the model's scores are symmetric from now on, in that way
+(`SimilarityConfig.symmetry`). MODEL is a name or a folder. Features are kept in each benchmark's `.features`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import csv
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import torch
@@ -26,9 +28,10 @@ from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks import open_benchmark
 from hapvr.evaluation.extraction import extract_videos
 from hapvr.evaluation.scoring import score_benchmark
-from hapvr.model import Model, load, save_calibration
+from hapvr.model import Model, load, save_calibration, save_symmetry
 from hapvr.model.parts import SHIPPED, list_model_names
 from hapvr.similarity.calibration import Calibration, fit_calibration
+from hapvr.similarity.network import Symmetry
 
 RATES = (10_000, 1000, 100, 10, 1)  # false matches per million comparisons
 
@@ -41,9 +44,12 @@ def main() -> None:
     parser.add_argument("--check", type=Path, action="append", default=[], help="a made folder to hold it against")
     parser.add_argument("--prior", type=float, default=0.5, help="how likely a match is where nobody says otherwise")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--symmetry", choices=get_args(Symmetry), help="of the model's scores from now on")
     parser.add_argument("--dry", action="store_true", help="print, but do not write into the model")
     arguments = parser.parse_args()
     model = load(arguments.model, device=arguments.device)
+    if arguments.symmetry:
+        model.similarity.config = replace(model.similarity.config, symmetry=arguments.symmetry)
     origins: dict[str, str] = {}
     if arguments.origins:
         with arguments.origins.open(newline="", encoding="utf-8") as file:
@@ -54,6 +60,8 @@ def main() -> None:
         check(calibration, *pairs(model, arguments.check, origins))
     if not arguments.dry:
         folder = SHIPPED / arguments.model if arguments.model in list_model_names() else Path(arguments.model)
+        if arguments.symmetry:
+            save_symmetry(folder, arguments.symmetry)
         print(f"written to {save_calibration(folder, calibration)}")
 
 

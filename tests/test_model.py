@@ -39,6 +39,7 @@ from hapvr.model import (
     read_model_info,
     save_calibration,
     save_model,
+    save_symmetry,
 )
 from hapvr.model.fetching import RESNET50, Origin, cache_folder, fetch, halve
 from hapvr.model.parts import SHIPPED, find_model_folder, list_model_names
@@ -458,6 +459,19 @@ def test_only_the_trained_form_is_calibrated(trained: Path) -> None:
     assert not is_calibrated(f"{trained}-untrained")
     assert load(f"{trained}-untrained").calibration is None
     assert "calibration" not in read_base_parts(trained)
+
+
+def test_scores_can_be_made_symmetric_and_nothing_else_changes(trained: Path) -> None:
+    before, tensors = load(trained).similarity, load_parts(trained)
+    save_symmetry(trained, "lengths")
+    after = load(trained).similarity
+    assert after.config == dataclasses.replace(before.config, symmetry="lengths")
+    for name, part in load_parts(trained).items():
+        assert part.tensors.keys() == tensors[name].tensors.keys()
+        assert all(torch.equal(part.tensors[key], tensors[name].tensors[key]) for key in part.tensors)
+    with pytest.raises(ConfigError, match="symmetry"):
+        save_symmetry(trained, "sideways")  # type: ignore[arg-type]
+    assert load(trained).similarity.config.symmetry == "lengths"
 
 
 # --- what is shipped -------------------------------------------------------------------------------------------------

@@ -280,7 +280,7 @@ def compare_frames(query: VideoDescription, target: VideoDescription, model: Mod
     with torch.no_grad():
         forth = model.similarity.frame_matrix_unchecked(query.descriptors, target.descriptors).float().cpu()
         back = forth.T
-        if model.similarity.config.symmetry == "average":
+        if model.similarity.config.symmetry in ("average", "lengths"):
             back = model.similarity.frame_matrix_unchecked(target.descriptors, query.descriptors).float().cpu()
     return PairFrames(forth.numpy(), back.numpy(), query.times, target.times)
 

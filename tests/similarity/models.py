@@ -65,4 +65,5 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "average": {"spatial": "average", "temporal": "average"},
     "symmetric average": {"symmetry": "average", "temporal_keep_rate": 0.4},
     "symmetric levels": {"symmetry": "levels", "temporal_keep_rate": 0.4},
+    "symmetric by lengths": {"symmetry": "lengths", "temporal_keep_rate": 0.4},
 }

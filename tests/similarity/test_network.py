@@ -51,7 +51,7 @@ def loop(model: VideoSimilarity, query: Tensor, target: Tensor) -> float:
 
     def matrix(a: Any, b: Any) -> list[list[float]]:
         cells = reference.frame_matrix(a, b, config.spatial, config.spatial_keep_rate)
-        if config.symmetry == "levels":
+        if config.symmetry in ("levels", "lengths"):
             other = reference.frame_matrix(b, a, config.spatial, config.spatial_keep_rate)
             cells = [[(cells[x][y] + other[y][x]) / 2 for y in range(len(b))] for x in range(len(a))]
         return [[cell / (config.bits or 1) for cell in row] for row in cells]
@@ -64,9 +64,11 @@ def loop(model: VideoSimilarity, query: Tensor, target: Tensor) -> float:
                 raw = reference.added(raw, reference.coarse(cells))
             cells = reference.hardtanh(raw, config.negative_slope)
         score = reference.aggregate(cells, config.temporal, config.temporal_keep_rate)
-        if config.symmetry == "levels":
+        if config.symmetry in ("levels", "lengths"):
             turned = [list(column) for column in zip(*cells, strict=True)]
-            score = (score + reference.aggregate(turned, config.temporal, config.temporal_keep_rate)) / 2
+            other = reference.aggregate(turned, config.temporal, config.temporal_keep_rate)
+            share = 0.5 if config.symmetry == "levels" else min(0.5, len(cells) / len(turned))
+            score = (1 - share) * score + share * other
         return score
 
     q, t = describe(query), describe(target)
@@ -190,6 +192,36 @@ def test_the_symmetric_forms_are_symmetric(a: int, b: int, seed: int) -> None:
         assert built.score(query, target).item() == pytest.approx(built.score(target, query).item(), abs=1e-6)
     forward, back = (model().score(x, y).item() for x, y in ((query, target), (target, query)))
     assert model(symmetry="average").score(query, target).item() == pytest.approx((forward + back) / 2, abs=1e-6)
+
+
+def test_by_lengths_the_other_direction_counts_by_how_long_the_target_is_by_hand() -> None:
+    built = model(dims=2, weighting="none", comparator=False, min_frames=1, symmetry="lengths", spatial="chamfer")
+    here, there = torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 1.0]]])  # a frame of one region each
+    assert built.score(here, here).item() == 1.0
+    assert built.score(here, torch.cat([here, there])).item() == 0.75  # a half: 1 and (1 + 0) / 2
+    film = torch.cat([here, there, there, there])
+    assert built.score(here, film).item() == pytest.approx(0.75 + 0.25 / 4)  # a quarter: 1 and (1 + 3 * 0) / 4
+    assert built.score(film, here).item() == pytest.approx((0.25 + 1) / 2)
+    torch.testing.assert_close(built.frame_matrix(here, film), torch.tensor([[1.0, 0.0, 0.0, 0.0]]))
+
+
+@given(st.integers(4, 12), st.integers(4, 12), st.integers(0, 99))
+@settings(max_examples=10)
+def test_by_lengths_videos_of_similar_lengths_are_compared_alike_both_ways(a: int, b: int, seed: int) -> None:
+    query, target = video(a, seed), video(b, seed + 1)
+    built = model(symmetry="lengths", comparator=False)
+    if a <= 2 * b and b <= 2 * a:
+        assert built.score(query, target).item() == pytest.approx(built.score(target, query).item(), abs=1e-6)
+        levels = model(symmetry="levels", comparator=False)
+        assert built.score(query, target).item() == pytest.approx(levels.score(query, target).item(), abs=1e-6)
+
+
+def test_by_lengths_a_clip_is_found_in_a_film_however_long_the_film_is() -> None:
+    built = model(symmetry="lengths", weighting="none", comparator=False, spatial="chamfer", temporal="chamfer")
+    clip = video(8, 1)
+    scores = [built.score(clip, torch.cat([clip, video(length, 2)])).item() for length in (8, 80, 800)]
+    assert scores == sorted(scores)
+    assert scores[-1] == pytest.approx(1, abs=0.01)
 
 
 def test_a_short_video_is_doubled() -> None:

@@ -51,7 +51,7 @@ def test_strips_of_a_long_pair_agree_with_the_whole() -> None:
         torch.testing.assert_close(pairwise(built, [query], [target], max_cells=cells), whole, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("symmetry", ["none", "levels"])
+@pytest.mark.parametrize("symmetry", ["none", "levels", "lengths"])
 @pytest.mark.parametrize("temporal", ["topk", "chamfer", "max", "average"])
 @pytest.mark.parametrize("comparator", [False, True])
 def test_one_query_is_scored_off_its_frame_matrix(temporal: Any, symmetry: Any, comparator: bool) -> None:

@@ -29,8 +29,9 @@ from hapvr.model.parts import (
     take_untrained,
     to_float32,
 )
-from hapvr.similarity import SegmentConfig, VideoSimilarity
+from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration
+from hapvr.similarity.network import Symmetry
 from hapvr.storage import StrPath
 from hapvr.video.sampling import SamplingConfig
 
@@ -118,6 +119,18 @@ def _list_changes(config: Mapping[str, Any], backbone: Backbone, origin: Origin)
 def save_calibration(folder: StrPath, calibration: Calibration) -> Path:
     """Put a calibration into a model folder, in place of the one it may have; the other parts stay as they are."""
     return weights.save_parts(folder, load_whole_parts(Path(folder)) | {CALIBRATION: calibration.to_part()})
+
+
+def save_symmetry(folder: StrPath, symmetry: Symmetry) -> Path:
+    """Let a model's scores be symmetric in this way (`SimilarityConfig.symmetry`); all weights stay as they are.
+
+    Its calibration is of the scores before: fit it again.
+    """
+    parts = load_whole_parts(Path(folder))
+    part = parts["similarity"]
+    config = {**part.config, "symmetry": symmetry}
+    SimilarityConfig(**config)  # refuses what is no symmetry
+    return weights.save_parts(folder, parts | {"similarity": dataclasses.replace(part, config=config)})
 
 
 def save_judge(folder: StrPath, judge: Judge) -> Path:

@@ -99,9 +99,9 @@ def join(videos: Sequence[Int8Descriptors]) -> Int8Descriptors:
 
 
 def can_use_int8(model: VideoSimilarity, regions: int) -> bool:
-    """Whether a network's scores can be computed here: on a CPU, one best region each, one direction."""
+    """Whether a network's scores can be computed here: on a CPU, one best region each, one pass of psi."""
     config = model.config
-    alone = config.symmetry == "none" and config.bits is None
+    alone = config.symmetry != "average" and config.bits is None
     return model.device.type == "cpu" and has_one_best_region(model, regions) and alone
 
 
@@ -127,10 +127,11 @@ def fast_score_dtype(model: VideoSimilarity, regions: int) -> torch.dtype:
     return torch.int8 if can_use_int8(model, regions) and multiplies_int8() else fast_dtype(model.device)
 
 
-def compute_int8_matrix(query: Int8Descriptors, target: Int8Descriptors) -> Tensor:
+def compute_int8_matrix(query: Int8Descriptors, target: Int8Descriptors, *, both_ways: bool = False) -> Tensor:
     """The mean over query regions of the largest product with a region of the target frame: float32 [H, W].
 
-    `compute_frame_similarities` of kind "chamfer" for codes.
+    `compute_frame_similarities` of kind "chamfer" for codes. With `both_ways` the mean of that and of the other
+    direction, over target regions; one product of all regions gives both.
     """
     (frames, regions, dims), (width, others, _) = query.codes.shape, target.codes.shape
     matrix = torch.empty(width, frames)  # [W, H]
@@ -152,12 +153,24 @@ def compute_int8_matrix(query: Int8Descriptors, target: Int8Descriptors) -> Tens
                 best = products[:count].amax(1).float().mul_(columns.scales)  # [w, R h]
             else:
                 best = scaled[:count].copy_(products[:count]).mul_(columns.scales[..., None]).amax(1)
-            cells = best.view(-1, regions, height)
+            cells, out = best.view(-1, regions, height), matrix[left : left + wide, top : top + tall]
             if len(weights) == 1:
-                torch.mul(cells.sum(1), weights, out=matrix[left : left + wide, top : top + tall])
+                torch.mul(cells.sum(1), weights, out=out)
             else:
-                torch.sum(cells.mul_(weights), 1, out=matrix[left : left + wide, top : top + tall])
+                torch.sum(cells.mul_(weights), 1, out=out)
+            if both_ways:
+                out.add_(_find_best_query_regions(products[:count], part, columns)).mul_(0.5)
     return matrix.T
+
+
+def _find_best_query_regions(products: Tensor, query: Int8Descriptors, target: Int8Descriptors) -> Tensor:
+    """The mean over target regions of the largest product with a query region, [w, h], of products [w, R', R h]."""
+    (width, others, _), (height, regions, _) = products.shape, query.codes.shape
+    cells = products.view(width, others, regions, height)
+    shared = query.scales.shape[1] == 1  # by the regions of a frame, so that maxima are found before scales are applied
+    best = cells.amax(2).float() if shared else (cells * query.scales.T).amax(2)  # [w, R', h]
+    mean = best.mul_(target.scales[..., None]).mean(1)
+    return mean.mul_(query.scales.T) if shared else mean
 
 
 class FastComparator:
@@ -230,8 +243,10 @@ class Int8Scorer:
     def score(self, query: Int8Descriptors, targets: Int8Descriptors, lengths: Sequence[int]) -> Tensor:
         """Scores [M] of a query with targets of these lengths, laid end to end."""
         model, shortest = self.model, self.model.config.min_frames
-        height = double_length(len(query), shortest)
-        matrix = compute_int8_matrix(query, targets).repeat(height // len(query), 1)  # twice the frames, twice the rows
+        height, both_ways = double_length(len(query), shortest), model.config.compares_regions_both_ways
+        matrix = compute_int8_matrix(query, targets, both_ways=both_ways).repeat(
+            height // len(query), 1
+        )  # twice the frames, twice the rows
         widths = [double_length(length, shortest) for length in lengths]
         parts = list(torch.split(matrix, list(lengths), 1))
         if widths != list(lengths):

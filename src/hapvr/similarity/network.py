@@ -24,7 +24,7 @@ from hapvr.similarity.spatial import compute_both_ways, compute_frame_similariti
 from hapvr.similarity.weighting import Binarization, Projection, RegionAttention
 
 Weighting = Literal["attention", "binary", "none"]
-Symmetry = Literal["none", "average", "levels"]
+Symmetry = Literal["none", "average", "levels", "lengths"]
 KeepRate = Annotated[float, Within(0, 1, "It is a share of the targets, not a count.")]
 
 PART = "similarity"  # the name of this part in a model folder
@@ -50,7 +50,8 @@ class SimilarityConfig(CheckedConfig):
     negative_slope: Share = 1.0  # of what is below 0 behind psi: how much a frame without a match counts against
     temporal: Aggregation = "topk"  # frames -> video
     temporal_keep_rate: KeepRate = 0.03  # k_t; K > 1 from 200 target frames on
-    symmetry: Symmetry = "none"  # "average": (f(q,t) + f(t,q)) / 2; "levels": both directions at each aggregation
+    symmetry: Symmetry = "none"  # "average": (f(q,t) + f(t,q)) / 2; "levels": both directions at each aggregation;
+    # "lengths": the same for scores, but in time t -> q counts the less, the longer t is: see `aggregate_time`
     min_frames: Annotated[int, Within(1)] = 8  # a shorter video is doubled until it has as many
 
     def __post_init__(self) -> None:
@@ -65,6 +66,11 @@ class SimilarityConfig(CheckedConfig):
                 f"min_frames must be a whole number of at least {DOWNSAMPLING} (psi pools four frames into one), got "
                 f"{self.min_frames!r}."
             )
+
+    @property
+    def compares_regions_both_ways(self) -> bool:
+        """Whether a score is computed from the mean of both directions of the frame matrix."""
+        return self.symmetry in ("levels", "lengths")
 
 
 class Descriptors(Tensor):
@@ -180,18 +186,26 @@ class VideoSimilarity(nn.Module):
         Region vectors, or their `Descriptors`, [Tq, R, D] and [Tt, R, D] -> [Tq, Tt].
         """
         for video, name in ((query, "query"), (target, "target")):
-            if not isinstance(video, Tensor) or video.ndim != 3:
-                raise ShapeError(f"{name} must be one video [T, R, D], got {shape_of(video)}.{_hint(video)}")
+            _check_video(video, name)
         return self.frame_matrix_unchecked(self.make_descriptors(query), self.make_descriptors(target))
 
     def frame_matrix_unchecked(self, query: Tensor, target: Tensor) -> Tensor:
         """`frame_matrix` of described frames, of one video or of many laid end to end: [H, R, D] x [W, R, D]."""
+        if self.config.symmetry == "levels":
+            return self.scored_matrix_unchecked(query, target)
         query, target = query.as_subclass(Tensor), target.as_subclass(Tensor)
         config = self.config
         matrix = compute_frame_similarities(query, target, kind=config.spatial, keep_rate=config.spatial_keep_rate)
-        if config.symmetry == "levels":
-            other = compute_frame_similarities(target, query, kind=config.spatial, keep_rate=config.spatial_keep_rate)
-            matrix = (matrix + other.T) / 2
+        return matrix if config.bits is None else matrix / config.bits
+
+    def scored_matrix_unchecked(self, query: Tensor, target: Tensor) -> Tensor:
+        """What a score is computed from, [H, W]: `frame_matrix_unchecked`, or the mean of both directions."""
+        config = self.config
+        if not config.compares_regions_both_ways:
+            return self.frame_matrix_unchecked(query, target)
+        query, target = query.as_subclass(Tensor), target.as_subclass(Tensor)
+        forth, back = compute_both_ways(query, target, kind=config.spatial, keep_rate=config.spatial_keep_rate)
+        matrix = (forth + back.T) / 2
         return matrix if config.bits is None else matrix / config.bits
 
     def frame_matrices_both_ways(self, query: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -208,6 +222,8 @@ class VideoSimilarity(nn.Module):
         """What `forward` gives for a query and a target with these frame matrices, [Tq, Tt] and [Tt, Tq]."""
         here = cast(Tensor, self._here)
         forth, back = (matrix.to(here.device, widen(here.dtype)) for matrix in (forth, back))
+        if self.config.symmetry == "lengths":
+            forth = (forth + back.T) / 2
         comparison = self._compare(forth[None, None], None, None)
         if self.config.symmetry != "average":
             return comparison
@@ -216,22 +232,36 @@ class VideoSimilarity(nn.Module):
 
     def score(self, query: Tensor, target: Tensor) -> Tensor:
         """How much of `query` is found in `target`, a scalar in [-1, 1]; arguments as in `frame_matrix`."""
-        score = self._compare(self.frame_matrix(query, target)[None, None], None, None).scores[0, 0]
+        for video, name in ((query, "query"), (target, "target")):
+            _check_video(video, name)
+        described, others = self.make_descriptors(query), self.make_descriptors(target)
+        score = self._compare(self.scored_matrix_unchecked(described, others)[None, None], None, None).scores[0, 0]
         if self.config.symmetry == "average":
-            back = self._compare(self.frame_matrix(target, query)[None, None], None, None).scores[0, 0]
-            score = (score + back) / 2
+            matrix = self.scored_matrix_unchecked(others, described)
+            score = (score + self._compare(matrix[None, None], None, None).scores[0, 0]) / 2
         return score
 
     def aggregate_time(
         self, matrix: Tensor, *, query_mask: Tensor | None = None, target_mask: Tensor | None = None
     ) -> Tensor:
-        """The temporal aggregation alone: [..., Tq', Tt'] -> [...]."""
+        """The temporal aggregation alone: [..., Tq', Tt'] -> [...].
+
+        With symmetry "lengths" the direction from target to query counts min(1/2, Tq' / Tt'): a half for a target up to
+        twice as long as the query, and next to nothing for a film of which the query is a short clip.
+        """
         kind, rate = self.config.temporal, self.config.temporal_keep_rate
         score = aggregate(matrix, kind=kind, keep_rate=rate, query_mask=query_mask, target_mask=target_mask)
+        if not self.config.compares_regions_both_ways:
+            return score
+        other = aggregate(matrix.mT, kind=kind, keep_rate=rate, query_mask=target_mask, target_mask=query_mask)
         if self.config.symmetry == "levels":
-            other = aggregate(matrix.mT, kind=kind, keep_rate=rate, query_mask=target_mask, target_mask=query_mask)
-            score = (score + other) / 2
-        return score
+            return (score + other) / 2
+        rows, columns = (
+            torch.tensor(float(matrix.shape[place]), device=score.device) if mask is None else mask.sum(-1)
+            for place, mask in ((-2, query_mask), (-1, target_mask))
+        )
+        share = (rows / columns).clamp(max=0.5)
+        return score + share.to(score.dtype) * (other - score)
 
     # --- a batch, while training -----------------------------------------------------------------------------------
 
@@ -259,8 +289,8 @@ class VideoSimilarity(nn.Module):
         return dataclasses.replace(comparison, scores=(comparison.scores + back.scores.T) / 2)
 
     def frame_matrices(self, query: Tensor, target: Tensor) -> Tensor:
-        """`frame_matrix` of each of N described queries with each of M targets: [N, M, Tq, Tt]."""
-        plane = self.frame_matrix_unchecked(query.flatten(0, 1), target.flatten(0, 1))  # [N Tq, M Tt]
+        """The matrix that is scored, of each of N described queries with each of M targets: [N, M, Tq, Tt]."""
+        plane = self.scored_matrix_unchecked(query.flatten(0, 1), target.flatten(0, 1))  # [N Tq, M Tt]
         return plane.view(*query.shape[:2], *target.shape[:2]).transpose(1, 2).contiguous()
 
     def _compare(self, matrices: Tensor, query_mask: Tensor | None, target_mask: Tensor | None) -> Comparison:
@@ -391,6 +421,11 @@ def check_regions(regions: Tensor, name: str, config: SimilarityConfig) -> None:
         raise ShapeError(f"{name} has {regions.shape[-1]} dims, the model takes {dims}: {shape_of(regions)}.")
     if regions.numel() == 0:
         raise DataError(f"{name} has no frames ({shape_of(regions)}): a video needs at least one.")
+
+
+def _check_video(video: object, name: str) -> None:
+    if not isinstance(video, Tensor) or video.ndim != 3:
+        raise ShapeError(f"{name} must be one video [T, R, D], got {shape_of(video)}.{_hint(video)}")
 
 
 def _hint(value: object) -> str:

@@ -299,7 +299,7 @@ class _Scorer:
     def score_alone(self, query: Tensor, targets: Sequence[Tensor]) -> Tensor:
         """Scores [M] of one query, described [Tq, R, D], with targets, from their frame matrices side by side."""
         model, lengths = self.model, [len(target) for target in targets]
-        matrix = model.frame_matrix_unchecked(query, self.make_all_descriptors(list(targets)))  # [Tq, sum of lengths]
+        matrix = model.scored_matrix_unchecked(query, self.make_all_descriptors(list(targets)))  # [Tq, sum of lengths]
         matrix = matrix.float()
         parts = torch.split_with_sizes(matrix, lengths, 1)
         if model.comparator is None:
@@ -327,11 +327,11 @@ class _Scorer:
 
     def _frame_matrix(self, query: _Pack, target: _Pack) -> Tensor:
         if query.scales is None or target.scales is None:
-            return self.model.frame_matrix_unchecked(query.frames, target.frames)
+            return self.model.scored_matrix_unchecked(query.frames, target.frames)
         from hapvr.similarity.kernels.chamfer import chamfer_of_codes
 
         matrix = chamfer_of_codes(query.frames, query.scales, target.frames, target.scales)
-        if self.model.config.symmetry == "levels":
+        if self.model.config.compares_regions_both_ways:
             matrix = (matrix + chamfer_of_codes(target.frames, target.scales, query.frames, query.scales).T) / 2
         return matrix
 
