@@ -30,7 +30,7 @@ from hapvr.server import routes, schemas
 from hapvr.server.access import translate_library_error
 from hapvr.server.connections import Connections, configure, listen
 from hapvr.server.metrics import CONTENT_TYPE, Metrics, log_to_stderr, resident_bytes
-from hapvr.server.problems import Problem
+from hapvr.server.problems import Problem, refuse_fields
 from hapvr.server.routes import Server
 from hapvr.server.security import COOKIE, SESSION_S, Guard, Sessions, answer
 from hapvr.server.settings import ServerSettings, is_everywhere
@@ -95,8 +95,7 @@ def _handle_errors(app: FastAPI, library: Place) -> None:
 
     async def refuse_input(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        found = [f"{'.'.join(str(part) for part in one['loc']) or 'body'}: {one['msg']}" for one in error.errors()[:5]]
-        return answer(Problem(422, "; ".join(found)[:1000] or "The request is not valid."))
+        return answer(refuse_fields(error.errors()))
 
     async def refuse_address(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -10,7 +10,6 @@ from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, Response, StreamingResponse
@@ -21,7 +20,7 @@ from hapvr.server.access import file_name, hide_path, list_folders, resolve_belo
 from hapvr.server.filters import describe_filter, make_filter, write_filter
 from hapvr.server.jobs import Job
 from hapvr.server.media import Source
-from hapvr.server.problems import Problem, not_found
+from hapvr.server.problems import Problem, not_found, refuse_fields
 from hapvr.server.security import JSON
 from hapvr.server.state import State, check_health
 from hapvr.server.uploads import Query as StoredUpload
@@ -148,7 +147,7 @@ def _check(parse: Callable[[], Options]) -> Options:
     try:
         options = parse()
     except ValidationError as error:
-        raise RequestValidationError(error.errors()) from None
+        raise refuse_fields([{**one, "loc": ("body", *one["loc"])} for one in error.errors()]) from None
     start_s, end_s = options.start_s or 0.0, options.end_s
     if end_s is not None and end_s <= start_s:
         raise Problem(400, f"end_s must come after start_s; got {start_s:g} to {end_s:g} s.")
