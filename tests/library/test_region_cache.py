@@ -94,6 +94,32 @@ def test_vectors_are_not_held_where_only_what_is_stored_is() -> None:
     assert cache.bytes == 10
 
 
+def test_contents_that_were_removed_are_dropped_with_their_vectors() -> None:
+    class Catalog:
+        def __init__(self, *keys: int) -> None:
+            self.keys = keys
+
+        def with_key(self, key: int) -> list[int]:
+            return [0] if key in self.keys else []
+
+    cache, tables = RegionCache(10_000), Tables()
+    assert keys_of(cache, tables, [1, 2]) == [1, 2]
+    cache.vectors(tables, [1, 2, 3], 3, lambda places: [torch.zeros(5, dtype=torch.uint8) for _ in places])  # type: ignore[arg-type]
+    assert cache.bytes == 2 * 10 + 3 * 5
+    catalog: Any = Catalog(1, 3)
+    cache.drop_removed(catalog)
+    assert cache.bytes == 10 + 2 * 5
+    tables.asked.clear()
+    assert keys_of(cache, tables, [1, 2]) == [1, 2]
+    assert tables.asked == [[2]]
+    catalog.keys = ()
+    cache.drop_removed(catalog)  # one catalog never changes: it is looked at once
+    assert cache.bytes == 2 * 10 + 2 * 5
+    nothing: Any = Catalog()
+    cache.drop_removed(nothing)
+    assert cache.bytes == 0
+
+
 @pytest.mark.parametrize("size", [24, 26])
 def test_what_would_take_most_of_the_room_is_not_held(size: int) -> None:
     cache = RegionCache(100)

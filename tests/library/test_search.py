@@ -123,6 +123,22 @@ def test_exact_scores_are_those_of_the_loop(library: Library) -> None:
     assert set(result.seconds) == {"decode", "candidates", "score", "segments"}
 
 
+def test_what_is_removed_does_not_stay_in_memory(tmp_path: Path) -> None:
+    made = toy.make(tmp_path / "library", Settings("toy", "toy's digest", "int4", 2.0))
+    made._model = toy_model()
+    cache, held = RegionCache(2**24), []
+    for number in range(4):  # the same number of videos each time, one of them another one
+        with made.write_access("test") as store:
+            new = range(6) if number == 0 else [5 + number]
+            store.write([NewVideo(record(one, drawn(one)), store.new_key(), drawn(one)) for one in new])
+        if number:
+            made.remove([f"video{4 + number:03}"])
+        made.search(noisy(drawn(0)), exact=True, cache=cache)
+        held.append(cache.bytes)
+    assert held[0] > 0
+    assert held == [held[0]] * 4
+
+
 @pytest.mark.parametrize("comparator", [False, True])
 def test_few_are_compared_and_the_best_hit_is_that_of_the_exact_search(library: Library, comparator: bool) -> None:
     before = library._model

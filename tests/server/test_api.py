@@ -82,8 +82,10 @@ def test_lists_videos_by_name_and_state_with_paths_in_its_roots_alone(place: Pla
     id = place.ids()["film 0.mp4"]
     assert place.get(f"/api/videos/{id}").json()["duration"] == pytest.approx(4, abs=0.2)
     error_of(place.get("/api/videos/000000000000", 404), "NotFound")
-    error_of(place.get("/api/videos?state=lost", 422), "BadInput")
-    error_of(place.get("/api/videos?limit=-1", 422), "BadInput")
+    said = error_of(place.get("/api/videos?state=lost", 422), "BadInput")
+    assert said == "state must be 'ready', 'failed' or 'missing'; got \"lost\"."
+    said = error_of(place.get("/api/videos?limit=-1&offset=1000000001", 422), "BadInput")
+    assert said == 'offset must be at most 1000000000; got "1000000001". limit must be at least 0; got "-1".'
 
 
 def test_serves_ranges_of_indexed_files(place: Place) -> None:

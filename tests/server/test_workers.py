@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -14,11 +15,14 @@ from typing import Any
 import pytest
 
 from hapvr.library.versions import MANIFEST
+from hapvr.server import library_tasks
 from hapvr.server.jobs import Jobs
+from hapvr.server.library_tasks import LibraryTasks
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem
 from hapvr.server.settings import ServerSettings
 from hapvr.server.state import check_health
+from hapvr.server.worker_process import Call
 from hapvr.server.workers import Worker, WorkerDied
 
 SLOW = "tests.server.slow_worker"
@@ -58,6 +62,44 @@ def test_answers_problems_and_progress_come_back() -> None:
         assert worker.started == 1
 
     with_worker(use)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_threads_of_a_worker_share_few_heaps_unless_the_user_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read(worker: Worker) -> None:
+        await worker.start()
+        variables = Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
+        found.extend(one for one in variables if one.startswith(b"MALLOC_ARENA_MAX="))
+
+    found: list[bytes] = []
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    with_worker(read)
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
+    with_worker(read)
+    assert found == [b"MALLOC_ARENA_MAX=2", b"MALLOC_ARENA_MAX=7"]
+
+
+def test_the_adding_worker_gives_memory_back_after_each_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[str] = []
+    monkeypatch.setattr(library_tasks, "release_memory", lambda: released.append("released"))
+
+    class Tasks(LibraryTasks):
+        def __init__(self, kind: str) -> None:
+            self._kind, self._settings = kind, {"allow_actions": False}
+
+        def remove(self, arguments: dict[str, Any], _: Call) -> int:
+            released.append("removed")
+            return len(arguments["ids"])
+
+        def forget(self, arguments: dict[str, Any], _: Call) -> None:
+            released.append(f"forgot {arguments['id']}")
+
+    call = Call(1, lambda _: None)
+    assert Tasks("add").tasks()["remove"]({"ids": ["a"]}, call) == 1
+    with pytest.raises(KeyError):
+        Tasks("add").tasks()["remove"]({}, call)
+    Tasks("search").tasks()["forget"]({"id": "a"}, call)  # searches come one after another
+    assert released == ["removed", "released", "removed", "released", "forgot a"]
 
 
 def test_a_worker_that_dies_fails_its_task_and_is_started_again() -> None:

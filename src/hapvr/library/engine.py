@@ -23,8 +23,10 @@ from hapvr.storage import sync_file, sync_folder
 
 Result = TypeVar("Result")
 
-# Each change of a table adds to what LanceDB remembers about its files; it forgets from a gigabyte on.
-_METADATA_BYTES = 64 * 2**20
+# Each change of a table adds to what LanceDB remembers about its files; it forgets from a gigabyte on. What it has
+# forgotten is read again, which takes no time that could be measured here and a request in an object store.
+_METADATA_BYTES = 8 * 2**20
+_METADATA_BYTES_OF_OBJECTS = 64 * 2**20
 _PANICS = ("PanicException", "RustPanic")  # classes that cannot be imported; the first is a BaseException
 
 
@@ -34,10 +36,10 @@ class EngineError(RuntimeError):
 
 def connect(folder: Place) -> Any:
     """The tables of a version."""
-    session = lancedb.Session(metadata_cache_size_bytes=_METADATA_BYTES)
     if isinstance(folder, ObjectPath):
+        session = lancedb.Session(metadata_cache_size_bytes=_METADATA_BYTES_OF_OBJECTS)
         return lancedb.connect(str(folder), storage_options=folder.options, session=session)
-    return lancedb.connect(folder, session=session)
+    return lancedb.connect(folder, session=lancedb.Session(metadata_cache_size_bytes=_METADATA_BYTES))
 
 
 def call(action: Callable[[], Result]) -> Result:

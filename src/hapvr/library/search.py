@@ -128,6 +128,7 @@ def search_library(
     asked = read_query(store, model, query, start_s=start_s, end_s=end_s, cache=cache)
     laps.append(time.perf_counter())
     catalog = store.catalog()
+    cache.drop_removed(catalog)
     allowed = find_allowed(catalog, filter)
     own = {catalog.row(asked.id)} if asked.id is not None else set()
     database = int(catalog.described.sum()) - len(own) if allowed is None else len(allowed - own)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, islice
@@ -44,8 +45,8 @@ class RegionCache:
     """Contents by key; the least recently used are dropped when they take too many bytes. Safe to share.
 
     A key is never given to another content of the same tables, so nothing in the cache can be out of date; when other
-    tables are asked for, all of it is dropped. With `max_bytes` of 0 nothing is cached; with `only_stored`, what lies
-    in the tables, but not the vectors made of it.
+    tables are asked for, all of it is dropped, and `drop_removed` drops what no record names any more. With `max_bytes`
+    of 0 nothing is cached; with `only_stored`, what lies in the tables, but not the vectors made of it.
     """
 
     def __init__(self, max_bytes: int, *, only_stored: bool = False) -> None:
@@ -54,6 +55,7 @@ class RegionCache:
         self._values: OrderedDict[tuple[int, int], StoredContent | Vectors] = OrderedDict()  # by key and `every`
         self._parts: set[int] = set()  # each `every` above 1
         self._folder: object = None
+        self._catalog: Callable[[], Catalog | None] = lambda: None  # the last one of `drop_removed`, if it still lives
         self._lock = threading.Lock()
 
     def read_contents(self, store: Store, keys: Sequence[int], *, batch: int = 64) -> Iterator[StoredContent]:
@@ -89,6 +91,14 @@ class RegionCache:
             self._set(store, (keys[place], every), made, made.nbytes)
             found[place] = made
         return [cast(Made, found[place]) for place in range(len(keys))]
+
+    def drop_removed(self, catalog: Catalog) -> None:
+        """Drop contents that are not in the catalog: nobody will ask for them, and they would stay until it is full."""
+        with self._lock:
+            if self._catalog() is not catalog:
+                self._catalog = weakref.ref(catalog)
+                for place in [place for place in self._values if not catalog.with_key(place[0])]:
+                    self._drop(place)
 
     @property
     def keeps_vectors(self) -> bool:

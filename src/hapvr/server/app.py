@@ -29,7 +29,7 @@ from hapvr.places import ObjectPath, Place, parse_place, require_local
 from hapvr.server.access import translate_library_error
 from hapvr.server.connections import Connections, configure, listen
 from hapvr.server.metrics import CONTENT_TYPE, Metrics, log_to_stderr, resident_bytes
-from hapvr.server.problems import Problem
+from hapvr.server.problems import Problem, refuse_fields
 from hapvr.server.routes import ROUTERS
 from hapvr.server.routes.operations import Server
 from hapvr.server.schemas.search import SearchRequest
@@ -96,8 +96,7 @@ def _handle_errors(app: FastAPI, library: Place) -> None:
 
     async def refuse_input(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        found = [f"{'.'.join(str(part) for part in one['loc']) or 'body'}: {one['msg']}" for one in error.errors()[:5]]
-        return answer(Problem(422, "; ".join(found)[:1000] or "The request is not valid."))
+        return answer(refuse_fields(error.errors()))
 
     async def refuse_address(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

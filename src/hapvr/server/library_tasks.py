@@ -77,7 +77,9 @@ class LibraryTasks:
         writing: list[Task] = [self.add, self.check, self.duplicates, self.remove, self.distinct, self.undo_distinct]
         if self._settings["allow_actions"]:
             writing += [self.preview_actions, self.actions, self.undo]
-        return {task.__name__: task for task in (writing if self._kind == "add" else reading)}
+        if self._kind == "add":
+            return {task.__name__: _release_after(task) for task in writing}
+        return {task.__name__: task for task in reading}
 
     def hide_paths(self, text: str, arguments: dict[str, Any]) -> str:
         """A message without the paths of the library, of uploads and of folders that are added."""
@@ -241,7 +243,6 @@ class LibraryTasks:
             progress=report_progress,
             stop=call.is_cancelled,
         )
-        release_memory()  # the next folder may come in a week
         return dataclasses.asdict(report) | {
             "failed": [{"name": file_name(path), "error": hide_path(why, path)} for path, why in report.failed],
             "warnings": [{"name": file_name(path), "warning": hide_path(why, path)} for path, why in report.warnings],
@@ -328,6 +329,18 @@ class LibraryTasks:
     def undo(self, arguments: dict[str, Any], call: Call) -> dict[str, Any]:
         """Take that back."""
         return self._actions.undo(arguments["id"], _report_until_cancelled(call), call.is_cancelled)
+
+
+def _release_after(task: Task) -> Task:
+    """A task after which free memory goes back to the system: the next one may come in a week."""
+
+    def run(arguments: dict[str, Any], call: Call) -> Any:
+        try:
+            return task(arguments, call)
+        finally:
+            release_memory()
+
+    return run
 
 
 def _report_until_cancelled(call: Call) -> Callable[[int, int], None]:

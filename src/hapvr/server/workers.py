@@ -30,6 +30,8 @@ _START_S = 120.0
 _LOG_S = 1.0  # that the last lines of a process that has ended may take to be read
 _LOG_LINES = 20  # lines of stderr that are remembered
 _MAX_PAUSE_S = 30.0  # between attempts to start a process that keeps ending
+# Free memory of one heap is of no use in another: with the usual eight a core, that of a worker grew for an hour.
+_HEAPS = 2
 WorkerState = Literal["idle", "starting", "ready", "ended", "failed"]
 
 
@@ -213,7 +215,7 @@ class Worker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=child_environment(sandboxed=self._sandbox is not None),
+            env=child_environment(sandboxed=self._sandbox is not None, heaps=_HEAPS),
             limit=_MAX_LINE,
             start_new_session=os.name == "posix",  # Ctrl-C is for the server to handle; workers end with it
         )

@@ -62,8 +62,10 @@ def python_command(module: str, *arguments: str, sandbox: Sandbox | None = None)
     return [sys.executable, *_isolated_flags(), "-c", code, *arguments]
 
 
-def child_environment(*, sandboxed: bool = False) -> dict[str, str]:
+def child_environment(*, sandboxed: bool = False, heaps: int | None = None) -> dict[str, str]:
     """The environment of a process that is started here; without what looks like a secret if it is in a sandbox.
+
+    With `heaps`, its threads share so many where the C library is glibc, unless the user has set another number.
 
     Of PYTHONPATH the absolute entries are kept; an empty or relative one stands for the current folder. Python
     programs that a library starts in turn leave it out as well (from Python 3.11). The server's token is removed: no
@@ -73,6 +75,8 @@ def child_environment(*, sandboxed: bool = False) -> dict[str, str]:
     if kept := _python_path():
         environment["PYTHONPATH"] = os.pathsep.join(kept)
     environment["PYTHONSAFEPATH"] = "1"
+    if heaps is not None:
+        environment.setdefault("MALLOC_ARENA_MAX", str(heaps))
     if sandboxed:
         return {name: value for name, value in environment.items() if not _is_secret(name)}
     return environment

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Query, Request
-from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from hapvr.server.jobs import Job
-from hapvr.server.problems import Problem
+from hapvr.server.problems import Problem, refuse_fields
 from hapvr.server.routes.operations import ASK_S, HOUR, Server, declare_errors, declare_file, find_limits, make_router
 from hapvr.server.schemas.base import FilterOptions
 from hapvr.server.schemas.jobs import Begun, SearchBegun
@@ -90,7 +89,7 @@ def _check(parse: Callable[[], Options]) -> Options:
     try:
         options = parse()
     except ValidationError as error:
-        raise RequestValidationError(error.errors()) from None
+        raise refuse_fields([{**one, "loc": ("body", *one["loc"])} for one in error.errors()]) from None
     start_s, end_s = options.start_s or 0.0, options.end_s
     if end_s is not None and end_s <= start_s:
         raise Problem(400, f"end_s must come after start_s; got {start_s:g} to {end_s:g} s.")
