@@ -82,14 +82,14 @@ def calibrated(lite: Model, calibration: Calibration) -> Model:
 
 
 def test_a_mirrored_part_is_found_where_it_was(match: Match) -> None:
-    assert match.score > 0.5
+    assert match.score > 0.3  # of a film that is more than twice as long
     segment = match.segments[0]
     assert segment.query == pytest.approx((0, 4), abs=0.6)
     assert segment.target == pytest.approx((3, 7), abs=0.6)
     assert not segment.backwards
 
 
-@pytest.mark.parametrize("symmetry", ["none", "average", "levels"])
+@pytest.mark.parametrize("symmetry", ["none", "average", "levels", "lengths"])
 @pytest.mark.parametrize("psi", [False, True])
 def test_one_matrix_gives_the_score_of_the_network(lite: Model, match: Match, symmetry: Symmetry, psi: bool) -> None:
     """Also for a side so short that the network doubles it."""
@@ -108,7 +108,7 @@ def test_one_matrix_gives_the_score_of_the_network(lite: Model, match: Match, sy
             expected = network.score(*(side.descriptors for side in sides)).item()
             matrix = network.frame_matrix(*(side.descriptors for side in sides))
         assert again.score == expected
-        assert np.array_equal(again.matrix, matrix.numpy())
+        np.testing.assert_allclose(again.matrix, matrix.numpy(), atol=1e-6)
         assert (again.psi is not None) is psi
 
 

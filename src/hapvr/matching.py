@@ -278,10 +278,14 @@ def compare_frames(query: VideoDescription, target: VideoDescription, model: Mod
     if model.judge is not None:
         return pair_frames(query, target, model)
     with torch.no_grad():
-        forth = model.similarity.frame_matrix_unchecked(query.descriptors, target.descriptors).float().cpu()
-        back = forth.T
-        if model.similarity.config.symmetry in ("average", "lengths"):
-            back = model.similarity.frame_matrix_unchecked(target.descriptors, query.descriptors).float().cpu()
+        if model.similarity.config.symmetry == "lengths":
+            matrices = model.similarity.frame_matrices_both_ways(query.descriptors, target.descriptors)
+            forth, back = (matrix.float().cpu() for matrix in matrices)
+        else:
+            forth = model.similarity.frame_matrix_unchecked(query.descriptors, target.descriptors).float().cpu()
+            back = forth.T
+            if model.similarity.config.symmetry == "average":
+                back = model.similarity.frame_matrix_unchecked(target.descriptors, query.descriptors).float().cpu()
     return PairFrames(forth.numpy(), back.numpy(), query.times, target.times)
 
 

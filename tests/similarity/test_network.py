@@ -67,7 +67,7 @@ def loop(model: VideoSimilarity, query: Tensor, target: Tensor) -> float:
         if config.symmetry in ("levels", "lengths"):
             turned = [list(column) for column in zip(*cells, strict=True)]
             other = reference.aggregate(turned, config.temporal, config.temporal_keep_rate)
-            share = 0.5 if config.symmetry == "levels" else min(0.5, len(cells) / len(turned))
+            share = 0.5 if config.symmetry == "levels" else min(0.5, len(a) / len(b))
             score = (1 - share) * score + share * other
         return score
 

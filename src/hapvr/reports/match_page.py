@@ -189,7 +189,7 @@ def _render_match(match: Match) -> str:
     warnings = f"<ul>{''.join(f'<li>{note}</li>' for note in notes)}</ul>" if notes else ""
     line = ", a line is a match" if match.segments else ""
     return f"""<h1>{_write_headline(match, names[1])}</h1>
-<p>Score <strong>{match.score:.3f}</strong> (from -1 to 1) for how much of <em>{names[0]}</em> is found in
+<p>Score <strong>{match.score:.3f}</strong> (from -1 to 1) for how well <em>{names[0]}</em> is found in
 <em>{names[1]}</em>.</p>
 {_render_verdict(match)}
 {table}

@@ -263,7 +263,8 @@ class Int8Scorer:
             if self._psi is not None:
                 values = model.bound(compare_in_bands(self._psi, values, None, real, cells=self.cells))
                 real = None if real is None else pool_mask(pool_mask(real))
-            scores[group] = model.aggregate_time(values, target_mask=real)
+            own = torch.tensor([lengths[place] for place in group])
+            scores[group] = model.aggregate_time(values, target_mask=real, lengths=(len(query), own))
         return scores
 
 

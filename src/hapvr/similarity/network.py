@@ -231,7 +231,10 @@ class VideoSimilarity(nn.Module):
         return dataclasses.replace(comparison, scores=(comparison.scores + other.scores.T) / 2)
 
     def score(self, query: Tensor, target: Tensor) -> Tensor:
-        """How much of `query` is found in `target`, a scalar in [-1, 1]; arguments as in `frame_matrix`."""
+        """How much of `query` is found in `target`, a scalar in [-1, 1]; arguments as in `frame_matrix`.
+
+        The symmetric forms count how much of `target` is found in `query` too.
+        """
         for video, name in ((query, "query"), (target, "target")):
             _check_video(video, name)
         described, others = self.make_descriptors(query), self.make_descriptors(target)
@@ -242,12 +245,18 @@ class VideoSimilarity(nn.Module):
         return score
 
     def aggregate_time(
-        self, matrix: Tensor, *, query_mask: Tensor | None = None, target_mask: Tensor | None = None
+        self,
+        matrix: Tensor,
+        *,
+        query_mask: Tensor | None = None,
+        target_mask: Tensor | None = None,
+        lengths: tuple[Tensor | int, Tensor | int] | None = None,
     ) -> Tensor:
         """The temporal aggregation alone: [..., Tq', Tt'] -> [...].
 
-        With symmetry "lengths" the direction from target to query counts min(1/2, Tq' / Tt'): a half for a target up to
-        twice as long as the query, and next to nothing for a film of which the query is a short clip.
+        With symmetry "lengths" the direction from target to query counts min(1/2, Tq / Tt): a half for a target up to
+        twice as long as the query, and next to nothing for a film of which the query is a short clip. `lengths` are Tq
+        and Tt, frames before psi and before short videos are doubled; those of the matrix if None.
         """
         kind, rate = self.config.temporal, self.config.temporal_keep_rate
         score = aggregate(matrix, kind=kind, keep_rate=rate, query_mask=query_mask, target_mask=target_mask)
@@ -256,11 +265,10 @@ class VideoSimilarity(nn.Module):
         other = aggregate(matrix.mT, kind=kind, keep_rate=rate, query_mask=target_mask, target_mask=query_mask)
         if self.config.symmetry == "levels":
             return (score + other) / 2
-        rows, columns = (
-            torch.tensor(float(matrix.shape[place]), device=score.device) if mask is None else mask.sum(-1)
-            for place, mask in ((-2, query_mask), (-1, target_mask))
+        rows, columns = lengths or (_count_real(matrix, -2, query_mask), _count_real(matrix, -1, target_mask))
+        share = (torch.as_tensor(rows, device=score.device) / torch.as_tensor(columns, device=score.device)).clamp(
+            max=0.5
         )
-        share = (rows / columns).clamp(max=0.5)
         return score + share.to(score.dtype) * (other - score)
 
     # --- a batch, while training -----------------------------------------------------------------------------------
@@ -305,7 +313,9 @@ class VideoSimilarity(nn.Module):
             values = self.bound(raw)
         row_mask = None if rows is None else rows[:, None].expand(values.shape[:3])  # [N, M, Tq']
         column_mask = None if columns is None else columns[None].expand(*values.shape[:2], -1)  # [N, M, Tt']
-        scores = self.aggregate_time(values, query_mask=row_mask, target_mask=column_mask)
+        asked, there = _count_real(matrices, 2, query_mask), _count_real(matrices, 3, target_mask)  # [N] and [M], or 1
+        lengths = (asked if isinstance(asked, int) else asked[:, None], there)
+        scores = self.aggregate_time(values, query_mask=row_mask, target_mask=column_mask, lengths=lengths)
         return Comparison(scores, matrices, raw, None if raw is None else _cells(row_mask, column_mask))
 
     # --- at rest ---------------------------------------------------------------------------------------------------
@@ -421,6 +431,11 @@ def check_regions(regions: Tensor, name: str, config: SimilarityConfig) -> None:
         raise ShapeError(f"{name} has {regions.shape[-1]} dims, the model takes {dims}: {shape_of(regions)}.")
     if regions.numel() == 0:
         raise DataError(f"{name} has no frames ({shape_of(regions)}): a video needs at least one.")
+
+
+def _count_real(matrix: Tensor, dim: int, mask: Tensor | None) -> Tensor | int:
+    """How many rows or columns are real."""
+    return matrix.shape[dim] if mask is None else mask.sum(-1)
 
 
 def _check_video(video: object, name: str) -> None:

@@ -185,6 +185,7 @@ class _Pack:
     scales: Tensor | None  # [H] of codes, see `quantize_frames`; None where frames are no codes
     mask: Tensor  # bool [H], False in the gaps
     spans: tuple[Tensor, Tensor]  # [N, T'] rows of each video behind psi; and bool [N, T'], which are real
+    lengths: Tensor  # [N] frames of each video, none doubled
 
 
 class _Scorer:
@@ -243,7 +244,9 @@ class _Scorer:
         place = np.arange(max(lengths))
         inside = place < np.array(lengths)[:, None]  # [N, T']
         rows = np.where(inside, np.array(starts)[:, None] + place, 0)
-        return _Pack(self._upload(np.array(group)), frames, scales, real, (self._upload(rows), self._upload(inside)))
+        spans = self._upload(rows), self._upload(inside)
+        own = self._upload(np.array([len(video) for video in chosen]))
+        return _Pack(self._upload(np.array(group)), frames, scales, real, spans, own)
 
     def make_all_descriptors(self, videos: list[Tensor]) -> Tensor:
         """The descriptors of videos laid end to end: [sum of T, R, D]."""
@@ -308,9 +311,11 @@ class _Scorer:
         for group in group_similar_lengths(lengths, self.cells // len(matrix)):
             longest = lengths[group[-1]]
             padded = [F.pad(parts[place], (0, longest - lengths[place])) for place in group]  # [Tq, longest] each
-            real = torch.arange(longest) < torch.tensor([lengths[place] for place in group])[:, None]  # [n, longest]
+            own = torch.tensor([lengths[place] for place in group])
+            real = torch.arange(longest) < own[:, None]  # [n, longest]
             values = model.bound(model.comparator(torch.stack(padded), None, real))
-            scores[group] = model.aggregate_time(values, target_mask=pool_mask(pool_mask(real)))
+            pooled = pool_mask(pool_mask(real))
+            scores[group] = model.aggregate_time(values, target_mask=pooled, lengths=(len(matrix), own))
         return scores
 
     def _one_way(self, query: _Pack, target: _Pack) -> Tensor:
@@ -323,6 +328,7 @@ class _Scorer:
             values,
             query_mask=real_rows[:, None].expand(values.shape[:3]),
             target_mask=real_columns[None].expand(*values.shape[:2], -1),
+            lengths=(query.lengths[:, None], target.lengths),
         )
 
     def _frame_matrix(self, query: _Pack, target: _Pack) -> Tensor:
