@@ -119,7 +119,8 @@ def test_kept_columns_are_those_of_the_network(frames: int, rate: float, monkeyp
     config = SimilarityConfig(dims=4, temporal_keep_rate=rate)
     seen: list[int] = []
 
-    def aggregate(_: VideoSimilarity, matrices: Tensor, **masks: Tensor | None) -> Tensor:
+    def aggregate(_: VideoSimilarity, matrices: Tensor, lengths: tuple[int, int], **masks: Tensor | None) -> Tensor:
+        assert lengths == (8, frames)
         assert set(masks.values()) <= {None}
         seen.append(matrices.shape[-1])
         return matrices.sum((-2, -1))
