@@ -11,8 +11,8 @@ Baselines in the same run: `one pair at a time` is VideoSimilarity.score in a fl
 packed work in half precision without the fused kernels, `bare product` the region products alone as one matrix
 product, nothing reduced.
 
-`--stored`: videos of equal length, vectors held or decoded from a library's bytes (int3), by precision. The precisions
-take turns and the least CPU time of each counts, so that a busy machine changes the figures little.
+`--stored`: videos of equal length, vectors held or decoded from a library's bytes (int3), by precision, scored one way
+and both ways. They take turns and the least CPU time of each counts, so that a busy machine changes the figures little.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -33,8 +34,11 @@ from hapvr.library.codecs import DEFAULT, get_codec
 from hapvr.model import load
 from hapvr.similarity import Descriptors, SimilarityConfig, VideoSimilarity, kernels, pairwise
 from hapvr.similarity.int8 import Int8Descriptors
+from hapvr.similarity.network import Symmetry
 from hapvr.similarity.pairwise import _Pack, _Scorer
 from measure import forget_peak, lengths, machine, peak_gib, seconds, video
+
+WAYS: dict[Symmetry, str] = {"none": "one way", "lengths": "both ways"}
 
 
 def main() -> None:
@@ -128,7 +132,9 @@ def write_json(path: str | None, figures: dict[str, float]) -> None:
 def score_stored() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model, codec = load().similarity, get_codec(DEFAULT)
+    codec, models = get_codec(DEFAULT), {symmetry: load().similarity for symmetry in WAYS}
+    for symmetry, model in models.items():
+        model.config = replace(model.config, symmetry=symmetry)
     for frames, count in ((28, 72), (105, 12)):
         films = [video(frames, "cpu") for _ in range(count)]
         plant(films[:1], films[1:2])
@@ -145,21 +151,23 @@ def score_stored() -> None:
             for data in stored:
                 codec.decode_to_int8(data, *shape) if dtype == torch.int8 else codec.decode(data, *shape, dtype=dtype)
 
-        scores = {dtype: pairwise(model, [query], videos, dtype=dtype)[0] for dtype, videos in made.items()}
-        least: dict[tuple[torch.dtype, bool], float] = {}
+        runs = [(symmetry, dtype) for symmetry in models for dtype in made]
+        scores = {(one, dtype): pairwise(models[one], [query], made[dtype], dtype=dtype)[0] for one, dtype in runs}
+        least: dict[tuple[Any, ...], float] = {}
         for _ in range(7):
-            for dtype, videos in made.items():
+            for symmetry, dtype in runs:
                 mark = time.thread_time()
-                pairwise(model, [query], videos, dtype=dtype)
+                pairwise(models[symmetry], [query], made[dtype], dtype=dtype)
                 held = time.thread_time() - mark
                 decode(dtype)
                 for decoded, spent in ((False, held), (True, time.thread_time() - mark)):
-                    least[dtype, decoded] = min(spent, least.get((dtype, decoded), spent))
+                    key = (symmetry, dtype, decoded)
+                    least[key] = min(spent, least.get(key, spent))
         print(f"{frames} frames, pairs a second of one core: vectors held, vectors decoded first; largest error")
-        for dtype in made:
-            rates = [count / least[dtype, decoded] for decoded in (False, True)]
-            error = (scores[dtype] - scores[torch.float32]).abs().max().item()
-            print(f"  {dtype!s:<16} {rates[0]:8,.0f} {rates[1]:8,.0f}   {error:.1e}")
+        for symmetry, dtype in runs:
+            rates = [count / least[symmetry, dtype, decoded] for decoded in (False, True)]
+            error = (scores[symmetry, dtype] - scores[symmetry, torch.float32]).abs().max().item()
+            print(f"  {WAYS[symmetry]:<9} {dtype!s:<16} {rates[0]:8,.0f} {rates[1]:8,.0f}   {error:.1e}")
 
 
 def responsive(device: torch.device) -> VideoSimilarity:
