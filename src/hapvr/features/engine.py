@@ -37,6 +37,7 @@ SETTING = "HAPVR_ENGINE"  # the environment variable that names one of them
 # Pictures that OpenVINO is given at a time: their maps stay in the cache of a core. A graph for a fixed number takes
 # less time than one for any number; an empty picture makes up for a missing one.
 _BATCH = 2
+_PAD_STEP = 32  # pictures: batches beyond a full one are filled up to a multiple of it
 # Largest distance (1 - cosine) of a region vector from torch's in float32. An engine that differs by more is not used.
 _MAX_DISTANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 _hiding = threading.Lock()
@@ -123,7 +124,8 @@ class TorchEngine:
         pictures = pictures.to(self._device, non_blocking=True)
         if self._full_batch is not None:
             missing = pad_batch(count, self._full_batch, compiled=self._compiled) - count
-            pictures = F.pad(pictures, (0, 0, 0, 0, 0, 0, 0, missing))
+            if missing:  # to pad by nothing would copy a full batch
+                pictures = F.pad(pictures, (0, 0, 0, 0, 0, 0, 0, missing))
         pictures = pictures.permute(0, 3, 1, 2)  # channels last, as they lie
         return [pooled[:count] for pooled in pool_maps(self._stages(self._scale(pictures).to(self._precision)))]
 
@@ -137,8 +139,8 @@ def pad_batch(count: int, full: int, *, compiled: bool = False) -> int:
     >>> [pad_batch(count, 512) for count in (1, 9, 300, 512, 530)]
     [8, 16, 512, 512, 544]
     """
-    if count > full:
-        return full + -(-(count - full) // 32) * 32
+    if count > full:  # batches are made up of whole blocks, so that the last one may reach beyond
+        return full + -(-(count - full) // _PAD_STEP) * _PAD_STEP
     return full if compiled else min(full, max(8, 1 << (count - 1).bit_length()))
 
 
