@@ -8,6 +8,7 @@ import pytest
 
 from hapvr.config import parse_toml
 from hapvr.errors import ConfigError
+from hapvr.model import load
 from hapvr.training.config import LossesConfig, ScheduleConfig, TrainConfig
 from hapvr.training.recipe_files import list_recipes, load_config, load_stages, make_config, to_table, to_toml
 
@@ -47,6 +48,23 @@ def test_the_paper_recipe_and_the_defaults_agree_where_both_speak() -> None:
 def test_every_recipe_reads_and_survives_being_written(name: str) -> None:
     for config in load_stages(name).values():
         assert make_config(parse_toml(to_toml(to_table(config)), name)) == config
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_every_recipe_that_goes_on_with_a_network_asks_for_the_network_that_is_there(name: str) -> None:
+    before = None
+    for config in load_stages(name).values():
+        if config.model.start == "base":
+            base = before if before is not None else load(config.model.base).similarity.config
+            assert config.similarity in (base, dataclasses.replace(base, projection=True))
+        before = config.similarity
+
+
+def test_what_the_recipes_for_the_included_models_give_is_scored_as_these_are() -> None:
+    # A model folds its projection into the whitening when it is loaded.
+    included = dataclasses.replace(load("lite").similarity.config, projection=True)
+    for name in ("clips", "whole"):
+        assert [*load_stages(name).values()][-1].similarity == included
 
 
 def test_settings_are_read_by_their_old_names_too() -> None:
