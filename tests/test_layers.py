@@ -13,6 +13,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "hapvr"
 # Top to bottom: a layer may import from itself and from those before it.
 LAYERS = [
+    "processor",
     "errors",
     "places",
     "storage",

@@ -30,6 +30,10 @@ _leave_current_folder_out()  # before anything else is imported
 import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
+from hapvr.processor import avoid_unusable_amx  # noqa: E402
+
+avoid_unusable_amx()  # before torch or OpenVINO compute anything
+
 if TYPE_CHECKING:
     from hapvr.client import Client
     from hapvr.library import Library

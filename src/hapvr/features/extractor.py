@@ -23,6 +23,7 @@ from hapvr.features.engine import Engine, EngineError, OpenVinoEngine, TorchEngi
 from hapvr.features.features import Features, join_features
 from hapvr.features.regions import MIN_SIDE, regions_of_pooled
 from hapvr.features.whitening import Whitening
+from hapvr.processor import has_unusable_amx
 from hapvr.records import Box, Frames
 from hapvr.storage import StrPath, sha256_bytes, sha256_tensors
 from hapvr.video.pictures import crop_centre, enlarged_size, make_miniatures
@@ -31,9 +32,13 @@ from hapvr.workers.threads import map_threads, torch_thread_pool
 
 
 def fast_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 on a GPU and on CPUs that multiply it themselves, else float32: what is fastest at little loss."""
+    """bfloat16 on a GPU and on CPUs that multiply it themselves, else float32: what is fastest at little loss.
+
+    A CPU whose AMX cannot be used has other instructions for bfloat16, slower than those for float32.
+    """
     check = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    fast = device.type == "cuda" or (device.type == "cpu" and check is not None and check())
+    capable = check is not None and check() and not has_unusable_amx()
+    fast = device.type == "cuda" or (device.type == "cpu" and capable)
     return torch.bfloat16 if fast else torch.float32
 
 
