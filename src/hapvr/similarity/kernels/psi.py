@@ -9,6 +9,7 @@ the library's routines. Pixels of a tile are numbered row by row; `cell` numbers
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -37,6 +38,8 @@ def _tile(rows: int, columns: int, warps: int) -> _Tile:
 
 
 _PROGRAMS = 2048  # of `_first_backward`, each with its own sums
+# One build of a kernel serves packs of all sizes: no address is better aligned where one of these divides by 16.
+_SIZES = ["height", "width", "tiles_x"]
 
 # --- shared by the kernels -------------------------------------------------------------------------------------------
 
@@ -110,12 +113,19 @@ def _four_sums(planes, weight, y, x, height, width, P: tl.constexpr, C: tl.const
 
 
 @triton.jit
-def _convolution(planes, weight, y, x, height, width, P: tl.constexpr, C: tl.constexpr, F: tl.constexpr):
-    """The 3x3 convolution at each pixel: [P, F]."""
+def _convolution(
+    planes, weight, y, x, height, width, P: tl.constexpr, C: tl.constexpr, F: tl.constexpr, LOOP: tl.constexpr
+):
+    """The 3x3 convolution at each pixel: [P, F]. LOOP: not unrolled, so that loads run ahead through shared memory."""
     total = tl.zeros((P, F), tl.float32)
-    for tap in tl.static_range(9):
-        values = _cells(planes, y + tap // 3 - 1, x + tap % 3 - 1, height, width, C)
-        total = tl.dot(values, _taps(weight, tap, C, F), total)
+    if LOOP:
+        for tap in range(9):
+            values = _cells(planes, y + tap // 3 - 1, x + tap % 3 - 1, height, width, C)
+            total = tl.dot(values, _taps(weight, tap, C, F), total)
+    else:
+        for tap in tl.static_range(9):
+            values = _cells(planes, y + tap // 3 - 1, x + tap % 3 - 1, height, width, C)
+            total = tl.dot(values, _taps(weight, tap, C, F), total)
     return total
 
 
@@ -143,7 +153,7 @@ def _won(position: tl.constexpr, sum0, sum1, sum2, sum3, best):  # noqa: ARG001
 # --- forward --------------------------------------------------------------------------------------------------------
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _first(
     matrix, weight, bias, row_mask, column_mask, out, height, width, tiles_x,
     F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
@@ -159,7 +169,7 @@ def _first(
     _store(out, y, x, height, width, best * kept[:, None], F)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _middle(
     planes, weight, bias, row_mask, column_mask, out, height, width, tiles_x,
     C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
@@ -173,15 +183,15 @@ def _middle(
     _store(out, y, x, height, width, best * kept[:, None], F)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _last(
     planes, weight, bias, final_weight, final_bias, row_mask, column_mask, out, height, width, tiles_x,
-    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr, LOOP: tl.constexpr = False,
 ):  # fmt: skip
     """Convolution, ReLU, 1x1 convolution into one channel, mask: [h, w, C] -> [h, w]."""
     y, x = _pixels(tl.program_id(0), tiles_x, BLOCK_Y, BLOCK_X)
     filters = tl.arange(0, F)
-    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F)
+    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F, LOOP)
     total = tl.maximum(total + tl.load(bias + filters)[None, :], 0.0)
     value = tl.sum(total * tl.load(final_weight + filters)[None, :], 1) + tl.load(final_bias)
     value *= _kept(row_mask, column_mask, y, x, height, width)
@@ -194,13 +204,13 @@ def _last(
 @triton.jit
 def _last_backward(
     gradient, planes, weight, bias, final_weight, row_mask, column_mask, out, sums, height, width, tiles_x,
-    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr, LOOP: tl.constexpr = False,
 ):  # fmt: skip
     """Gradient [h, w] -> that of the convolution's output [h, w, F]; sums [tiles, 2, F]: of final weights and bias."""
     tile = tl.program_id(0)
     y, x = _pixels(tile, tiles_x, BLOCK_Y, BLOCK_X)
     filters = tl.arange(0, F)
-    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F)
+    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F, LOOP)
     total = tl.maximum(total + tl.load(bias + filters)[None, :], 0.0)
     inside = (y < height) & (x < width)
     received = tl.load(gradient + y.to(tl.int64) * width + x, mask=inside, other=0.0)
@@ -296,23 +306,73 @@ def _fold(patches, out, height, width, BLOCK: tl.constexpr):
 
 
 def compare(
-    comparator: Comparator, matrix: Tensor, row_mask: Tensor, column_mask: Tensor, *, dtype: torch.dtype
+    comparator: Comparator,
+    matrix: Tensor,
+    row_mask: Tensor,
+    column_mask: Tensor,
+    *,
+    dtype: torch.dtype,
+    prepared: list[Tensor] | None = None,
 ) -> Tensor:
     """psi on one packed matrix: [H, W] -> [H / 4, W / 4] float32, activations in `dtype`; differentiable once.
 
     H and W are multiples of 4, every run of real rows [H] and columns [W] begins at one and is followed by a gap,
-    and the matrix is already zero outside them.
+    and the matrix is already zero outside them. Weights that were `prepared` once are not prepared again; there is no
+    gradient then.
     """
-    parameters = [
-        cast(Tensor, value)
-        for conv in (comparator.conv1, comparator.conv2, comparator.conv3, comparator.final)
-        for value in (conv.weight, conv.bias)
-    ]
-    result: Tensor = _Psi.apply(matrix, row_mask, column_mask, dtype, *parameters)  # type: ignore[no-untyped-call]
+    result: Tensor
+    if prepared is not None:
+        result = _forward(matrix.contiguous(), _pool_masks(row_mask, column_mask), prepared, dtype)[0]
+    else:
+        result = _Psi.apply(matrix, row_mask, column_mask, dtype, *_parameters(comparator))  # type: ignore[no-untyped-call]
     if not comparator.residual:
         return result
     rows, columns = (pool_mask(pool_mask(mask)) for mask in (row_mask, column_mask))
     return result + coarse(matrix[None].float())[0].masked_fill(~(rows[:, None] & columns), 0.0)
+
+
+def prepare(comparator: Comparator, dtype: torch.dtype) -> list[Tensor]:
+    """psi's weights as the kernels read them, for `compare` to be called many times."""
+    return _prepare(_parameters(comparator), dtype)
+
+
+def _parameters(comparator: Comparator) -> list[Tensor]:
+    convolutions = (comparator.conv1, comparator.conv2, comparator.conv3, comparator.final)
+    return [cast(Tensor, value) for conv in convolutions for value in (conv.weight, conv.bias)]
+
+
+def _prepare(parameters: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    w1, b1, w2, b2, w3, b3, w4, b4 = (parameter.detach() for parameter in parameters)
+    prepared = [_expand(w1), b1.float(), _by_tap(w2, dtype), b2.float(), _by_tap(w3, dtype), b3.float()]
+    return [*prepared, w4.float().flatten(), b4.float()]
+
+
+def _pool_masks(row_mask: Tensor, column_mask: Tensor) -> list[Tensor]:
+    """The masks of rows and columns behind the first pooling, then behind the second, as bytes."""
+    half = [pool_mask(mask) for mask in (row_mask, column_mask)]
+    return [mask.view(torch.uint8) for mask in (*half, *(pool_mask(mask) for mask in half))]
+
+
+def _forward(
+    matrix: Tensor, masks: list[Tensor], prepared: list[Tensor], dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """psi's output [H / 4, W / 4] and its activations behind either pooling."""
+    f1, c1, f2, c2, f3, *rest = prepared
+    tile1, tile2, tile3 = _choose_tiles()
+    height, width = matrix.shape
+    h, w = height // 2, width // 2
+    first = matrix.new_empty(h, w, f1.shape[-1], dtype=dtype)
+    _first[_grid(h, w, tile1)](matrix, f1, c1, *masks[:2], first, h, w, _across(w, tile1), F=f1.shape[-1], **tile1)
+    h, w = height // 4, width // 4
+    middle = matrix.new_empty(h, w, f2.shape[-1], dtype=dtype)
+    _middle[_grid(h, w, tile2)](
+        first, f2, c2, *masks[2:], middle, h, w, _across(w, tile2), C=f1.shape[-1], F=f2.shape[-1], **tile2
+    )
+    out = matrix.new_empty(h, w, dtype=torch.float32)
+    _last[_grid(h, w, tile3)](
+        middle, f3, *rest, *masks[2:], out, h, w, _across(w, tile3), C=f2.shape[-1], F=f3.shape[-1], **tile3
+    )
+    return out, first, middle
 
 
 class _Psi(torch.autograd.Function):
@@ -320,30 +380,10 @@ class _Psi(torch.autograd.Function):
     def forward(
         ctx: Any, matrix: Tensor, row_mask: Tensor, column_mask: Tensor, dtype: torch.dtype, *parameters: Tensor
     ) -> Tensor:
-        w1, b1, w2, b2, w3, b3, w4, b4 = parameters
-        tile1, tile2, tile3 = _choose_tiles()
         matrix = matrix.contiguous()
-        half_masks = [pool_mask(mask) for mask in (row_mask, column_mask)]
-        masks = [mask.to(torch.uint8) for mask in half_masks]
-        quarter_masks = [pool_mask(mask).to(torch.uint8) for mask in half_masks]
-        height, width = matrix.shape
-        prepared = [_expand(w1), b1.float(), _by_tap(w2, dtype), b2.float(), _by_tap(w3, dtype), b3.float()]
-        prepared += [w4.float().flatten(), b4.float()]
-
-        h, w = height // 2, width // 2
-        first = matrix.new_empty(h, w, len(w1), dtype=dtype)
-        _first[_grid(h, w, tile1)](matrix, *prepared[:2], *masks, first, h, w, _across(w, tile1), F=len(w1), **tile1)
-        h, w = height // 4, width // 4
-        middle = matrix.new_empty(h, w, len(w2), dtype=dtype)
-        _middle[_grid(h, w, tile2)](
-            first, *prepared[2:4], *quarter_masks, middle, h, w, _across(w, tile2),
-            C=len(w1), F=len(w2), **tile2,
-        )  # fmt: skip
-        out = matrix.new_empty(h, w, dtype=torch.float32)
-        _last[_grid(h, w, tile3)](
-            middle, *prepared[4:], *quarter_masks, out, h, w, _across(w, tile3), C=len(w2), F=len(w3), **tile3
-        )
-        ctx.save_for_backward(matrix, first, middle, *masks, *quarter_masks, *prepared, *parameters)
+        prepared, masks = _prepare(parameters, dtype), _pool_masks(row_mask, column_mask)
+        out, first, middle = _forward(matrix, masks, prepared, dtype)
+        ctx.save_for_backward(matrix, first, middle, *masks, *prepared, *parameters)
         return out
 
     @staticmethod
