@@ -3,6 +3,7 @@
     python benchmarks/pairwise.py            # on a GPU where there is one, else a smaller run on the CPU
     python benchmarks/pairwise.py --stored   # on one core of the CPU, `lite`: one query with the videos of a library
     python benchmarks/pairwise.py --tiles    # on a GPU: Chamfer alone with other tiles, TFLOP/s by precision
+    python benchmarks/pairwise.py --sweep    # on a GPU: what each of the fused steps brings, in turns; some 90 seconds
 
 On a GPU bfloat16 and int8 take turns, so that their ratio is of one run; `plain kernels` are those for
 GPUs before Hopper, forced here (HAPVR_KERNELS=plain does the same).
@@ -10,6 +11,9 @@ GPUs before Hopper, forced here (HAPVR_KERNELS=plain does the same).
 Baselines in the same run: `one pair at a time` is VideoSimilarity.score in a float32 loop, `plain torch` is the same
 packed work in half precision without the fused kernels, `bare product` the region products alone as one matrix
 product, nothing reduced.
+
+`--sweep`: psi alone with other tiles on one block; then `pairwise` with steps done as they were before there were
+kernels for them (`OLD_STEPS`), with each kernel alone and with all, one way and both ways, against float32.
 
 `--stored`: videos of equal length, vectors held or decoded from a library's bytes (int3), by precision, scored one way
 and both ways. They take turns and the least CPU time of each counts, so that a busy machine changes the figures little.
@@ -20,11 +24,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -42,12 +48,15 @@ WAYS: dict[Symmetry, str] = {"none": "one way", "lengths": "both ways"}
 
 
 def main() -> None:
+    started = time.perf_counter()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     gpu = torch.cuda.is_available()
     parser.add_argument("--queries", type=int, default=100 if gpu else 8)
     parser.add_argument("--targets", type=int, default=4000 if gpu else 40)
     parser.add_argument("--checked", type=int, default=10_000 if gpu else 64, help="pairs compared with the loop")
     parser.add_argument("--tiles", action="store_true", help="Chamfer alone with other tiles, on a GPU")
+    parser.add_argument("--sweep", action="store_true", help="what each fused step brings, on a GPU")
+    parser.add_argument("--seconds", type=float, default=80.0, help="after which --sweep begins nothing more")
     parser.add_argument("--stored", action="store_true", help="one query with stored videos, on one core")
     parser.add_argument("--json", help="write the figures here too")
     arguments = parser.parse_args()
@@ -77,6 +86,10 @@ def main() -> None:
     half = torch.bfloat16
     if gpu and arguments.tiles:
         compare_tiles(model, queries, targets, report)
+        write_json(arguments.json, figures)
+        return
+    if gpu and arguments.sweep:
+        sweep(model, queries, targets, report, deadline=started + arguments.seconds)
         write_json(arguments.json, figures)
         return
     if gpu:
@@ -242,6 +255,189 @@ def compare_tiles(
                         print(f"  {name}: {type(error).__name__}: {str(error)[:100]}")
                         taken = math.inf
                 report(f"{name}, TFLOP/s", operations / taken / 1e12)
+
+
+# --- what the fused steps bring ------------------------------------------------------------------------------------
+
+
+def place_step_by_step(
+    scorer: _Scorer, videos: list[Tensor], places: Any, real: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Attention in float32 by torch, then codes, then gaps: four passes over the frames more than `_Scorer._place`."""
+    from hapvr.similarity.kernels.frames import pack_frames
+
+    frames, scales = scorer.make_all_descriptors(videos), None
+    if scorer.dtype == torch.int8:
+        frames, scales = pack_frames(frames, dtype=torch.int8)
+    if places is not None:
+        at = scorer._upload(places.clip(0))
+        scales = None if scales is None else scales[at]
+        frames = frames[at].masked_fill_(~real[:, None, None], 0)
+    return frames, scales
+
+
+def compare_way_by_way(scorer: _Scorer, query: _Pack, target: _Pack) -> Tensor:
+    """The frame matrix with a launch for each direction, added up by torch."""
+    from hapvr.similarity.kernels.chamfer import chamfer, chamfer_of_codes
+
+    def one_way(one: _Pack, other: _Pack) -> Tensor:
+        if one.scales is None or other.scales is None:
+            return chamfer(one.frames, other.frames, remember=False)[0]
+        return chamfer_of_codes(one.frames, one.scales, other.frames, other.scales)
+
+    if not scorer.model.config.compares_regions_both_ways:
+        return one_way(query, target)
+    return (one_way(query, target) + one_way(target, query).T) / 2
+
+
+OLD_STEPS: dict[str, Callable[..., Any]] = {  # of `_Scorer`
+    "_place": place_step_by_step,
+    "_prepare_psi": lambda _: None,  # psi's weights are prepared for each block
+    "_find_parts": lambda *_: None,  # cells are gathered and aggregated by torch
+    "_frame_matrix": compare_way_by_way,
+}
+
+
+class Variant(NamedTuple):
+    """`pairwise` in one precision, with some steps done as before."""
+
+    name: str
+    dtype: torch.dtype
+    symmetry: Symmetry = "none"
+    old: tuple[str, ...] = ()
+    cells: int | None = None
+    psi_tiles: Any = None
+
+    def score(self, model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor]) -> Tensor:
+        with ExitStack() as stack:
+            for step in self.old:
+                stack.enter_context(mock.patch.object(_Scorer, step, OLD_STEPS[step]))
+            if self.psi_tiles is not None:
+                from hapvr.similarity.kernels import psi
+
+                stack.enter_context(mock.patch.object(psi, "_choose_tiles", return_value=self.psi_tiles))
+            stack.enter_context(mock.patch.object(model, "config", replace(model.config, symmetry=self.symmetry)))
+            return pairwise(model, queries, targets, dtype=self.dtype, max_cells=self.cells)
+
+
+def make_variants(psi_tiles: Any) -> list[Variant]:
+    every = tuple(OLD_STEPS)
+
+    def without(step: str) -> tuple[str, ...]:
+        return tuple(name for name in every if name != step)
+
+    int8, half = torch.int8, torch.bfloat16
+    return [
+        Variant("int8, as before", int8, old=every),
+        Variant("int8, all kernels", int8),
+        Variant("int8, all, fastest psi tiles", int8, psi_tiles=psi_tiles),
+        Variant("bfloat16, as before", half, old=every),
+        Variant("bfloat16, all kernels", half),
+        Variant("both ways, int8, as before", int8, "lengths", old=every),
+        Variant("both ways, int8, all kernels", int8, "lengths"),
+        Variant("int8, all, blocks of 2^26 cells", int8, cells=1 << 26),
+        Variant("int8, frames packed in one pass", int8, old=without("_place")),
+        Variant("int8, psi's weights prepared once", int8, old=without("_prepare_psi")),
+        Variant("int8, time aggregated in one pass", int8, old=without("_find_parts")),
+        Variant("both ways, bfloat16, as before", half, "lengths", old=every),
+        Variant("both ways, bfloat16, all kernels", half, "lengths"),
+    ]
+
+
+@torch.no_grad()
+def sweep(
+    model: VideoSimilarity,
+    queries: list[Tensor],
+    targets: list[Tensor],
+    report: Callable[[str, float], None],
+    *,
+    deadline: float,
+) -> None:
+    """What each fused step brings. A variant that fails is named and left out."""
+    psi_tiles = attempt("psi tiles", lambda: compare_psi_tiles(model, queries, targets, report))
+    variants = make_variants(psi_tiles)
+    few = targets[:100]
+    exact = {way: Variant("", torch.float32, way).score(model, queries, few) for way in WAYS}
+    errors: dict[str, float] = {}
+    times: dict[str, list[float]] = {}
+    for turn in range(5):
+        for variant in variants:
+            if time.perf_counter() > deadline or (turn and variant.name not in times):
+                continue
+            mark = time.perf_counter()
+            scores = attempt(variant.name, partial(variant.score, model, queries, targets))
+            taken = time.perf_counter() - mark  # scores arrive on the CPU, so the GPU has been waited for
+            if scores is None:
+                times.pop(variant.name, None)
+            elif turn == 0:  # compiles
+                errors[variant.name] = (scores[:, : len(few)] - exact[variant.symmetry]).abs().max().item()
+                times[variant.name] = []
+            else:
+                times[variant.name].append(taken)
+    print(f"  {'':<36} {'pairs/s: median':>16} {'best':>10} {'turns':>6} {'largest error':>14}")
+    for name, spent in times.items():
+        pairs = len(queries) * len(targets)
+        rates = [pairs / one for one in spent] or [math.nan]
+        print(
+            f"  {name:<36} {statistics.median(rates):16,.0f} {max(rates):10,.0f} {len(spent):6} {errors[name]:14.1e}",
+            flush=True,
+        )
+
+
+def compare_psi_tiles(
+    model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], report: Callable[[str, float], None]
+) -> Any:
+    """Microseconds a pair of psi on one full block, one kernel's tile changed at a time; gives the fastest three."""
+    from hapvr.similarity.kernels import psi
+
+    scorer = _Scorer(model, torch.int8, None)
+    query, target = make_block(scorer, queries, targets)
+    pairs = len(query.order) * len(target.order)
+    matrix, comparator = scorer._frame_matrix(query, target), model.comparator
+    assert comparator is not None
+    looped = {"LOOP": 1, "num_stages": 3}
+    others = [
+        (2, {**psi._tile(16, 16, 8), **looped}),
+        (2, {**psi._tile(8, 16, 8), **looped}),
+        (2, {**psi._tile(8, 16, 4), **looped}),
+        (2, psi._tile(16, 16, 8)),
+        (2, psi._tile(8, 16, 8)),
+        (1, psi._tile(8, 16, 8)),
+        (1, psi._tile(4, 32, 8)),
+        (0, psi._tile(1, 128, 8)),
+        (0, psi._tile(1, 128, 4)),
+        (0, psi._tile(2, 64, 8)),
+    ]
+
+    def measure(tiles: Any) -> float:
+        with mock.patch.object(psi, "_choose_tiles", return_value=tuple(tiles)):
+            taken = seconds(partial(scorer._psi, comparator, matrix, query.mask, target.mask), repeats=7, warm_up=2)
+        return taken / pairs * 1e6
+
+    tiles: list[Any] = list(psi._choose_tiles())
+    default = measure(tiles)
+    report("psi, us a pair", default)
+    fastest, least = list(tiles), [default] * 3
+    for place, tile in others:
+        changed = [*tiles[:place], tile, *tiles[place + 1 :]]
+        name = f"{('_first', '_middle', '_last')[place]} {tuple(tile.values())}"
+        taken = attempt(name, partial(measure, changed))
+        if taken is None:
+            continue
+        report(f"psi, {name}, us a pair", taken)
+        if taken < 0.99 * least[place]:  # within a hundredth the choice is noise
+            fastest[place], least[place] = tile, taken
+    print(f"  fastest psi tiles: {fastest}")
+    return tuple(fastest)
+
+
+def attempt(name: str, work: Callable[[], Any]) -> Any:
+    """What `work` gives, or None and a line that says why not."""
+    try:
+        return work()
+    except Exception as error:  # Triton has several kinds for a tile that does not fit
+        print(f"  {name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+        return None
 
 
 def split(model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], dtype: torch.dtype) -> dict[str, float]:
