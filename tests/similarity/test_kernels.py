@@ -192,13 +192,19 @@ def _compare_psi() -> None:
     fused = kernels.compare(module, matrix, rows, columns, dtype=torch.float32)
     prepared = kernels.prepare(module, torch.float32)
     assert torch.equal(kernels.compare(module, matrix, rows, columns, dtype=torch.float32, prepared=prepared), fused)
-    first, middle, last = kernels._choose_tiles()
-    with mock.patch.object(kernels, "_choose_tiles", return_value=(first, middle, {**last, "LOOP": 1})):
+    *tiles, last = kernels._choose_tiles()
+    with mock.patch.object(kernels, "_choose_tiles", return_value=(*tiles, {**last, "LOOP": 1})):
         looped = kernels.compare(module, matrix, rows, columns, dtype=torch.float32, prepared=prepared)
-    assert torch.equal(looped, fused)
     # On a GPU the kernels multiply float32 as TF32, rounded to 10 bits, which also decides some poolings otherwise.
     value, slope = (2e-5, 1e-4) if device == "cpu" else (1e-2, 0.25)
     torch.testing.assert_close(fused, plain, atol=value, rtol=value)
+    torch.testing.assert_close(looped, fused, atol=value, rtol=value)
+    half = torch.float32 if device == "cpu" else torch.float16  # rows of float32 would not fit into shared memory
+    for first in (torch.float32, torch.float16):
+        prepared = kernels.prepare(module, half, first=first, by_rows=True)
+        by_rows = kernels.compare(module, matrix, rows, columns, dtype=half, prepared=prepared)
+        near = value if first == torch.float32 else 1e-2
+        torch.testing.assert_close(by_rows, fused, atol=near, rtol=near)
     weight = torch.randn_like(plain)
     expected, gradients = (torch.autograd.grad(output, inputs, weight) for output in (plain, fused))
     real = rows[:, None] & columns

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from hapvr.similarity import kernels
 from hapvr.similarity.weighting import RegionAttention
 
 
@@ -45,7 +46,8 @@ def attend(attention: RegionAttention, values: Tensor) -> Tensor:
     block_n = next(block for block in (128, 64, 32, 16) if dims % block == 0)
     _attend[(triton.cdiv(frames * regions, 128),)](
         values, *prepared, weights, frames * regions,
-        D=dims, BLOCK_M=128, BLOCK_N=block_n, BLOCK_K=min(32, block_n), num_warps=8, num_stages=4,
+        D=dims, BLOCK_M=128, BLOCK_N=block_n, BLOCK_K=min(32, block_n), num_warps=8,
+        num_stages=4 if kernels.use_tma() else 2,  # 128 KiB of shared memory, or 64 on GPUs that have less
     )  # fmt: skip
     return weights
 

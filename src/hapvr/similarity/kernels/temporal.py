@@ -22,8 +22,8 @@ def _average_best(
     BOUNDED: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
     """One pair: the mean over its rows of the mean of each row's largest cells. A cell is `down` from the one above."""
-    n = tl.program_id(0)
-    m = tl.program_id(1)
+    n = tl.program_id(0) // columns
+    m = tl.program_id(0) % columns
     height = tl.load(row_counts + n)
     width = tl.load(column_counts + m)
     keep = tl.load(keeps + m)
@@ -71,7 +71,7 @@ def average_best(
     out = matrix.new_empty(len(starts), len(column_starts), dtype=torch.float32)
     block_x = max(64, triton.next_power_of_2(longest))
     down, across = matrix.stride()
-    _average_best[(len(starts), len(column_starts))](
+    _average_best[(out.numel(),)](
         matrix, starts, counts, column_starts, column_counts, keeps, out, across, down, len(column_starts),
         1.0 if slope is None else slope, BOUNDED=slope is not None, BLOCK_Y=max(1, _CELLS // block_x), BLOCK_X=block_x,
         num_warps=4,
