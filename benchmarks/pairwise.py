@@ -30,7 +30,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from unittest import mock
 
 import torch
@@ -39,6 +39,7 @@ from torch import Tensor
 from hapvr.library.codecs import DEFAULT, get_codec
 from hapvr.model import load
 from hapvr.similarity import Descriptors, SimilarityConfig, VideoSimilarity, kernels, pairwise
+from hapvr.similarity.comparator import Comparator
 from hapvr.similarity.int8 import Int8Descriptors
 from hapvr.similarity.network import Symmetry
 from hapvr.similarity.pairwise import _Pack, _Scorer
@@ -56,7 +57,7 @@ def main() -> None:
     parser.add_argument("--checked", type=int, default=10_000 if gpu else 64, help="pairs compared with the loop")
     parser.add_argument("--tiles", action="store_true", help="Chamfer alone with other tiles, on a GPU")
     parser.add_argument("--sweep", action="store_true", help="what each fused step brings, on a GPU")
-    parser.add_argument("--seconds", type=float, default=80.0, help="after which --sweep begins nothing more")
+    parser.add_argument("--seconds", type=float, default=85.0, help="after which --sweep begins nothing more")
     parser.add_argument("--stored", action="store_true", help="one query with stored videos, on one core")
     parser.add_argument("--json", help="write the figures here too")
     arguments = parser.parse_args()
@@ -306,21 +307,27 @@ class Variant(NamedTuple):
     symmetry: Symmetry = "none"
     old: tuple[str, ...] = ()
     cells: int | None = None
-    psi_tiles: Any = None
+    psi: tuple[Any, dict[str, Any]] | None = None  # tiles, and arguments of `prepare`
 
     def score(self, model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor]) -> Tensor:
         with ExitStack() as stack:
             for step in self.old:
                 stack.enter_context(mock.patch.object(_Scorer, step, OLD_STEPS[step]))
-            if self.psi_tiles is not None:
+            if self.psi is not None:
                 from hapvr.similarity.kernels import psi
 
-                stack.enter_context(mock.patch.object(psi, "_choose_tiles", return_value=self.psi_tiles))
+                tiles, options = self.psi
+
+                def prepare(scorer: _Scorer) -> list[Tensor]:
+                    return psi.prepare(cast(Comparator, model.comparator), scorer.psi_dtype, **options)
+
+                stack.enter_context(mock.patch.object(psi, "_choose_tiles", return_value=tiles))
+                stack.enter_context(mock.patch.object(_Scorer, "_prepare_psi", prepare))
             stack.enter_context(mock.patch.object(model, "config", replace(model.config, symmetry=self.symmetry)))
             return pairwise(model, queries, targets, dtype=self.dtype, max_cells=self.cells)
 
 
-def make_variants(psi_tiles: Any) -> list[Variant]:
+def make_variants(psi: tuple[Any, dict[str, Any]] | None) -> list[Variant]:
     every = tuple(OLD_STEPS)
 
     def without(step: str) -> tuple[str, ...]:
@@ -330,9 +337,10 @@ def make_variants(psi_tiles: Any) -> list[Variant]:
     return [
         Variant("int8, as before", int8, old=every),
         Variant("int8, all kernels", int8),
-        Variant("int8, all, fastest psi tiles", int8, psi_tiles=psi_tiles),
+        Variant("int8, all, fastest psi", int8, psi=psi),
         Variant("bfloat16, as before", half, old=every),
         Variant("bfloat16, all kernels", half),
+        Variant("bfloat16, all, fastest psi", half, psi=psi),
         Variant("both ways, int8, as before", int8, "lengths", old=every),
         Variant("both ways, int8, all kernels", int8, "lengths"),
         Variant("int8, all, blocks of 2^26 cells", int8, cells=1 << 26),
@@ -354,15 +362,15 @@ def sweep(
     deadline: float,
 ) -> None:
     """What each fused step brings. A variant that fails is named and left out."""
-    psi_tiles = attempt("psi tiles", lambda: compare_psi_tiles(model, queries, targets, report))
-    variants = make_variants(psi_tiles)
+    variants = make_variants(attempt("psi", partial(compare_psi, model, queries, targets, report, deadline - 50)))
     few = targets[:100]
     exact = {way: Variant("", torch.float32, way).score(model, queries, few) for way in WAYS}
     errors: dict[str, float] = {}
     times: dict[str, list[float]] = {}
     for turn in range(5):
         for variant in variants:
-            if time.perf_counter() > deadline or (turn and variant.name not in times):
+            # The first turn compiles, and leaves time for one that counts.
+            if time.perf_counter() > deadline - (25 if turn == 0 else 0) or (turn and variant.name not in times):
                 continue
             mark = time.perf_counter()
             scores = attempt(variant.name, partial(variant.score, model, queries, targets))
@@ -375,6 +383,9 @@ def sweep(
             else:
                 times[variant.name].append(taken)
     print(f"  {'':<36} {'pairs/s: median':>16} {'best':>10} {'turns':>6} {'largest error':>14}")
+    for variant in variants:
+        if variant.name not in times:
+            print(f"  {variant.name}: failed or not reached")
     for name, spent in times.items():
         pairs = len(queries) * len(targets)
         rates = [pairs / one for one in spent] or [math.nan]
@@ -384,10 +395,14 @@ def sweep(
         )
 
 
-def compare_psi_tiles(
-    model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], report: Callable[[str, float], None]
-) -> Any:
-    """Microseconds a pair of psi on one full block, one kernel's tile changed at a time; gives the fastest three."""
+def compare_psi(
+    model: VideoSimilarity,
+    queries: list[Tensor],
+    targets: list[Tensor],
+    report: Callable[[str, float], None],
+    deadline: float,
+) -> tuple[Any, dict[str, Any]]:
+    """Microseconds a pair of psi on one full block, one of its kernels changed at a time; gives the fastest three."""
     from hapvr.similarity.kernels import psi
 
     scorer = _Scorer(model, torch.int8, None)
@@ -395,40 +410,39 @@ def compare_psi_tiles(
     pairs = len(query.order) * len(target.order)
     matrix, comparator = scorer._frame_matrix(query, target), model.comparator
     assert comparator is not None
+    tiles = list(psi._choose_tiles())
     looped = {"LOOP": 1, "num_stages": 3}
-    others = [
-        (2, {**psi._tile(16, 16, 8), **looped}),
-        (2, {**psi._tile(8, 16, 8), **looped}),
-        (2, {**psi._tile(8, 16, 4), **looped}),
-        (2, psi._tile(16, 16, 8)),
-        (2, psi._tile(8, 16, 8)),
-        (1, psi._tile(8, 16, 8)),
-        (1, psi._tile(4, 32, 8)),
-        (0, psi._tile(1, 128, 8)),
-        (0, psi._tile(1, 128, 4)),
-        (0, psi._tile(2, 64, 8)),
+    others: list[tuple[int, dict[str, int], dict[str, Any]]] = [  # which kernel, its tile, arguments of `prepare`
+        *((0, tile, {"first": torch.float16}) for tile in (tiles[0], psi._tile(1, 128, 8), psi._tile(1, 128, 4))),
+        (0, psi._tile(1, 128, 8), {}),
+        *((1, tile, {"by_rows": True}) for tile in (psi._tile(4, 16, 4), psi._tile(8, 16, 8))),
+        (1, psi._tile(8, 16, 8), {}),
+        *((2, {**psi._tile(*shape), **looped}, {}) for shape in ((16, 16, 8), (8, 16, 8), (8, 16, 4))),
+        *((2, tile, {}) for tile in (psi._tile(16, 16, 8), psi._tile(8, 16, 8))),
     ]
 
-    def measure(tiles: Any) -> float:
+    def measure(tiles: list[dict[str, int]], options: dict[str, Any]) -> float:
+        scorer.prepared = psi.prepare(comparator, scorer.psi_dtype, **options)
         with mock.patch.object(psi, "_choose_tiles", return_value=tuple(tiles)):
             taken = seconds(partial(scorer._psi, comparator, matrix, query.mask, target.mask), repeats=7, warm_up=2)
         return taken / pairs * 1e6
 
-    tiles: list[Any] = list(psi._choose_tiles())
-    default = measure(tiles)
+    default = measure(tiles, {})
     report("psi, us a pair", default)
-    fastest, least = list(tiles), [default] * 3
-    for place, tile in others:
-        changed = [*tiles[:place], tile, *tiles[place + 1 :]]
-        name = f"{('_first', '_middle', '_last')[place]} {tuple(tile.values())}"
-        taken = attempt(name, partial(measure, changed))
+    fastest: list[tuple[float, dict[str, int], dict[str, Any]]] = [(default, tile, {}) for tile in tiles]
+    for place, tile, options in others:
+        if time.perf_counter() > deadline:
+            break
+        name = " ".join([("_first", "_middle", "_last")[place], str(tuple(tile.values())), *options])
+        taken = attempt(name, partial(measure, [*tiles[:place], tile, *tiles[place + 1 :]], options))
         if taken is None:
             continue
-        report(f"psi, {name}, us a pair", taken)
-        if taken < 0.99 * least[place]:  # within a hundredth the choice is noise
-            fastest[place], least[place] = tile, taken
-    print(f"  fastest psi tiles: {fastest}")
-    return tuple(fastest)
+        report(f"psi, {name}", taken)
+        if taken < min(0.99 * default, fastest[place][0]):  # within a hundredth the choice would be noise
+            fastest[place] = taken, tile, options
+    best = tuple(tile for _, tile, _ in fastest), {key: one[2][key] for one in fastest for key in one[2]}
+    print(f"  fastest psi: {best}")
+    return best
 
 
 def attempt(name: str, work: Callable[[], Any]) -> Any:
