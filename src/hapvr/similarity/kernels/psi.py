@@ -3,8 +3,9 @@
 Forward: `_first` (one channel to 32, pooled), `_middle` (32 to 64, pooled), `_last` (64 to 128, then 1x1 to one). A
 convolution's full-size output stays on the chip: only pooled activations are written. Backward: the same outputs
 are computed again to see which cell of each 2x2 window won; the two large convolutions pass their gradient on through
-the library's routines. Pixels of a tile are numbered row by row; `cell` numbers the 4x4 patch under a pooled pixel,
-`position` the four convolution outputs it is the maximum of, `tap` the 3x3 weights.
+the library's routines. Scores without gradients have faster kernels on Hopper and newer (`prepare`). Pixels of a tile
+are numbered row by row; `cell` numbers the 4x4 patch under a pooled pixel, `position` the four convolution outputs it
+is the maximum of, `tap` the 3x3 weights.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _Tile = dict[str, int]  # rows, columns and warps of a program
 
 def _choose_tiles() -> tuple[_Tile, _Tile, _Tile]:
     """The tiles of `_first`, `_middle` and `_last`, and of their backward passes."""
-    if kernels.use_tma():  # Hopper and newer: the fastest of those measured on an H200
+    if kernels.use_tma():  # Hopper and newer: the fastest of those measured on an H200, forward and backward
         return _tile(1, 64, 4), _tile(4, 16, 4), _tile(8, 16, 4)
     # Of those compiled for compute capability 8.0 and 8.6 the ones that keep sums in registers (the backward pass of
     # `_first` all but 144 bytes a thread). Not measured on such a GPU.
@@ -37,6 +38,8 @@ def _tile(rows: int, columns: int, warps: int) -> _Tile:
     return {"BLOCK_Y": rows, "BLOCK_X": columns, "num_warps": warps}
 
 
+# Of `_first`, `_middle_by_rows` and `_last` for scores on Hopper and newer: the fastest of those measured on an H200.
+_SCORING_TILES = _tile(1, 128, 4), _tile(8, 16, 8), {**_tile(8, 16, 4), "LOOP": True, "num_stages": 3}
 _PROGRAMS = 2048  # of `_first_backward`, each with its own sums
 # One build of a kernel serves packs of all sizes: no address is better aligned where one of these divides by 16.
 _SIZES = ["height", "width", "tiles_x"]
@@ -234,13 +237,13 @@ def _last(
 @triton.jit
 def _last_backward(
     gradient, planes, weight, bias, final_weight, row_mask, column_mask, out, sums, height, width, tiles_x,
-    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr, LOOP: tl.constexpr = False,
+    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
     """Gradient [h, w] -> that of the convolution's output [h, w, F]; sums [tiles, 2, F]: of final weights and bias."""
     tile = tl.program_id(0)
     y, x = _pixels(tile, tiles_x, BLOCK_Y, BLOCK_X)
     filters = tl.arange(0, F)
-    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F, LOOP)
+    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F, False)
     total = tl.maximum(total + tl.load(bias + filters)[None, :], 0.0)
     inside = (y < height) & (x < width)
     received = tl.load(gradient + y.to(tl.int64) * width + x, mask=inside, other=0.0)
@@ -361,20 +364,15 @@ def compare(
     return result + coarse(matrix[None].float())[0].masked_fill(~(rows[:, None] & columns), 0.0)
 
 
-def prepare(
-    comparator: Comparator, dtype: torch.dtype, *, first: torch.dtype = torch.float32, by_rows: bool = False
-) -> list[Tensor]:
-    """psi's weights as the kernels read them, for `compare` to be called many times.
+def prepare(comparator: Comparator, dtype: torch.dtype) -> list[Tensor]:
+    """psi's weights for `compare` to be called many times, without gradients.
 
-    Args:
-        comparator: psi.
-        dtype: of the second and third convolution.
-        first: of the first one. float16 keeps as many bits of a similarity as TF32, which float32 is multiplied in.
-        by_rows: the second convolution by `_middle_by_rows`.
+    On Hopper and newer they are those of the fastest kernels: `_middle_by_rows`, and where `dtype` is float16 the first
+    convolution in it too. It keeps as many bits of a similarity as TF32, in which float32 is multiplied.
     """
     prepared = _prepare(_parameters(comparator), dtype)
-    prepared[0] = prepared[0].to(first)
-    if by_rows:
+    if kernels.use_tma():
+        prepared[0] = prepared[0].half() if dtype == torch.float16 else prepared[0]
         prepared[2] = _by_row(comparator.conv2.weight, dtype)
     return prepared
 
@@ -401,14 +399,15 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """psi's output [H / 4, W / 4] and its activations behind either pooling."""
     f1, c1, f2, c2, f3, *rest = prepared
-    tile1, tile2, tile3 = _choose_tiles()
+    by_rows = len(f2) == 3  # see `prepare`
+    tile1, tile2, tile3 = _SCORING_TILES if by_rows else _choose_tiles()
     height, width = matrix.shape
     h, w = height // 2, width // 2
     first = matrix.new_empty(h, w, f1.shape[-1], dtype=dtype)
     _first[_grid(h, w, tile1)](matrix, f1, c1, *masks[:2], first, h, w, _across(w, tile1), F=f1.shape[-1], **tile1)
     h, w = height // 4, width // 4
     middle = matrix.new_empty(h, w, len(c2), dtype=dtype)
-    kernel = _middle if len(f2) == 9 else _middle_by_rows
+    kernel = _middle_by_rows if by_rows else _middle
     kernel[_grid(h, w, tile2)](
         first, f2, c2, *masks[2:], middle, h, w, _across(w, tile2), C=len(c1), F=len(c2), **tile2
     )
