@@ -2,8 +2,8 @@
 
     python benchmarks/pairwise.py            # on a GPU where there is one, else a smaller run on the CPU
     python benchmarks/pairwise.py --stored   # on one core of the CPU, `lite`: one query with the videos of a library
-    python benchmarks/pairwise.py --tiles    # on a GPU: Chamfer alone with other tiles, TFLOP/s by precision
-    python benchmarks/pairwise.py --sweep    # on a GPU: what each of the fused steps brings, in turns; some 90 seconds
+    python benchmarks/pairwise.py --tiles    # on a GPU: Chamfer alone and psi alone with other tiles
+    python benchmarks/pairwise.py --sweep    # on a GPU: what each of the fused steps brings, in turns; some 60 seconds
 
 On a GPU bfloat16 and int8 take turns, so that their ratio is of one run; `plain kernels` are those for
 GPUs before Hopper, forced here (HAPVR_KERNELS=plain does the same).
@@ -12,8 +12,8 @@ Baselines in the same run: `one pair at a time` is VideoSimilarity.score in a fl
 packed work in half precision without the fused kernels, `bare product` the region products alone as one matrix
 product, nothing reduced.
 
-`--sweep`: psi alone with other tiles on one block; then `pairwise` with steps done as they were before there were
-kernels for them (`OLD_STEPS`), with each kernel alone and with all, one way and both ways, against float32.
+`--sweep`: `pairwise` with steps done as they were before there were kernels for them (`OLD_STEPS`), with each kernel
+alone and with all, one way and both ways, against float32.
 
 `--stored`: videos of equal length, vectors held or decoded from a library's bytes (int3), by precision, scored one way
 and both ways. They take turns and the least CPU time of each counts, so that a busy machine changes the figures little.
@@ -30,7 +30,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -39,7 +39,6 @@ from torch import Tensor
 from hapvr.library.codecs import DEFAULT, get_codec
 from hapvr.model import load
 from hapvr.similarity import Descriptors, SimilarityConfig, VideoSimilarity, kernels, pairwise
-from hapvr.similarity.comparator import Comparator
 from hapvr.similarity.int8 import Int8Descriptors
 from hapvr.similarity.network import Symmetry
 from hapvr.similarity.pairwise import _Pack, _Scorer
@@ -55,9 +54,9 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100 if gpu else 8)
     parser.add_argument("--targets", type=int, default=4000 if gpu else 40)
     parser.add_argument("--checked", type=int, default=10_000 if gpu else 64, help="pairs compared with the loop")
-    parser.add_argument("--tiles", action="store_true", help="Chamfer alone with other tiles, on a GPU")
+    parser.add_argument("--tiles", action="store_true", help="Chamfer and psi alone with other tiles, on a GPU")
     parser.add_argument("--sweep", action="store_true", help="what each fused step brings, on a GPU")
-    parser.add_argument("--seconds", type=float, default=85.0, help="after which --sweep begins nothing more")
+    parser.add_argument("--seconds", type=float, default=60.0, help="after which --sweep begins no turn")
     parser.add_argument("--stored", action="store_true", help="one query with stored videos, on one core")
     parser.add_argument("--json", help="write the figures here too")
     arguments = parser.parse_args()
@@ -77,7 +76,7 @@ def main() -> None:
 
     def report(name: str, value: float) -> None:
         figures[name] = value
-        print(f"  {name:<36} {value:12,.0f}" if value >= 1000 else f"  {name:<36} {value:12.4g}", flush=True)
+        print(f"  {name:<48} {value:12,.0f}" if value >= 1000 else f"  {name:<48} {value:12.4g}", flush=True)
 
     def rate(dtype: torch.dtype, chosen: list[Tensor], *, repeats: int) -> float:
         return (
@@ -87,6 +86,7 @@ def main() -> None:
     half = torch.bfloat16
     if gpu and arguments.tiles:
         compare_tiles(model, queries, targets, report)
+        compare_psi_tiles(model, queries, targets, report)
         write_json(arguments.json, figures)
         return
     if gpu and arguments.sweep:
@@ -250,12 +250,49 @@ def compare_tiles(
                     mock.patch.object(kernels, "use_tma", return_value=tma),
                     mock.patch.object(chamfer, "choose_tile", return_value=tile),
                 ):
-                    try:
-                        taken = seconds(partial(scorer._frame_matrix, query, target))
-                    except Exception as error:  # Triton has several kinds for a tile that does not fit
-                        print(f"  {name}: {type(error).__name__}: {str(error)[:100]}")
-                        taken = math.inf
+                    taken = seconds_if_it_fits(name, partial(scorer._frame_matrix, query, target))
                 report(f"{name}, TFLOP/s", operations / taken / 1e12)
+
+
+@torch.no_grad()
+def compare_psi_tiles(
+    model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], report: Callable[[str, float], None]
+) -> None:
+    """Microseconds a pair of psi on one full block, one of its kernels with another tile at a time."""
+    from hapvr.similarity.kernels import psi
+
+    scorer = _Scorer(model, torch.int8, None)
+    query, target = make_block(scorer, queries, targets)
+    pairs = len(query.order) * len(target.order)
+    matrix, comparator = scorer._frame_matrix(query, target), model.comparator
+    assert comparator is not None
+    looped = {"LOOP": True, "num_stages": 3}
+    others: list[tuple[int, dict[str, int]]] = [  # which kernel, its tile
+        *((0, psi._tile(*shape)) for shape in ((1, 64, 4), (1, 128, 8))),
+        (1, psi._tile(4, 16, 4)),
+        *((2, {**psi._tile(*shape), **looped}) for shape in ((16, 16, 8), (8, 16, 8))),
+        (2, psi._tile(8, 16, 4)),
+    ]
+
+    def measure(name: str, place: int, tile: dict[str, int]) -> None:
+        tiles = [*psi._SCORING_TILES]
+        tiles[place] = tile
+        with mock.patch.object(psi, "_SCORING_TILES", tiles):
+            work = partial(scorer._psi, comparator, matrix, query.mask, target.mask)
+            report(f"psi, {name}, us a pair", seconds_if_it_fits(name, work) / pairs * 1e6)
+
+    measure("as it is", 0, psi._SCORING_TILES[0])
+    for place, tile in others:
+        measure(f"{('_first', '_middle_by_rows', '_last')[place]} {tuple(tile.values())}", place, tile)
+
+
+def seconds_if_it_fits(name: str, work: Callable[[], object]) -> float:
+    """`seconds`, or infinity and a line that says why not."""
+    try:
+        return seconds(work)
+    except Exception as error:  # Triton has several kinds for a tile that does not fit
+        print(f"  {name}: {type(error).__name__}: {str(error)[:100]}", flush=True)
+        return math.inf
 
 
 # --- what the fused steps bring ------------------------------------------------------------------------------------
@@ -293,7 +330,7 @@ def compare_way_by_way(scorer: _Scorer, query: _Pack, target: _Pack) -> Tensor:
 
 OLD_STEPS: dict[str, Callable[..., Any]] = {  # of `_Scorer`
     "_place": place_step_by_step,
-    "_prepare_psi": lambda _: None,  # psi's weights are prepared for each block
+    "_prepare_psi": lambda _: None,  # psi's weights are prepared for each block, and its kernels are training's
     "_find_parts": lambda *_: None,  # cells are gathered and aggregated by torch
     "_frame_matrix": compare_way_by_way,
 }
@@ -306,50 +343,33 @@ class Variant(NamedTuple):
     dtype: torch.dtype
     symmetry: Symmetry = "none"
     old: tuple[str, ...] = ()
-    cells: int | None = None
-    psi: tuple[Any, dict[str, Any]] | None = None  # tiles, and arguments of `prepare`
 
     def score(self, model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor]) -> Tensor:
         with ExitStack() as stack:
             for step in self.old:
                 stack.enter_context(mock.patch.object(_Scorer, step, OLD_STEPS[step]))
-            if self.psi is not None:
-                from hapvr.similarity.kernels import psi
-
-                tiles, options = self.psi
-
-                def prepare(scorer: _Scorer) -> list[Tensor]:
-                    return psi.prepare(cast(Comparator, model.comparator), scorer.psi_dtype, **options)
-
-                stack.enter_context(mock.patch.object(psi, "_choose_tiles", return_value=tiles))
-                stack.enter_context(mock.patch.object(_Scorer, "_prepare_psi", prepare))
             stack.enter_context(mock.patch.object(model, "config", replace(model.config, symmetry=self.symmetry)))
-            return pairwise(model, queries, targets, dtype=self.dtype, max_cells=self.cells)
+            return pairwise(model, queries, targets, dtype=self.dtype)
 
 
-def make_variants(psi: tuple[Any, dict[str, Any]] | None) -> list[Variant]:
+def make_variants() -> list[Variant]:
     every = tuple(OLD_STEPS)
 
     def without(step: str) -> tuple[str, ...]:
         return tuple(name for name in every if name != step)
 
-    int8, half = torch.int8, torch.bfloat16
-    return [
-        Variant("int8, as before", int8, old=every),
-        Variant("int8, all kernels", int8),
-        Variant("int8, all, fastest psi", int8, psi=psi),
-        Variant("bfloat16, as before", half, old=every),
-        Variant("bfloat16, all kernels", half),
-        Variant("bfloat16, all, fastest psi", half, psi=psi),
-        Variant("both ways, int8, as before", int8, "lengths", old=every),
-        Variant("both ways, int8, all kernels", int8, "lengths"),
-        Variant("int8, all, blocks of 2^26 cells", int8, cells=1 << 26),
-        Variant("int8, frames packed in one pass", int8, old=without("_place")),
-        Variant("int8, psi's weights prepared once", int8, old=without("_prepare_psi")),
-        Variant("int8, time aggregated in one pass", int8, old=without("_find_parts")),
-        Variant("both ways, bfloat16, as before", half, "lengths", old=every),
-        Variant("both ways, bfloat16, all kernels", half, "lengths"),
-    ]
+    alone = {
+        "frames packed in one pass": "_place",
+        "psi prepared once, its fastest": "_prepare_psi",
+        "time aggregated in one pass": "_find_parts",
+    }
+    variants = []
+    for dtype, kind in ((torch.int8, "int8"), (torch.bfloat16, "bfloat16")):
+        for symmetry, way in WAYS.items():
+            variants.append(Variant(f"{way}, {kind}, as before", dtype, symmetry, every))
+            variants.append(Variant(f"{way}, {kind}, all kernels", dtype, symmetry))
+    variants += [Variant(f"int8, {name}", torch.int8, old=without(step)) for name, step in alone.items()]
+    return variants
 
 
 @torch.no_grad()
@@ -361,97 +381,24 @@ def sweep(
     *,
     deadline: float,
 ) -> None:
-    """What each fused step brings. A variant that fails is named and left out."""
-    variants = make_variants(attempt("psi", partial(compare_psi, model, queries, targets, report, deadline - 50)))
-    few = targets[:100]
+    """What the fused steps bring: median pairs a second over up to five turns, after one that compiles."""
+    variants, few = make_variants(), targets[:100]
     exact = {way: Variant("", torch.float32, way).score(model, queries, few) for way in WAYS}
+    rates: dict[str, list[float]] = {variant.name: [] for variant in variants}
     errors: dict[str, float] = {}
-    times: dict[str, list[float]] = {}
-    for turn in range(5):
-        for variant in variants:
-            # The first turn compiles, and leaves time for one that counts.
-            if time.perf_counter() > deadline - (25 if turn == 0 else 0) or (turn and variant.name not in times):
-                continue
-            mark = time.perf_counter()
-            scores = attempt(variant.name, partial(variant.score, model, queries, targets))
-            taken = time.perf_counter() - mark  # scores arrive on the CPU, so the GPU has been waited for
-            if scores is None:
-                times.pop(variant.name, None)
-            elif turn == 0:  # compiles
-                errors[variant.name] = (scores[:, : len(few)] - exact[variant.symmetry]).abs().max().item()
-                times[variant.name] = []
-            else:
-                times[variant.name].append(taken)
-    print(f"  {'':<36} {'pairs/s: median':>16} {'best':>10} {'turns':>6} {'largest error':>14}")
-    for variant in variants:
-        if variant.name not in times:
-            print(f"  {variant.name}: failed or not reached")
-    for name, spent in times.items():
-        pairs = len(queries) * len(targets)
-        rates = [pairs / one for one in spent] or [math.nan]
-        print(
-            f"  {name:<36} {statistics.median(rates):16,.0f} {max(rates):10,.0f} {len(spent):6} {errors[name]:14.1e}",
-            flush=True,
-        )
-
-
-def compare_psi(
-    model: VideoSimilarity,
-    queries: list[Tensor],
-    targets: list[Tensor],
-    report: Callable[[str, float], None],
-    deadline: float,
-) -> tuple[Any, dict[str, Any]]:
-    """Microseconds a pair of psi on one full block, one of its kernels changed at a time; gives the fastest three."""
-    from hapvr.similarity.kernels import psi
-
-    scorer = _Scorer(model, torch.int8, None)
-    query, target = make_block(scorer, queries, targets)
-    pairs = len(query.order) * len(target.order)
-    matrix, comparator = scorer._frame_matrix(query, target), model.comparator
-    assert comparator is not None
-    tiles = list(psi._choose_tiles())
-    looped = {"LOOP": 1, "num_stages": 3}
-    others: list[tuple[int, dict[str, int], dict[str, Any]]] = [  # which kernel, its tile, arguments of `prepare`
-        *((0, tile, {"first": torch.float16}) for tile in (tiles[0], psi._tile(1, 128, 8), psi._tile(1, 128, 4))),
-        (0, psi._tile(1, 128, 8), {}),
-        *((1, tile, {"by_rows": True}) for tile in (psi._tile(4, 16, 4), psi._tile(8, 16, 8))),
-        (1, psi._tile(8, 16, 8), {}),
-        *((2, {**psi._tile(*shape), **looped}, {}) for shape in ((16, 16, 8), (8, 16, 8), (8, 16, 4))),
-        *((2, tile, {}) for tile in (psi._tile(16, 16, 8), psi._tile(8, 16, 8))),
-    ]
-
-    def measure(tiles: list[dict[str, int]], options: dict[str, Any]) -> float:
-        scorer.prepared = psi.prepare(comparator, scorer.psi_dtype, **options)
-        with mock.patch.object(psi, "_choose_tiles", return_value=tuple(tiles)):
-            taken = seconds(partial(scorer._psi, comparator, matrix, query.mask, target.mask), repeats=7, warm_up=2)
-        return taken / pairs * 1e6
-
-    default = measure(tiles, {})
-    report("psi, us a pair", default)
-    fastest: list[tuple[float, dict[str, int], dict[str, Any]]] = [(default, tile, {}) for tile in tiles]
-    for place, tile, options in others:
-        if time.perf_counter() > deadline:
+    for turn in range(6):
+        if turn > 1 and time.perf_counter() > deadline:
             break
-        name = " ".join([("_first", "_middle", "_last")[place], str(tuple(tile.values())), *options])
-        taken = attempt(name, partial(measure, [*tiles[:place], tile, *tiles[place + 1 :]], options))
-        if taken is None:
-            continue
-        report(f"psi, {name}", taken)
-        if taken < min(0.99 * default, fastest[place][0]):  # within a hundredth the choice would be noise
-            fastest[place] = taken, tile, options
-    best = tuple(tile for _, tile, _ in fastest), {key: one[2][key] for one in fastest for key in one[2]}
-    print(f"  fastest psi: {best}")
-    return best
-
-
-def attempt(name: str, work: Callable[[], Any]) -> Any:
-    """What `work` gives, or None and a line that says why not."""
-    try:
-        return work()
-    except Exception as error:  # Triton has several kinds for a tile that does not fit
-        print(f"  {name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
-        return None
+        for variant in variants:
+            mark = time.perf_counter()
+            scores = variant.score(model, queries, targets)  # on the CPU, so the GPU has been waited for
+            if turn:
+                rates[variant.name].append(scores.numel() / (time.perf_counter() - mark))
+            else:
+                errors[variant.name] = (scores[:, : len(few)] - exact[variant.symmetry]).abs().max().item()
+    for name, measured in rates.items():
+        report(f"{name}, pairs/s", statistics.median(measured))
+        report(f"{name}, largest error", errors[name])
 
 
 def split(model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], dtype: torch.dtype) -> dict[str, float]:
