@@ -5,7 +5,8 @@ Each has a plain torch twin that computes the same (`weighting.RegionAttention`,
 imported by these modules alone: ask `usable` first.
 
 On Hopper and newer, `chamfer` reads its tiles through the tensor memory accelerator (TMA), on Ampere and Ada by plain
-pointers; HAPVR_KERNELS=plain in the environment asks for the latter everywhere. The rest of the two is one code.
+pointers; HAPVR_KERNELS=plain in the environment asks for the latter everywhere. There `psi` has smaller tiles, and for
+scores its kernels of training. The rest of the two is one code.
 """
 
 from __future__ import annotations
