@@ -2,7 +2,8 @@
 
     python benchmarks/pairwise.py            # on a GPU where there is one, else a smaller run on the CPU
     python benchmarks/pairwise.py --stored   # on one core of the CPU, `lite`: one query with the videos of a library
-    python benchmarks/pairwise.py --tiles    # on a GPU: Chamfer alone with other tiles, TFLOP/s by precision
+    python benchmarks/pairwise.py --tiles    # on a GPU: Chamfer alone and psi alone with other tiles
+    python benchmarks/pairwise.py --sweep    # on a GPU: what each of the fused steps brings, in turns; some 60 seconds
 
 On a GPU bfloat16 and int8 take turns, so that their ratio is of one run; `plain kernels` are those for
 GPUs before Hopper, forced here (HAPVR_KERNELS=plain does the same).
@@ -10,6 +11,9 @@ GPUs before Hopper, forced here (HAPVR_KERNELS=plain does the same).
 Baselines in the same run: `one pair at a time` is VideoSimilarity.score in a float32 loop, `plain torch` is the same
 packed work in half precision without the fused kernels, `bare product` the region products alone as one matrix
 product, nothing reduced.
+
+`--sweep`: `pairwise` with steps done as they were before there were kernels for them (`OLD_STEPS`), with each kernel
+alone and with all, one way and both ways, against float32.
 
 `--stored`: videos of equal length, vectors held or decoded from a library's bytes (int3), by precision, scored one way
 and both ways. They take turns and the least CPU time of each counts, so that a busy machine changes the figures little.
@@ -20,11 +24,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -42,12 +48,15 @@ WAYS: dict[Symmetry, str] = {"none": "one way", "lengths": "both ways"}
 
 
 def main() -> None:
+    started = time.perf_counter()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     gpu = torch.cuda.is_available()
     parser.add_argument("--queries", type=int, default=100 if gpu else 8)
     parser.add_argument("--targets", type=int, default=4000 if gpu else 40)
     parser.add_argument("--checked", type=int, default=10_000 if gpu else 64, help="pairs compared with the loop")
-    parser.add_argument("--tiles", action="store_true", help="Chamfer alone with other tiles, on a GPU")
+    parser.add_argument("--tiles", action="store_true", help="Chamfer and psi alone with other tiles, on a GPU")
+    parser.add_argument("--sweep", action="store_true", help="what each fused step brings, on a GPU")
+    parser.add_argument("--seconds", type=float, default=60.0, help="after which --sweep begins no turn")
     parser.add_argument("--stored", action="store_true", help="one query with stored videos, on one core")
     parser.add_argument("--json", help="write the figures here too")
     arguments = parser.parse_args()
@@ -67,7 +76,7 @@ def main() -> None:
 
     def report(name: str, value: float) -> None:
         figures[name] = value
-        print(f"  {name:<36} {value:12,.0f}" if value >= 1000 else f"  {name:<36} {value:12.4g}", flush=True)
+        print(f"  {name:<48} {value:12,.0f}" if value >= 1000 else f"  {name:<48} {value:12.4g}", flush=True)
 
     def rate(dtype: torch.dtype, chosen: list[Tensor], *, repeats: int) -> float:
         return (
@@ -77,6 +86,11 @@ def main() -> None:
     half = torch.bfloat16
     if gpu and arguments.tiles:
         compare_tiles(model, queries, targets, report)
+        compare_psi_tiles(model, queries, targets, report)
+        write_json(arguments.json, figures)
+        return
+    if gpu and arguments.sweep:
+        sweep(model, queries, targets, report, deadline=started + arguments.seconds)
         write_json(arguments.json, figures)
         return
     if gpu:
@@ -236,12 +250,155 @@ def compare_tiles(
                     mock.patch.object(kernels, "use_tma", return_value=tma),
                     mock.patch.object(chamfer, "choose_tile", return_value=tile),
                 ):
-                    try:
-                        taken = seconds(partial(scorer._frame_matrix, query, target))
-                    except Exception as error:  # Triton has several kinds for a tile that does not fit
-                        print(f"  {name}: {type(error).__name__}: {str(error)[:100]}")
-                        taken = math.inf
+                    taken = seconds_if_it_fits(name, partial(scorer._frame_matrix, query, target))
                 report(f"{name}, TFLOP/s", operations / taken / 1e12)
+
+
+@torch.no_grad()
+def compare_psi_tiles(
+    model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], report: Callable[[str, float], None]
+) -> None:
+    """Microseconds a pair of psi on one full block, one of its kernels with another tile at a time."""
+    from hapvr.similarity.kernels import psi
+
+    scorer = _Scorer(model, torch.int8, None)
+    query, target = make_block(scorer, queries, targets)
+    pairs = len(query.order) * len(target.order)
+    matrix, comparator = scorer._frame_matrix(query, target), model.comparator
+    assert comparator is not None
+    looped = {"LOOP": True, "num_stages": 3}
+    others: list[tuple[int, dict[str, int]]] = [  # which kernel, its tile
+        *((0, psi._tile(*shape)) for shape in ((1, 64, 4), (1, 128, 8))),
+        (1, psi._tile(4, 16, 4)),
+        *((2, {**psi._tile(*shape), **looped}) for shape in ((16, 16, 8), (8, 16, 8))),
+        (2, psi._tile(8, 16, 4)),
+    ]
+
+    def measure(name: str, place: int, tile: dict[str, int]) -> None:
+        tiles = [*psi._SCORING_TILES]
+        tiles[place] = tile
+        with mock.patch.object(psi, "_SCORING_TILES", tiles):
+            work = partial(scorer._psi, comparator, matrix, query.mask, target.mask)
+            report(f"psi, {name}, us a pair", seconds_if_it_fits(name, work) / pairs * 1e6)
+
+    measure("as it is", 0, psi._SCORING_TILES[0])
+    for place, tile in others:
+        measure(f"{('_first', '_middle_by_rows', '_last')[place]} {tuple(tile.values())}", place, tile)
+
+
+def seconds_if_it_fits(name: str, work: Callable[[], object]) -> float:
+    """`seconds`, or infinity and a line that says why not."""
+    try:
+        return seconds(work)
+    except Exception as error:  # Triton has several kinds for a tile that does not fit
+        print(f"  {name}: {type(error).__name__}: {str(error)[:100]}", flush=True)
+        return math.inf
+
+
+# --- what the fused steps bring ------------------------------------------------------------------------------------
+
+
+def place_step_by_step(
+    scorer: _Scorer, videos: list[Tensor], places: Any, real: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Attention in float32 by torch, then codes, then gaps: four passes over the frames more than `_Scorer._place`."""
+    from hapvr.similarity.kernels.frames import pack_frames
+
+    frames, scales = scorer.make_all_descriptors(videos), None
+    if scorer.dtype == torch.int8:
+        frames, scales = pack_frames(frames, dtype=torch.int8)
+    if places is not None:
+        at = scorer._upload(places.clip(0))
+        scales = None if scales is None else scales[at]
+        frames = frames[at].masked_fill_(~real[:, None, None], 0)
+    return frames, scales
+
+
+def compare_way_by_way(scorer: _Scorer, query: _Pack, target: _Pack) -> Tensor:
+    """The frame matrix with a launch for each direction, added up by torch."""
+    from hapvr.similarity.kernels.chamfer import chamfer, chamfer_of_codes
+
+    def one_way(one: _Pack, other: _Pack) -> Tensor:
+        if one.scales is None or other.scales is None:
+            return chamfer(one.frames, other.frames, remember=False)[0]
+        return chamfer_of_codes(one.frames, one.scales, other.frames, other.scales)
+
+    if not scorer.model.config.compares_regions_both_ways:
+        return one_way(query, target)
+    return (one_way(query, target) + one_way(target, query).T) / 2
+
+
+OLD_STEPS: dict[str, Callable[..., Any]] = {  # of `_Scorer`
+    "_place": place_step_by_step,
+    "_prepare_psi": lambda _: None,  # psi's weights are prepared for each block, and its kernels are training's
+    "_find_parts": lambda *_: None,  # cells are gathered and aggregated by torch
+    "_frame_matrix": compare_way_by_way,
+}
+
+
+class Variant(NamedTuple):
+    """`pairwise` in one precision, with some steps done as before."""
+
+    name: str
+    dtype: torch.dtype
+    symmetry: Symmetry = "none"
+    old: tuple[str, ...] = ()
+
+    def score(self, model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor]) -> Tensor:
+        with ExitStack() as stack:
+            for step in self.old:
+                stack.enter_context(mock.patch.object(_Scorer, step, OLD_STEPS[step]))
+            stack.enter_context(mock.patch.object(model, "config", replace(model.config, symmetry=self.symmetry)))
+            return pairwise(model, queries, targets, dtype=self.dtype)
+
+
+def make_variants() -> list[Variant]:
+    every = tuple(OLD_STEPS)
+
+    def without(step: str) -> tuple[str, ...]:
+        return tuple(name for name in every if name != step)
+
+    alone = {
+        "frames packed in one pass": "_place",
+        "psi prepared once, its fastest": "_prepare_psi",
+        "time aggregated in one pass": "_find_parts",
+    }
+    variants = []
+    for dtype, kind in ((torch.int8, "int8"), (torch.bfloat16, "bfloat16")):
+        for symmetry, way in WAYS.items():
+            variants.append(Variant(f"{way}, {kind}, as before", dtype, symmetry, every))
+            variants.append(Variant(f"{way}, {kind}, all kernels", dtype, symmetry))
+    variants += [Variant(f"int8, {name}", torch.int8, old=without(step)) for name, step in alone.items()]
+    return variants
+
+
+@torch.no_grad()
+def sweep(
+    model: VideoSimilarity,
+    queries: list[Tensor],
+    targets: list[Tensor],
+    report: Callable[[str, float], None],
+    *,
+    deadline: float,
+) -> None:
+    """What the fused steps bring: median pairs a second over up to five turns, after one that compiles."""
+    variants, few = make_variants(), targets[:100]
+    exact = {way: Variant("", torch.float32, way).score(model, queries, few) for way in WAYS}
+    rates: dict[str, list[float]] = {variant.name: [] for variant in variants}
+    errors: dict[str, float] = {}
+    for turn in range(6):
+        if turn > 1 and time.perf_counter() > deadline:
+            break
+        for variant in variants:
+            mark = time.perf_counter()
+            scores = variant.score(model, queries, targets)  # on the CPU, so the GPU has been waited for
+            if turn:
+                rates[variant.name].append(scores.numel() / (time.perf_counter() - mark))
+            else:
+                errors[variant.name] = (scores[:, : len(few)] - exact[variant.symmetry]).abs().max().item()
+    for name, measured in rates.items():
+        report(f"{name}, pairs/s", statistics.median(measured))
+        report(f"{name}, largest error", errors[name])
 
 
 def split(model: VideoSimilarity, queries: list[Tensor], targets: list[Tensor], dtype: torch.dtype) -> dict[str, float]:

@@ -47,6 +47,13 @@ def chamfer_agrees() -> None:
             assert torch.equal(branched, matrix)
             assert nothing is None
             assert torch.equal(alone, matrix[-1:, -1:])  # whatever else is compared
+            with mock.patch.object(choice, "use_tma", return_value=tma):
+                # By hand: (1 + 0) / 2 one way, (1 + 1) / 2 the other.
+                assert kernels.chamfer_both_ways(one, one[:, [0, 0]]).item() == 0.75
+                both, swapped = kernels.chamfer_both_ways(query, target), kernels.chamfer_both_ways(target, query)
+                back, _ = kernels.chamfer(target, query, remember=False)
+            torch.testing.assert_close(both, (matrix + back.T) / 2)
+            torch.testing.assert_close(swapped, both.T)
         assert winners is not None
         gradient = torch.randn(height, width, device=device)
         marks = kernels.mark_winners(gradient, winners[0], torch.float32)
@@ -58,12 +65,14 @@ def codes_agree() -> None:
     from hapvr.similarity import int8, spatial
     from hapvr.similarity import kernels as choice
     from hapvr.similarity.kernels import chamfer as kernels
+    from hapvr.similarity.kernels.frames import pack_frames
 
     device, _ = _where()
     by_hand = torch.zeros(3, 2, 32, device=device)
     by_hand[0, 0, :2] = torch.tensor([1.27, -0.64])
     by_hand[1] = 0.5
-    codes, scales = kernels.quantize_frames(by_hand)
+    codes, scales = pack_frames(by_hand, dtype=torch.int8)
+    assert scales is not None
     assert codes[0, 0, :2].tolist() == [127, -64]
     torch.testing.assert_close(scales.cpu(), torch.tensor([0.01, 0.5 / 127, 0]))
     assert not codes[2].any()
@@ -77,7 +86,9 @@ def codes_agree() -> None:
         torch.testing.assert_close(matrix.cpu(), expected, atol=1e-5, rtol=1e-5)
     for height, width, regions, dims in ((37, 140, 9, 32), (130, 5, 4, 64), (2, 1, 1, 256)):
         values = [torch.randn(count, regions, dims, device=device) for count in (height, width)]
-        (query, query_scales), (target, target_scales) = map(kernels.quantize_frames, values)
+        (query, query_scales), (target, target_scales) = (pack_frames(video, dtype=torch.int8) for video in values)
+        assert query_scales is not None
+        assert target_scales is not None
         # The same codes as on a CPU, but for steps that end in a half.
         quantized = int8.quantize(values[0])
         torch.testing.assert_close(query_scales, quantized.scales[:, 0], rtol=1e-6, atol=0)
@@ -89,9 +100,70 @@ def codes_agree() -> None:
         for tma in (True, False):
             with mock.patch.object(choice, "use_tma", return_value=tma):
                 matrix = kernels.chamfer_of_codes(query, query_scales, target, target_scales)
+                back = kernels.chamfer_of_codes(target, target_scales, query, query_scales)
+                both = kernels.chamfer_of_codes(query, query_scales, target, target_scales, both_ways=True)
                 longer = kernels.chamfer_of_codes(query, 3 * query_scales, target[:1], target_scales[:1])
             torch.testing.assert_close(matrix, expected, atol=1e-4, rtol=1e-4)
             torch.testing.assert_close(longer, 3 * matrix[:, :1])
+            torch.testing.assert_close(both, (matrix + back.T) / 2)
+
+
+def frames_are_packed() -> None:
+    """Weighed, placed and rounded in one pass, as step by step."""
+    from hapvr.similarity.kernels.frames import attend, pack_frames
+    from hapvr.similarity.weighting import RegionAttention
+
+    device, half = _where()
+    for frames, regions, dims in ((5, 3, 32), (50, 9, 48), (1, 1, 128)):
+        values = torch.randn(frames, regions, dims, device=device)
+        attention = RegionAttention(dims).to(device)
+        with torch.no_grad():
+            attention.transform.bias.normal_()
+            expected = attention.weights(values)[..., 0]
+        weights = attend(attention, values)
+        # TF32 on a GPU.
+        torch.testing.assert_close(weights, expected, atol=1e-5 if device == "cpu" else 2e-3, rtol=0)
+        torch.testing.assert_close(attend(attention, values.to(half)), weights, atol=5e-3, rtol=0)
+        places = torch.tensor([frames - 1, -1, 0, 0, -1], device=device, dtype=torch.int32)
+        by_step = (values * weights[..., None])[places.clip(0).long()] * (places >= 0)[:, None, None]
+        packed, nothing = pack_frames(values, dtype=half, weights=weights, places=places)
+        assert nothing is None
+        assert torch.equal(packed, by_step.to(half))
+        codes, scales = pack_frames(values, dtype=torch.int8, weights=weights, places=places)
+        alone, alone_scales = pack_frames(by_step, dtype=torch.int8)
+        assert scales is not None
+        assert torch.equal(codes, alone)
+        torch.testing.assert_close(scales, alone_scales)
+        assert not codes[places < 0].any()
+
+
+def the_best_cells_are_averaged() -> None:
+    """One kernel for many pairs, as `topk_chamfer` of each."""
+    from hapvr.similarity.chamfer import topk_chamfer
+    from hapvr.similarity.kernels.temporal import average_best
+
+    device, _ = _where()
+    generator = torch.Generator().manual_seed(0)
+    matrix = (2 * torch.randn(60, 90, generator=generator)).round(decimals=1).to(device)  # so that cells are equal
+    sides = [(0, 1), (2, 7), (9, 40)], [(0, 20), (21, 1), (23, 67)]
+    rows, columns = (
+        [torch.tensor(part, dtype=torch.int32, device=device) for part in zip(*side, strict=True)] for side in sides
+    )
+    keeps = [1, 1, 5]
+    kept = torch.tensor(keeps, dtype=torch.int32, device=device)
+    for slope in (None, 1.0, 0.25):
+        found = average_best(matrix, (rows[0], rows[1]), (columns[0], columns[1]), kept, longest=67, slope=slope)
+        wanted = average_best(
+            matrix.T, (columns[0], columns[1]), (rows[0], rows[1]), kept[:1].repeat(3), longest=40, slope=slope
+        )
+        cells = matrix if slope is None else torch.nn.functional.leaky_relu(matrix.clamp(-1, 1), slope)
+        for n, (top, height) in enumerate(sides[0]):
+            for m, (left, width) in enumerate(sides[1]):
+                part = cells[top : top + height, left : left + width]
+                assert found[n, m].item() == pytest.approx(
+                    topk_chamfer(part, keep_rate=keeps[m] / width).item(), abs=1e-5
+                )
+                assert wanted[m, n].item() == pytest.approx(topk_chamfer(part.T, keep_rate=0.0).item(), abs=1e-5)
 
 
 def psi_agrees_with_its_gradients() -> None:
@@ -104,6 +176,7 @@ def psi_agrees_with_its_gradients() -> None:
 
 
 def _compare_psi() -> None:
+    from hapvr.similarity import kernels as choice
     from hapvr.similarity.comparator import slot
     from hapvr.similarity.kernels import psi as kernels
     from tests.similarity.models import comparator
@@ -121,6 +194,13 @@ def _compare_psi() -> None:
     # On a GPU the kernels multiply float32 as TF32, rounded to 10 bits, which also decides some poolings otherwise.
     value, slope = (2e-5, 1e-4) if device == "cpu" else (1e-2, 0.25)
     torch.testing.assert_close(fused, plain, atol=value, rtol=value)
+    # For scores alone. Rows of float32 fit into no GPU's shared memory; the interpreter multiplies no bfloat16.
+    for dtype in (torch.float16, torch.float32 if device == "cpu" else torch.bfloat16):
+        prepared = kernels.prepare(module, dtype)
+        assert (len(prepared[2]) == 3) == choice.use_tma()  # the second convolution by rows
+        scored = kernels.compare(module, matrix, rows, columns, dtype=dtype, prepared=prepared)
+        near = value if dtype == torch.float32 else 1e-2
+        torch.testing.assert_close(scored, plain, atol=near, rtol=near)
     weight = torch.randn_like(plain)
     expected, gradients = (torch.autograd.grad(output, inputs, weight) for output in (plain, fused))
     real = rows[:, None] & columns
@@ -162,6 +242,8 @@ def the_network_agrees() -> None:
     videos = videos[1:4]
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         exact = torch.stack([torch.stack([built.score(q, t) for t in videos]) for q in videos]).cpu()
+    with mock.patch.object(kernels, "usable", return_value=True):
+        assert (pairwise(built, videos, videos, dtype=dtype) - exact).abs().max() < 5e-3
     # Vectors of 32 numbers, rounded to few bits, stray further than those of 512.
     with mock.patch.object(kernels, "usable", return_value=True):
         scores = _by_codes(built, videos, videos)
@@ -191,7 +273,15 @@ def _where() -> tuple[str, torch.dtype]:
 
 
 CHECKS = {
-    check.__name__: check for check in (chamfer_agrees, codes_agree, psi_agrees_with_its_gradients, the_network_agrees)
+    check.__name__: check
+    for check in (
+        chamfer_agrees,
+        codes_agree,
+        frames_are_packed,
+        the_best_cells_are_averaged,
+        psi_agrees_with_its_gradients,
+        the_network_agrees,
+    )
 }
 
 

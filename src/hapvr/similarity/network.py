@@ -20,7 +20,12 @@ from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.similarity import kernels
 from hapvr.similarity.chamfer import Aggregation, aggregate
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, compare_in_bands, pool_mask, slot
-from hapvr.similarity.spatial import compute_both_ways, compute_frame_similarities, widen
+from hapvr.similarity.spatial import (
+    compute_both_ways,
+    compute_frame_similarities,
+    compute_mean_of_both_ways,
+    widen,
+)
 from hapvr.similarity.weighting import Binarization, Projection, RegionAttention
 
 Weighting = Literal["attention", "binary", "none"]
@@ -204,8 +209,7 @@ class VideoSimilarity(nn.Module):
         if not config.compares_regions_both_ways:
             return self.frame_matrix_unchecked(query, target)
         query, target = query.as_subclass(Tensor), target.as_subclass(Tensor)
-        forth, back = compute_both_ways(query, target, kind=config.spatial, keep_rate=config.spatial_keep_rate)
-        matrix = (forth + back.T) / 2
+        matrix = compute_mean_of_both_ways(query, target, kind=config.spatial, keep_rate=config.spatial_keep_rate)
         return matrix if config.bits is None else matrix / config.bits
 
     def frame_matrices_both_ways(self, query: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -263,9 +267,13 @@ class VideoSimilarity(nn.Module):
         if not self.config.compares_regions_both_ways:
             return score
         other = aggregate(matrix.mT, kind=kind, keep_rate=rate, query_mask=target_mask, target_mask=query_mask)
+        rows, columns = lengths or (_count_real(matrix, -2, query_mask), _count_real(matrix, -1, target_mask))
+        return self.join_directions(score, other, rows, columns)
+
+    def join_directions(self, score: Tensor, other: Tensor, rows: Tensor | int, columns: Tensor | int) -> Tensor:
+        """A score and that from target to query as one, for videos of so many frames: see `aggregate_time`."""
         if self.config.symmetry == "levels":
             return (score + other) / 2
-        rows, columns = lengths or (_count_real(matrix, -2, query_mask), _count_real(matrix, -1, target_mask))
         share = (torch.as_tensor(rows, device=score.device) / torch.as_tensor(columns, device=score.device)).clamp(
             max=0.5
         )

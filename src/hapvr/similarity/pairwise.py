@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from torch import Tensor
 from hapvr.checks import require_finite, shape_of
 from hapvr.errors import ConfigError, ShapeError
 from hapvr.similarity import kernels
+from hapvr.similarity.chamfer import compute_keep_count
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, compare_in_bands, pool_mask, slot
 from hapvr.similarity.int8 import (
     Int8Descriptors,
@@ -182,10 +183,20 @@ class _Pack:
 
     order: Tensor  # [N] which videos, as positions in the list they came from
     frames: Tensor  # [H, R, D] described, zero in the gaps
-    scales: Tensor | None  # [H] of codes, see `quantize_frames`; None where frames are no codes
+    scales: Tensor | None  # [H] of codes, see `pack_frames`; None where frames are no codes
     mask: Tensor  # bool [H], False in the gaps
     spans: tuple[Tensor, Tensor]  # [N, T'] rows of each video behind psi; and bool [N, T'], which are real
     lengths: Tensor  # [N] frames of each video, none doubled
+    parts: _Parts | None  # the same spans for the fused kernel; None where it cannot be used
+
+
+class _Parts(NamedTuple):
+    """Where each video lies behind psi, int32 [N] each, and the most cells of one."""
+
+    starts: Tensor
+    counts: Tensor
+    keeps: Tensor  # how many of the best cells count for a row over this video
+    longest: int
 
 
 class _Scorer:
@@ -208,6 +219,8 @@ class _Scorer:
         # Rounding psi's weights and activations to bfloat16 would cost more than rounding the region vectors does.
         safe = model.comparator is not None and model.comparator.largest_activation() < _FLOAT16_SAFE
         self.psi_dtype = torch.float16 if safe else torch.bfloat16
+        self.fused = kernels.usable(torch.empty(0, device=self.device), self.dtype)
+        self.prepared = self._prepare_psi()
         self.finite: list[Tensor] = []  # one flag a pack, read once a window
 
     # --- packing ---------------------------------------------------------------------------------------------------
@@ -233,44 +246,82 @@ class _Scorer:
             starts.append(row // self.step)
             lengths.append(length // self.step)
             first, row = first + len(video), row + size
-        frames, real = self.make_all_descriptors(chosen), self._upload(np.concatenate(mask))
-        scales = None
-        if self.dtype == torch.int8:
-            frames, scales = self._quantize(frames)
-        if row != first:  # videos that are doubled or followed by a gap
-            places = self._upload(np.concatenate(source))
-            scales = None if scales is None else scales[places]
-            frames = frames[places].masked_fill_(~real[:, None, None], 0)
+        real = self._upload(np.concatenate(mask))
+        # Where no video is doubled or followed by a gap, frames stay where they are.
+        places = None if row == first else np.where(np.concatenate(mask), np.concatenate(source), -1)
+        frames, scales = self._place(chosen, places, real)
         place = np.arange(max(lengths))
         inside = place < np.array(lengths)[:, None]  # [N, T']
         rows = np.where(inside, np.array(starts)[:, None] + place, 0)
         spans = self._upload(rows), self._upload(inside)
         own = self._upload(np.array([len(video) for video in chosen]))
-        return _Pack(self._upload(np.array(group)), frames, scales, real, spans, own)
+        parts = self._find_parts(starts, lengths)
+        return _Pack(self._upload(np.array(group)), frames, scales, real, spans, own, parts)
+
+    def _place(
+        self, videos: list[Tensor], places: np.ndarray[Any, Any] | None, real: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """The frames of a pack and, for int8, their scales; a place is the number of a frame, or -1 for a gap."""
+        if self.fused:
+            from hapvr.similarity.kernels.frames import attend, pack_frames
+
+            frames, described = self._join(videos)
+            weights = None
+            attention = self.model.attention
+            if attention is not None and self._can_attend(frames) and not described:
+                weights = attend(attention, frames)
+            elif not described:
+                frames = self.model.make_descriptors_unchecked(frames).as_subclass(Tensor)
+            if self.dtype == torch.int8:
+                self._check_int8(frames)
+            at = None if places is None else self._upload(places.astype(np.int32))
+            return pack_frames(frames, dtype=self.dtype, weights=weights, places=at)
+        frames = self.make_all_descriptors(videos)
+        if places is not None:
+            frames = frames[self._upload(places.clip(0))].masked_fill_(~real[:, None, None], 0)
+        return frames, None
+
+    def _can_attend(self, frames: Tensor) -> bool:
+        """Whether attention is all that is done to region vectors, and a kernel can do it."""
+        return self.model.projection is None and self.model.binarization is None and frames.shape[2] % 16 == 0
+
+    def _find_parts(self, starts: list[int], lengths: list[int]) -> _Parts | None:
+        kind, rate = self.model.config.temporal, self.model.config.temporal_keep_rate
+        if not self.fused or kind not in ("topk", "chamfer"):
+            return None
+        from hapvr.similarity.kernels.temporal import LONGEST, MOST_KEPT
+
+        keeps = [compute_keep_count(length, rate if kind == "topk" else 0.0) for length in lengths]
+        if max(keeps) > MOST_KEPT or max(lengths) > LONGEST:
+            return None
+        at, counts, kept = (self._upload(np.array(side, dtype=np.int32)) for side in (starts, lengths, keeps))
+        return _Parts(at, counts, kept, max(lengths))
 
     def make_all_descriptors(self, videos: list[Tensor]) -> Tensor:
         """The descriptors of videos laid end to end: [sum of T, R, D]."""
+        frames, described = self._join(videos)
+        if not described:
+            frames = self.model.make_descriptors_unchecked(frames)
+        frames = frames.as_subclass(Tensor)
+        return frames if self.dtype == torch.int8 else frames.to(self.dtype)
+
+    def _join(self, videos: list[Tensor]) -> tuple[Tensor, bool]:
+        """Videos laid end to end, [sum of T, R, D], and whether they are described already."""
         described = {isinstance(video, Descriptors) for video in videos}
         if len(described) == 2:
             videos = [self.model.make_descriptors(video.to(self.device)) for video in videos]
         frames = torch.cat(videos).to(self.device)
         # A sum is finite if its terms are (or it overflows, and then the terms are checked): one pass, no copy.
         self.finite.append(torch.isfinite(frames.as_subclass(Tensor).sum(dtype=widen(frames.dtype))))
-        if described == {False}:
-            frames = self.model.make_descriptors_unchecked(frames)
-        frames = frames.as_subclass(Tensor)
-        return frames if self.dtype == torch.int8 else frames.to(self.dtype)
+        return frames.as_subclass(Tensor), described != {False}
 
-    def _quantize(self, frames: Tensor) -> tuple[Tensor, Tensor]:
-        from hapvr.similarity.kernels.chamfer import quantize_frames
-
+    def _check_int8(self, frames: Tensor) -> None:
         _, regions, dims = frames.shape
         if not has_one_best_region(self.model, regions) or self.model.config.bits is not None or dims % 32:
             raise ConfigError(
                 "Products in int8 are for networks with one best region (spatial 'chamfer', or 'topk' with "
                 "K = 1), without bits, and dims that are a multiple of 32. Use torch.bfloat16 or torch.float32."
             )
-        return quantize_frames(frames)
 
     def check_finite(self, queries: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         """Raise `DataError` if a video packed since the last call holds a NaN; only then look for it."""
@@ -321,7 +372,11 @@ class _Scorer:
     def _one_way(self, query: _Pack, target: _Pack) -> Tensor:
         matrix = self._frame_matrix(query, target)  # [H, W]
         if self.model.comparator is not None:
-            matrix = self.model.bound(self._psi(self.model.comparator, matrix, query.mask, target.mask))
+            matrix = self._psi(self.model.comparator, matrix, query.mask, target.mask)
+        if query.parts is not None and target.parts is not None:
+            return self._aggregate_parts(matrix, query, target)
+        if self.model.comparator is not None:
+            matrix = self.model.bound(matrix)
         (rows, real_rows), (columns, real_columns) = query.spans, target.spans
         values = matrix[rows[:, None, :, None], columns[None, :, None, :]]  # [N, M, Tq', Tt']
         return self.model.aggregate_time(
@@ -331,22 +386,42 @@ class _Scorer:
             lengths=(query.lengths[:, None], target.lengths),
         )
 
+    def _aggregate_parts(self, matrix: Tensor, query: _Pack, target: _Pack) -> Tensor:
+        """`bound` and `aggregate_time` of each pair's part of a packed matrix, by one kernel a direction: [N, M]."""
+        from hapvr.similarity.kernels.temporal import average_best
+
+        rows, columns = query.parts, target.parts
+        assert rows is not None
+        assert columns is not None
+        config = self.model.config
+        slope = config.negative_slope if config.comparator else None
+        score = average_best(matrix, rows[:2], columns[:2], columns.keeps, longest=columns.longest, slope=slope)
+        if not config.compares_regions_both_ways:
+            return score
+        other = average_best(matrix.T, columns[:2], rows[:2], rows.keeps, longest=rows.longest, slope=slope).T
+        return self.model.join_directions(score, other, query.lengths[:, None], target.lengths)
+
     def _frame_matrix(self, query: _Pack, target: _Pack) -> Tensor:
         if query.scales is None or target.scales is None:
             return self.model.scored_matrix_unchecked(query.frames, target.frames)
         from hapvr.similarity.kernels.chamfer import chamfer_of_codes
 
-        matrix = chamfer_of_codes(query.frames, query.scales, target.frames, target.scales)
-        if self.model.config.compares_regions_both_ways:
-            matrix = (matrix + chamfer_of_codes(target.frames, target.scales, query.frames, query.scales).T) / 2
-        return matrix
+        both_ways = self.model.config.compares_regions_both_ways
+        return chamfer_of_codes(query.frames, query.scales, target.frames, target.scales, both_ways=both_ways)
+
+    def _prepare_psi(self) -> list[Tensor] | None:
+        if not self.fused or self.model.comparator is None:
+            return None
+        from hapvr.similarity.kernels.psi import prepare
+
+        return prepare(self.model.comparator, self.psi_dtype)
 
     def _psi(self, comparator: Comparator, matrix: Tensor, row_mask: Tensor, column_mask: Tensor) -> Tensor:
         """psi over a packed matrix: [H, W] -> [H / 4, W / 4]."""
         if kernels.usable(matrix, self.dtype):
             from hapvr.similarity.kernels.psi import compare
 
-            return compare(comparator, matrix, row_mask, column_mask, dtype=self.psi_dtype)
+            return compare(comparator, matrix, row_mask, column_mask, dtype=self.psi_dtype, prepared=self.prepared)
         matrix = matrix.to(comparator.final.weight.dtype)[None]
         return compare_in_bands(comparator, matrix, row_mask[None], column_mask[None], cells=self.cells)[0].float()
 

@@ -81,6 +81,18 @@ def compute_both_ways(
     return forth, compute_frame_similarities(target, query, kind=kind, keep_rate=keep_rate)
 
 
+def compute_mean_of_both_ways(query: Tensor, target: Tensor, *, kind: Aggregation, keep_rate: float = 0.0) -> Tensor:
+    """The mean of `compute_both_ways`' two matrices, the second transposed: [H, W]. One kernel where there is one."""
+    learning = torch.is_grad_enabled() and (query.requires_grad or target.requires_grad)
+    one = kind == "chamfer" or (kind == "topk" and compute_keep_count(target.shape[1], keep_rate) == 1)
+    if one and not learning and _can_fuse(query, target) and not torch.is_autocast_enabled(query.device.type):
+        from hapvr.similarity.kernels.chamfer import chamfer_both_ways
+
+        return chamfer_both_ways(query, target)
+    forth, back = compute_both_ways(query, target, kind=kind, keep_rate=keep_rate)
+    return (forth + back.T) / 2
+
+
 class _FrameSimilarities(torch.autograd.Function):
     """The reduction and its gradient, both in blocks of query frames."""
 

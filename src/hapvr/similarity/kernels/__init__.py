@@ -1,11 +1,12 @@
-"""The fused GPU kernels: `chamfer` of region vectors, and `psi`.
+"""The fused GPU kernels: `frames` packed, `chamfer` of region vectors, `psi`, and the `temporal` aggregation.
 
-Each has a plain torch twin that computes the same (`spatial.compute_frame_similarities`, `comparator.Comparator`); the
-tests hold them equal, on a GPU or in Triton's interpreter. Triton is imported by these modules alone: ask `usable`
-first.
+Each has a plain torch twin that computes the same (`weighting.RegionAttention`, `spatial.compute_frame_similarities`,
+`comparator.Comparator`, `chamfer.aggregate`); the tests hold them equal, on a GPU or in Triton's interpreter. Triton is
+imported by these modules alone: ask `usable` first.
 
 On Hopper and newer, `chamfer` reads its tiles through the tensor memory accelerator (TMA), on Ampere and Ada by plain
-pointers; HAPVR_KERNELS=plain in the environment asks for the latter everywhere. The rest of the two is one code.
+pointers; HAPVR_KERNELS=plain in the environment asks for the latter everywhere. There `psi` has smaller tiles, and for
+scores its kernels of training. The rest of the two is one code.
 """
 
 from __future__ import annotations

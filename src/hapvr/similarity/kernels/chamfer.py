@@ -57,17 +57,18 @@ def _load(source, rows, row, column, TMA: tl.constexpr, WIDTH: tl.constexpr, BLO
     return tile
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["height"])
 def _chamfer(
     query, target, matrix, winners, query_scales, target_scales, height, width,
-    D: tl.constexpr, R: tl.constexpr, REMEMBER: tl.constexpr,
+    D: tl.constexpr, R: tl.constexpr, REMEMBER: tl.constexpr, BOTH: tl.constexpr,
     TMA: tl.constexpr, SCALED: tl.constexpr, CODES: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """One tile of the frame matrix. The R x R products run in one loop, so that loads stay ahead of the arithmetic.
 
     CODES: int8, multiplied and compared as int32. SCALED: frames have scales, applied at the end:
-    as all regions of a frame share one, no maximum depends on them.
+    as all regions of a frame share one, no maximum depends on them. BOTH: once more with the roles of i and j changed,
+    and the mean of the two; keeping the R maxima of the other direction meanwhile would take nine times the registers.
     """
     # Tiles are visited in groups of rows, so that neighbours find their frames in the L2 cache.
     tiles_m = tl.cdiv(height, BLOCK_M)
@@ -91,10 +92,13 @@ def _chamfer(
     best = tl.full((BLOCK_M, BLOCK_N), LOWEST, SUM)
     which = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     product = tl.zeros((BLOCK_M, BLOCK_N), SUM)
-    for step in range(R * R * STEPS):
+    WAYS: tl.constexpr = 2 if BOTH else 1
+    for step in range(WAYS * R * R * STEPS):
         k = step % STEPS
-        j = (step // STEPS) % R
-        i = step // (STEPS * R)
+        inner = (step // STEPS) % R
+        outer = step // (STEPS * R)
+        i = tl.where(outer < R, outer, inner) if BOTH else outer
+        j = tl.where(outer < R, inner, outer - R) if BOTH else inner
         a = _load(query, query_rows, row, i * D + k * BLOCK_K, TMA, R * D, BLOCK_K)
         b = _load(target, target_rows, column, j * D + k * BLOCK_K, TMA, R * D, BLOCK_K)
         product = tl.dot(a, b.T, product, out_dtype=SUM)
@@ -103,7 +107,7 @@ def _chamfer(
                 which = tl.where(product > best, j, which)
             best = tl.maximum(best, product)
             product = tl.zeros((BLOCK_M, BLOCK_N), SUM)
-            if j == R - 1:
+            if inner == R - 1:
                 if SCALED:
                     total += best.to(tl.float32) * tl.load(query_scales + query_rows)[:, None]
                 else:
@@ -115,7 +119,7 @@ def _chamfer(
                     which = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     if SCALED:
         total *= tl.load(target_scales + target_rows)[None, :]
-    tl.store(matrix + rows[:, None] * width + columns[None, :], total / R, mask=inside)
+    tl.store(matrix + rows[:, None] * width + columns[None, :], total / (WAYS * R), mask=inside)
 
 
 def chamfer(query: Tensor, target: Tensor, *, remember: bool) -> tuple[Tensor, Tensor | None]:
@@ -129,12 +133,29 @@ def chamfer(query: Tensor, target: Tensor, *, remember: bool) -> tuple[Tensor, T
     return _launch(query, target, winners, None), winners
 
 
-def chamfer_of_codes(query: Tensor, query_scales: Tensor, target: Tensor, target_scales: Tensor) -> Tensor:
-    """`chamfer` of codes [H, R, D] x [W, R, D] with scales [H] and [W], as `quantize_frames` makes them: [H, W]."""
-    return _launch(query, target, None, (query_scales, target_scales))
+def chamfer_both_ways(query: Tensor, target: Tensor) -> Tensor:
+    """The mean of `chamfer` of the two and of `chamfer` the other way round: [H, R, D] x [W, R, D] -> [H, W]."""
+    return _launch(query, target, None, None, both_ways=True)
 
 
-def _launch(query: Tensor, target: Tensor, winners: Tensor | None, scales: tuple[Tensor, Tensor] | None) -> Tensor:
+def chamfer_of_codes(
+    query: Tensor, query_scales: Tensor, target: Tensor, target_scales: Tensor, *, both_ways: bool = False
+) -> Tensor:
+    """`chamfer`, or `chamfer_both_ways`, of codes [H, R, D] x [W, R, D] with scales [H] and [W]: [H, W].
+
+    `pack_frames` makes them.
+    """
+    return _launch(query, target, None, (query_scales, target_scales), both_ways=both_ways)
+
+
+def _launch(
+    query: Tensor,
+    target: Tensor,
+    winners: Tensor | None,
+    scales: tuple[Tensor, Tensor] | None,
+    *,
+    both_ways: bool = False,
+) -> Tensor:
     query, target = query.contiguous(), target.contiguous()
     (height, regions, dims), width = query.shape, len(target)
     matrix = query.new_empty(height, width, dtype=torch.float32)
@@ -152,43 +173,11 @@ def _launch(query: Tensor, target: Tensor, winners: Tensor | None, scales: tuple
         sources = [TensorDescriptor.from_tensor(*pair) for pair in zip(flat, blocks, strict=True)]
     _chamfer[(triton.cdiv(height, tile.rows) * triton.cdiv(width, tile.columns),)](
         *sources, matrix, matrix if winners is None else winners, *(scales or (matrix, matrix)), height, width,
-        D=dims, R=regions, REMEMBER=winners is not None, TMA=tma, SCALED=scales is not None,
+        D=dims, R=regions, REMEMBER=winners is not None, BOTH=both_ways, TMA=tma, SCALED=scales is not None,
         CODES=query.dtype == torch.int8, BLOCK_M=tile.rows, BLOCK_N=tile.columns, BLOCK_K=block_k, GROUP=8,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return matrix
-
-
-@triton.jit
-def _quantize(
-    values, codes, scales, SIZE: tl.constexpr, BLOCK: tl.constexpr
-):  # fmt: skip
-    """One frame: [R D] numbers -> codes and their scale."""
-    frame = tl.program_id(0).to(tl.int64)
-    at = tl.arange(0, BLOCK)
-    inside = at < SIZE
-    value = tl.load(values + frame * SIZE + at, mask=inside, other=0.0).to(tl.float32)
-    largest = tl.max(tl.abs(value))
-    tl.store(scales + frame, largest / 127.0)
-    steps = value * tl.where(largest > 0.0, 127.0 / largest, 0.0)
-    steps = tl.minimum(tl.maximum(steps, -127.0), 127.0)
-    steps = (steps + 12582912.0) - 12582912.0  # 1.5 * 2^23: float32 holds no fractions there, so this rounds
-    tl.store(codes + frame * SIZE + at, steps.to(codes.dtype.element_ty), mask=inside)
-
-
-def quantize_frames(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest int8 codes of frames [H, R, D] and the scale of each frame [H]: code times scale is the number.
-
-    The largest magnitude of a frame becomes the largest code, 127.
-    """
-    values = values.contiguous()
-    codes = torch.empty_like(values, dtype=torch.int8)
-    scales = values.new_empty(len(values), dtype=torch.float32)
-    size = values[0].numel()
-    _quantize[(len(values),)](
-        values, codes, scales, SIZE=size, BLOCK=triton.next_power_of_2(size), num_warps=8
-    )  # fmt: skip
-    return codes, scales
 
 
 @triton.jit

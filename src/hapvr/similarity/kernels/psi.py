@@ -3,12 +3,14 @@
 Forward: `_first` (one channel to 32, pooled), `_middle` (32 to 64, pooled), `_last` (64 to 128, then 1x1 to one). A
 convolution's full-size output stays on the chip: only pooled activations are written. Backward: the same outputs
 are computed again to see which cell of each 2x2 window won; the two large convolutions pass their gradient on through
-the library's routines. Pixels of a tile are numbered row by row; `cell` numbers the 4x4 patch under a pooled pixel,
-`position` the four convolution outputs it is the maximum of, `tap` the 3x3 weights.
+the library's routines. Scores without gradients have faster kernels on Hopper and newer (`prepare`). Pixels of a tile
+are numbered row by row; `cell` numbers the 4x4 patch under a pooled pixel, `position` the four convolution outputs it
+is the maximum of, `tap` the 3x3 weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -25,7 +27,7 @@ _Tile = dict[str, int]  # rows, columns and warps of a program
 
 def _choose_tiles() -> tuple[_Tile, _Tile, _Tile]:
     """The tiles of `_first`, `_middle` and `_last`, and of their backward passes."""
-    if kernels.use_tma():  # Hopper and newer: the fastest of those measured on an H200
+    if kernels.use_tma():  # Hopper and newer: the fastest of those measured on an H200, forward and backward
         return _tile(1, 64, 4), _tile(4, 16, 4), _tile(8, 16, 4)
     # Of those compiled for compute capability 8.0 and 8.6 the ones that keep sums in registers (the backward pass of
     # `_first` all but 144 bytes a thread). Not measured on such a GPU.
@@ -36,7 +38,11 @@ def _tile(rows: int, columns: int, warps: int) -> _Tile:
     return {"BLOCK_Y": rows, "BLOCK_X": columns, "num_warps": warps}
 
 
+# Of `_first`, `_middle_by_rows` and `_last` for scores on Hopper and newer: the fastest of those measured on an H200.
+_SCORING_TILES = _tile(1, 128, 4), _tile(8, 16, 8), {**_tile(8, 16, 4), "LOOP": True, "num_stages": 3}
 _PROGRAMS = 2048  # of `_first_backward`, each with its own sums
+# One build of a kernel serves packs of all sizes: no address is better aligned where one of these divides by 16.
+_SIZES = ["height", "width", "tiles_x"]
 
 # --- shared by the kernels -------------------------------------------------------------------------------------------
 
@@ -110,12 +116,19 @@ def _four_sums(planes, weight, y, x, height, width, P: tl.constexpr, C: tl.const
 
 
 @triton.jit
-def _convolution(planes, weight, y, x, height, width, P: tl.constexpr, C: tl.constexpr, F: tl.constexpr):
-    """The 3x3 convolution at each pixel: [P, F]."""
+def _convolution(
+    planes, weight, y, x, height, width, P: tl.constexpr, C: tl.constexpr, F: tl.constexpr, LOOP: tl.constexpr
+):
+    """The 3x3 convolution at each pixel: [P, F]. LOOP: not unrolled, so that loads run ahead through shared memory."""
     total = tl.zeros((P, F), tl.float32)
-    for tap in tl.static_range(9):
-        values = _cells(planes, y + tap // 3 - 1, x + tap % 3 - 1, height, width, C)
-        total = tl.dot(values, _taps(weight, tap, C, F), total)
+    if LOOP:
+        for tap in range(9):
+            values = _cells(planes, y + tap // 3 - 1, x + tap % 3 - 1, height, width, C)
+            total = tl.dot(values, _taps(weight, tap, C, F), total)
+    else:
+        for tap in tl.static_range(9):
+            values = _cells(planes, y + tap // 3 - 1, x + tap % 3 - 1, height, width, C)
+            total = tl.dot(values, _taps(weight, tap, C, F), total)
     return total
 
 
@@ -143,14 +156,14 @@ def _won(position: tl.constexpr, sum0, sum1, sum2, sum3, best):  # noqa: ARG001
 # --- forward --------------------------------------------------------------------------------------------------------
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _first(
     matrix, weight, bias, row_mask, column_mask, out, height, width, tiles_x,
     F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
     """Convolution of one channel, 2x2 max-pooling, ReLU, mask: [2h, 2w] -> [h, w, F]; weight [4 positions, 16, F]."""
     y, x = _pixels(tl.program_id(0), tiles_x, BLOCK_Y, BLOCK_X)
-    cells = _patches(matrix, y, x, height, width)
+    cells = _patches(matrix, y, x, height, width).to(weight.dtype.element_ty)
     best = tl.dot(cells, _taps(weight, 0, 16, F))
     for position in tl.static_range(1, 4):
         best = tl.maximum(best, tl.dot(cells, _taps(weight, position, 16, F)))
@@ -159,7 +172,7 @@ def _first(
     _store(out, y, x, height, width, best * kept[:, None], F)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
 def _middle(
     planes, weight, bias, row_mask, column_mask, out, height, width, tiles_x,
     C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
@@ -173,15 +186,45 @@ def _middle(
     _store(out, y, x, height, width, best * kept[:, None], F)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_SIZES)
+def _middle_by_rows(
+    planes, weight, bias, row_mask, column_mask, out, height, width, tiles_x,
+    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+):  # fmt: skip
+    """`_middle`, with the four cells of a row of the patch as one vector: six larger products instead of 36.
+
+    They lie side by side in memory. weight [3 rows of taps, 4C, 2F]: filters at the left and at the right position take
+    turns, and a quarter of the weights are zeros.
+    """
+    y, x = _pixels(tl.program_id(0), tiles_x, BLOCK_Y, BLOCK_X)
+    channel = tl.arange(0, 4 * C)
+    column = 2 * x[:, None] - 1 + channel[None, :] // C
+    beside = (column >= 0) & (column < 2 * width)
+    upper = tl.zeros((BLOCK_Y * BLOCK_X, 2 * F), tl.float32)
+    lower = tl.zeros((BLOCK_Y * BLOCK_X, 2 * F), tl.float32)
+    for line in tl.static_range(4):
+        row = 2 * y + line - 1
+        at = (row.to(tl.int64) * (2 * width) + 2 * x - 1)[:, None] * C + channel[None, :]
+        values = tl.load(planes + at, mask=beside & ((row >= 0) & (row < 2 * height))[:, None], other=0.0)
+        if line < 3:
+            upper = tl.dot(values, _taps(weight, line, 4 * C, 2 * F), upper)
+        if line > 0:
+            lower = tl.dot(values, _taps(weight, line - 1, 4 * C, 2 * F), lower)
+    left, right = tl.split(tl.reshape(tl.maximum(upper, lower), (BLOCK_Y * BLOCK_X, F, 2)))
+    best = tl.maximum(tl.maximum(left, right) + tl.load(bias + tl.arange(0, F))[None, :], 0.0)
+    kept = _kept(row_mask, column_mask, y, x, height, width)
+    _store(out, y, x, height, width, best * kept[:, None], F)
+
+
+@triton.jit(do_not_specialize=_SIZES)
 def _last(
     planes, weight, bias, final_weight, final_bias, row_mask, column_mask, out, height, width, tiles_x,
-    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr,
+    C: tl.constexpr, F: tl.constexpr, BLOCK_Y: tl.constexpr, BLOCK_X: tl.constexpr, LOOP: tl.constexpr = False,
 ):  # fmt: skip
     """Convolution, ReLU, 1x1 convolution into one channel, mask: [h, w, C] -> [h, w]."""
     y, x = _pixels(tl.program_id(0), tiles_x, BLOCK_Y, BLOCK_X)
     filters = tl.arange(0, F)
-    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F)
+    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F, LOOP)
     total = tl.maximum(total + tl.load(bias + filters)[None, :], 0.0)
     value = tl.sum(total * tl.load(final_weight + filters)[None, :], 1) + tl.load(final_bias)
     value *= _kept(row_mask, column_mask, y, x, height, width)
@@ -200,7 +243,7 @@ def _last_backward(
     tile = tl.program_id(0)
     y, x = _pixels(tile, tiles_x, BLOCK_Y, BLOCK_X)
     filters = tl.arange(0, F)
-    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F)
+    total = _convolution(planes, weight, y, x, height, width, BLOCK_Y * BLOCK_X, C, F, False)
     total = tl.maximum(total + tl.load(bias + filters)[None, :], 0.0)
     inside = (y < height) & (x < width)
     received = tl.load(gradient + y.to(tl.int64) * width + x, mask=inside, other=0.0)
@@ -296,23 +339,83 @@ def _fold(patches, out, height, width, BLOCK: tl.constexpr):
 
 
 def compare(
-    comparator: Comparator, matrix: Tensor, row_mask: Tensor, column_mask: Tensor, *, dtype: torch.dtype
+    comparator: Comparator,
+    matrix: Tensor,
+    row_mask: Tensor,
+    column_mask: Tensor,
+    *,
+    dtype: torch.dtype,
+    prepared: list[Tensor] | None = None,
 ) -> Tensor:
     """psi on one packed matrix: [H, W] -> [H / 4, W / 4] float32, activations in `dtype`; differentiable once.
 
     H and W are multiples of 4, every run of real rows [H] and columns [W] begins at one and is followed by a gap,
-    and the matrix is already zero outside them.
+    and the matrix is already zero outside them. Weights that were `prepared` once are not prepared again; there is no
+    gradient then.
     """
-    parameters = [
-        cast(Tensor, value)
-        for conv in (comparator.conv1, comparator.conv2, comparator.conv3, comparator.final)
-        for value in (conv.weight, conv.bias)
-    ]
-    result: Tensor = _Psi.apply(matrix, row_mask, column_mask, dtype, *parameters)  # type: ignore[no-untyped-call]
+    result: Tensor
+    if prepared is not None:
+        result = _forward(matrix.contiguous(), _pool_masks(row_mask, column_mask), prepared, dtype)[0]
+    else:
+        result = _Psi.apply(matrix, row_mask, column_mask, dtype, *_parameters(comparator))  # type: ignore[no-untyped-call]
     if not comparator.residual:
         return result
     rows, columns = (pool_mask(pool_mask(mask)) for mask in (row_mask, column_mask))
     return result + coarse(matrix[None].float())[0].masked_fill(~(rows[:, None] & columns), 0.0)
+
+
+def prepare(comparator: Comparator, dtype: torch.dtype) -> list[Tensor]:
+    """psi's weights for `compare` to be called many times, without gradients.
+
+    On Hopper and newer they are those of the fastest kernels: `_middle_by_rows`, and where `dtype` is float16 the first
+    convolution in it too. It keeps as many bits of a similarity as TF32, in which float32 is multiplied.
+    """
+    prepared = _prepare(_parameters(comparator), dtype)
+    if kernels.use_tma():
+        prepared[0] = prepared[0].half() if dtype == torch.float16 else prepared[0]
+        prepared[2] = _by_row(comparator.conv2.weight, dtype)
+    return prepared
+
+
+def _parameters(comparator: Comparator) -> list[Tensor]:
+    convolutions = (comparator.conv1, comparator.conv2, comparator.conv3, comparator.final)
+    return [cast(Tensor, value) for conv in convolutions for value in (conv.weight, conv.bias)]
+
+
+def _prepare(parameters: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    w1, b1, w2, b2, w3, b3, w4, b4 = (parameter.detach() for parameter in parameters)
+    prepared = [_expand(w1), b1.float(), _by_tap(w2, dtype), b2.float(), _by_tap(w3, dtype), b3.float()]
+    return [*prepared, w4.float().flatten(), b4.float()]
+
+
+def _pool_masks(row_mask: Tensor, column_mask: Tensor) -> list[Tensor]:
+    """The masks of rows and columns behind the first pooling, then behind the second, as bytes."""
+    half = [pool_mask(mask) for mask in (row_mask, column_mask)]
+    return [mask.view(torch.uint8) for mask in (*half, *(pool_mask(mask) for mask in half))]
+
+
+def _forward(
+    matrix: Tensor, masks: list[Tensor], prepared: list[Tensor], dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """psi's output [H / 4, W / 4] and its activations behind either pooling."""
+    f1, c1, f2, c2, f3, *rest = prepared
+    by_rows = len(f2) == 3  # see `prepare`
+    tile1, tile2, tile3 = _SCORING_TILES if by_rows else _choose_tiles()
+    height, width = matrix.shape
+    h, w = height // 2, width // 2
+    first = matrix.new_empty(h, w, f1.shape[-1], dtype=dtype)
+    _first[_grid(h, w, tile1)](matrix, f1, c1, *masks[:2], first, h, w, _across(w, tile1), F=f1.shape[-1], **tile1)
+    h, w = height // 4, width // 4
+    middle = matrix.new_empty(h, w, len(c2), dtype=dtype)
+    kernel = _middle_by_rows if by_rows else _middle
+    kernel[_grid(h, w, tile2)](
+        first, f2, c2, *masks[2:], middle, h, w, _across(w, tile2), C=len(c1), F=len(c2), **tile2
+    )
+    out = matrix.new_empty(h, w, dtype=torch.float32)
+    _last[_grid(h, w, tile3)](
+        middle, f3, *rest, *masks[2:], out, h, w, _across(w, tile3), C=len(c2), F=f3.shape[-1], **tile3
+    )
+    return out, first, middle
 
 
 class _Psi(torch.autograd.Function):
@@ -320,30 +423,10 @@ class _Psi(torch.autograd.Function):
     def forward(
         ctx: Any, matrix: Tensor, row_mask: Tensor, column_mask: Tensor, dtype: torch.dtype, *parameters: Tensor
     ) -> Tensor:
-        w1, b1, w2, b2, w3, b3, w4, b4 = parameters
-        tile1, tile2, tile3 = _choose_tiles()
         matrix = matrix.contiguous()
-        half_masks = [pool_mask(mask) for mask in (row_mask, column_mask)]
-        masks = [mask.to(torch.uint8) for mask in half_masks]
-        quarter_masks = [pool_mask(mask).to(torch.uint8) for mask in half_masks]
-        height, width = matrix.shape
-        prepared = [_expand(w1), b1.float(), _by_tap(w2, dtype), b2.float(), _by_tap(w3, dtype), b3.float()]
-        prepared += [w4.float().flatten(), b4.float()]
-
-        h, w = height // 2, width // 2
-        first = matrix.new_empty(h, w, len(w1), dtype=dtype)
-        _first[_grid(h, w, tile1)](matrix, *prepared[:2], *masks, first, h, w, _across(w, tile1), F=len(w1), **tile1)
-        h, w = height // 4, width // 4
-        middle = matrix.new_empty(h, w, len(w2), dtype=dtype)
-        _middle[_grid(h, w, tile2)](
-            first, *prepared[2:4], *quarter_masks, middle, h, w, _across(w, tile2),
-            C=len(w1), F=len(w2), **tile2,
-        )  # fmt: skip
-        out = matrix.new_empty(h, w, dtype=torch.float32)
-        _last[_grid(h, w, tile3)](
-            middle, *prepared[4:], *quarter_masks, out, h, w, _across(w, tile3), C=len(w2), F=len(w3), **tile3
-        )
-        ctx.save_for_backward(matrix, first, middle, *masks, *quarter_masks, *prepared, *parameters)
+        prepared, masks = _prepare(parameters, dtype), _pool_masks(row_mask, column_mask)
+        out, first, middle = _forward(matrix, masks, prepared, dtype)
+        ctx.save_for_backward(matrix, first, middle, *masks, *prepared, *parameters)
         return out
 
     @staticmethod
@@ -416,6 +499,15 @@ def _convolution_backward(outputs: Tensor, inputs: Tensor, weight: Tensor, dtype
 def _by_tap(weight: Tensor, dtype: torch.dtype) -> Tensor:
     """[F, C, 3, 3] -> [9, C, F]."""
     return weight.detach().permute(2, 3, 1, 0).flatten(0, 1).to(dtype).contiguous()
+
+
+def _by_row(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """[F, C, 3, 3] -> [3, 4C, 2F]: each row of taps as it lies among four cells, at the left and right position."""
+    filters, channels = weight.shape[:2]
+    rows = weight.new_zeros(3, 4, channels, filters, 2, dtype=dtype)
+    for position in range(2):
+        rows[:, position : position + 3, :, :, position] = weight.detach().permute(2, 3, 1, 0).to(dtype)
+    return rows.view(3, 4 * channels, 2 * filters)
 
 
 def _expand(weight: Tensor) -> Tensor:
