@@ -8,6 +8,8 @@ every other does not. Videos of one origin may share footage that nobody has nam
 columns `file` and `origin`, such pairs are left out. With --check the calibration is held against pairs of other
 benchmarks; with --dry nothing is written. With --symmetry the model's scores are symmetric from now on, in that way
 (`SimilarityConfig.symmetry`). MODEL is a name or a folder. Features are kept in each benchmark's `.features`.
+--scores is a file that `hapvr evaluate --save-scores` wrote with this model, given once for each --benchmark and then
+for each --check: these scores are taken, and nothing is computed.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from rich.progress import Progress
 from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks import open_benchmark
 from hapvr.evaluation.extraction import extract_videos
+from hapvr.evaluation.score_files import Scores, read_scores
 from hapvr.evaluation.scoring import score_benchmark
 from hapvr.model import Model, load, save_calibration, save_symmetry
 from hapvr.model.parts import SHIPPED, list_model_names
@@ -42,6 +45,7 @@ def main() -> None:
     parser.add_argument("--benchmark", type=Path, action="append", required=True, help="a made folder to fit on")
     parser.add_argument("--origins", type=Path, help="CSV: file, origin; pairs of one origin do not count")
     parser.add_argument("--check", type=Path, action="append", default=[], help="a made folder to hold it against")
+    parser.add_argument("--scores", type=Path, action="append", default=[], help="saved scores of each made folder")
     parser.add_argument("--prior", type=float, default=0.5, help="how likely a match is where nobody says otherwise")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--symmetry", choices=get_args(Symmetry), help="of the model's scores from now on")
@@ -54,10 +58,14 @@ def main() -> None:
     if arguments.origins:
         with arguments.origins.open(newline="", encoding="utf-8") as file:
             origins = {Path(row["file"]).stem: row["origin"] for row in csv.DictReader(file)}
-    calibration = fit_calibration(*pairs(model, arguments.benchmark, origins), prior=arguments.prior)
+    folders, saved = [*arguments.benchmark, *arguments.check], arguments.scores
+    if saved and len(saved) != len(folders):
+        parser.error(f"--scores was given {len(saved)} times for {len(folders)} made folders: give one for each.")
+    scores = {folder: read_scores(file) for folder, file in zip(folders, saved, strict=False)}
+    calibration = fit_calibration(*pairs(model, arguments.benchmark, origins, scores), prior=arguments.prior)
     print_calibration(calibration)
     if arguments.check:
-        check(calibration, *pairs(model, arguments.check, origins))
+        check(calibration, *pairs(model, arguments.check, origins, scores))
     if not arguments.dry:
         folder = SHIPPED / arguments.model if arguments.model in list_model_names() else Path(arguments.model)
         if arguments.symmetry:
@@ -66,14 +74,14 @@ def main() -> None:
 
 
 def pairs(
-    model: Model, folders: list[Path], origins: Mapping[str, str]
+    model: Model, folders: list[Path], origins: Mapping[str, str], scores: Mapping[Path, Scores]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The scores of all pairs that match, and of all that do not."""
-    scored = [_pairs(model, folder, origins) for folder in folders]
-    return np.concatenate([one for one, _ in scored]), np.concatenate([other for _, other in scored])
+    """The scores of all pairs that match, and of all that do not; those that are not in `scores` are computed."""
+    split = [_split(folder, scores.get(folder) or _score(model, folder), origins) for folder in folders]
+    return np.concatenate([one for one, _ in split]), np.concatenate([other for _, other in split])
 
 
-def _pairs(model: Model, folder: Path, origins: Mapping[str, str]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _score(model: Model, folder: Path) -> Scores:
     truth = open_benchmark(str(folder))
     if truth.files is None:
         raise DataError(f"'{folder}' comes without videos: give a folder that `hapvr make-benchmark` made.")
@@ -94,7 +102,12 @@ def _pairs(model: Model, folder: Path, origins: Mapping[str, str]) -> tuple[NDAr
     scores = score_benchmark(model.similarity, truth, out, dtype=torch.float32).scores
     if scores is None:
         raise DataError(f"'{folder}' was not scored.")
-    labels = truth.labels
+    return scores
+
+
+def _split(folder: Path, scores: Scores, origins: Mapping[str, str]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The scores of pairs that match, and of pairs of two origins that do not."""
+    labels = open_benchmark(str(folder)).labels
     relevant = np.array([[target in labels.get(query, {}) for target in scores.targets] for query in scores.queries])
     # A query is called after the video it was made of.
     asked = np.array([origins.get(query.partition("--")[0], query) for query in scores.queries])
