@@ -289,10 +289,10 @@ class _Scorer:
         kind, rate = self.model.config.temporal, self.model.config.temporal_keep_rate
         if not self.fused or kind not in ("topk", "chamfer"):
             return None
-        from hapvr.similarity.kernels.temporal import LONGEST, MOST_KEPT
+        from hapvr.similarity.kernels.temporal import MAX_COLUMNS, MAX_KEPT
 
         keeps = [compute_keep_count(length, rate if kind == "topk" else 0.0) for length in lengths]
-        if max(keeps) > MOST_KEPT or max(lengths) > LONGEST:
+        if max(keeps) > MAX_KEPT or max(lengths) > MAX_COLUMNS:
             return None
         at, counts, kept = (self._upload(np.array(side, dtype=np.int32)) for side in (starts, lengths, keeps))
         return _Parts(at, counts, kept, max(lengths))

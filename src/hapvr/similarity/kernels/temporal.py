@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_KEPT = 8  # cells of a row: they are found one after another, which is slow for many
-LONGEST = 1024  # cells of a row, which a program holds at once
+MAX_KEPT = 8  # cells of a row: they are found one after another, which is slow for many
+MAX_COLUMNS = 1024  # cells of a row, which a program holds at once
 _CELLS = 2048  # held by a program
 
 
@@ -63,8 +63,8 @@ def average_best(
         matrix: of videos laid end to end; a transposed view is as good.
         rows: the first row of each of N parts and how many, int32 [N] each.
         columns: the same of M parts.
-        keeps: int32 [M], how many of the largest cells of a row count, up to `MOST_KEPT`.
-        longest: the largest number of columns, up to `LONGEST`.
+        keeps: int32 [M], how many of the largest cells of a row count, up to `MAX_KEPT`.
+        longest: the largest number of columns, up to `MAX_COLUMNS`.
         slope: cells are cut to [-1, 1], and those below 0 multiplied by it; None takes them as they are.
     """
     (starts, counts), (column_starts, column_counts) = rows, columns
