@@ -143,6 +143,10 @@ def the_best_cells_are_averaged() -> None:
     from hapvr.similarity.kernels.temporal import average_best
 
     device, _ = _where()
+    start, two, three = (torch.tensor([value], dtype=torch.int32, device=device) for value in (0, 2, 3))
+    by_hand = torch.tensor([[0.9, 0.1, 0.5, 7.0], [0.2, 0.8, 0.0, 7.0]], device=device)  # the 7 are of another video
+    best = average_best(by_hand, (start, two), (start, three), two, longest=3, slope=None)
+    assert best.item() == pytest.approx(((0.9 + 0.5) / 2 + (0.8 + 0.2) / 2) / 2)
     generator = torch.Generator().manual_seed(0)
     matrix = (2 * torch.randn(60, 90, generator=generator)).round(decimals=1).to(device)  # so that cells are equal
     sides = [(0, 1), (2, 7), (9, 40)], [(0, 20), (21, 1), (23, 67)]
