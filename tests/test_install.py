@@ -33,9 +33,9 @@ def run(*command: str | Path, folder: Path, **environment: str) -> subprocess.Co
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy of what a checkout holds: nothing is written into the checkout."""
     folder = tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / name)
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     (folder / "docs").mkdir()
     shutil.copy(ROOT / "docs" / "hapvr.1", folder / "docs")
     built = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist", folder=folder)
@@ -45,7 +45,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
-    assert wheel.name == f"hapvr-{__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as packed:
+        compiled = {name for name in packed.namelist() if name.endswith(".so")}
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_") if compiled else "any"
+    assert wheel.name == f"hapvr-{__version__}-py3-none-{platform}.whl"
     assert wheel.stat().st_size < MAX_BYTES
     with zipfile.ZipFile(wheel) as packed:
         names = set(packed.namelist())
@@ -55,7 +58,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {"hapvr", info, f"hapvr-{__version__}.data"}
     source = ROOT / "src"
     files = {path.relative_to(source).as_posix() for path in (source / "hapvr").rglob("*") if path.is_file()}
-    expected = {name for name in files if "__pycache__" not in name}
+    expected = {name for name in files if "__pycache__" not in name and not name.endswith(".so")} | compiled
     assert {name for name in names if name.startswith("hapvr/")} == expected
     assert {"hapvr/py.typed", "hapvr/models/lite/model.safetensors", "hapvr/server/static/index.html"} <= names
     assert f"hapvr-{__version__}.data/data/share/man/man1/hapvr.1" in names

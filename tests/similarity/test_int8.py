@@ -174,8 +174,11 @@ def test_threads_change_nothing(threads: int, monkeypatch: pytest.MonkeyPatch) -
 
 
 @torch.no_grad()
-def test_trained_weights_lose_little() -> None:
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_trained_weights_lose_little(by_torch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Videos as they are: frames that change slowly, cuts, noisy copies; the shipped network."""
+    if by_torch:
+        monkeypatch.setattr(int8, "load_native", lambda: None)
     built = load().similarity
     generator = torch.Generator().manual_seed(0)
 
@@ -218,6 +221,7 @@ def test_int8_is_chosen_where_cpu_and_network_allow_it(monkeypatch: pytest.Monke
 
 
 def test_a_cpu_without_the_instructions_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8, "load_native", lambda: None)
     for has in (True, False):
         monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda has=has: has, raising=False)
         assert int8.multiplies_int8() is has

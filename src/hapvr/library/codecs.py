@@ -26,6 +26,7 @@ from hapvr.checks import require_finite, require_tensor
 from hapvr.config import suggest
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.similarity.int8 import Int8Descriptors, join, quantize
+from hapvr.similarity.native import load_native
 
 _LARGEST = 65_504.0  # of float16
 _BLOCK = 1 << 17  # numbers encoded or decoded at a time: they stay in a core's cache
@@ -254,6 +255,10 @@ def _choose(values: NDArray[Any], frames: int, chosen: NDArray[np.intp] | None) 
 
 def _look_up(codes: NDArray[np.uint8], bits: int, table: NDArray[Number]) -> NDArray[Number]:
     """The entries of a table [words, numbers] for all packed codes [N, bytes]: [N, numbers], rounded up to words."""
+    native = load_native()
+    if native is not None and bits == 3 and table.dtype == np.int8 and codes.shape[1] % 3 == 0:
+        found: NDArray[Any] = native.look_up_words(codes, table.view(np.int8))
+        return found
     count = len(codes)
     width = -(-codes.shape[1] // 3) * 2 if bits == 3 else codes.shape[1]  # words a vector
     result = np.empty((count, width, table.shape[1]), table.dtype)

@@ -28,7 +28,7 @@ from hapvr.library.tables import NO_KEY, Catalog, StoredContent
 from hapvr.matching import Match, VideoDescription, describe_features
 from hapvr.model import Model
 from hapvr.similarity import pairwise
-from hapvr.similarity.int8 import Int8Descriptors, Int8Scorer, fast_score_dtype, join, quantize
+from hapvr.similarity.int8 import Int8Descriptors, Int8Scorer, fast_score_dtype, quantize
 from hapvr.similarity.network import Descriptors, VideoSimilarity
 from hapvr.storage import StrPath, file_signature
 from hapvr.workers.threads import map_threads, share_work
@@ -215,16 +215,16 @@ def _score_in_int8(
     def make(group: list[StoredContent]) -> list[Int8Descriptors]:
         """The same one by one, each in memory that is its own: it may be cached for longer than the others."""
         joined, lengths = prepare(group)
-        parts = zip(torch.split(joined.codes, lengths), torch.split(joined.scales, lengths), strict=True)
-        return [Int8Descriptors(codes.clone(), scales.clone()) for codes, scales in parts]
+        return [Int8Descriptors(part.codes.clone(), part.scales.clone()) for part in joined.split(lengths)]
 
     def score(group: list[StoredContent]) -> Tensor:
         with torch.no_grad(), torch.autocast("cpu", enabled=False):  # which a thread does not inherit
             if not cache.keeps_vectors:
-                return scorer.score(asked, *prepare(group))
+                joined, lengths = prepare(group)
+                return scorer.score(asked, joined.split(lengths))
             keys = [stored.key for stored in group]
             videos = cache.vectors(store, keys, every, lambda places: make([group[place] for place in places]))
-            return scorer.score(asked, join(videos), [len(video) for video in videos])
+            return scorer.score(asked, videos)
 
     return score
 

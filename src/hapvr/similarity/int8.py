@@ -3,6 +3,7 @@
 A video is held as codes and scales: code times scale is the number. A scale belongs to a frame or to a region vector,
 so that the largest of a frame's products can be found among whole numbers (which are exact), or after one
 multiplication. psi runs in bfloat16 where the CPU has it; what is added to its output, and all sums, are float32.
+Where `hapvr.similarity.native` can be used, it does this work.
 
 Nothing here depends on which videos are scored together: scales are of single frames or vectors, and psi sees masks.
 """
@@ -21,12 +22,14 @@ from hapvr.checks import require_finite, shape_of
 from hapvr.errors import DataError, ShapeError
 from hapvr.features.extractor import fast_dtype
 from hapvr.similarity.chamfer import compute_keep_count
-from hapvr.similarity.comparator import Comparator, coarse, compare_in_bands, pool_mask
+from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, coarse, compare_in_bands, pool_mask
+from hapvr.similarity.native import DIMS_STEP, REGIONS, NativePsi, NativeScores, load_native
 from hapvr.similarity.network import Descriptors, VideoSimilarity, double_length
 
 LARGEST = 127  # of a code: -128 is not used, so that codes are symmetric
 _CACHED_BYTES = 1 << 20  # of products that are reduced before the next are made: they stay in a core's cache
 _CACHED_ROWS = 1536  # query regions in one product, at most
+_NATIVE_FRAMES = 16  # of shorter videos psi is not computed in bytes: with so few cells to average it loses too much
 _PSI_CELLS = 1 << 17  # cells of frame matrices that psi sees at a time: its activations stay near the core
 
 
@@ -42,6 +45,11 @@ class Int8Descriptors:
 
     def __getitem__(self, frames: slice) -> Int8Descriptors:
         return Int8Descriptors(self.codes[frames], self.scales[frames])
+
+    def split(self, lengths: Sequence[int]) -> list[Int8Descriptors]:
+        """The videos of these lengths that were laid end to end."""
+        parts = zip(torch.split(self.codes, list(lengths)), torch.split(self.scales, list(lengths)), strict=True)
+        return [Int8Descriptors(*part) for part in parts]
 
     @property
     def nbytes(self) -> int:
@@ -92,6 +100,8 @@ def quantize(descriptors: Tensor, name: str = "descriptors") -> Int8Descriptors:
 
 def join(videos: Sequence[Int8Descriptors]) -> Int8Descriptors:
     """Videos laid end to end."""
+    if len(videos) == 1:
+        return videos[0]
     scales = [video.scales for video in videos]
     if len({scale.shape[1] for scale in scales}) > 1:
         scales = [scale.expand(-1, video.codes.shape[1]) for scale, video in zip(scales, videos, strict=True)]
@@ -114,7 +124,9 @@ def has_one_best_region(model: VideoSimilarity, regions: int) -> bool:
 
 
 def multiplies_int8() -> bool:
-    """Whether this CPU has instructions that multiply bytes, and torch uses them."""
+    """Whether this CPU has instructions that multiply bytes, and there is a library that uses them."""
+    if load_native() is not None:
+        return True
     check = getattr(torch.cpu, "_is_vnni_supported", None)
     return hasattr(torch, "_int_mm") and check is not None and bool(check())
 
@@ -127,6 +139,11 @@ def fast_score_dtype(model: VideoSimilarity, regions: int) -> torch.dtype:
     return torch.int8 if can_use_int8(model, regions) and multiplies_int8() else fast_dtype(model.device)
 
 
+def can_use_native(query: Int8Descriptors, target: Int8Descriptors) -> bool:
+    """Whether codes have a shape that `hapvr.similarity.native` knows."""
+    return query.codes.shape[1] == target.codes.shape[1] == REGIONS and query.codes.shape[2] % DIMS_STEP == 0
+
+
 def compute_int8_matrix(query: Int8Descriptors, target: Int8Descriptors, *, both_ways: bool = False) -> Tensor:
     """The mean over query regions of the largest product with a region of the target frame: float32 [H, W].
 
@@ -134,6 +151,10 @@ def compute_int8_matrix(query: Int8Descriptors, target: Int8Descriptors, *, both
     direction, over target regions; one product of all regions gives both.
     """
     (frames, regions, dims), (width, others, _) = query.codes.shape, target.codes.shape
+    native = load_native()
+    if native is not None and can_use_native(query, target):
+        sides = (query.codes, query.scales), (target.codes, target.scales)
+        return native.compare_frames(*sides, both_ways=both_ways).T
     matrix = torch.empty(width, frames)  # [W, H]
     tall = max(1, min(frames, _CACHED_ROWS // regions))
     for top in range(0, frames, tall):
@@ -228,9 +249,14 @@ class Int8Scorer:
     """Scores of one network for codes; safe to share between threads."""
 
     def __init__(self, model: VideoSimilarity, *, max_cells: int | None = None) -> None:
-        self.model = model
+        self.model, config = model, model.config
         self.cells = max_cells or _PSI_CELLS
         self._psi = None if model.comparator is None else FastComparator(model.comparator, fast_dtype(model.device))
+        self._native = load_native() if config.temporal in ("topk", "chamfer") else None
+        self._native_psi = None
+        if self._native is not None and model.comparator is not None:
+            slope, lanes = config.negative_slope, self._native.lanes
+            self._native_psi = NativePsi(model.comparator, negative_slope=slope, lanes=lanes)
 
     def prepare(self, video: Tensor | Int8Descriptors, name: str = "regions") -> Int8Descriptors:
         """The codes of a video: region vectors, `Descriptors`, or codes already."""
@@ -240,16 +266,57 @@ class Int8Scorer:
             video = self.model.make_descriptors_unchecked(video)
         return quantize(video, name)
 
-    def score(self, query: Int8Descriptors, targets: Int8Descriptors, lengths: Sequence[int]) -> Tensor:
-        """Scores [M] of a query with targets of these lengths, laid end to end."""
-        model, shortest = self.model, self.model.config.min_frames
-        height, both_ways = double_length(len(query), shortest), model.config.compares_regions_both_ways
-        matrix = compute_int8_matrix(query, targets, both_ways=both_ways).repeat(
-            height // len(query), 1
-        )  # twice the frames, twice the rows
-        widths = [double_length(length, shortest) for length in lengths]
-        parts = list(torch.split(matrix, list(lengths), 1))
-        if widths != list(lengths):
+    def score(self, query: Int8Descriptors, targets: Sequence[Int8Descriptors]) -> Tensor:
+        """Scores [M] of a query with targets."""
+        shortest = self.model.config.min_frames
+        height, *widths = (double_length(len(video), shortest) for video in (query, *targets))
+        native = [
+            self._suits_native(query, target, height * width) for target, width in zip(targets, widths, strict=True)
+        ]
+        scores = torch.empty(len(targets))
+        for chosen, score in ((True, self._score_natively), (False, self._score_in_groups)):
+            places = [place for place, suited in enumerate(native) if suited is chosen]
+            if places:
+                some, their_widths = [targets[place] for place in places], [widths[place] for place in places]
+                scores[places] = score(query, some, height, their_widths)
+        return scores
+
+    def _suits_native(self, query: Int8Descriptors, target: Int8Descriptors, cells: int) -> bool:
+        if self._native is None or not can_use_native(query, target):
+            return False
+        long_enough = min(len(query), len(target)) >= _NATIVE_FRAMES
+        return self._psi is None or (long_enough and cells <= self.cells)
+
+    def _score_natively(
+        self, query: Int8Descriptors, targets: Sequence[Int8Descriptors], height: int, widths: Sequence[int]
+    ) -> Tensor:
+        """Scores [M]; `height` and `widths` are the lengths of query and targets after doubling."""
+        config, pooled = self.model.config, 1 if self._native_psi is None else DOWNSAMPLING
+        rate = config.temporal_keep_rate if config.temporal == "topk" else 0.0
+        keep_query, *keeps = (compute_keep_count(side // pooled, rate) for side in (height, *widths))
+        score, other = cast(NativeScores, self._native).score_videos(
+            self._native_psi,
+            (query.codes, query.scales),
+            [(target.codes, target.scales) for target in targets],
+            both_ways=config.compares_regions_both_ways,
+            doubled_query=height,
+            doubled=widths,
+            keep_query=keep_query,
+            keeps=keeps,
+        )
+        if not config.compares_regions_both_ways:
+            return score
+        return self.model.join_directions(score, other, len(query), torch.tensor([len(target) for target in targets]))
+
+    def _score_in_groups(
+        self, query: Int8Descriptors, targets: Sequence[Int8Descriptors], height: int, widths: Sequence[int]
+    ) -> Tensor:
+        """The same by torch: videos of similar lengths are compared at once."""
+        model, frames, lengths = self.model, len(query), [len(target) for target in targets]
+        matrix = compute_int8_matrix(query, join(targets), both_ways=model.config.compares_regions_both_ways)
+        matrix = matrix.repeat(height // frames, 1)  # twice the frames, twice the rows
+        parts = list(torch.split(matrix, lengths, 1))
+        if list(widths) != lengths:
             parts = [part.repeat(1, wide // part.shape[1]) for part, wide in zip(parts, widths, strict=True)]
         scores = torch.empty(len(parts))
         for group in group_similar_lengths(widths, self.cells // height):
@@ -264,7 +331,7 @@ class Int8Scorer:
                 values = model.bound(compare_in_bands(self._psi, values, None, real, cells=self.cells))
                 real = None if real is None else pool_mask(pool_mask(real))
             own = torch.tensor([lengths[place] for place in group])
-            scores[group] = model.aggregate_time(values, target_mask=real, lengths=(len(query), own))
+            scores[group] = model.aggregate_time(values, target_mask=real, lengths=(frames, own))
         return scores
 
 

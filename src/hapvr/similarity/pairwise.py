@@ -35,7 +35,6 @@ from hapvr.similarity.int8 import (
     can_use_int8,
     group_similar_lengths,
     has_one_best_region,
-    join,
 )
 from hapvr.similarity.network import Descriptors, VideoSimilarity, check_regions, double_length
 from hapvr.similarity.spatial import widen
@@ -116,9 +115,8 @@ def _pairwise_in_int8(
         def fill(group: list[int], window: list[Tensor | Int8Descriptors] = window, block: Tensor = block) -> int:
             with torch.no_grad(), torch.autocast("cpu", enabled=False):  # which a thread does not inherit
                 videos = [scorer.prepare(window[index], f"targets[{index}]") for index in group]
-                joined, sizes = join(videos), [len(video) for video in videos]
                 for row, query in enumerate(asked):
-                    block[row, group] = scorer.score(query, joined, sizes)
+                    block[row, group] = scorer.score(query, videos)
             return len(group)
 
         lengths = [len(video) for video in window]
