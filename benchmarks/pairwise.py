@@ -16,7 +16,8 @@ product, nothing reduced.
 alone and with all, one way and both ways, against float32.
 
 `--stored`: videos of equal length, vectors held or decoded from a library's bytes (int3), by precision, scored one way
-and both ways. They take turns and the least CPU time of each counts, so that a busy machine changes the figures little.
+and both ways; bfloat16 where the CPU has it, int8 by the library in C and by torch. They take turns and the least CPU time
+of each counts, so that a busy machine changes the figures little.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -36,10 +37,13 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from hapvr.features.extractor import fast_dtype
+from hapvr.library import codecs
 from hapvr.library.codecs import DEFAULT, get_codec
 from hapvr.model import load
-from hapvr.similarity import Descriptors, SimilarityConfig, VideoSimilarity, kernels, pairwise
+from hapvr.similarity import Descriptors, SimilarityConfig, VideoSimilarity, int8, kernels, pairwise
 from hapvr.similarity.int8 import Int8Descriptors
+from hapvr.similarity.native import load_native
 from hapvr.similarity.network import Symmetry
 from hapvr.similarity.pairwise import _Pack, _Scorer
 from measure import forget_peak, lengths, machine, peak_gib, seconds, video
@@ -155,33 +159,57 @@ def score_stored() -> None:
         stored = [codec.encode(film) for film in films]
         query: Tensor = Descriptors.of(films[0])
         shape = (frames, *films[0].shape[1:])
-        made: dict[torch.dtype, list[Tensor | Int8Descriptors]] = {
-            dtype: [Descriptors.of(codec.decode(data, *shape, dtype=dtype)) for data in stored]
-            for dtype in (torch.float32, torch.bfloat16)
+        floats = {torch.float32, fast_dtype(torch.device("cpu"))}
+        made: dict[str, list[Tensor | Int8Descriptors]] = {
+            str(dtype): [Descriptors.of(codec.decode(data, *shape, dtype=dtype)) for data in stored]
+            for dtype in sorted(floats, key=str, reverse=True)
         }
-        made[torch.int8] = [codec.decode_to_int8(data, *shape) for data in stored]
+        for kind in ("int8 by torch", "int8 in C") if load_native() else ("int8 by torch",):
+            made[kind] = [codec.decode_to_int8(data, *shape) for data in stored]
 
-        def decode(dtype: torch.dtype, stored: list[bytes] = stored, shape: Any = shape) -> None:
+        def decode(kind: str, stored: list[bytes] = stored, shape: Any = shape) -> None:
             for data in stored:
-                codec.decode_to_int8(data, *shape) if dtype == torch.int8 else codec.decode(data, *shape, dtype=dtype)
+                codec.decode_to_int8(data, *shape) if "int8" in kind else codec.decode(data, *shape, dtype=choose(kind))
 
-        runs = [(symmetry, dtype) for symmetry in models for dtype in made]
-        scores = {(one, dtype): pairwise(models[one], [query], made[dtype], dtype=dtype)[0] for one, dtype in runs}
+        def score(symmetry: Symmetry, kind: str, query: Tensor = query, made: Any = made) -> Tensor:
+            return pairwise(models[symmetry], [query], made[kind], dtype=choose(kind))[0]
+
+        runs = [(symmetry, kind) for symmetry in models for kind in made]
+        scores: dict[tuple[Symmetry, str], Tensor] = {}
         least: dict[tuple[Any, ...], float] = {}
         for _ in range(7):
-            for symmetry, dtype in runs:
-                mark = time.thread_time()
-                pairwise(models[symmetry], [query], made[dtype], dtype=dtype)
-                held = time.thread_time() - mark
-                decode(dtype)
-                for decoded, spent in ((False, held), (True, time.thread_time() - mark)):
-                    key = (symmetry, dtype, decoded)
-                    least[key] = min(spent, least.get(key, spent))
-        print(f"{frames} frames, pairs a second of one core: vectors held, vectors decoded first; largest error")
-        for symmetry, dtype in runs:
-            rates = [count / least[symmetry, dtype, decoded] for decoded in (False, True)]
-            error = (scores[symmetry, dtype] - scores[symmetry, torch.float32]).abs().max().item()
-            print(f"  {WAYS[symmetry]:<9} {dtype!s:<16} {rates[0]:8,.0f} {rates[1]:8,.0f}   {error:.1e}")
+            for symmetry, kind in runs:
+                with without_native() if kind == "int8 by torch" else nullcontext():
+                    mark = time.thread_time()
+                    scores[symmetry, kind] = score(symmetry, kind)
+                    held = time.thread_time() - mark
+                    decode(kind)
+                    for decoded, spent in ((False, held), (True, time.thread_time() - mark)):
+                        key = (symmetry, kind, decoded)
+                        least[key] = min(spent, least.get(key, spent))
+        print(f"{frames} frames, pairs a second of one core: vectors held, decoded first; times float32; largest error")
+        for symmetry, kind in runs:
+            rates = [count / least[symmetry, kind, decoded] for decoded in (False, True)]
+            times = [
+                least[symmetry, "torch.float32", decoded] / least[symmetry, kind, decoded] for decoded in (False, True)
+            ]
+            error = (scores[symmetry, kind] - scores[symmetry, "torch.float32"]).abs().max().item()
+            found = f"{rates[0]:8,.0f} {rates[1]:8,.0f}  x {times[0]:.2f} {times[1]:.2f}   {error:.1e}"
+            print(f"  {WAYS[symmetry]:<9} {kind:<15} {found}")
+
+
+def choose(kind: str) -> torch.dtype:
+    """The precision that a row of `--stored` is scored in."""
+    return torch.int8 if "int8" in kind else {"torch.float32": torch.float32, "torch.bfloat16": torch.bfloat16}[kind]
+
+
+@contextmanager
+def without_native() -> Iterator[None]:
+    """As on a machine for which the library in C was not compiled."""
+    with ExitStack() as stack:
+        for module in (int8, codecs):
+            stack.enter_context(mock.patch.object(module, "load_native", return_value=None))
+        yield
 
 
 def responsive(device: torch.device) -> VideoSimilarity:

@@ -16,7 +16,7 @@ from torch import Tensor
 from hapvr.errors import ShapeError
 from hapvr.similarity import int8, pairwise
 from hapvr.similarity.int8 import Int8Descriptors, Int8Scorer, compute_int8_matrix, quantize
-from hapvr.similarity.native import NativeScores, build, load_native, round_weights
+from hapvr.similarity.native import NativeScores, build, load_native, prepare_psi, round_weights
 from tests.similarity.models import model, video
 from tests.similarity.test_int8 import codes, loop_matrix
 
@@ -237,6 +237,20 @@ def test_weights_are_rounded_so_that_errors_cancel() -> None:
     assert bool((back[1] == 127).all())
     assert back[2, 1].T.flatten().tolist() == [0, 1, 0, 1, 0, 0, 1, 0, 1]
     assert int(back[0].abs().max()) == 0
+
+
+def test_weights_are_rounded_again_only_if_they_change() -> None:
+    psi = model().comparator
+    assert psi is not None
+    made = prepare_psi(psi, negative_slope=1.0, lanes=16)
+    assert prepare_psi(psi, negative_slope=1.0, lanes=16) is made
+    assert prepare_psi(psi, negative_slope=0.5, lanes=16) is not made
+    made = prepare_psi(psi, negative_slope=1.0, lanes=16)
+    with torch.no_grad():
+        psi.conv2.weight.mul_(2)
+    again = prepare_psi(psi, negative_slope=1.0, lanes=16)
+    assert again is not made
+    torch.testing.assert_close(again._held[3], 2 * made._held[3])  # scales of the second convolution
 
 
 # --- which library ---------------------------------------------------------------------------------------------------

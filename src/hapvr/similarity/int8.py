@@ -23,7 +23,7 @@ from hapvr.errors import DataError, ShapeError
 from hapvr.features.extractor import fast_dtype
 from hapvr.similarity.chamfer import compute_keep_count
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, coarse, compare_in_bands, pool_mask
-from hapvr.similarity.native import DIMS_STEP, REGIONS, NativePsi, NativeScores, load_native
+from hapvr.similarity.native import DIMS_STEP, REGIONS, NativeScores, load_native, prepare_psi
 from hapvr.similarity.network import Descriptors, VideoSimilarity, double_length
 
 LARGEST = 127  # of a code: -128 is not used, so that codes are symmetric
@@ -256,7 +256,7 @@ class Int8Scorer:
         self._native_psi = None
         if self._native is not None and model.comparator is not None:
             slope, lanes = config.negative_slope, self._native.lanes
-            self._native_psi = NativePsi(model.comparator, negative_slope=slope, lanes=lanes)
+            self._native_psi = prepare_psi(model.comparator, negative_slope=slope, lanes=lanes)
 
     def prepare(self, video: Tensor | Int8Descriptors, name: str = "regions") -> Int8Descriptors:
         """The codes of a video: region vectors, `Descriptors`, or codes already."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -80,11 +81,25 @@ class NativePsi:
         self.pointers = _Psi(*pointers, bias, negative_slope, comparator.residual)
 
 
-def round_weights(weight: Tensor, *, group: int) -> tuple[Tensor, Tensor]:
-    """Weights of a convolution [O, C, 3, 3] as bytes [O / group, 9, C / 4, group, 4], and their scales [O].
+def prepare_psi(comparator: Comparator, *, negative_slope: float, lanes: int) -> NativePsi:
+    """`NativePsi`, made once for the same weights: rounding them takes as long as ten scores."""
+    weights = tuple((weight.data_ptr(), weight._version) for weight in comparator.parameters())
+    key = (weights, negative_slope, lanes)
+    made = _prepared.get(comparator)
+    if made is None or made[0] != key:
+        made = key, NativePsi(comparator, negative_slope=negative_slope, lanes=lanes)
+        _prepared[comparator] = made
+    return made[1]
 
-    Taps of target frames come first. What a tap loses by rounding is added to the next one of its input: activations are
-    alike at neighbouring places and never negative, so that most of the error cancels.
+
+_prepared: WeakKeyDictionary[Comparator, tuple[object, NativePsi]] = WeakKeyDictionary()
+
+
+def round_weights(weight: Tensor, *, group: int) -> tuple[Tensor, Tensor]:
+    """Weights [O, C, 3, 3] of a convolution as bytes [O / group, 9, C / 4, group, 4], and their scales [O].
+
+    Taps of target frames come first. What a tap loses by rounding is added to the next one of its input: activations
+    are alike at neighbouring places and never negative, so that most of the error cancels.
     """
     outputs, inputs = weight.shape[:2]
     most = weight.abs().amax((1, 2, 3))
