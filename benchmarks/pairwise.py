@@ -16,8 +16,8 @@ product, nothing reduced.
 alone and with all, one way and both ways, against float32.
 
 `--stored`: videos of equal length, vectors held or decoded from a library's bytes (int3), by precision, scored one way
-and both ways; bfloat16 where the CPU has it, int8 by the library in C and by torch. They take turns and the least CPU time
-of each counts, so that a busy machine changes the figures little.
+and both ways; bfloat16 where the CPU has it, int8 by the library in C and by torch. They take turns and the least CPU
+time of each counts, so that a busy machine changes the figures little.
 """
 
 from __future__ import annotations
