@@ -115,7 +115,7 @@ def run_bench(
         seconds = scale * _PROBE_S
         step = report("reading headers")
         folder = probe_folder(config.sample, seconds=seconds, seed=config.seed, clock=clock, progress=step)
-    model = load(config.model or DEFAULT)
+    model = load(config.model or DEFAULT, int8=True)
     extractor = model.extractor
     step = report("backbone")
     engine_start = clock()
