@@ -14,9 +14,9 @@ On the CPU, measured in turns within each round, and the ratios taken round by r
   start of the processes taken off), and describing as many pictures that lie in memory;
 - `overlap` is (decode + backbone) / whole: 1 means that the two share the cores without loss.
 - `torch`: `extract_files` with torch as the engine of the backbone, and batches of 16 in memory with either engine.
-- `--before`: `extract_files` of another checkout of hapvr and of this one, with the engine that libraries use (and again
-  with HAPVR_INT8=off where that is int8), each in a new process that has made its engine; processor seconds of all
-  processes, their start included.
+- `--before`: `extract_files` of another checkout of hapvr and of this one, with the engine that libraries use, and
+  again with HAPVR_INT8=off; each in a new process that has made its engine. Processor time of all processes, the
+  start of those that read included.
 `time error` is the largest distance of a frame from the instant it stands for, in sampling steps; half a step is the
 bound. r50 has random weights unless --r50 names a model: speed does not depend on them.
 
@@ -222,7 +222,11 @@ def compare_versions(
 ) -> None:
     """`extract_files` of another checkout and of this one, in turns."""
     here = Path(__file__).parents[1]
-    versions = {"before": (Path(arguments.before), {}), "now": (here, {}), "now, no int8": (here, {"HAPVR_INT8": "off"})}
+    versions = {
+        "before": (Path(arguments.before), {}),
+        "now": (here, {}),
+        "now, no int8": (here, {"HAPVR_INT8": "off"}),
+    }
     used: dict[str, list[float]] = {name: [] for name in versions}
     name = arguments.r50 or model if model == "r50" else model
     for _ in range(arguments.rounds):

@@ -40,7 +40,8 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="print, but do not write into the model")
     arguments = parser.parse_args()
     if arguments.describe:
-        return describe(arguments.model, *arguments.describe)
+        describe(arguments.model, *arguments.describe)
+        return
     if arguments.videos is None:
         parser.error("give --videos or --describe")
     extractor = load(arguments.model, engine="torch").extractor

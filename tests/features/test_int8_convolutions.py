@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from hapvr.backbones import EfficientNetLite0, ResNet50
 from hapvr.errors import ConfigError, DataError, WeightsError
+from hapvr.features import engine as engine_module
 from hapvr.features import extractor as extractor_module
 from hapvr.features.engine import OpenVinoEngine
 from hapvr.features.extractor import RegionExtractor, describe_precision, fast_dtype, uses_int8
-from hapvr.features.folding import FoldedConv
+from hapvr.features.folding import FoldedConv, fold_batch_norms
 from hapvr.features.int8_convolutions import (
     Int8Convolution,
     Int8Rounding,
@@ -26,12 +27,12 @@ from hapvr.features.int8_convolutions import (
     round_convolutions,
     round_weights,
 )
-from hapvr.features.regions import input_scale, join_pooled, pool_maps, regions_of_pooled
+from hapvr.features.regions import input_scale, join_pooled, pool_maps
 from hapvr.model import Model, load, make_trained_parts, read_base_parts, save_rounding
 from hapvr.model.parts import INT8, SHIPPED, load_whole_parts
 from hapvr.processor import multiplies_bytes
 from hapvr.weights import Part, save_parts
-from tests.features.test_engine import draw_pictures, needs_openvino
+from tests.features.test_engine import SMALL, draw_pictures, needs_openvino
 
 CPU = torch.device("cpu")
 # Elsewhere OpenVINO adds products of bytes in 16 bits, which overflow: int8 is not used there.
@@ -138,7 +139,11 @@ def test_biases_take_up_the_mean_error_of_every_layer() -> None:
     plain = Int8Rounding(
         {name: LayerRounding(layer.low, layer.high, layer.shift * 0) for name, layer in fitted.layers.items()}
     )
-    for network in (_fold(backbone), round_convolutions(backbone, fitted), round_convolutions(backbone, plain)):
+    for network in (
+        fold_batch_norms(backbone),
+        round_convolutions(backbone, fitted),
+        round_convolutions(backbone, plain),
+    ):
         means.append(found := {})
         for name in fitted.layers:
             network.get_submodule(name).register_forward_hook(
@@ -152,19 +157,14 @@ def test_biases_take_up_the_mean_error_of_every_layer() -> None:
     assert errors[0] < errors[1] / 10
 
 
-def _fold(backbone: EfficientNetLite0) -> nn.Module:
-    from hapvr.features.folding import fold_batch_norms
-
-    return fold_batch_norms(backbone)
-
-
 def test_the_shipped_model_loses_little_by_rounding(lite: Model, rounding: Int8Rounding) -> None:
     """Frames of drawn scenes, unlike those that it was fitted on."""
     pictures = draw_pictures(6, 224)
     backbone, whitening = lite.extractor.backbone, lite.extractor.whitening
     assert whitening is not None
     right, found = (
-        whitening(regions_in_torch(network, pictures)) for network in (_fold(backbone), round_convolutions(backbone, rounding))
+        whitening(regions_in_torch(network, pictures))
+        for network in (fold_batch_norms(backbone), round_convolutions(backbone, rounding))
     )
     assert float((1 - (right * found).sum(dim=-1)).mean()) < 0.01
 
@@ -254,6 +254,24 @@ def test_int8_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, rounding: Int
 
 
 @needs_openvino
+def test_an_engine_that_is_wrong_in_int8_runs_without(
+    monkeypatch: pytest.MonkeyPatch, lite: Model, rounding: Int8Rounding
+) -> None:
+    """As where products of bytes overflow."""
+    pretend(monkeypatch, vnni=True, bfloat16=False)
+    settings = {"sampling": SMALL, "engine": "openvino"}
+    extractor = RegionExtractor(lite.extractor.backbone, rounding=rounding, **settings)  # type: ignore[arg-type]
+    assert extractor.computes_in == torch.int8
+    monkeypatch.setitem(engine_module._MAX_DISTANCE, torch.int8, -1.0)
+    pictures = draw_pictures(2, 112)
+    with pytest.warns(RuntimeWarning, match="differ from those of torch by .* It is run without int8"):
+        found = extractor.regions(pictures)
+    assert (extractor.engine, extractor.computes_in, extractor.rounding) == ("openvino", torch.float32, None)
+    exact = RegionExtractor(extractor.backbone, precision=torch.float32, **settings)  # type: ignore[arg-type]
+    torch.testing.assert_close(found, exact.regions(pictures))
+
+
+@needs_openvino
 def test_it_is_said_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, vnni=True, bfloat16=False)
     assert describe_precision(rounded=True).endswith(", in float32, for libraries in int8")
@@ -298,7 +316,8 @@ def test_a_damaged_rounding_is_refused(problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "shift"), [(0.5, 1.0, [0.0]), (-1.0, 0.0, [0.0]), (float("nan"), 1.0, [0.0]), (0.0, 1.0, [float("inf")])]
+    ("low", "high", "shift"),
+    [(0.5, 1.0, [0.0]), (-1.0, 0.0, [0.0]), (float("nan"), 1.0, [0.0]), (0.0, 1.0, [float("inf")])],
 )
 def test_impossible_bounds_are_refused(low: float, high: float, shift: list[float]) -> None:
     with pytest.raises((ConfigError, DataError)):

@@ -153,7 +153,7 @@ def run_bench(
         model=model.name,
         fps=extractor.sampling.fps,
         engine=extractor.engine,
-        engine_precision=str(extractor.precision).removeprefix("torch."),
+        engine_precision=str(extractor.computes_in).removeprefix("torch."),
         engine_start_s=engine_start_s,
         worker_start_s=start_s,
         backbone_per_s=backbone,

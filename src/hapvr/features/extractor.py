@@ -134,6 +134,11 @@ class RegionExtractor:
         self._openvino: OpenVinoEngine | None = None  # made for the first batch: a search by id needs none
         self._torch = self._make_torch_engine() if self.engine == "torch" else None
 
+    @property
+    def computes_in(self) -> torch.dtype:
+        """What the engine computes in; torch.int8 stands for int8 in 1 x 1 convolutions and `precision` elsewhere."""
+        return self.precision if self.rounding is None or self.engine == "torch" else torch.int8
+
     def copy_to(self, devices: Iterable[torch.device]) -> None:
         """Let further devices share the work on many videos: each gets a copy of the network."""
         made = []
@@ -193,6 +198,11 @@ class RegionExtractor:
                 self._openvino = pool.submit(make).result()
         except EngineError as error:
             problem = f"OpenVINO cannot run {self.backbone.name} here: {error}."
+            if self.rounding is not None:
+                warnings.warn(f"{problem} It is run without int8.", RuntimeWarning, stacklevel=2)
+                self.rounding = None
+                self._make_openvino_engine(side)
+                return
             if self._required:
                 raise ConfigError(f"{problem} Take the engine 'auto' or 'torch'.") from error
             warnings.warn(f"{problem} torch runs it instead.", RuntimeWarning, stacklevel=2)

@@ -13,7 +13,7 @@ What is written here in torch computes these values in float32, as a reference t
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -86,9 +86,9 @@ class Int8Rounding:
 class Int8Convolution(nn.Module):
     """A 1 x 1 convolution of rounded inputs with rounded weights: [N, C_in, H, W] -> [N, C_out, h, w].
 
-    With x an input, d = (high - low) / 255 and q = round((x - low) / d) from 0 to 255, x is taken for low + d q. Weights
-    times d are rounded to codes times a scale for each output; what low adds is the same at every place and belongs to
-    the bias.
+    With x an input, d = (high - low) / 255 and q = round((x - low) / d) from 0 to 255, x is taken for low + d q.
+    Weights times d are rounded to codes times a scale for each output; what low adds is the same at every place and
+    belongs to the bias.
     """
 
     codes: Tensor  # int8 [C_out, C_in, 1, 1]
@@ -171,7 +171,9 @@ def fit_rounding(backbone: Backbone, pictures: Tensor) -> Int8Rounding:
     return Int8Rounding({name: LayerRounding(*bounds[name], shifts[name]) for name in bounds})
 
 
-def _make_observer(name: str, bounds: dict[str, tuple[float, float]], means: dict[str, Tensor]):  # type: ignore[no-untyped-def]
+def _make_observer(
+    name: str, bounds: dict[str, tuple[float, float]], means: dict[str, Tensor]
+) -> Callable[[nn.Module, tuple[Tensor], Tensor], None]:
     def observe(_: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
         generator = torch.Generator().manual_seed(0)
         values = inputs[0].permute(0, 2, 3, 1).reshape(-1)  # in an order that does not depend on how they lie
@@ -181,7 +183,9 @@ def _make_observer(name: str, bounds: dict[str, tuple[float, float]], means: dic
     return observe
 
 
-def _make_corrector(name: str, means: Mapping[str, Tensor], shifts: dict[str, Tensor]):  # type: ignore[no-untyped-def]
+def _make_corrector(
+    name: str, means: Mapping[str, Tensor], shifts: dict[str, Tensor]
+) -> Callable[[nn.Module, tuple[Tensor], Tensor], Tensor]:
     def correct(_: nn.Module, __: tuple[Tensor], outputs: Tensor) -> Tensor:
         shifts[name] = means[name] - outputs.mean(dim=(0, 2, 3))
         return outputs + shifts[name][:, None, None]  # what follows sees corrected inputs

@@ -147,7 +147,8 @@ def load(
     `device` is where it computes: "auto", "cpu", "cuda", "cuda:1", "mps" or several that share the work, such as
     "cuda:0,cuda:1"; see `hapvr.devices.find_devices`. On Apple's GPU ("mps") answers are compared with the CPU's first.
     `engine` says what runs its backbone; see `hapvr.features.extractor.RegionExtractor`. `int8` lets it run in int8 on
-    CPUs where that is fastest, if the model has a rounding: libraries and `compare` do, what measures or trains does not.
+    CPUs where that is fastest, if the model has a rounding: libraries and `compare` do, what measures and trains does
+    not.
 
     `load("lite-untrained")` is what "lite" was before it was trained. A projection that was learnt becomes part of the
     whitening here: it costs nothing, and what is stored are its outputs.
@@ -172,9 +173,7 @@ def load(
     return model
 
 
-def _load_on(
-    name_or_folder: StrPath, devices: Sequence[torch.device], engine: str | None, int8: bool = False
-) -> Model:
+def _load_on(name_or_folder: StrPath, devices: Sequence[torch.device], engine: str | None, int8: bool = False) -> Model:
     folder, trained, parts = read_parts(name_or_folder)
     device, others = devices[0], devices[1:]
     backbone = build_empty_backbone(str(parts["backbone"].config["name"]))
