@@ -57,7 +57,7 @@ def multiplies_bytes() -> bool:
     """
     import torch  # here, so that `import hapvr` stays quick
 
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     if "avx512_vnni" in capabilities:
         return bool(capabilities["avx512_vnni"] or capabilities.get("avx_vnni"))
     check = getattr(torch.cpu, "_is_vnni_supported", None)  # older versions of torch
