@@ -60,10 +60,12 @@ def main() -> None:
     pictures = draw_frames(extractor, arguments.videos, 2 * count, arguments.seed)
     rounding = fit_rounding(extractor.backbone, pictures[:count])
     others = pictures[count:]
-    settings = {"side": extractor.sampling.crop, "precision": torch.float32}
-    engines = [OpenVinoEngine(extractor.backbone, **settings, rounding=one) for one in (None, rounding)]
+    side = extractor.sampling.crop
+    engines = [
+        OpenVinoEngine(extractor.backbone, side=side, precision=torch.float32, rounding=one) for one in (None, rounding)
+    ]
     times: list[list[float]] = [[], []]
-    for batch in others.split(8):
+    for batch in torch.split(others, 8):
         for engine, used in zip(engines, times, strict=True):  # in turns
             start = time.process_time()
             engine(batch)
@@ -82,13 +84,12 @@ def compare_scores(name: str, folder: Path, count: int) -> None:
     model, extractor = load(name), load_rounded(name)
     files = list(find_videos([folder]).values())[:count]
     clips = [read_frames(file, extractor) for file in files]
-    parts = {"sampling": extractor.sampling}
+    parts = extractor.backbone, extractor.whitening
+    sampling = extractor.sampling
     ways = {
-        "float32": RegionExtractor(extractor.backbone, extractor.whitening, precision=torch.float32, **parts),
+        "float32": RegionExtractor(*parts, sampling=sampling, precision=torch.float32),
         "int8": extractor,
-        "torch, bfloat16": RegionExtractor(
-            extractor.backbone, extractor.whitening, precision=torch.bfloat16, engine="torch", **parts
-        ),
+        "torch, bfloat16": RegionExtractor(*parts, sampling=sampling, precision=torch.bfloat16, engine="torch"),
     }
     described = {way: [one(clip) for clip in clips] for way, one in ways.items()}
     exact = described.pop("float32")

@@ -144,7 +144,8 @@ def test_biases_take_up_the_mean_error_of_every_layer() -> None:
         round_convolutions(backbone, fitted),
         round_convolutions(backbone, plain),
     ):
-        means.append(found := {})
+        found: dict[str, Tensor] = {}
+        means.append(found)
         for name in fitted.layers:
             network.get_submodule(name).register_forward_hook(
                 lambda _, __, y, name=name, found=found: found.__setitem__(name, y.mean(dim=(0, 2, 3)))
