@@ -3,6 +3,7 @@
     python benchmarks/extract.py                              # drawn clips and drawn 1080p30 films, on the CPU
     python benchmarks/extract.py --videos DIR                 # clips of your own
     python benchmarks/extract.py --engines                    # OpenVINO against torch, alone and on files, and no more
+    python benchmarks/extract.py --before CHECKOUT            # files, by another version's code and this one in turns
     python benchmarks/extract.py --memory                     # and peak memory at two lengths and two folder sizes
     python benchmarks/extract.py --gpu packed --make 40000    # packed JPEG frames through a GPU; drawn first
 
@@ -13,6 +14,9 @@ On the CPU, measured in turns within each round, and the ratios taken round by r
   start of the processes taken off), and describing as many pictures that lie in memory;
 - `overlap` is (decode + backbone) / whole: 1 means that the two share the cores without loss.
 - `torch`: `extract_files` with torch as the engine of the backbone, and batches of 16 in memory with either engine.
+- `--before`: `extract_files` of another checkout of hapvr and of this one, with the engine that libraries use, and
+  again with HAPVR_INT8=off; each in a new process that has made its engine. Processor time of all processes, the
+  start of those that read included.
 `time error` is the largest distance of a frame from the instant it stands for, in sampling steps; half a step is the
 bound. r50 has random weights unless --r50 names a model: speed does not depend on them.
 
@@ -66,6 +70,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, help="decoding processes")
     parser.add_argument("--engines", action="store_true", help="compare the engines, and nothing else")
+    parser.add_argument("--before", metavar="CHECKOUT", help="compare with another version's code, and nothing else")
     parser.add_argument("--memory", action="store_true", help="measure peak memory too")
     parser.add_argument("--gpu", metavar="PACKED", help="a folder of packed frames")
     parser.add_argument("--make", type=int, help="draw so many frames into it first")
@@ -123,6 +128,10 @@ def measure_files(scratch: Path, arguments: argparse.Namespace, report: Callable
     if arguments.film_seconds > 0:
         sets["1080p"] = draw_films(scratch / "films", arguments.film_seconds)
     for model in arguments.models:
+        if arguments.before:
+            for name, files in sets.items():
+                compare_versions(f"{model}, {name}", model, files, arguments, report)
+            continue
         extractor = extractor_of(model, arguments.r50)
         if arguments.engines:
             measure_engines(model, extractor, sets, arguments, report)
@@ -187,6 +196,53 @@ def compare_engines(
         other = list(engines)[-1]
         report(f"{title}: times torch, by the clock", ratio(times["torch"], times[other]))
         report(f"{title}: times torch, in processor seconds", ratio(used["torch"], used[other]))
+
+
+# In a new process: MODEL, then files. Prints frames, and processor seconds of the extraction alone.
+_EXTRACT = """
+import inspect, json, os, sys
+from pathlib import Path
+import torch
+from hapvr.features.video_extraction import extract_files
+from hapvr.model import load
+
+int8 = {"int8": True} if "int8" in inspect.signature(load).parameters else {}
+extractor = load(sys.argv[1], **int8).extractor
+side = extractor.sampling.crop
+extractor.regions(torch.zeros((1, side, side, 3), dtype=torch.uint8))
+files = {name: Path(name) for name in sys.argv[2:]}
+before = sum(os.times()[:4])
+done = extract_files(extractor, files, lambda *_: None)
+print(json.dumps([done.frames, sum(os.times()[:4]) - before, len(done.failed)]))
+"""
+
+
+def compare_versions(
+    title: str, model: str, files: dict[str, Path], arguments: argparse.Namespace, report: Callable[[str, float], None]
+) -> None:
+    """`extract_files` of another checkout and of this one, in turns."""
+    here = Path(__file__).parents[1]
+    versions = {
+        "before": (Path(arguments.before), {}),
+        "now": (here, {}),
+        "now, no int8": (here, {"HAPVR_INT8": "off"}),
+    }
+    used: dict[str, list[float]] = {name: [] for name in versions}
+    name = arguments.r50 or model if model == "r50" else model
+    for _ in range(arguments.rounds):
+        for version, (checkout, settings) in versions.items():
+            environment = os.environ | {"PYTHONPATH": str(checkout.resolve() / "src")} | settings
+            command = [sys.executable, "-c", _EXTRACT, name, *map(str, files.values())]
+            run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+            frames, seconds_used, failed = json.loads(run.stdout)
+            assert failed == 0
+            used[version].append(1000 * seconds_used / frames)
+    for version, values in used.items():
+        report(f"{title}: {version}, processor ms a frame", statistics.median(values))
+    for version in ("now", "now, no int8"):
+        ratios = sorted(a / b for a, b in zip(used["before"], used[version], strict=True))
+        report(f"{title}: before / {version}", statistics.median(ratios))
+        print(f"    rounds: {', '.join(f'{value:.2f}' for value in ratios)}", flush=True)
 
 
 def measure_set(

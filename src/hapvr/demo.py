@@ -59,7 +59,7 @@ def run_demo(folder: StrPath, *, progress: Progress = lambda *_: None) -> dict[s
     """
     start, folder = time.perf_counter(), Path(folder)
     films, copies = _make(folder, progress)
-    model = load()
+    model = load(int8=True)
     targets = [describe_video(path, model) for path in _track(films, "reading films", progress)]
     queries = [describe_video(copy.path, model) for copy in _track(copies, "reading copies", progress)]
     rows, entries, scores = [], [], np.empty((len(queries), len(targets)))

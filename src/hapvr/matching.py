@@ -183,7 +183,7 @@ def compare(
     for path in (query, target):
         require_file(path)  # before a model is loaded, which takes seconds
     start_decoder()
-    chosen = model if isinstance(model, Model) else load(DEFAULT if model is None else model, device=device)
+    chosen = model if isinstance(model, Model) else load(DEFAULT if model is None else model, device=device, int8=True)
     require_prior(prior, chosen)  # before the work
     described = (describe_video(path, chosen) for path in (query, target))
     match = match_videos(*described, model=chosen, prior=prior, second_look=second_look)

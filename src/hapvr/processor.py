@@ -48,3 +48,17 @@ def _claims_amx() -> bool:
     except OSError:
         return False
     return "amx_tile" in flags.split()
+
+
+def multiplies_bytes() -> bool:
+    """Whether the processor has instructions that multiply bytes and add up four products (VNNI), by what torch knows.
+
+    Without them pairs of products are added in 16 bits, which may overflow.
+    """
+    import torch  # here, so that `import hapvr` stays quick
+
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    if "avx512_vnni" in capabilities:
+        return bool(capabilities["avx512_vnni"] or capabilities.get("avx_vnni"))
+    check = getattr(torch.cpu, "_is_vnni_supported", None)  # older versions of torch
+    return check is not None and bool(check())

@@ -115,7 +115,7 @@ def run_bench(
         seconds = scale * _PROBE_S
         step = report("reading headers")
         folder = probe_folder(config.sample, seconds=seconds, seed=config.seed, clock=clock, progress=step)
-    model = load(config.model or DEFAULT)
+    model = load(config.model or DEFAULT, int8=True)
     extractor = model.extractor
     step = report("backbone")
     engine_start = clock()
@@ -153,7 +153,7 @@ def run_bench(
         model=model.name,
         fps=extractor.sampling.fps,
         engine=extractor.engine,
-        engine_precision=str(extractor.precision).removeprefix("torch."),
+        engine_precision=str(extractor.computes_in).removeprefix("torch."),
         engine_start_s=engine_start_s,
         worker_start_s=start_s,
         backbone_per_s=backbone,

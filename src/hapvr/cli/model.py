@@ -159,9 +159,12 @@ def info(model: ModelName, as_json: AsJson = False) -> None:
     """Check a model and show what it holds: hapvr model info lite.
 
     It also says what runs image networks on this machine's CPU: OpenVINO or torch. HAPVR_ENGINE=torch asks for torch.
+    Where the CPU multiplies bytes and not bfloat16, libraries run the models that have the part "int8" in int8;
+    HAPVR_INT8=off leaves them in float32.
     """
-    from hapvr.features.engine import describe_engine
+    from hapvr.features.extractor import describe_precision
     from hapvr.model import find_model_folder
+    from hapvr.model.parts import INT8
     from hapvr.weights import load_parts
 
     folder = find_model_folder(model)
@@ -177,6 +180,6 @@ def info(model: ModelName, as_json: AsJson = False) -> None:
         f"{name}: {part['tensors']} tensors, {part['values']:,} values; {json.dumps(part['config'])}"
         for name, part in parts.items()
     ]
-    engine = describe_engine()
+    engine = describe_precision(rounded=INT8 in parts)
     lines.append(f"image networks are run on this CPU by {engine}")
     show(as_json, {"folder": str(folder), "parts": parts, "engine": engine}, lines)

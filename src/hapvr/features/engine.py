@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from hapvr.backbones.base import Backbone
 from hapvr.config import suggest
 from hapvr.errors import ConfigError
 from hapvr.features.folding import fold_batch_norms
+from hapvr.features.int8_convolutions import LEVELS, Int8Rounding, round_convolutions
 from hapvr.features.regions import input_scale, join_pooled, pool_maps
 
 ENGINES = ("auto", "openvino", "torch")
@@ -39,7 +41,8 @@ SETTING = "HAPVR_ENGINE"  # the environment variable that names one of them
 _BATCH = 2
 _PAD_STEP = 32  # pictures: batches beyond a full one are filled up to a multiple of it
 # Largest distance (1 - cosine) of a region vector from torch's in float32. An engine that differs by more is not used.
-_MAX_DISTANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+# int8 is compared with the same rounding in torch; one step of rounding more or less in an early layer shows later.
+_MAX_DISTANCE = {torch.float32: 1e-4, torch.bfloat16: 0.05, torch.int8: 0.05}
 _hiding = threading.Lock()
 
 
@@ -154,16 +157,20 @@ class OpenVinoEngine:
         backbone: in evaluation mode, on the CPU in float32.
         side: of the pictures, in pixels; others are refused.
         precision: torch.float32, or torch.bfloat16, which is used if the CPU has instructions for it.
+        rounding: how the 1 x 1 convolutions are rounded to int8; then everything else is in float32. None: they are
+            not. Give it on CPUs that multiply bytes (`multiplies_bytes_best`); others may overflow.
 
     Raises:
         EngineError: OpenVINO cannot be imported, or cannot run this backbone, or gives other maps than torch.
     """
 
-    def __init__(self, backbone: Backbone, *, side: int, precision: torch.dtype) -> None:
+    def __init__(
+        self, backbone: Backbone, *, side: int, precision: torch.dtype, rounding: Int8Rounding | None = None
+    ) -> None:
         self._side = side
         mean, std = (torch.tensor(values).repeat(side) for values in (backbone.mean, backbone.std))  # of a row
         self._shift, self._factor = -mean / std, 1 / (255 * std)
-        folded = fold_batch_norms(backbone)
+        folded = fold_batch_norms(backbone) if rounding is None else round_convolutions(backbone, rounding)
         network = _PooledStages(copy.deepcopy(folded) if folded is backbone else folded).eval().requires_grad_(False)
         self._lock = threading.Lock()
         self._free: list[Any] = []  # requests that nobody uses
@@ -173,6 +180,9 @@ class OpenVinoEngine:
             capable = "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
             self._graph = _make_graph(openvino, network, side)
             self._precision = precision if capable else torch.float32
+            if rounding is not None:
+                _name_levels(self._graph)
+                self._precision = torch.int8
             distance = self._measure_distance(network)
         except Exception as error:  # an import, or whatever OpenVINO raises: it has no base class for it
             raise EngineError(" ".join(str(error).split())[:300] or type(error).__name__) from error
@@ -181,7 +191,7 @@ class OpenVinoEngine:
 
     @property
     def precision(self) -> torch.dtype:
-        """What it computes in."""
+        """What it computes in; torch.int8 stands for 1 x 1 convolutions in int8 and the rest in float32."""
         return self._precision
 
     def takes(self, pictures: Tensor) -> bool:
@@ -233,7 +243,7 @@ class OpenVinoEngine:
         return torch.addcmul(self._shift, pictures.flatten(2).float(), self._factor).view(pictures.shape)
 
     def _measure_distance(self, network: nn.Module) -> float:
-        """The largest distance (1 - cosine) of a region vector of a drawn picture from torch's in float32."""
+        """The largest distance (1 - cosine) of a region vector of a drawn picture from that of the network in torch."""
         generator = torch.Generator().manual_seed(0)
         coarse = torch.rand((1, 3, 8, 8), generator=generator)
         soft = nn.functional.interpolate(coarse, (self._side, self._side), mode="bilinear")
@@ -283,3 +293,13 @@ def _make_graph(openvino: Any, network: nn.Module, side: int) -> Any:
         graph = reader.convert(reader.load(decoder))
     graph.reshape([_BATCH, side, side, 3])
     return graph
+
+
+def _name_levels(graph: Any) -> None:
+    """Put constants where the reader computes the levels of rounded inputs: OpenVINO multiplies bytes only then."""
+    import openvino.opset13 as operations
+
+    for node in graph.get_ops():
+        if node.get_type_name() == "FakeQuantize":
+            for number, level in zip(range(1, 5), (0, LEVELS - 1, 0, LEVELS - 1), strict=True):
+                node.input(number).replace_source_output(operations.constant(np.float32(level)).output(0))

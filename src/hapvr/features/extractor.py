@@ -18,17 +18,21 @@ from torch import Tensor
 
 from hapvr.backbones.base import Backbone
 from hapvr.checks import shape_of
+from hapvr.config import suggest
 from hapvr.errors import ConfigError, ShapeError
-from hapvr.features.engine import Engine, EngineError, OpenVinoEngine, TorchEngine, choose_engine
+from hapvr.features.engine import Engine, EngineError, OpenVinoEngine, TorchEngine, choose_engine, describe_engine
 from hapvr.features.features import Features, join_features
+from hapvr.features.int8_convolutions import Int8Rounding
 from hapvr.features.regions import MIN_SIDE, regions_of_pooled
 from hapvr.features.whitening import Whitening
-from hapvr.processor import has_unusable_amx
+from hapvr.processor import has_unusable_amx, multiplies_bytes
 from hapvr.records import Box, Frames
 from hapvr.storage import StrPath, sha256_bytes, sha256_tensors
 from hapvr.video.pictures import crop_centre, enlarged_size, make_miniatures
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.threads import map_threads, torch_thread_pool
+
+INT8_SETTING = "HAPVR_INT8"  # the environment variable that switches int8 off
 
 
 def fast_dtype(device: torch.device) -> torch.dtype:
@@ -40,6 +44,27 @@ def fast_dtype(device: torch.device) -> torch.dtype:
     capable = check is not None and check() and not has_unusable_amx()
     fast = device.type == "cuda" or (device.type == "cpu" and capable)
     return torch.bfloat16 if fast else torch.float32
+
+
+def uses_int8(device: torch.device) -> bool:
+    """Whether 1 x 1 convolutions in int8 are what is fastest at little loss: on CPUs with VNNI and without bfloat16.
+
+    `HAPVR_INT8=off` in the environment says no.
+    """
+    if (setting := os.environ.get(INT8_SETTING) or "auto") not in ("auto", "off"):
+        raise ConfigError(f"{INT8_SETTING} cannot be {setting!r}; {suggest(setting, ['auto', 'off'])}")
+    capable = device.type == "cpu" and fast_dtype(device) == torch.float32 and multiplies_bytes()
+    return setting == "auto" and capable
+
+
+def describe_precision(*, rounded: bool) -> str:
+    """The engine that describes pictures on this machine's CPU, and what it computes in; `rounded`: the model has a
+    rounding to int8.
+    """
+    cpu = torch.device("cpu")
+    if rounded and choose_engine(None, cpu) == "openvino" and uses_int8(cpu):
+        return f"{describe_engine()}, in float32, for libraries in int8"
+    return f"{describe_engine()}, in {str(fast_dtype(cpu))[6:]}"
 
 
 class RegionExtractor:
@@ -65,9 +90,12 @@ class RegionExtractor:
             takes what the environment variable HAPVR_ENGINE says, and "auto" where there is none.
         stored_digest: the sha256 of the weights as they are stored, where some are multiplied with each other when they
             are loaded: products differ in their last bits from one kind of processor to another.
+        rounding: how the backbone's 1 x 1 convolutions are rounded to int8. OpenVINO then runs them so where that is
+            fastest (`uses_int8`), unless a `precision` is given; None leaves them in `precision`.
 
     Attributes:
         engine: what runs the backbone: "openvino" or "torch".
+        rounding: the one that OpenVINO uses; None where it rounds nothing.
         copies: the same on further devices, which share the work on many videos; see `copy_to`.
     """
 
@@ -83,10 +111,12 @@ class RegionExtractor:
         compiled: bool = False,
         engine: str | None = None,
         stored_digest: str | None = None,
+        rounding: Int8Rounding | None = None,
     ) -> None:
         self.device = torch.device(device)
         gpu = self.device.type == "cuda"
         self.precision = precision or fast_dtype(self.device)
+        self.rounding = rounding if precision is None and uses_int8(self.device) else None
         if self.precision not in (torch.float32, torch.bfloat16):
             raise ConfigError(f"precision must be torch.float32 or torch.bfloat16, got {precision}.")
         self.backbone = backbone.eval().requires_grad_(False).to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -103,6 +133,11 @@ class RegionExtractor:
         self._lock = threading.Lock()
         self._openvino: OpenVinoEngine | None = None  # made for the first batch: a search by id needs none
         self._torch = self._make_torch_engine() if self.engine == "torch" else None
+
+    @property
+    def computes_in(self) -> torch.dtype:
+        """What the engine computes in; torch.int8 stands for int8 in 1 x 1 convolutions and `precision` elsewhere."""
+        return self.precision if self.rounding is None or self.engine == "torch" else torch.int8
 
     def copy_to(self, devices: Iterable[torch.device]) -> None:
         """Let further devices share the work on many videos: each gets a copy of the network."""
@@ -122,7 +157,7 @@ class RegionExtractor:
         pictures = torch.as_tensor(images)
         if pictures.dtype != torch.uint8 or pictures.ndim != 4 or pictures.shape[3] != 3 or len(pictures) == 0:
             raise ShapeError(f"images must be uint8 [T, H, W, 3], got {pictures.dtype} {shape_of(pictures)}.")
-        pictures = _centre(pictures, self.sampling.crop)
+        pictures = centre_pictures(pictures, self.sampling.crop)
         threads = self.threads()
         count = max(-(-len(pictures) // self.batch), min(threads, len(pictures) // 4))
         return torch.cat(map_threads(self.regions, pictures.chunk(max(1, count)), threads)).float().cpu()
@@ -158,10 +193,16 @@ class RegionExtractor:
     def _make_openvino_engine(self, side: int) -> None:
         try:
             with torch_thread_pool(1) as pool:  # small work, for which torch's threads would wait for each other
-                make = partial(OpenVinoEngine, self.backbone, side=side, precision=self.precision)
+                options = {"side": side, "precision": self.precision, "rounding": self.rounding}
+                make = partial(OpenVinoEngine, self.backbone, **options)  # type: ignore[arg-type]
                 self._openvino = pool.submit(make).result()
         except EngineError as error:
             problem = f"OpenVINO cannot run {self.backbone.name} here: {error}."
+            if self.rounding is not None:
+                warnings.warn(f"{problem} It is run without int8.", RuntimeWarning, stacklevel=2)
+                self.rounding = None
+                self._make_openvino_engine(side)
+                return
             if self._required:
                 raise ConfigError(f"{problem} Take the engine 'auto' or 'torch'.") from error
             warnings.warn(f"{problem} torch runs it instead.", RuntimeWarning, stacklevel=2)
@@ -230,7 +271,7 @@ class ExtractedFile:
     crop: Box | None  # what is left of a frame without its bars, in pixels of the source
 
 
-def _centre(pictures: Tensor, side: int) -> Tensor:
+def centre_pictures(pictures: Tensor, side: int) -> Tensor:
     """The centre square of [T, H, W, 3]; pictures that are smaller are enlarged first."""
     height, width = pictures.shape[1:3]
     if (size := enlarged_size(height, width, side)) != (height, width):

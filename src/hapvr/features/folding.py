@@ -16,7 +16,7 @@ from hapvr.features.regions import MIN_SIDE
 _MAX_ERROR = 1e-3  # relative: a folded backbone that differs by more is not used
 
 
-class _FoldedConv(nn.Module):
+class FoldedConv(nn.Module):
     """A convolution with the batch normalisation that follows it: y = conv(x) * scale + shift as one convolution."""
 
     def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
@@ -74,7 +74,7 @@ def _fold(module: nn.Module) -> None:
             and before.out_channels == child.num_features
             and before.padding_mode == "zeros"
         ):
-            setattr(module, name_before, _FoldedConv(before, child))
+            setattr(module, name_before, FoldedConv(before, child))
             setattr(module, name, nn.Identity())
         else:
             _fold(child)

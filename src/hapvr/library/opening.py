@@ -274,7 +274,7 @@ def is_model_of(settings: Settings, model: Model) -> bool:
 
 def load_at_fps(name: str, fps: float | None, device: str = "cpu") -> Model:
     """A model that samples `fps` frames a second; by default as many as it was made for."""
-    model = load(name, device=device)
+    model = load(name, device=device, int8=True)
     if fps is not None:
         model.extractor.sampling = dataclasses.replace(model.extractor.sampling, fps=fps)
     return model

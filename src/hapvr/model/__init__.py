@@ -25,11 +25,13 @@ from hapvr.model.writing import (
     save_calibration,
     save_judge,
     save_model,
+    save_rounding,
     save_symmetry,
 )
 
 __all__ = [
     "DEFAULT", "Model", "ModelInfo", "find_model_folder", "get_model", "is_calibrated", "is_shipped", "join_model",
     "list_model_names", "load", "load_network", "load_segments", "make_trained_parts", "read_base_parts",
-    "read_judge", "read_model_info", "save_calibration", "save_judge", "save_model", "save_symmetry",
+    "read_judge", "read_model_info", "save_calibration", "save_judge", "save_model", "save_rounding",
+    "save_symmetry",
 ]  # fmt: skip

@@ -20,10 +20,12 @@ from hapvr.devices import AUTO, find_devices
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.features import Features
+from hapvr.features.int8_convolutions import Int8Rounding
 from hapvr.judge.judge import Judge
 from hapvr.model.fetching import TIMEOUT_S, Fetched, Origin, fetch, read_cached
 from hapvr.model.parts import (
     CALIBRATION,
+    INT8,
     JUDGE,
     UNTRAINED,
     digest_region_weights,
@@ -133,12 +135,20 @@ def get_model(
     return None
 
 
-def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu", engine: str | None = None) -> Model:
+def load(
+    name_or_folder: StrPath = DEFAULT,
+    *,
+    device: str | torch.device = "cpu",
+    engine: str | None = None,
+    int8: bool = False,
+) -> Model:
     """A model by name, or from a folder that `save_model` wrote; checksums verified, nothing unpickled.
 
     `device` is where it computes: "auto", "cpu", "cuda", "cuda:1", "mps" or several that share the work, such as
     "cuda:0,cuda:1"; see `hapvr.devices.find_devices`. On Apple's GPU ("mps") answers are compared with the CPU's first.
-    `engine` says what runs its backbone; see `hapvr.features.extractor.RegionExtractor`.
+    `engine` says what runs its backbone; see `hapvr.features.extractor.RegionExtractor`. `int8` lets it run in int8 on
+    CPUs where that is fastest, if the model has a rounding: libraries and `compare` do, what measures and trains does
+    not.
 
     `load("lite-untrained")` is what "lite" was before it was trained. A projection that was learnt becomes part of the
     whitening here: it costs nothing, and what is stored are its outputs.
@@ -149,7 +159,7 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
     """
     devices = find_devices(device)
     if devices[0].type != "mps":
-        return _load_on(name_or_folder, devices, engine)
+        return _load_on(name_or_folder, devices, engine, int8)
     reference = _load_on(name_or_folder, (torch.device("cpu"),), "torch")
     try:
         model = _load_on(name_or_folder, devices, engine)
@@ -159,11 +169,11 @@ def load(name_or_folder: StrPath = DEFAULT, *, device: str | torch.device = "cpu
         if device != AUTO:
             raise ConfigError(f"{problem} Give cpu as the device.") from error
         warnings.warn(f"{problem} The CPU computes instead.", RuntimeWarning, stacklevel=2)
-        return _load_on(name_or_folder, (torch.device("cpu"),), engine)
+        return _load_on(name_or_folder, (torch.device("cpu"),), engine, int8)
     return model
 
 
-def _load_on(name_or_folder: StrPath, devices: Sequence[torch.device], engine: str | None) -> Model:
+def _load_on(name_or_folder: StrPath, devices: Sequence[torch.device], engine: str | None, int8: bool = False) -> Model:
     folder, trained, parts = read_parts(name_or_folder)
     device, others = devices[0], devices[1:]
     backbone = build_empty_backbone(str(parts["backbone"].config["name"]))
@@ -180,6 +190,7 @@ def _load_on(name_or_folder: StrPath, devices: Sequence[torch.device], engine: s
         device=device,
         engine=engine,
         stored_digest=digest_region_weights(parts),
+        rounding=Int8Rounding.from_part(parts[INT8]) if int8 and INT8 in parts else None,
     )
     extractor.copy_to(others)
     segments = from_mapping(SegmentConfig, parts["segments"].config)

@@ -23,6 +23,7 @@ SHIPPED = Path(__file__).parents[1] / "models"  # package data
 PARTS = ("backbone", "whitening", "similarity", "sampling", "segments")
 CALIBRATION = "calibration"  # a part that a model may lack
 JUDGE = "judge"  # another
+INT8 = "int8"  # another: how the backbone's 1 x 1 convolutions are rounded
 BEFORE = "untrained"  # another: network, segments and changed tensors of the backbone before anything was learnt
 HARDENED = "hardened"  # another: how a backbone was hardened, in models of an earlier version
 UNTRAINED = f"-{BEFORE}"  # behind a name: that model, with the same whitening and the backbone as it was
@@ -77,7 +78,7 @@ def take_untrained(parts: Mapping[str, weights.Part], folder: Path) -> dict[str,
     if BEFORE not in parts:
         raise WeightsError(f"'{folder}' holds no untrained form of its model. Take it without '{UNTRAINED}'.")
     before, backbone = parts[BEFORE], parts["backbone"]
-    kept = {name: part for name, part in parts.items() if name not in (BEFORE, CALIBRATION, JUDGE, HARDENED)}
+    kept = {name: part for name, part in parts.items() if name not in (BEFORE, CALIBRATION, JUDGE, INT8, HARDENED)}
     own = backbone.tensors if read_origin(parts) is None else {}  # else they are what training changed
     kept["backbone"] = weights.Part(backbone.config, {**own, **before.tensors})
     return kept | {name: weights.Part(dict(before.config[name]), {}) for name in ("similarity", "segments")}

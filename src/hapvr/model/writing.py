@@ -12,6 +12,7 @@ import torch
 from hapvr import weights
 from hapvr.backbones import Backbone, build_empty_backbone
 from hapvr.errors import WeightsError
+from hapvr.features.int8_convolutions import Int8Rounding
 from hapvr.features.whitening import Whitening
 from hapvr.judge.judge import Judge
 from hapvr.model.backbone_changes import list_changes
@@ -19,6 +20,7 @@ from hapvr.model.fetching import Origin, halve, read_cached
 from hapvr.model.parts import (
     BEFORE,
     CALIBRATION,
+    INT8,
     JUDGE,
     find_folder,
     load_whole_parts,
@@ -39,7 +41,7 @@ HALVED = ("backbone", "whitening")  # what `half` stores in float16
 
 
 def read_base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
-    """The parts that a model trained on this one takes from it: all but the network, the calibration and the judge.
+    """The parts that a model trained on this one takes from it: all but the network and what was fitted afterwards.
 
     A projection that the base has learnt is within its whitening then, and there is no untrained form any more.
     """
@@ -53,7 +55,7 @@ def read_base_parts(name_or_folder: StrPath) -> dict[str, weights.Part]:
     elif (network := make_network(own, folder)).projection is not None:
         parts["whitening"] = make_whitening(parts["whitening"], network).to_part()
         parts.pop(BEFORE, None)
-    return {name: part for name, part in parts.items() if name not in ("similarity", CALIBRATION, JUDGE)}
+    return {name: part for name, part in parts.items() if name not in ("similarity", CALIBRATION, JUDGE, INT8)}
 
 
 def make_trained_parts(
@@ -62,7 +64,8 @@ def make_trained_parts(
     """The parts of a model after further training: its own, with a new network and, if one is given, a new backbone.
 
     The whitening stays as it was fitted: a projection that the model had learnt before and the one of `similarity`
-    become one. The untrained form keeps the backbone that it had. There is no calibration and no judge: fit others.
+    become one. The untrained form keeps the backbone that it had. There is no calibration, no judge and no rounding to
+    int8: fit others.
     """
     source, trained = find_folder(name_or_folder)
     parts = read_whole_parts(source)
@@ -86,7 +89,7 @@ def make_trained_parts(
         config = dataclasses.replace(config, projection=True)
         tensors["projection.change.weight"] = matrix - torch.eye(len(matrix))
     parts["similarity"] = weights.Part(dataclasses.asdict(config), tensors)
-    return {name: part for name, part in parts.items() if name not in (CALIBRATION, JUDGE)}
+    return {name: part for name, part in parts.items() if name not in (CALIBRATION, JUDGE, INT8)}
 
 
 def _make_untrained_form(parts: Mapping[str, weights.Part]) -> weights.Part:
@@ -136,6 +139,14 @@ def save_symmetry(folder: StrPath, symmetry: Symmetry) -> Path:
 def save_judge(folder: StrPath, judge: Judge) -> Path:
     """Put a judge into a model folder, in place of the one it may have; the other parts stay as they are."""
     return weights.save_parts(folder, load_whole_parts(Path(folder)) | {JUDGE: judge.to_part()})
+
+
+def save_rounding(folder: StrPath, rounding: Int8Rounding) -> Path:
+    """Put how its backbone is rounded to int8 into a model folder; the other parts stay as they are.
+
+    Region vectors belong to the same model as before: its digest does not change.
+    """
+    return weights.save_parts(folder, load_whole_parts(Path(folder)) | {INT8: rounding.to_part()})
 
 
 def save_model(
