@@ -262,7 +262,7 @@ def _mean_products(rows: Pixels, others: Pixels) -> Pixels:
 
 
 def multiply(one: Pixels, other: Pixels) -> Pixels:
-    """The product of two matrices; by torch, which can be limited to one thread."""
+    """The product of two matrices, or of batches of them; by torch, which can be limited to one thread."""
     product: Pixels = (torch.from_numpy(one) @ torch.from_numpy(other)).numpy()
     return product
 
