@@ -38,6 +38,7 @@ import torch.nn.functional as F
 import measure
 from hapvr.features import Features
 from hapvr.library import Library, VideoRecord
+from hapvr.library.shared_file import update_shared_footage
 from hapvr.library.store import NewVideo
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
@@ -84,6 +85,7 @@ def make_library(path: Path, count: int, model: str | None) -> list[str]:
                 ids.append(record.id)
             store.write(batch)
         store.maintain()
+        update_shared_footage(store)  # as `add` does at its end
     return ids
 
 

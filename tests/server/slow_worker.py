@@ -25,7 +25,8 @@ class SlowTasks:
 
     def tasks(self) -> dict[str, Task]:
         return {
-            name: getattr(self, name) for name in ("echo", "wait", "hang", "crash", "refuse", "fail", "limit", "steps", "find")
+            name: getattr(self, name)
+            for name in ("echo", "wait", "hang", "crash", "refuse", "fail", "limit", "steps", "find")
         }
 
     def find(self, arguments: dict[str, Any], call: Call) -> int:

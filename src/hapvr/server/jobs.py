@@ -89,9 +89,7 @@ class Jobs:
         common |= {"move_to": None if settings.move_to is None else os.path.abspath(settings.move_to)}
         searches = settings.max_searches_at_once
         sharing = {"searches_at_once": searches, "max_held_bytes": settings.max_held_bytes // searches}
-        self.searching = WorkerGroup(
-            "search", MODULE, common | sharing, count=searches, keep_running=settings.eager
-        )
+        self.searching = WorkerGroup("search", MODULE, common | sharing, count=searches, keep_running=settings.eager)
         # When cancelled, it needs time to write what it has described.
         self.adding = Worker("add", MODULE, common, cancel_s=60.0, keep_running=settings.eager)
         self.stopping = asyncio.Event()
