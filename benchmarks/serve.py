@@ -10,8 +10,8 @@ meanwhile are drawn films of 10 s, so many that the job outlasts the searches.
 
 Printed as JSON: searches a second, the median and the 99th percentile in seconds, errors, and how much memory the
 server and its workers took at the end over what they took after the warm-up, and the processor time of a search in the
-searching workers, which says more than the clock on a machine that others use. Exit code 1 if there was an error, memory
-grew by more than 5%, or the 99th percentile is above 3 s, without or beside the add job.
+searching workers, which says more than the clock on a machine that others use. Exit code 1 if there was an error,
+memory grew by more than 5%, or the 99th percentile is above 3 s, without or beside the add job.
 """
 
 from __future__ import annotations

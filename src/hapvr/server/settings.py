@@ -71,8 +71,8 @@ class ServerSettings:
 
     max_queued_jobs: int = 64  # jobs that may wait for a worker
     max_queued_jobs_per_client: int = 16  # of those, of one address
-    # Searches and comparisons that are worked on at a time, each in a process of its own, which takes half a GB. All but
-    # one are started when a search has to wait. Two: one that takes long, such as by a file, does not hold up all.
+    # Searches and comparisons that are worked on at a time, each in a process of half a GB. All but one are started when
+    # a search has to wait. Two: one that takes long, such as by a file, does not hold up all others.
     max_searches_at_once: int = 2
     max_held_bytes: int = 512 * 2**20  # memory of all search workers for videos that they have compared
     max_job_s: float = 900.0  # seconds that a search or comparison may take
