@@ -71,7 +71,7 @@ class ServerSettings:
 
     max_queued_jobs: int = 64  # jobs that may wait for a worker
     max_queued_jobs_per_client: int = 16  # of those, of one address
-    # Searches and comparisons that are worked on at a time, each in a process of half a GB. All but one are started when
+    # Searches and comparisons that are worked on at a time, each in a process of half a GB. All but one are begun when
     # a search has to wait. Two: one that takes long, such as by a file, does not hold up all others.
     max_searches_at_once: int = 2
     max_held_bytes: int = 512 * 2**20  # memory of all search workers for videos that they have compared
