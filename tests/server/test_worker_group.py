@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_tasks_are_begun_in_the_order_in_which_they_came() -> None:
         begun: list[int] = []
         waiting = [
             asyncio.create_task(
-                group.run("wait", {"seconds": 0.03 * (number % 3)}, started=lambda number=number: begun.append(number))
+                group.run("wait", {"seconds": 0.03 * (number % 3)}, started=partial(begun.append, number))
             )
             for number in range(16)
         ]
