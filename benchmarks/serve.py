@@ -10,8 +10,8 @@ meanwhile are drawn films of 10 s, so many that the job outlasts the searches.
 
 Printed as JSON: searches a second, the median and the 99th percentile in seconds, errors, and how much memory the
 server and its workers took at the end over what they took after the warm-up, and the processor time of a search in the
-searching worker, which says more than the clock on a machine that others use. Exit code 1 if there was an error, memory
-grew by more than 5%, or the 99th percentile is above 3 s, without or beside the add job.
+searching workers, which says more than the clock on a machine that others use. Exit code 1 if there was an error,
+memory grew by more than 5%, or the 99th percentile is above 3 s, without or beside the add job.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ import torch.nn.functional as F
 import measure
 from hapvr.features import Features
 from hapvr.library import Library, VideoRecord
+from hapvr.library.shared_file import update_shared_footage
 from hapvr.library.store import NewVideo
 from hapvr.synthetic.clip_files import write_clip
 from hapvr.synthetic.films import draw_scene
@@ -84,6 +85,7 @@ def make_library(path: Path, count: int, model: str | None) -> list[str]:
                 ids.append(record.id)
             store.write(batch)
         store.maintain()
+        update_shared_footage(store)  # as `add` does at its end
     return ids
 
 
@@ -176,22 +178,23 @@ def resident_mb(pid: int) -> dict[str, float]:
                 continue
             words = (path / "cmdline").read_bytes().split(b"\0")
             name = "server" if int(path.name) == pid else words[-2].decode()
-            found[name] = int((path / "statm").read_text().split()[1]) * 4096 / 2**20
+            found[name] = found.get(name, 0.0) + int((path / "statm").read_text().split()[1]) * 4096 / 2**20
         except (OSError, IndexError, ValueError):
             continue
     return found
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time of the worker that searches, so far."""
+    """Processor time of the workers that search, so far."""
+    total = 0.0
     for path in Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "stat").read_text().rpartition(")")[2].split()
             if int(words[1]) == pid and (path / "cmdline").read_bytes().endswith(b"\0search\0"):
-                return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+                total += (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
         except (OSError, IndexError, ValueError):
             continue
-    return 0.0
+    return total
 
 
 def start(library: Path, root: Path, log: Path, slots: int) -> tuple[subprocess.Popen[bytes], int]:

@@ -34,7 +34,7 @@ from hapvr.server.jobs import Jobs
 from hapvr.server.metrics import Metrics
 from hapvr.server.schemas.search import SearchOptions
 from hapvr.server.settings import ServerSettings
-from hapvr.server.workers import Worker
+from hapvr.server.worker_group import WorkerGroup
 
 _FIELDS = {"resident": "Rss", "private": "Private_Dirty"}
 
@@ -52,7 +52,7 @@ def read_cpu_s(pid: int) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def search(worker: Worker, query: dict[str, Any]) -> set[str]:
+async def search(worker: WorkerGroup, query: dict[str, Any]) -> set[str]:
     """The ids of the hits."""
     options = SearchOptions.model_validate({}).model_dump(
         include={"start_s", "end_s", "k", "min_probability", "exact", "ignore_shared"}
@@ -68,7 +68,6 @@ async def run_rounds(
     """What each worker has after each round."""
     folders, clips = soak.make_films(place / "films", 8)
     jobs = Jobs(place / "library", ServerSettings(roots=(place / "films",), eager=False), Metrics())
-    workers = {"search": jobs.searching, "add": jobs.adding}
     drawn = random.Random(0)
     measured = []
     library = Library.open(place / "library")
@@ -94,9 +93,9 @@ async def run_rounds(
             upload = {"id": f"q{number}", "upload": str(clip), "name": name}
             if not set(new) & await search(jobs.searching, upload):
                 raise SystemExit(f"{name} was not found by its clip")
-            await jobs.searching.run("forget", {"id": upload["id"]})
+            jobs.searching.tell("forget", {"id": upload["id"]})
             await jobs.adding.run("remove", {"ids": new})
-            pids = {name: worker.pid for name, worker in workers.items()}
+            pids = {"search": next(iter(jobs.searching.pids), None), "add": jobs.adding.pid}  # one search at a time
             measured.append(
                 {name: read_mb(pid) | {"cpu_s": read_cpu_s(pid)} for name, pid in pids.items() if pid is not None}
             )

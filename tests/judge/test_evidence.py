@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hapvr.judge.alignment import make_pixel_views
+from hapvr.judge.alignment import align, make_pixel_views, measure_spread
 from hapvr.judge.evidence import Evidence, PairFrames, Stretch, find_stretches, fit_line, measure_vector_changes
 from hapvr.similarity import SegmentConfig
 
@@ -197,3 +197,34 @@ def test_frames_that_are_taken_give_what_they_gave_alone() -> None:
         assert dataclasses.astuple(one.evidence) == pytest.approx(dataclasses.astuple(other.evidence), abs=1e-6)
     everything = find_stretches(whole.take(np.arange(16), np.arange(40)), CONFIG)
     assert [one.segment for one in everything] == [one.segment for one in find_stretches(whole, CONFIG)]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_spread_is_the_mean_and_deviation_of_numpy_to_the_last_bit(axis: int) -> None:
+    values = np.random.default_rng(axis).normal(size=(33, 21)).astype(np.float32)
+    centred, deviation = measure_spread(values, axis)
+    assert (centred == values - values.mean(axis, keepdims=True)).all()
+    assert (deviation == values.std(axis, keepdims=True)).all()
+    lines = values if axis else values.T
+    slow = [math.sqrt(sum((x - sum(line) / len(line)) ** 2 for x in line) / len(line)) for line in lines.tolist()]
+    assert deviation.ravel() == pytest.approx(slow, rel=1e-5)
+    again = measure_spread(values + np.float32(4), axis)[1]  # what is added to all of them changes nothing
+    assert again == pytest.approx(deviation, rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_line_has_as_many_frames_as_by_a_slow_loop(seed: int) -> None:
+    """For each speed and each frame's shift: how many frames have a shift from that up to two tolerances above it."""
+    random = np.random.default_rng(seed)
+    times, others = np.cumsum(random.uniform(0.4, 0.6, 24)), np.cumsum(random.uniform(0.4, 0.6, 30))
+    matrix = random.normal(size=(24, 30)) * 0.1
+    matrix[np.arange(4, 24), np.arange(4, 24) + seed] += 1.0  # in step from the fifth frame on, at about the same speed
+    found = align(matrix, matrix.T, times, others)
+    step = max(np.median(np.diff(times)), np.median(np.diff(others)))
+    outstanding = (matrix - matrix.mean(0)) / (matrix.std(0) + 0.03)
+    shown = others[outstanding.argmax(1)]
+    shifts = sorted((shown - times).tolist())
+    most = max(sum(low <= other <= low + 2.5 * step for other in shifts) for low in shifts)
+    assert found.line is not None
+    assert found.line.speed == 1.0
+    assert found.shares[0] == pytest.approx((most - 4) / 24)

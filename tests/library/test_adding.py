@@ -18,7 +18,7 @@ import torch
 from hapvr.errors import ConfigError, DataError, DecodeError, StorageError
 from hapvr.features import Features
 from hapvr.features.video_extraction import ExtractedVideo
-from hapvr.library import AddProgress, Library, adding, candidate_index, candidates, engine, store
+from hapvr.library import AddProgress, Library, adding, candidate_index, candidates, engine, shared_file, store
 from hapvr.library.store import NewVideo, Store
 from hapvr.storage import blake2b_file, hold_interrupts
 from hapvr.video import frame_tasks
@@ -400,6 +400,27 @@ def test_many_commits_are_put_together(library: Library, folder: Path, monkeypat
     library.compact()
     assert library.info().bytes < size / 2
     toy.check(library)
+
+
+def test_shared_footage_is_kept_while_a_library_grows(
+    library: Library, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each process that searches meanwhile would look for it after each batch."""
+    counts: list[int] = []
+
+    def update(opened: store.Store) -> None:
+        shared_file.update_shared_footage(opened)
+        counts.append(opened.catalog().contents.size)
+
+    monkeypatch.setattr(store, "BATCH", 1)
+    monkeypatch.setattr(adding, "update_shared_footage", update)
+    for number in range(20):
+        toy.write(folder, f"{number}.mp4", number, 1)
+    library.add([folder])
+    assert counts == [1, 2, 4, 8, 16, 20]  # twice as many each time, and at the end
+    toy.write(folder, "20.mp4", 20, 1)
+    library.add([folder])
+    assert counts[6:] == [21]
 
 
 def test_compacting_does_not_double_what_is_compact(library: Library, folder: Path) -> None:

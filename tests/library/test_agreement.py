@@ -95,7 +95,7 @@ def agree(told: dict[str, Any]) -> dict[str, Any]:
 def tasks_of(library: Library) -> LibraryTasks:
     """The tasks of a server's worker, in this process and with the same model."""
     settings = {
-        "roots": [], "slots": 1, "library": str(library.path), "max_held_bytes": 2**24, "move_to": None,
+        "roots": [], "searches_at_once": 1, "library": str(library.path), "max_held_bytes": 2**24, "move_to": None,
         "device": "cpu",
     }  # fmt: skip
     tasks = LibraryTasks("search", settings)

@@ -25,8 +25,14 @@ class SlowTasks:
 
     def tasks(self) -> dict[str, Task]:
         return {
-            name: getattr(self, name) for name in ("echo", "wait", "hang", "crash", "refuse", "fail", "limit", "steps")
+            name: getattr(self, name)
+            for name in ("echo", "wait", "hang", "crash", "refuse", "fail", "limit", "steps", "find")
         }
+
+    def find(self, arguments: dict[str, Any], call: Call) -> int:
+        """Which process does it, after some seconds."""
+        self.wait(arguments, call)
+        return os.getpid()
 
     def echo(self, arguments: dict[str, Any], _: Call) -> Any:
         return arguments["text"]

@@ -370,7 +370,7 @@ def test_a_server_that_starts_is_healthy_and_not_ready(made: Path, monkeypatch: 
     with CheckedClient(create_app(made / "library", settings=settings), base_url=BASE) as client:
         place = Place(client, made)
         place.settled()
-        worker = place.state.jobs.searching
+        (worker,) = place.state.jobs.searching.workers
         ready, worker._ready = worker._ready, None
         assert place.get("/api/health").json()["status"] == "starting"
         answer = place.get("/api/ready", 503)

@@ -69,7 +69,7 @@ def serve(
         float, typer.Option(help="Requests a second of one address at most; raise it for a proxy on another machine.")
     ] = ServerSettings.max_requests_per_s,
     max_searches_at_once: Annotated[
-        int, typer.Option(min=1, help="Number of searches that run at a time.")
+        int, typer.Option(min=1, help="Searches that run at a time, each in a process of half a GB.")
     ] = ServerSettings.max_searches_at_once,
     log_format: Annotated[
         str, typer.Option(metavar="json|text", help="How the server logs to stderr, one line for each event.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,14 +45,17 @@ class AdditiveModel:
             if len(knots) != len(values) or not knots or (np.diff(knots) <= 0).any() or (np.diff(values) < 0).any():
                 raise ConfigError(f"The knots of '{name}' must ascend, and its values must not fall.")
 
+    @cached_property
+    def _functions(self) -> list[tuple[Array, Array]]:
+        """Knots and values of each function; made once, as a search asks for the odds of many pairs."""
+        return [(np.array(knots), np.array(values)) for knots, values in zip(self.knots, self.values, strict=True)]
+
     def log_odds(self, evidence: ArrayLike) -> Array:
         """[N, evidence] -> [N]."""
         table = np.asarray(evidence, np.float64)
         if table.ndim != 2 or table.shape[1] != len(self.names):
             raise ShapeError(f"evidence must be [N, {len(self.names)}], got {list(table.shape)}.")
-        added = [
-            np.interp(table[:, place], *pair) for place, pair in enumerate(zip(self.knots, self.values, strict=True))
-        ]
+        added = [np.interp(table[:, place], *function) for place, function in enumerate(self._functions)]
         return np.asarray(self.bias + np.where(np.isnan(table), 0.0, np.stack(added, 1)).sum(1))
 
     def to_json(self) -> dict[str, Any]:

@@ -113,12 +113,11 @@ def _find_steps(most: NDArray[np.int64], times: Floats, others: Floats) -> _Step
 
     `most` is the most similar frame of the other video for each, [T].
     """
-    step = max(find_median(np.diff(times)), find_median(np.diff(others)))
+    step = max(find_step(times), find_step(others))
     best = _Steps(0.0, 1.0, 0.0, np.zeros(len(times), np.bool_))
     shifts = others[most] - _ALL_SPEEDS[:, None] * times  # [speeds, T]
-    order = np.argsort(shifts, axis=1, kind="stable")
     reach = _TOLERANCE * step * np.maximum(1.0, np.abs(_ALL_SPEEDS))
-    counts = _count_within(np.take_along_axis(shifts, order, 1), 2 * reach)  # [speeds, T]
+    counts = _count_within(np.sort(shifts, axis=1), 2 * reach)  # [speeds, T]
     firsts = counts.argmax(1)
     most_frames = counts[np.arange(len(counts)), firsts]
     less = np.where(np.abs(_ALL_SPEEDS) == 1, 0.0, _OTHER_SPEED)
@@ -127,7 +126,7 @@ def _find_steps(most: NDArray[np.int64], times: Floats, others: Floats) -> _Step
         if bounds[row] <= best.share:
             continue
         first = int(firsts[row])
-        chosen = order[row, first : first + int(most_frames[row])]
+        chosen = np.argsort(shifts[row], kind="stable")[first : first + int(most_frames[row])]
         # Many frames that are all like one are not in step.
         count = min(len(chosen), 2 * len(np.unique(most[chosen])))
         share = max(0, count - _BY_CHANCE) / max(len(times), _MIN_FRAMES) - float(less[row])
@@ -160,13 +159,34 @@ def find_median(values: NDArray[np.floating]) -> float:
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
+def find_step(times: Floats) -> float:
+    """Seconds from frame to frame, [T] with T of 2 or more: the median.
+
+    >>> find_step(np.array([0.0, 0.5, 1.0, 4.0]))
+    0.5
+    """
+    return find_median(times[1:] - times[:-1])
+
+
+def measure_spread(values: NDArray[np.floating], axis: int) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """What `values` have beyond their mean along an axis, and their standard deviation; in one go.
+
+    >>> centred, deviation = measure_spread(np.array([[1.0, 3.0], [5.0, 5.0]]), 1)
+    >>> centred.tolist(), deviation.tolist()
+    ([[-1.0, 1.0], [0.0, 0.0]], [[1.0], [0.0]])
+    """
+    count = values.shape[axis]
+    centred = values - values.sum(axis, keepdims=True) / count
+    return centred, np.sqrt(np.square(centred).sum(axis, keepdims=True) / count)
+
+
 def find_most_similar(matrix: NDArray[np.floating]) -> NDArray[np.int64]:
     """The frame of the other video that each of T frames is most similar to, [T, To] -> [T].
 
     Each column counts by how far it stands out; columns that hardly vary are not blown up.
     """
-    outstanding = (matrix - matrix.mean(0)) / (matrix.std(0) + _MIN_DEVIATION)  # [T, To]
-    return np.asarray(outstanding.argmax(1), np.int64)
+    centred, deviation = measure_spread(matrix, 0)
+    return np.asarray((centred / (deviation + _MIN_DEVIATION)).argmax(1), np.int64)
 
 
 def _fit_line(steps: _Steps, times: Floats, shown: Floats) -> _Steps:
@@ -208,9 +228,13 @@ def make_pixel_views(miniatures: NDArray[np.uint8]) -> Pixels:
     count, side = pictures.shape[:2]
     by_rows = np.ascontiguousarray(pictures.transpose(1, 0, 2))  # [S, T, S]: so each side is one matrix product
     middles = []
-    for high, wide in _MIDDLES:
-        widened = multiply(by_rows.reshape(-1, side), enlarge_middle(side, wide).T)
-        middles.append(multiply(enlarge_middle(side, high), widened.reshape(side, -1)).reshape(by_rows.shape))
+    for high, wide in _MIDDLES:  # a share of 1 changes nothing
+        middle = by_rows
+        if wide < 1:
+            middle = multiply(middle.reshape(-1, side), enlarge_middle(side, wide).T).reshape(by_rows.shape)
+        if high < 1:
+            middle = multiply(enlarge_middle(side, high), middle.reshape(side, -1)).reshape(by_rows.shape)
+        middles.append(middle)
     whole = standardise(pictures).reshape(pictures.shape)
     turns = [np.rot90(whole, quarters, (1, 2)) for quarters in (1, 2, 3)]
     enlarged = standardise(np.concatenate(middles, 1).transpose(1, 0, 2)).reshape(len(middles), count, -1)
@@ -262,7 +286,7 @@ def _mean_products(rows: Pixels, others: Pixels) -> Pixels:
 
 
 def multiply(one: Pixels, other: Pixels) -> Pixels:
-    """The product of two matrices; by torch, which can be limited to one thread."""
+    """The product of two matrices, or of batches of them; by torch, which can be limited to one thread."""
     product: Pixels = (torch.from_numpy(one) @ torch.from_numpy(other)).numpy()
     return product
 

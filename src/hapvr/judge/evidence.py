@@ -17,7 +17,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.judge.alignment import align, correlate, find_median, find_most_similar, make_pixel_views
+from hapvr.judge.alignment import (
+    align,
+    correlate,
+    find_median,
+    find_most_similar,
+    find_step,
+    make_pixel_views,
+    measure_spread,
+)
 from hapvr.judge.stretch_ends import find_borders, find_ends
 from hapvr.judge.windows import find_window
 from hapvr.similarity.segments import Segment, SegmentConfig, find_segments
@@ -53,8 +61,17 @@ class PairFrames:
     @cached_property
     def step(self) -> float:
         """Seconds from frame to frame, of the video with fewer; 1 for two pictures."""
-        steps = [find_median(np.diff(times)) for times in (self.a_times, self.b_times) if len(times) > 1]
-        return max(steps, default=1.0)
+        return max((find_step(times) for times in (self.a_times, self.b_times) if len(times) > 1), default=1.0)
+
+    @cached_property
+    def mean(self) -> Matrix:
+        """Similarity of the frames, both ways [Ta, Tb]."""
+        return np.asarray((self.forth + self.back.T) / 2, np.float32)
+
+    @cached_property
+    def likeness(self) -> float:
+        """The mean similarity of all frames to their most similar ones, of the video for which it is greater."""
+        return float(max(self.forth.max(1).mean(), self.back.max(1).mean()))
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> PairFrames:
         """Some frames of A and some of B, by their positions."""
@@ -127,9 +144,7 @@ class _Context:
     """What all lines of two videos have in common."""
 
     pair: PairFrames
-    mean: Matrix  # [Ta, Tb] similarity, both ways
     most: tuple[NDArray[np.int64], NDArray[np.int64]]  # the most similar frame of each, [Ta] and [Tb]
-    likeness: float
 
 
 def find_stretches(pair: PairFrames, config: SegmentConfig) -> list[Stretch]:
@@ -142,9 +157,8 @@ def find_stretches(pair: PairFrames, config: SegmentConfig) -> list[Stretch]:
 
 def find_candidates(pair: PairFrames, config: SegmentConfig) -> list[Candidate]:
     """The lines of `find_stretches`, before their evidence is measured: that is most of the work."""
-    mean = np.asarray((pair.forth + pair.back.T) / 2, np.float32)
-    likeness = float(max(pair.forth.max(1).mean(), pair.back.max(1).mean()))
-    context = _Context(pair, mean, (find_most_similar(pair.forth), find_most_similar(pair.back)), likeness)
+    mean = pair.mean
+    context = _Context(pair, (find_most_similar(pair.forth), find_most_similar(pair.back)))
     if min(mean.shape) < config.min_frames:
         cells = _find_instants(mean)
         shift = find_median(pair.b_times[cells[:, 1]] - pair.a_times[cells[:, 0]])
@@ -176,8 +190,13 @@ def find_candidates(pair: PairFrames, config: SegmentConfig) -> list[Candidate]:
     return [
         Candidate(context, speed, shift, cells)
         for speed, shift, cells in _drop_repeated(parts, mean)
-        if min(len(np.unique(cells[:, 0])), len(np.unique(cells[:, 1]))) >= config.min_frames
+        if _count_frames(cells) >= config.min_frames
     ]
+
+
+def _count_frames(cells: NDArray[np.int64]) -> int:
+    """The different frames of A or of B among cells [P, 2], whichever are fewer."""
+    return min(len(set(frames)) for frames in cells.T.tolist())
 
 
 def _find_instants(mean: Matrix) -> NDArray[np.int64]:
@@ -200,7 +219,7 @@ def _straighten(
 ) -> list[tuple[float, float, NDArray[np.int64]]]:
     """Cut a path into straight pieces, each with its line; what is too short or too fast is dropped."""
     x, y = pair.a_times[path[:, 0]], pair.b_times[path[:, 1]]
-    if len(np.unique(path[:, 0])) < config.min_frames or len(np.unique(path[:, 1])) < config.min_frames:
+    if _count_frames(path) < config.min_frames:
         return []
     speed, shift = fit_line(x, y)
     step = pair.step
@@ -258,7 +277,7 @@ def _walk(speed: float, shift: float, part: tuple[float, float], pair: PairFrame
 def _make_stretch(
     context: _Context, speed: float, shift: float, cells: NDArray[np.int64], evidence: Evidence
 ) -> Stretch:
-    pair, mean = context.pair, context.mean
+    pair, mean = context.pair, context.pair.mean
     query, target = find_borders(cells, (speed, shift), pair.a_times, pair.b_times)
     segment = Segment(
         query=query,
@@ -272,7 +291,7 @@ def _make_stretch(
 
 
 def _measure(context: _Context, speed: float, shift: float, cells: NDArray[np.int64]) -> Evidence:
-    pair, mean, most = context.pair, context.mean, context.most
+    pair, mean, most = context.pair, context.pair.mean, context.most
     rows, columns = cells[:, 0], cells[:, 1]
     on = mean[rows, columns]
     step = pair.step
@@ -285,7 +304,7 @@ def _measure(context: _Context, speed: float, shift: float, cells: NDArray[np.in
         inside = np.arange(places.min(), places.max() + 1)
         allowed = reach if slope == speed else reach / abs(speed)
         good = np.abs(other[nearest[inside]] - (slope * own[inside] + offset)) <= max(allowed, _TOLERANCE * step)
-        count = min(int(good.sum()), 2 * len(np.unique(nearest[inside][good])))
+        count = min(int(good.sum()), 2 * len(set(nearest[inside][good].tolist())))
         shares.append(max(0, count - _BY_CHANCE) / max(len(inside), _MIN_FRAMES))
         counts.append(count)
         covers.append(len(inside) / len(own))
@@ -295,7 +314,7 @@ def _measure(context: _Context, speed: float, shift: float, cells: NDArray[np.in
         in_step=(2 * max(shares) + min(shares)) / 3,
         frames=math.log1p(max(0, max(counts) - _BY_CHANCE)),
         coverage=max(covers),
-        likeness=context.likeness,
+        likeness=pair.likeness,
         evenness=-abs(math.log(abs(speed))) - 0.5 * (speed < 0),
         vector_changes=0.0,
     )
@@ -318,7 +337,7 @@ def measure_vector_changes(a: Matrix, b: Matrix) -> float:
     """
     if len(a) < 2:
         return 0.0
-    one, other = np.diff(a, axis=0), np.diff(b, axis=0)
+    one, other = a[1:] - a[:-1], b[1:] - b[:-1]
     sizes = np.sqrt(np.square(one).sum(1) * np.square(other).sum(1))
     return find_median((one * other).sum(1) / (sizes + 1e-6))
 
@@ -326,8 +345,8 @@ def measure_vector_changes(a: Matrix, b: Matrix) -> float:
 def _contrast(mean: Matrix, cells: NDArray[np.int64]) -> float:
     """How far the cells stand out from their rows and columns, in deviations; the mean."""
     rows, columns = cells[:, 0], cells[:, 1]
-    on = mean[rows, columns]
     total = 0.0
-    for lines in (mean[rows], mean[:, columns].T):  # [P, T]
-        total += float(((on - lines.mean(1)) / (lines.std(1) + 0.03)).mean())
+    for lines, places in ((mean[rows], columns), (mean[:, columns].T, rows)):  # [P, T]
+        centred, deviation = measure_spread(lines, 1)
+        total += float((centred[np.arange(len(lines)), places] / (deviation[:, 0] + 0.03)).mean())
     return total / 2

@@ -169,7 +169,7 @@ class Judge:
         scene = max(probability, self._judge_scene(pair, prior))
         kind: Kind = "copy" if probability >= _EVEN else "same scene" if scene >= _EVEN else "no match"
         copies = [stretches[place] for place in order if self.probability(odds[place], prior) >= _EVEN]
-        evidence = dataclasses.asdict(stretches[order[0]].evidence) if order else {}
+        evidence = vars(stretches[order[0]].evidence) if order else {}
         known = {name: value for name, value in evidence.items() if not math.isnan(value)}
         if looked is not None:
             known |= {f"second_look_{name}": float(value) for name, value in dataclasses.asdict(looked).items()}
@@ -303,11 +303,10 @@ def make_look_row(look: SecondLook, first: float, names: Sequence[str] = SECOND_
 
 def measure_scene(pair: PairFrames) -> dict[str, float]:
     """Evidence that two videos show the same scene, in whatever order."""
-    mean = ((pair.forth + pair.back.T) / 2).ravel()
     count = max(1, min(pair.forth.shape) // 4)
     return {
-        "likeness": float(max(pair.forth.max(1).mean(), pair.back.max(1).mean())),
-        "best": float(np.sort(np.partition(mean, -count)[-count:]).mean()),
+        "likeness": pair.likeness,
+        "best": float(np.sort(np.partition(pair.mean.ravel(), -count)[-count:]).mean()),
     }
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hapvr.judge.alignment import find_median
+from hapvr.judge.alignment import find_step
 from hapvr.similarity.segments import frame_edges
 
 Floats = NDArray[np.float64]
@@ -107,7 +107,7 @@ def walk_line(speed: float, shift: float, a_times: Floats, b_times: Floats) -> C
     >>> walk_line(-1.0, 3.0, np.arange(3.0), np.arange(3.0)).tolist()
     [[1, 2], [2, 1]]
     """
-    a_step, b_step = (find_median(np.diff(times)) if len(times) > 1 else 0.0 for times in (a_times, b_times))
+    a_step, b_step = (find_step(times) if len(times) > 1 else 0.0 for times in (a_times, b_times))
     forth = _walk(speed, shift, a_times, b_times, max(b_step, abs(speed) * a_step))
     back = _walk(1 / speed, -shift / speed, b_times, a_times, max(a_step, b_step / abs(speed)))
     if len(forth) >= len(back):

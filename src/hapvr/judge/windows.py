@@ -72,10 +72,13 @@ def find_window(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> WindowMatch:
         return WindowMatch(0.0, found.correlation, 0.0, found.window, found.correlation)
     one, other = (np.clip(np.diff(pictures, axis=0), -_MAX_CHANGE, _MAX_CHANGE) for pictures in (x, y))
     found = _search_windows(one, other, _CHANGE_NOISE)
-    product, *sizes = _sum_products(one, other, found.window, _CHANGE_NOISE)
-    changes = find_median(product / np.sqrt(sizes[0] * sizes[1]))
-    moves = math.sqrt(found.energy / len(one))
-    return WindowMatch(changes, correlate_in(x, y, found.window), moves, found.window, found.correlation)
+    # Changes and pictures in one go: all that is summed is of a single frame.
+    sums = _sum_products(np.concatenate([one, x]), np.concatenate([other, y]), found.window)  # [3, 2 P - 1]
+    product, *sizes = sums[:, : len(one)]
+    floor = _CHANGE_NOISE**2 * found.window.height * found.window.width
+    changes = find_median(product / np.sqrt((sizes[0] + floor) * (sizes[1] + floor)))
+    pixels = _pool(sums[:, len(one) :], found.window, _PICTURE_NOISE)
+    return WindowMatch(changes, pixels, math.sqrt(found.energy / len(one)), found.window, found.correlation)
 
 
 class _Found(NamedTuple):
@@ -86,20 +89,16 @@ class _Found(NamedTuple):
 
 def _search_windows(one: Pictures, other: Pictures, noise: float) -> _Found:
     """The window in which two sequences of pictures [P, 16, 16] correlate best, over all frames together."""
-    flat = [_centre(pictures).reshape(len(one), -1) for pictures in (one, other)]  # [P, S S]
-    cross = multiply(flat[1].T, flat[0])  # [S S, S S]
+    flat = np.stack([_centre(pictures).reshape(len(one), -1) for pictures in (one, other)])  # [2, P, S S]: A's, B's
+    cross = multiply(flat[1].T, flat[0])  # [S S, S S] of B and A
     floor = noise * noise * len(one)
-    measured = [_measure_energies(pictures) for pictures in flat]
-    found = _Found(Window(0, 0, SIDE, SIDE), -np.inf, 0.0)
-    for b_in_a in (False, True):
-        small, large = (1, 0) if b_in_a else (0, 1)
-        energies = measured[small].shrunk, measured[large].cut
-        both = _correlate(_pair_axes(cross.T if b_in_a else cross), *energies, floor)
-        for mirrored, values in enumerate(both):
-            place = int(values.argmax())
-            if values[place] > found.correlation:
-                window = dataclasses.replace(_windows().windows[place], b_in_a=b_in_a, mirrored=bool(mirrored))
-                found = _Found(window, float(values[place]), float(min(own[place] for own in energies)))
+    shrunk, cut = _measure_energies(flat)  # [2, K]
+    cut = cut[::-1]  # of the other picture, in which the small one lies
+    values = _correlate(_pair_axes(cross), shrunk, cut, floor)
+    b_in_a, mirrored, place = (int(number) for number in np.unravel_index(int(values.argmax()), values.shape))
+    window = dataclasses.replace(_windows().windows[place], b_in_a=bool(b_in_a), mirrored=bool(mirrored))
+    energy = min(float(shrunk[b_in_a, place]), float(cut[b_in_a, place]))
+    found = _Found(window, float(values[b_in_a, mirrored, place]), energy)
     whole = [float(np.square(pictures).sum()) / SIDE**2 for pictures in flat]
     for turns in (1, 2, 3):
         value = float(cross[np.arange(SIDE**2), _turn_pixels(turns)].sum()) / SIDE**2
@@ -114,18 +113,23 @@ def correlate_in(a: Pictures, b: Pictures, window: Window, *, noise: float = _PI
 
     Each picture counts less its mean; `noise` grey levels are added to the deviation of both.
     """
-    product, one, other = (values.sum() for values in _sum_products(a, b, window, noise))
+    return _pool(_sum_products(a, b, window), window, noise)
+
+
+def _pool(sums: Pictures, window: Window, noise: float) -> float:
+    """The correlation over all frames together, of what `_sum_products` gives."""
+    floor = noise * noise * window.height * window.width
+    product, one, other = sums[0].sum(), (sums[1] + floor).sum(), (sums[2] + floor).sum()
     return float(product / np.sqrt(one * other))
 
 
-def _sum_products(a: Pictures, b: Pictures, window: Window, noise: float) -> tuple[Pictures, Pictures, Pictures]:
-    """Of each frame [P]: the sum of products in a window, and the sums of squares of both pictures with the noise."""
+def _sum_products(a: Pictures, b: Pictures, window: Window) -> Pictures:
+    """Of each frame: the sum of products in a window, and the sums of squares of both pictures, [3, P]."""
     large, small = (a, b) if window.b_in_a else (b, a)
     small = np.rot90(small[:, :, ::-1] if window.mirrored else small, window.turns, (1, 2))
     part = _centre(_shrink(window.height) @ small @ _shrink(window.width).T)  # [P, h, w]
     cut = _centre(large[:, window.top : window.top + window.height, window.left : window.left + window.width])
-    floor = noise * noise * window.height * window.width
-    return (part * cut).sum((1, 2)), np.square(part).sum((1, 2)) + floor, np.square(cut).sum((1, 2)) + floor
+    return np.stack([(part * cut).sum((1, 2)), np.square(part).sum((1, 2)), np.square(cut).sum((1, 2))])
 
 
 def _centre(pictures: NDArray[Any]) -> Pictures:
@@ -134,16 +138,9 @@ def _centre(pictures: NDArray[Any]) -> Pictures:
 
 
 def _pair_axes(products: Pictures) -> Pictures:
-    """Sums of products, [S S, S S] by pixels (row, column) of two pictures, by (row, row) and (column, column)."""
-    return np.ascontiguousarray(products.reshape(SIDE, SIDE, SIDE, SIDE).transpose(0, 2, 1, 3)).reshape(products.shape)
-
-
-def _contract(products: Pictures, rows: Pictures, columns: Pictures) -> Pictures:
-    """The sums of products [S S, S S], as `_pair_axes` gives them, by forms of rows [N, S S] and columns [M, S S].
-
-    -> [N, M]
-    """
-    return multiply(rows, multiply(products, columns.T))
+    """Sums of products, [..., S S, S S] by pixels (row, column) of two pictures, by (row, row) and (column, column)."""
+    by_axis = products.reshape(-1, SIDE, SIDE, SIDE, SIDE).swapaxes(2, 3)
+    return np.ascontiguousarray(by_axis).reshape(products.shape)
 
 
 @lru_cache
@@ -152,37 +149,38 @@ def _turn_pixels(turns: int) -> NDArray[np.int64]:
     return np.rot90(np.arange(SIDE**2).reshape(SIDE, SIDE), turns).reshape(-1)
 
 
-class _Energies(NamedTuple):
-    """Sums of squares over all frames, less means, a pixel, in each window [K]."""
+def _measure_energies(pictures: Pictures) -> tuple[Pictures, Pictures]:
+    """Sums of squares over all frames, less means, a pixel, in each window: [N, K] each.
 
-    shrunk: Pictures  # of the whole picture, shrunk to the window's size
-    cut: Pictures  # of the part of the picture that lies in the window
-
-
-def _measure_energies(pictures: Pictures) -> _Energies:
-    """Of pictures [P, S S] whose means are 0; so are those of a whole picture that was shrunk."""
-    known = _windows()
-    own = _pair_axes(multiply(pictures.T, pictures))
-    shrunk = _contract(own, known.shrunk_squares, known.shrunk_squares)[known.sizes]
-    squares = multiply(np.square(pictures).sum(0, keepdims=True), known.inside)[0]  # [K]
-    sums = multiply(pictures, known.inside)  # [P, K]
-    cut = squares - np.einsum("pk,pk->k", sums, sums) / known.counts
-    return _Energies(shrunk / known.counts, np.maximum(cut, 0) / known.counts)
+    Of the whole picture, shrunk to the window's size; and of the part of the picture that lies in the window.
+    `pictures` are N sequences [N, P, S S] whose means are 0; so are those of a whole picture that was shrunk.
+    """
+    known, forms = _windows(), _windows().shrunk_squares
+    count, frames = pictures.shape[:2]
+    own = _pair_axes(multiply(pictures.swapaxes(1, 2), pictures))
+    shrunk = multiply(multiply(forms, own), forms.T)[:, known.sizes[0], known.sizes[1]]
+    rows = np.concatenate([pictures.reshape(count * frames, -1), np.square(pictures).sum(1)])
+    summed = multiply(rows, known.inside)  # [N P + N, K]
+    sums, squares = summed[: count * frames].reshape(count, frames, -1), summed[count * frames :]
+    cut = squares - np.einsum("npk,npk->nk", sums, sums) / known.counts
+    return shrunk / known.counts, np.maximum(cut, 0) / known.counts
 
 
 def _correlate(cross: Pictures, shrunk: Pictures, cut: Pictures, floor: float) -> Pictures:
-    """The correlation in each window, of the small picture as it is and of its mirror image [2, K].
+    """The correlation in each window: [A in B, B in A; the small picture as it is, its mirror image; K].
 
     Args:
-        cross: sums of products of the large and the small picture over all frames, as `_pair_axes` gives them.
-        shrunk, cut: energies [K] of the small picture and of the large one, see `_Energies`.
+        cross: sums of products of B's and A's pictures over all frames, as `_pair_axes` gives them.
+        shrunk, cut: energies [2, K] of the small picture and of the large one, see `_measure_energies`.
         floor: is added to each energy.
     """
     known = _windows()
     rows, columns = known.spans
-    sums = _contract(cross, known.products, known.products_both)  # [N, 2 N]
-    both = np.stack([sums[rows, columns], sums[rows, columns + len(known.products)]])
-    return np.asarray(both / (known.counts * np.sqrt((shrunk + floor) * (cut + floor))), np.float32)
+    count = len(known.row_forms) // 2
+    by_rows = multiply(known.row_forms, cross).reshape(2, count, -1)
+    sums = multiply(by_rows, known.column_forms)  # [2, N, 2 N]
+    both = np.stack([sums[:, rows, columns], sums[:, rows, columns + count]], 1)
+    return np.asarray(both / (known.counts * np.sqrt((shrunk + floor) * (cut + floor)))[:, None], np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,8 +195,8 @@ class _Windows:
     spans: tuple[NDArray[np.int64], NDArray[np.int64]]  # [K] each: of rows and of columns, of N
     sizes: tuple[NDArray[np.int64], NDArray[np.int64]]  # [K] each: the sizes of these, of M
     inside: Pictures  # [S S, K] 1 within
-    products: Pictures  # [N, S S] of the large picture and the shrunk one
-    products_both: Pictures  # [2 N, S S] the same, and with the mirror image of the shrunk one
+    row_forms: Pictures  # [2 N, S S] of B's picture and A's: where A's is shrunk, then where B's is
+    column_forms: Pictures  # [2, S S, 2 N] the same, and the mirror image of what is shrunk
     shrunk_squares: Pictures  # [M, S S] of the shrunk picture with itself
 
 
@@ -219,18 +217,19 @@ def _windows() -> _Windows:
     shrunk = np.stack([np.pad(_shrink(size), ((start, SIDE - size - start), (0, 0))) for size, start in spans])
     within = np.stack([np.pad(np.ones(size), (start, SIDE - size - start)) for size, start in spans])
     inside = within[rows][:, :, None] * within[columns][:, None]  # [K, S, S]
-    forms = [
-        shrunk,
-        np.concatenate([shrunk, shrunk[:, :, ::-1]]),
-        np.stack([_shrink(size).T @ _shrink(size) for size in sizes]),
-    ]
+    both = np.concatenate([shrunk, shrunk[:, :, ::-1]])  # and of the mirror image
+    row_forms = np.concatenate([shrunk, shrunk.swapaxes(1, 2)])
+    column_forms = np.stack([both, both.swapaxes(1, 2)]).reshape(2, len(both), -1).swapaxes(1, 2)
+    squares = np.stack([_shrink(size).T @ _shrink(size) for size in sizes])
     return _Windows(
         windows,
         np.array([window.height * window.width for window in windows], np.float32),
         (rows, columns),
         (size_of[rows], size_of[columns]),
         np.ascontiguousarray(inside.reshape(len(windows), -1).T, np.float32),
-        *(np.ascontiguousarray(form.reshape(len(form), -1), np.float32) for form in forms),
+        np.ascontiguousarray(row_forms.reshape(len(row_forms), -1), np.float32),
+        np.ascontiguousarray(column_forms, np.float32),
+        np.ascontiguousarray(squares.reshape(len(sizes), -1), np.float32),
     )
 
 

@@ -29,7 +29,7 @@ from hapvr.library.found_files import Found, choose_folders, find_files, is_belo
 from hapvr.library.indexed_folders import IndexRules, read_folders, read_sound_setting, write_folders
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import AddOptions, AddProgress, AddReport, VideoRecord, escape_text, utc_now
-from hapvr.library.shared_file import update_shared_footage
+from hapvr.library.shared_file import SHARED, update_shared_footage
 from hapvr.library.sound import add_sounds
 from hapvr.library.store import NewVideo, Store, is_batch
 from hapvr.library.tables import NO_KEY
@@ -177,6 +177,9 @@ class _Run:
                 self._owners.setdefault(hash, []).append(row)
         # Contents whose records were replaced. They are removed at the end: the next file may have just this content.
         self.replaced: list[int] = []
+        # Contents from which on shared footage is found before the end: where none is kept, each process that searches
+        # looks for it after each batch.
+        self._next_shared = 2 * len(self._keys) if (store.folder / SHARED).exists() else 0
         self._batches = 0
         self._pending: list[NewVideo] = []
         self._pending_bytes = 0
@@ -342,6 +345,9 @@ class _Run:
         self._batches += 1
         if self._batches % _MAINTAIN_EVERY == 0:
             self._store.maintain()
+        if len(self._keys) >= self._next_shared:
+            update_shared_footage(self._store)
+            self._next_shared = 2 * len(self._keys)
 
     def handle_gone(self) -> None:
         """Mark the records of files below the roots that are no longer there, or remove them: failed ones always."""

@@ -65,7 +65,8 @@ class RegionCache:
             return
         for first in range(0, len(keys), batch):
             wanted = [int(key) for key in keys[first : first + batch]]
-            found = {key: one for key in wanted if isinstance(one := self._get(store, (key, _BYTES)), StoredContent)}
+            cached = zip(wanted, self._get(store, [(key, _BYTES) for key in wanted]), strict=True)
+            found = {key: one for key, one in cached if isinstance(one, StoredContent)}
             for one in store.read_contents([key for key in wanted if key not in found], batch=batch):
                 self._set(store, (one.key, _BYTES), one, one.nbytes)
                 found[one.key] = one
@@ -85,7 +86,7 @@ class RegionCache:
         `make` gets the places of those among `keys` that are not cached. What it gives must depend on nothing else than
         the store, the key and `every`.
         """
-        found = {place: one for place, key in enumerate(keys) if (one := self._find(store, key, every)) is not None}
+        found = {place: one for place, one in enumerate(self._find(store, keys, every)) if one is not None}
         lacking = [place for place in range(len(keys)) if place not in found]
         for place, made in zip(lacking, make(lacking) if lacking else [], strict=True):
             self._set(store, (keys[place], every), made, made.nbytes)
@@ -105,20 +106,25 @@ class RegionCache:
         """Whether vectors are cached, and not only what lies in the tables."""
         return self.max_bytes > 0 and not self._only_stored
 
-    def _find(self, store: Store, key: int, every: int) -> Vectors | None:
+    def _find(self, store: Store, keys: Sequence[int], every: int) -> list[Vectors | None]:
+        """The vectors of contents, or None for those that are not cached."""
         if not self.keeps_vectors:
-            return None
-        if isinstance(whole := self._get(store, (key, 1)), (Tensor, Int8Descriptors)):
-            return whole[::every]
-        some = self._get(store, (key, every)) if every > 1 else None
-        return some if isinstance(some, (Tensor, Int8Descriptors)) else None
+            return [None] * len(keys)
+        found: list[Vectors | None] = []
+        for whole, some in zip(*(self._get(store, [(key, step) for key in keys]) for step in (1, every)), strict=True):
+            if isinstance(whole, (Tensor, Int8Descriptors)):
+                found.append(whole if every == 1 else whole[::every])
+            else:
+                found.append(some if isinstance(some, (Tensor, Int8Descriptors)) else None)
+        return found
 
-    def _get(self, store: Store, place: tuple[int, int]) -> StoredContent | Vectors | None:
+    def _get(self, store: Store, places: Sequence[tuple[int, int]]) -> list[StoredContent | Vectors | None]:
         with self._lock:
             self._clear_if_other(store)
-            if place in self._values:
-                self._values.move_to_end(place)
-            return self._values.get(place)
+            for place in places:
+                if place in self._values:
+                    self._values.move_to_end(place)
+            return [self._values.get(place) for place in places]
 
     def _set(self, store: Store, place: tuple[int, int], value: StoredContent | Vectors, size: int) -> None:
         key, every = place

@@ -191,14 +191,13 @@ async def metrics(server: Server, request: Request) -> Response:
         ("hapvr_jobs_waiting", "Jobs that have not begun.", jobs.waiting()),
         ("hapvr_uploads", "Uploads that are kept.", len(uploads)),
         ("hapvr_uploads_bytes", "Bytes of uploads that are kept.", uploads.stored),
-        ("hapvr_search_worker_starts", "How often the search worker was started.", jobs.searching.started),
+        ("hapvr_search_worker_starts", "How often a search worker was started.", jobs.searching.started),
         ("hapvr_add_worker_starts", "How often the add worker was started.", jobs.adding.started),
     ]
-    for worker in (jobs.searching, jobs.adding):
-        if (resident := resident_bytes(worker.pid)) is not None:
-            gauges.append(
-                (f"hapvr_{worker.kind}_worker_resident_bytes", f"Memory of the {worker.kind} worker.", resident)
-            )
+    for kind, pids in (("search", jobs.searching.pids), ("add", [jobs.adding.pid])):
+        resident = [found for pid in pids if (found := resident_bytes(pid)) is not None]
+        if resident:
+            gauges.append((f"hapvr_{kind}_worker_resident_bytes", f"Memory of the {kind} worker.", sum(resident)))
     return Response(server.metrics.text(gauges, connections.closed), media_type=CONTENT_TYPE)
 
 

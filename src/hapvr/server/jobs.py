@@ -20,12 +20,15 @@ from hapvr.server.clients import current_client, require_share
 from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem, busy, not_found
 from hapvr.server.settings import ServerSettings
+from hapvr.server.worker_group import WorkerGroup
 from hapvr.server.workers import Worker
 
 log = logging.getLogger("hapvr.server.jobs")
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 MODULE = "hapvr.server.library_tasks"
 _HEARTBEAT_S = 15.0
+_READING = ("search", "search_text", "compare", "matrix", "shared")  # what the search workers do
+_SIDES = ("query", "a", "b")  # arguments that may be uploads
 
 
 class Job:
@@ -68,7 +71,7 @@ class Job:
 
 
 class Jobs:
-    """All jobs, and the two workers that do them: one searches and compares, the other adds."""
+    """All jobs, and the workers that do them: some search and compare, another one adds."""
 
     def __init__(self, library: Place, settings: ServerSettings, metrics: Metrics) -> None:
         self._library, self._settings, self._metrics = library, settings, metrics
@@ -79,15 +82,14 @@ class Jobs:
             "max_decode_frames",
             "max_decode_bytes",
             "max_stop_s",
-            "max_held_bytes",
             "device",
         )
         common = {name: getattr(settings, name) for name in names}
         common |= {"library": str(library), "roots": settings.root_paths, "allow_actions": settings.allow_actions}
         common |= {"move_to": None if settings.move_to is None else os.path.abspath(settings.move_to)}
-        self.searching = Worker(
-            "search", MODULE, common, slots=settings.max_searches_at_once, keep_running=settings.eager
-        )
+        searches = settings.max_searches_at_once
+        sharing = {"searches_at_once": searches, "max_held_bytes": settings.max_held_bytes // searches}
+        self.searching = WorkerGroup("search", MODULE, common | sharing, count=searches, keep_running=settings.eager)
         # When cancelled, it needs time to write what it has described.
         self.adding = Worker("add", MODULE, common, cancel_s=60.0, keep_running=settings.eager)
         self.stopping = asyncio.Event()
@@ -132,7 +134,7 @@ class Jobs:
         client = current_client.get()
         self._asking.append(client)
         try:
-            return await self._worker(kind).run(kind, arguments, timeout_s=timeout_s)
+            return await self._run_task(kind, arguments, timeout_s=timeout_s)
         finally:
             self._asking.remove(client)
 
@@ -203,25 +205,27 @@ class Jobs:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _worker(self, kind: str) -> Worker:
-        reading = ("search", "search_text", "compare", "matrix", "shared", "forget")
-        return self.searching if kind in reading else self.adding
+    async def _run_task(self, kind: str, arguments: Mapping[str, Any], **options: Any) -> Any:
+        if kind not in _READING:
+            return await self.adding.run(kind, arguments, **options)
+        # A process remembers the uploads that it has described, and has the text model once it has searched by text.
+        uploads = [side["id"] for side in (arguments.get(name, {}) for name in _SIDES) if "upload" in side]
+        near = kind if kind == "search_text" else next(iter(uploads), None)
+        return await self.searching.run(kind, arguments, near=near, **options)
 
     async def _run(self, job: Job, arguments: Mapping[str, Any]) -> None:
-        worker = self._worker(job.kind)
-
         def begin() -> None:
             if job.started is None:
                 job.clock_s["started"] = time.monotonic()
                 job.change(state="running", started=_now())
 
         try:
-            result = await worker.run(
+            result = await self._run_task(
                 job.kind,
                 arguments,
                 started=begin,
                 progress=lambda progress: job.change(progress=progress),
-                timeout_s=self._settings.max_job_s if worker is self.searching else None,
+                timeout_s=self._settings.max_job_s if job.kind in _READING else None,
             )
         except asyncio.CancelledError:
             self._end(job, state="cancelled")

@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import io
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -56,9 +55,8 @@ class LibraryTasks:
         self._roots: list[str] = settings["roots"]  # folders whose paths may be shown
         if kind == "add":
             lower_priority(10)  # people wait for searches, not for adding
-        elif settings["slots"] > 1:
-            # Small tasks side by side are done sooner by one thread each than one after the other by all threads.
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings["slots"]))
+        else:  # searches side by side are done sooner with a share of the cores each than with all of them
+            torch.set_num_threads(max(1, torch.get_num_threads() // settings["searches_at_once"]))
         self._library = Library.open(Path(settings["library"]), wait_s=2.0, device=settings["device"])
         self._actions = ActionTasks(self._library, settings["move_to"])
         self._cache = RegionCache(settings["max_held_bytes"] if kind == "search" else 0)

@@ -71,8 +71,10 @@ class ServerSettings:
 
     max_queued_jobs: int = 64  # jobs that may wait for a worker
     max_queued_jobs_per_client: int = 16  # of those, of one address
-    max_searches_at_once: int = 2  # searches and comparisons that are worked on at a time
-    max_held_bytes: int = 512 * 2**20  # memory of the search worker for videos that it has compared
+    # Searches and comparisons that are worked on at a time, each in a process of half a GB. All but one are begun when
+    # a search has to wait. Two: one that takes long, such as by a file, does not hold up all others.
+    max_searches_at_once: int = 2
+    max_held_bytes: int = 512 * 2**20  # memory of all search workers for videos that they have compared
     max_job_s: float = 900.0  # seconds that a search or comparison may take
     max_kept_jobs: int = 200  # finished jobs that are remembered
     max_result_chars: int = 64 * 2**20  # characters of JSON that their results may have together

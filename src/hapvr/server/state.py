@@ -31,6 +31,7 @@ from hapvr.server.metrics import Metrics
 from hapvr.server.problems import Problem, busy, not_found
 from hapvr.server.settings import ServerSettings
 from hapvr.server.uploads import Uploads
+from hapvr.server.worker_group import WorkerGroup
 from hapvr.server.workers import Worker
 
 log = logging.getLogger("hapvr.server.state")
@@ -86,9 +87,8 @@ class State:
             self.uploads.expire()
 
     def _forget(self, id: str) -> None:
-        """An upload is gone: the worker need not remember it."""
-        if self.jobs.searching.pid is not None and not self.jobs.stopping.is_set():
-            self.follow(self.jobs.ask("forget", {"id": id}, timeout_s=600))
+        """An upload is gone: the workers need not remember it."""
+        self.jobs.searching.tell("forget", {"id": id})
 
     async def close(self) -> None:
         """End everything; nothing is left of uploads and pictures."""
@@ -267,7 +267,7 @@ class HealthReport:
     workers: dict[str, dict[str, Any]]
 
 
-def check_health(workers: Sequence[Worker], *, library: Place) -> HealthReport:
+def check_health(workers: Sequence[Worker | WorkerGroup], *, library: Place) -> HealthReport:
     """Whether a server works, from the states of its workers, the search worker first."""
     states: dict[str, dict[str, Any]] = {}
     sentences: list[str] = []

@@ -69,16 +69,15 @@ class TaskSet(Protocol):
 
 
 class _TaskRunner:
-    """Does tasks in as many threads as there are slots, and sends their answers."""
+    """Does tasks one after the other, in a thread, and sends their answers."""
 
-    def __init__(self, tasks: TaskSet, out: IO[bytes], slots: int) -> None:
+    def __init__(self, tasks: TaskSet, out: IO[bytes]) -> None:
         self._tasks, self._hide_paths, self._out = tasks.tasks(), tasks.hide_paths, out
         self._lock = threading.Lock()
         self._calls: dict[int, Call] = {}
         self._waiting: queue.SimpleQueue[tuple[Call, dict[str, Any]] | None] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(slots)]
-        for thread in self._threads:
-            thread.start()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
 
     def take(self, message: dict[str, Any]) -> None:
         if "cancel" in message:
@@ -92,10 +91,8 @@ class _TaskRunner:
         """Cancel all tasks, and wait for them to end."""
         for call in list(self._calls.values()):
             call.cancel()
-        for _ in self._threads:
-            self._waiting.put(None)
-        for thread in self._threads:
-            thread.join(grace_s)
+        self._waiting.put(None)
+        self._thread.join(grace_s)
 
     def send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode() + b"\n"
@@ -131,7 +128,7 @@ def serve(make: Callable[[dict[str, Any]], TaskSet]) -> None:
     settings = json.loads(source.readline())
     tasks = make(settings)
     tasks.prepare()
-    runner = _TaskRunner(tasks, out, settings["slots"])
+    runner = _TaskRunner(tasks, out)
     runner.send({"ready": True})
     for line in source:
         runner.take(json.loads(line))

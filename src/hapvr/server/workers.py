@@ -43,10 +43,6 @@ class WorkerDied(Problem):
         self.cause = cause
 
 
-class _Retry(Exception):  # noqa: N818 - no error
-    """The process was killed because of another task: the next process does this one."""
-
-
 @dataclass(eq=False)
 class _Assignment:
     answer: asyncio.Future[Any]
@@ -55,7 +51,7 @@ class _Assignment:
 
 
 class Worker:
-    """One process, started when it is first needed and again when it has died.
+    """One process that does one task at a time, started when it is first needed and again when it has died.
 
     `state` is idle (not started yet), starting, ready, ended (it died; it is started again), or failed (it could not be
     started the last time). Until it is ready, `last_error` says why it last ended or did not start.
@@ -64,10 +60,10 @@ class Worker:
         kind: what it is called.
         module: the program it runs, which calls `serve`.
         settings: the first line it is sent.
-        slots: tasks that it does at a time.
         cancel_s: seconds after which it is killed if it does not stop working on a cancelled task.
         keep_running: restart it when it has ended, at once and then at growing intervals; else for the next task.
         sandbox: what it may do; None for all that the server may.
+        free: how many of the workers that share it are free, see `hapvr.server.worker_group`; its own if None.
     """
 
     def __init__(
@@ -76,21 +72,22 @@ class Worker:
         module: str,
         settings: Mapping[str, Any],
         *,
-        slots: int = 1,
         cancel_s: float = 5.0,
         keep_running: bool = False,
         sandbox: Sandbox | None = None,
+        free: asyncio.Semaphore | None = None,
     ) -> None:
         self.kind, self.module, self.keep_running = kind, module, keep_running
         self._sandbox = sandbox
-        self._settings, self._cancel_s = {**settings, "slots": slots}, cancel_s
+        self._settings, self._cancel_s = dict(settings), cancel_s
         self._process: asyncio.subprocess.Process | None = None
         self._ready: asyncio.Future[None] | None = None
-        self._free = asyncio.Semaphore(slots)
+        self._free = free or asyncio.Semaphore(1)  # tasks wait here, and are done in the order in which they came
+        self.taken = False  # by a task, from its turn on
         self._starting = asyncio.Lock()
         self._assignments: dict[int, _Assignment] = {}
         self._numbers = itertools.count(1)
-        self._killed_for: int | None = None  # the task for which it was killed
+        self._gave_up = False  # on a task that did not end, so that it was killed
         self._log_lines: deque[str] = deque(maxlen=_LOG_LINES)
         self._readers: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -137,31 +134,50 @@ class Worker:
             Problem: the task was refused or failed, or took too long.
             WorkerDied: the process ended while it was working on it.
         """
-        while True:
-            await self._free.acquire()
-            number = next(self._numbers)
-            assignment = _Assignment(asyncio.get_running_loop().create_future(), progress)
-            try:
-                process = await self.start()
-                if self._process is not process:
-                    raise WorkerDied("the process ended as soon as it was ready")
-                self._assignments[number] = assignment
-            except BaseException:
-                self._free.release()
-                raise
-            if started is not None:
-                started()
-            try:
-                self._send(process, {"number": number, "task": task, "arguments": dict(arguments)})
-                return await asyncio.wait_for(asyncio.shield(assignment.answer), timeout_s)
-            except _Retry:
-                continue
-            except asyncio.TimeoutError:
-                self._abandon(number, after_s=0.0)
-                raise Problem(503, f"It was given up after {timeout_s:g} s.", hint="Try a shorter part.") from None
-            except asyncio.CancelledError:
-                self._abandon(number, after_s=self._cancel_s)
-                raise
+        await self._free.acquire()
+        return await self.run_now(task, arguments, started=started, progress=progress, timeout_s=timeout_s)
+
+    async def run_now(
+        self,
+        task: str,
+        arguments: Mapping[str, Any],
+        *,
+        started: Callable[[], None] | None = None,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """`run`, of a task whose turn has come: it was counted by `free`, and this worker is free."""
+        self.taken = True
+        number = next(self._numbers)
+        assignment = _Assignment(asyncio.get_running_loop().create_future(), progress)
+        try:
+            process = await self.start()
+            if self._process is not process:
+                raise WorkerDied("the process ended as soon as it was ready")
+            self._assignments[number] = assignment
+        except BaseException:
+            self._release()
+            raise
+        if started is not None:
+            started()
+        try:
+            self._send(process, {"number": number, "task": task, "arguments": dict(arguments)})
+            return await asyncio.wait_for(asyncio.shield(assignment.answer), timeout_s)
+        except asyncio.TimeoutError:
+            self._abandon(number, after_s=0.0)
+            raise Problem(503, f"It was given up after {timeout_s:g} s.", hint="Try a shorter part.") from None
+        except asyncio.CancelledError:
+            self._abandon(number, after_s=self._cancel_s)
+            raise
+
+    def tell(self, task: str, arguments: Mapping[str, Any]) -> None:
+        """Have a small task done by the process, if it runs, after that it is working on; nobody waits for it."""
+        if self._process is not None:
+            self._send(self._process, {"number": next(self._numbers), "task": task, "arguments": dict(arguments)})
+
+    def _release(self) -> None:
+        self.taken = False
+        self._free.release()
 
     async def start(self) -> asyncio.subprocess.Process:
         """The process, ready to work; `Problem` if it cannot be started."""
@@ -222,7 +238,7 @@ class Worker:
         self._process = process
         self._ready = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(lambda future: future.cancelled() or future.exception())
-        self._killed_for = self._reason = None
+        self._gave_up, self._reason = False, None
         self._log_lines.clear()
         self.started += 1
         self._send(process, self._settings)
@@ -269,7 +285,7 @@ class Worker:
             return
         del self._assignments[message["number"]]
         self._ends = 0
-        self._free.release()
+        self._release()
         if assignment.answer.done():
             return
         if "error" in message:
@@ -307,13 +323,12 @@ class Worker:
         if self._process is process:
             self._process = self._ready = None
             # Killed because of a task, it has done nothing wrong itself.
-            self._note_end(None if self._killed_for is not None else cause, failed=not was_ready)
-        killed_for, assignments, self._assignments = self._killed_for, self._assignments, {}
-        for number, one in assignments.items():
-            self._free.release()
+            self._note_end(None if self._gave_up else cause, failed=not was_ready)
+        assignments, self._assignments = self._assignments, {}
+        for one in assignments.values():
+            self._release()
             if not one.answer.done():
-                again = killed_for not in (None, number) and not self._stopping
-                self._fail(one, _Retry() if again else WorkerDied(cause))
+                self._fail(one, WorkerDied(cause))
 
     def _note_end(self, error: str | None, *, failed: bool) -> None:
         """It has ended or could not be started: remember why, and start it again if it is to keep running."""
@@ -339,7 +354,7 @@ class Worker:
 
         def kill() -> None:
             if number in self._assignments and self._process is process:
-                self._killed_for = number
+                self._gave_up = True
                 self._kill(process)
 
         assignment.abandoned = True

@@ -192,6 +192,7 @@ def _find_best_paths(gains: Matrix, skip_cost: float, max_drop: float) -> list[t
     options = np.empty(sources[0].shape)
     cells = np.arange(count * width).reshape(count, width)
     steps = np.empty((height, count, width), np.int8)
+    begins = np.empty(steps.shape, np.bool_)  # where no path goes on
     best, columns = np.empty((height, count)), np.empty((height, count), np.intp)  # of each row: its best cell
     for i in range(height):
         source = sources[i % reach]
@@ -201,15 +202,15 @@ def _find_best_paths(gains: Matrix, skip_cost: float, max_drop: float) -> list[t
         at = chosen * cells.size + cells
         before, highest = options.take(at), peaks.take(source.take(at))
         total = before + gains[i]
-        begins = ~((before > 0) & (total >= highest - max_drop))  # else a path goes on
-        np.copyto(total, gains[i], where=begins)
-        np.copyto(highest, total, where=begins)
-        chosen[begins] = -1
+        begin = np.logical_or(before <= 0, total < highest - max_drop, out=begins[i])
+        np.copyto(total, gains[i], where=begin)
+        np.copyto(highest, total, where=begin)
         steps[i] = chosen
         totals[i % reach, :, reach:] = total
         np.maximum(total, highest, out=peaks[i % reach, :, reach:])
         total.argmax(1, out=columns[i])
         best[i] = total.max(1)
+    steps[begins] = -1
     paths = []
     for number, i in enumerate(best.argmax(0).tolist()):
         paths.append((float(best[i, number]), _follow(steps[:, number], i, int(columns[i, number]))))
@@ -231,9 +232,11 @@ def frame_edges(times: Matrix) -> Matrix:
     """The borders [T + 1] between frames: halfway to the neighbours, half a step beyond the ends, never below 0."""
     if len(times) == 1:
         return np.array([max(times[0] - 0.5, 0.0), times[0] + 0.5])
-    middles = (times[1:] + times[:-1]) / 2
-    first, last = times[0] - (times[1] - times[0]) / 2, times[-1] + (times[-1] - times[-2]) / 2
-    return np.concatenate([[max(first, 0.0)], middles, [last]])
+    edges = np.empty(len(times) + 1)
+    edges[1:-1] = (times[1:] + times[:-1]) / 2
+    edges[0] = max(times[0] - (times[1] - times[0]) / 2, 0.0)
+    edges[-1] = times[-1] + (times[-1] - times[-2]) / 2
+    return edges
 
 
 def _check(matrix: ArrayLike, query_times: ArrayLike, target_times: ArrayLike) -> tuple[Matrix, Matrix, Matrix]:
