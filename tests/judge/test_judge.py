@@ -14,6 +14,7 @@ from hapvr.judge.additive_model import AdditiveModel
 from hapvr.judge.evidence import PairFrames, Stretch, find_stretches
 from hapvr.judge.judge import SECOND_LOOK, Judge
 from hapvr.judge.second_look import SecondLook
+from hapvr.model import read_judge
 from hapvr.similarity import SegmentConfig
 from hapvr.weights import Part
 from tests.judge.test_evidence import make_pair
@@ -213,6 +214,17 @@ def test_a_judge_survives_its_file() -> None:
     for broken in ({}, {**plain, "tail": 3}, {**plain, "surplus": 1}, {**plain, "stretch": {"bias": "x"}}):
         with pytest.raises(WeightsError, match="judge"):
             Judge.from_part(Part(broken, {}))
+
+
+@pytest.mark.parametrize("name", ["lite", "r50"])
+def test_the_shipped_models_have_a_judge(name: str) -> None:
+    judge = read_judge(name)
+    assert judge is not None
+    assert judge.videos >= 200
+    for model in (judge.stretch, judge.stretch_without_pixels, judge.instant, judge.instant_without_pixels):
+        least, most = (model.log_odds([[knots[end] for knots in model.knots]])[0] for end in (0, -1))
+        assert judge.probability(least) < 0.01  # without any evidence
+        assert 0.9 < judge.probability(most) < 0.999  # with all of it, no more than the videos of the fit can show
 
 
 def test_the_reason_says_what_speaks_and_what_is_missing() -> None:
