@@ -170,7 +170,7 @@ async def load(port: int, ids: list[str], *, clients: int, seconds: float) -> di
 
 def resident_mb(pid: int) -> dict[str, float]:
     """The memory of the server and of its workers, by what they are called."""
-    found = {}
+    found: dict[str, float] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
