@@ -223,10 +223,13 @@ def test_int8_is_chosen_where_cpu_and_network_allow_it(monkeypatch: pytest.Monke
 def test_a_cpu_without_the_instructions_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(int8, "load_native", lambda: None)
     for has in (True, False):
-        monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda has=has: has, raising=False)
+        monkeypatch.setattr(int8, "multiplies_bytes", lambda has=has: has)
         assert int8.multiplies_int8() is has
-    monkeypatch.delattr(torch.cpu, "_is_vnni_supported")
+    monkeypatch.setattr(int8, "multiplies_bytes", lambda: True)
+    monkeypatch.delattr(torch, "_int_mm")
     assert not int8.multiplies_int8()
+    monkeypatch.setattr(int8, "load_native", lambda: "a library")
+    assert int8.multiplies_int8()
 
 
 def test_codes_of_another_shape_are_refused() -> None:

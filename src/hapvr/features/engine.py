@@ -158,7 +158,7 @@ class OpenVinoEngine:
         side: of the pictures, in pixels; others are refused.
         precision: torch.float32, or torch.bfloat16, which is used if the CPU has instructions for it.
         rounding: how the 1 x 1 convolutions are rounded to int8; then everything else is in float32. None: they are
-            not. Give it on CPUs that multiply bytes (`multiplies_bytes_best`); others may overflow.
+            not. Give it on CPUs that multiply bytes (`multiplies_bytes`); others may overflow.
 
     Raises:
         EngineError: OpenVINO cannot be imported, or cannot run this backbone, or gives other maps than torch.

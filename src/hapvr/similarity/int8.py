@@ -21,6 +21,7 @@ from torch import Tensor
 from hapvr.checks import require_finite, shape_of
 from hapvr.errors import DataError, ShapeError
 from hapvr.features.extractor import fast_dtype
+from hapvr.processor import multiplies_bytes
 from hapvr.similarity.chamfer import compute_keep_count
 from hapvr.similarity.comparator import DOWNSAMPLING, Comparator, coarse, compare_in_bands, pool_mask
 from hapvr.similarity.native import DIMS_STEP, REGIONS, NativeScores, load_native, prepare_psi
@@ -125,10 +126,7 @@ def has_one_best_region(model: VideoSimilarity, regions: int) -> bool:
 
 def multiplies_int8() -> bool:
     """Whether this CPU has instructions that multiply bytes, and there is a library that uses them."""
-    if load_native() is not None:
-        return True
-    check = getattr(torch.cpu, "_is_vnni_supported", None)
-    return hasattr(torch, "_int_mm") and check is not None and bool(check())
+    return load_native() is not None or (hasattr(torch, "_int_mm") and multiplies_bytes())
 
 
 def fast_score_dtype(model: VideoSimilarity, regions: int) -> torch.dtype:
