@@ -166,7 +166,8 @@ def test_the_image_is_pinned_and_runs_as_a_user() -> None:
     assert re.search(r"torch==([\d.]+)", joined)[1] in (ROOT / "constraints.txt").read_text()  # type: ignore[index]
     copied = [word for name, value in steps[:last] if name == "COPY" for word in value.split()[:-1]]
     assert all((ROOT / word).exists() for word in copied)
-    needed = {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "docs/hapvr.1", "src"}  # what the build of the wheel reads
+    # What the build of the wheel reads.
+    needed = {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "docs/hapvr.1", "src"}
     assert needed <= set(copied)
     assert "HAPVR_TOKEN" in text  # it listens beyond the container, so a token is needed
     assert "-p 127.0.0.1:8787:8787" in (ROOT / "deploy" / "README.md").read_text()
