@@ -267,10 +267,10 @@ def test_apples_gpu_is_left_where_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -
 
     plain = loading._load_on
 
-    def refuse(name: str, devices: tuple[torch.device, ...], engine: str | None) -> Model:
+    def refuse(name: str, devices: tuple[torch.device, ...], engine: str | None, int8: bool = False) -> Model:
         if devices[0].type == "mps":
             raise NotImplementedError("no such operation")
-        return plain(name, devices, engine)
+        return plain(name, devices, engine, int8)
 
     monkeypatch.setattr(loading, "_load_on", refuse)
     with pytest.warns(RuntimeWarning, match="'mps' cannot be used: no such operation The CPU computes instead"):

@@ -203,8 +203,10 @@ def test_a_program_of_somebody_else_keeps_its_path(tmp_path: Path) -> None:
 def test_every_process_is_started_by_the_one_module() -> None:
     """Commands, environments and contexts come from `hapvr.workers.processes`; a program is named by where it lies."""
     found = []
+    # build.py calls a compiler when the package is built, before anything of it can be imported; hapvr never does.
+    exempt = {SOURCE / "workers" / "processes.py", SOURCE / "similarity" / "native" / "build.py"}
     for path in sorted(SOURCE.rglob("*.py")):
-        if path == SOURCE / "workers" / "processes.py":
+        if path in exempt:
             continue
         text = path.read_text()
         for node in ast.walk(ast.parse(text)):
