@@ -15,8 +15,8 @@ On the CPU, measured in turns within each round, and the ratios taken round by r
 - `overlap` is (decode + backbone) / whole: 1 means that the two share the cores without loss.
 - `torch`: `extract_files` with torch as the engine of the backbone, and batches of 16 in memory with either engine.
 - `--before`: `extract_files` of another checkout of hapvr and of this one, with the engine that libraries use, and
-  again with HAPVR_INT8=off; each in a new process that has made its engine. Processor time of all processes, the
-  start of those that read included.
+  again with HAPVR_INT8=off; each in a new process that has made its engine. By the clock, and the processor time of
+  all processes; the start of those that read included.
 `time error` is the largest distance of a frame from the instant it stands for, in sampling steps; half a step is the
 bound. r50 has random weights unless --r50 names a model: speed does not depend on them.
 
@@ -198,9 +198,9 @@ def compare_engines(
         report(f"{title}: times torch, in processor seconds", ratio(used["torch"], used[other]))
 
 
-# In a new process: MODEL, then files. Prints frames, and processor seconds of the extraction alone.
+# In a new process: MODEL, then files. Prints frames, seconds and processor seconds of the extraction alone, failures.
 _EXTRACT = """
-import inspect, json, os, sys
+import inspect, json, os, sys, time
 from pathlib import Path
 import torch
 from hapvr.features.video_extraction import extract_files
@@ -211,9 +211,10 @@ extractor = load(sys.argv[1], **int8).extractor
 side = extractor.sampling.crop
 extractor.regions(torch.zeros((1, side, side, 3), dtype=torch.uint8))
 files = {name: Path(name) for name in sys.argv[2:]}
-before = sum(os.times()[:4])
+used, began = sum(os.times()[:4]), time.perf_counter()
 done = extract_files(extractor, files, lambda *_: None)
-print(json.dumps([done.frames, sum(os.times()[:4]) - before, len(done.failed)]))
+took = time.perf_counter() - began
+print(json.dumps([done.frames, took, sum(os.times()[:4]) - used, len(done.failed)]))
 """
 
 
@@ -227,22 +228,25 @@ def compare_versions(
         "now": (here, {}),
         "now, no int8": (here, {"HAPVR_INT8": "off"}),
     }
-    used: dict[str, list[float]] = {name: [] for name in versions}
+    kinds = ("by the clock", "in processor time")
+    spent: dict[tuple[str, str], list[float]] = {(version, kind): [] for version in versions for kind in kinds}
     name = arguments.r50 or model if model == "r50" else model
     for _ in range(arguments.rounds):
         for version, (checkout, settings) in versions.items():
             environment = os.environ | {"PYTHONPATH": str(checkout.resolve() / "src")} | settings
             command = [sys.executable, "-c", _EXTRACT, name, *map(str, files.values())]
             run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-            frames, seconds_used, failed = json.loads(run.stdout)
+            frames, *seconds_spent, failed = json.loads(run.stdout)
             assert failed == 0
-            used[version].append(1000 * seconds_used / frames)
-    for version, values in used.items():
-        report(f"{title}: {version}, processor ms a frame", statistics.median(values))
-    for version in ("now", "now, no int8"):
-        ratios = sorted(a / b for a, b in zip(used["before"], used[version], strict=True))
-        report(f"{title}: before / {version}", statistics.median(ratios))
-        print(f"    rounds: {', '.join(f'{value:.2f}' for value in ratios)}", flush=True)
+            for kind, value in zip(kinds, seconds_spent, strict=True):
+                spent[version, kind].append(1000 * value / frames)
+    for (version, kind), values in spent.items():
+        report(f"{title}: {version}, ms a frame {kind}", statistics.median(values))
+    for version, kind in spent:
+        if version != "before":
+            ratios = sorted(a / b for a, b in zip(spent["before", kind], spent[version, kind], strict=True))
+            report(f"{title}: before / {version}, {kind}", statistics.median(ratios))
+            print(f"    rounds: {', '.join(f'{value:.2f}' for value in ratios)}", flush=True)
 
 
 def measure_set(
