@@ -14,7 +14,15 @@ import torch
 from hapvr.errors import StorageError
 from hapvr.evaluation import mean_average_precision, micro_average_precision
 from hapvr.evaluation.segment_metrics import union_length
-from hapvr.matching import Match, VideoDescription, describe_video, match_videos
+from hapvr.matching import (
+    Match,
+    VideoDescription,
+    choose_best,
+    describe_video,
+    describe_views,
+    match_videos,
+    rank_match,
+)
 from hapvr.model import Model, load
 from hapvr.reports.match_page import Entry, save_report
 from hapvr.storage import StrPath
@@ -37,7 +45,6 @@ COPIES: tuple[tuple[int | None, str], ...] = (
 _AGREED = 0.5  # time in both by time in either from which on a place counts as found
 _UNRELATED = 900  # the first seed of the videos that are copies of nothing
 _LOOKED_AT = 3  # films for each copy whose files may be looked at a second time
-_ORDER = {"copy": 2, "same scene": 1, "no match": 0}
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,7 @@ def run_demo(folder: StrPath, *, progress: Progress = lambda *_: None) -> dict[s
     films, copies = _make(folder, progress)
     model = load(int8=True)
     targets = [describe_video(path, model) for path in _track(films, "reading films", progress)]
-    queries = [describe_video(copy.path, model) for copy in _track(copies, "reading copies", progress)]
+    queries = [describe_views(copy.path, model) for copy in _track(copies, "reading copies", progress)]
     rows, entries, scores = [], [], np.empty((len(queries), len(targets)))
     for number, copy in enumerate(_track(copies, "comparing", progress)):
         best, scores[number] = _find_best(queries[number], targets, model)
@@ -95,22 +102,24 @@ def run_demo(folder: StrPath, *, progress: Progress = lambda *_: None) -> dict[s
     return record | {"folder": str(folder), "report": str(report)}
 
 
-def _find_best(query: VideoDescription, targets: Sequence[VideoDescription], model: Model) -> tuple[Match, list[float]]:
-    """The film that a video matches best, by verdict, probability and score, and the scores of all.
+def _find_best(
+    views: Sequence[VideoDescription], targets: Sequence[VideoDescription], model: Model
+) -> tuple[Match, list[float]]:
+    """The film that a video, or a window of it, matches best, by verdict, probability and score; the scores of all.
 
     The files of the nearest films are looked at one after the other, until one is a copy.
     """
-    matches = [match_videos(query, target, model=model, second_look=False) for target in targets]
+
+    def match(target: VideoDescription, *, second_look: bool) -> Match:
+        return choose_best(match_videos(view, target, model=model, second_look=second_look) for view in views)
+
+    matches = [match(target, second_look=False) for target in targets]
     again: list[Match] = []
-    for one in sorted(matches, key=_rank, reverse=True)[:_LOOKED_AT]:
-        again.append(match_videos(query, one.target, model=model))
+    for one in sorted(matches, key=rank_match, reverse=True)[:_LOOKED_AT]:
+        again.append(match(one.target, second_look=True))
         if again[-1].verdict.match:
             break
-    return max(again, key=_rank), [one.score for one in matches]
-
-
-def _rank(match: Match) -> tuple[int, float, float]:
-    return _ORDER[match.verdict.kind], match.probability or 0.0, match.score
+    return max(again, key=rank_match), [one.score for one in matches]
 
 
 def judge(row: dict[str, Any]) -> tuple[str, Literal["good", "fair", "bad"]]:

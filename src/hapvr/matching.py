@@ -2,14 +2,18 @@
 
 `compare` takes two files. For many, read each once with `describe_video` and compare any two by `match_videos`. Whether
 two videos match is decided by `decide`, here and in every search: by the model's judge (`hapvr.judge`).
+
+A file may be described twice: as a whole, and by a window in which it shows another video (`describe_views`). What
+matches best of the two counts.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -44,6 +48,8 @@ NO_STRETCH = "No stretch of the two videos matches."
 _NO_FRAME = "No frames of the two videos are alike."
 _SCORED = "The score and a matching stretch speak for it. This model has no judge of further evidence."
 _EVEN = 0.5  # from this probability on it is a match
+KINDS: tuple[Kind, ...] = ("no match", "same scene", "copy")
+"""Verdicts in ascending order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +64,7 @@ class VideoDescription:
     sampling: SamplingConfig | None = None  # how frames were taken from the file; None where none was read
     crop: Box | None = None  # what is left of a frame without its bars
     look: SecondLookConfig | None = None  # how its file is looked at again, if it is not to be trusted
+    inset: Box | None = None  # the same as `crop`, if it is a window in which the file shows another video
 
     @property
     def times(self) -> NDArray[np.float64]:
@@ -150,6 +157,7 @@ class Match:
             **self.verdict.to_json(),
             "segments": [segment.to_json() for segment in self.segments],
             "best": dataclasses.asdict(self.best),
+            "insets": list_insets(self.query.inset, self.target.inset),
             "warnings": {"query": list(self.query.warnings), "target": list(self.target.warnings)},
             "sound": None if self.sound is None else self.sound.to_json(),
         }
@@ -167,7 +175,8 @@ def compare(
 ) -> Match:
     """Compare two video files: how much of `query` is found in `target`, and where.
 
-    Flat and repeated frames are left out, unless there are no others; the warnings say so.
+    If one of them shows another video in a window, that is compared too, and the better match counts. Flat and repeated
+    frames are left out, unless there are no others; the warnings say so.
 
     Args:
         query, target: a video, GIF or picture each.
@@ -185,8 +194,10 @@ def compare(
     start_decoder()
     chosen = model if isinstance(model, Model) else load(DEFAULT if model is None else model, device=device, int8=True)
     require_prior(prior, chosen)  # before the work
-    described = (describe_video(path, chosen) for path in (query, target))
-    match = match_videos(*described, model=chosen, prior=prior, second_look=second_look)
+    views = [describe_views(path, chosen) for path in (query, target)]
+    match = choose_best(
+        match_videos(*pair, model=chosen, prior=prior, second_look=second_look) for pair in itertools.product(*views)
+    )
     if not sound:
         return match
     from hapvr.audio.description import describe_sound
@@ -222,6 +233,23 @@ def describe_video(
     )
 
 
+def describe_views(path: StrPath, model: Model) -> tuple[VideoDescription, ...]:
+    """What `describe_video` gives and, if the video shows another one in a window, that one as a second description."""
+    return tuple(
+        describe_features(
+            model,
+            read.features,
+            path=path,
+            warnings=read.warnings,
+            duration_s=read.duration_s,
+            sampling=model.sampling,
+            crop=read.crop,
+            inset=read.inset,
+        )
+        for read in model.extractor.extract_views(path)
+    )
+
+
 def describe_features(
     model: Model,
     features: Features,
@@ -232,13 +260,14 @@ def describe_features(
     sampling: SamplingConfig | None = None,
     crop: Box | None = None,
     look: SecondLookConfig | None = None,
+    inset: Box | None = None,
 ) -> VideoDescription:
     """Describe a video by its features, with times: flat and repeated frames are left out, with a warning."""
     compared = features.drop_flat()
     warnings = (*warnings, *warn_of_flat_frames(features), *((_FLAT,) if features.all_flat else ()))
     with torch.no_grad():
         descriptors = model.similarity.make_descriptors(compared.regions.to(model.extractor.device))
-    return VideoDescription(os.fspath(path), compared, descriptors, warnings, duration_s, sampling, crop, look)
+    return VideoDescription(os.fspath(path), compared, descriptors, warnings, duration_s, sampling, crop, look, inset)
 
 
 def warn_of_flat_frames(features: Features) -> tuple[str, ...]:
@@ -271,6 +300,37 @@ def match_videos(
     decision = decide(pair, score, model=model, prior=prior, look=look)
     found = decision.verdict, decision.segments
     return Match(query, target, score, *found, pair.forth, psi, model.segments.min_frames)
+
+
+def choose_best(matches: Iterable[Match]) -> Match:
+    """The best match of the views of two videos: by verdict, probability and score. Its reason says which views."""
+    best = max(matches, key=rank_match)
+    where = [name for name, side in (("query", best.query), ("target", best.target)) if side.inset is not None]
+    if not where:
+        return best
+    return dataclasses.replace(best, verdict=note_insets(best.verdict, where))
+
+
+def note_insets(verdict: Verdict, where: Sequence[str]) -> Verdict:
+    """A verdict on a window of these videos, whose reason says so.
+
+    >>> note_insets(Verdict("no match", None, None, None, None, "Nothing is alike."), ["query"]).reason
+    'In a window of the query: nothing is alike.'
+    """
+    reason = verdict.reason[:1].lower() + verdict.reason[1:]
+    return dataclasses.replace(verdict, reason=f"In a window of the {' and one of the '.join(where)}: {reason}")
+
+
+def rank_match(match: Match) -> tuple[int, float, float]:
+    """The order of matches, the best greatest: a copy, the same scene, no match; then by probability and score."""
+    return KINDS.index(match.verdict.kind), match.probability or 0.0, match.score
+
+
+def list_insets(query: Box | None, target: Box | None) -> dict[str, list[int] | None] | None:
+    """The windows that were compared, in pixels of each file, as answers give them; None if whole pictures were."""
+    if query is None and target is None:
+        return None
+    return {name: None if box is None else list(box) for name, box in (("query", query), ("target", target))}
 
 
 def compare_frames(query: VideoDescription, target: VideoDescription, model: Model) -> PairFrames:

@@ -18,7 +18,7 @@ from hapvr.config import suggest
 from hapvr.devices import find_device
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
-from hapvr.evaluation.extraction import extract_videos, find_video_files
+from hapvr.evaluation.extraction import extract_insets, extract_videos, find_video_files
 from hapvr.evaluation.predictions import (
     evaluate_predictions,
     measure_predicted_tracks,
@@ -29,7 +29,7 @@ from hapvr.evaluation.protocol import Missing, require_policy
 from hapvr.evaluation.protocol import evaluate as measure
 from hapvr.evaluation.report import EvaluationReport, require_report_files, write_report
 from hapvr.evaluation.score_files import read_scores, write_scores
-from hapvr.evaluation.scoring import score_benchmark
+from hapvr.evaluation.scoring import Scoring, score_benchmark, take_best_scores
 from hapvr.evaluation.segment_metrics import measure_localisation
 from hapvr.evaluation.tracks import TrackResult, find_matches, measure_candidates
 from hapvr.features import FeatureFile
@@ -63,6 +63,7 @@ def evaluate(
     missing: Missing = "drop",
     device: str | None = None,
     precision: str | None = None,
+    insets: bool = True,
     work_folder: StrPath | None = None,
     shard: tuple[int, int] = (0, 1),
     reader_processes: int | None = None,
@@ -91,6 +92,9 @@ def evaluate(
         device: "cpu", "cuda" or "cuda:1"; the GPU if there is one.
         precision: "float32", "bfloat16", "float16" or, on a CPU, "int8": of region products, see `pairwise`. By default
             bfloat16 on a GPU, else float32, so that figures can be compared.
+        insets: also score what queries show in windows, as `hapvr search` does, and take the higher score. Of videos
+            alone: features say nothing about windows. Segments are those of the view with the higher score; matches
+            for `save_matches` are those of whole pictures.
         work_folder: a folder that keeps finished chunks of scores; the same call goes on with them.
         shard: (i, n), i from 0: score only the i-th of n parts, into `work_folder`.
         reader_processes: processes that read features, 0 for threads; the default suits the device and the size.
@@ -124,6 +128,7 @@ def evaluate(
     report_progress = progress or (lambda *_: None)
     failed: tuple[ExtractionFailure, ...] = ()
     warnings: dict[str, list[str]] = {}
+    inner: Path | None = None  # features of what queries show in windows
     files = _files(truth, features, videos)
     if files is None:
         assert features is not None
@@ -143,6 +148,16 @@ def evaluate(
             progress=partial(report_progress, "extracting"),
             stream=None if cluster is None else partial(extract_on_cluster, cluster),
         )
+        if insets:
+            readable = {id: files[id] for id in truth.queries if id in files and Path(files[id]).is_file()}
+            inner = extract_insets(
+                whole.extractor,
+                readable,
+                source,
+                model=whole.name,
+                progress=partial(report_progress, "extracting windows"),
+                stream=None if cluster is None else partial(extract_on_cluster, cluster),
+            )
         failed, warnings = tuple(found.failed), found.warnings
         network = whole.similarity
     localise = _check_times(truth, source, query_features, save_matches)
@@ -158,9 +173,16 @@ def evaluate(
         cluster=cluster,
         progress=partial(report_progress, "scoring"),
     )
+    shown: Scoring | None = None  # of what queries show in windows
+    if inner is not None and scoring.scores is not None:
+        options = {"dtype": dtype, "reader_processes": reader_processes, "cluster": cluster}
+        shown = score_benchmark(network, truth, source, query_features=inner, **options)  # type: ignore[arg-type]
+        scoring = replace(scoring, scores=take_best_scores(scoring.scores, shown.scores))
     report = EvaluationReport(
         None, None, source, scoring, failed=failed, warnings=warnings, wall_s=time.perf_counter() - start
     )
+    if shown is not None and shown.scores is not None:
+        report = replace(report, insets=len(shown.scores.queries))
     if scoring.scores is None:
         return write_report(report, output)
     if save_scores is not None:
@@ -169,7 +191,7 @@ def evaluate(
     config = _load_segments(model)
     if truth.segments is not None and files is not None and truth.segment_protocol is None:
         segments = measure_localisation(
-            network, truth, source, config=config, progress=partial(report_progress, "segments")
+            network, truth, source, query_insets=inner, config=config, progress=partial(report_progress, "segments")
         )
     find = partial(find_matches, network, features=source, query_features=query_features, config=config,
                    progress=partial(report_progress, "segments")) if localise else None  # fmt: skip

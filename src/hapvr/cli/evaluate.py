@@ -41,6 +41,10 @@ Precision = Annotated[
     str | None,
     typer.Option(help="float32, bfloat16, float16 or, on a CPU, int8; by default bfloat16 on a GPU, else float32."),
 ]
+Insets = Annotated[
+    bool,
+    typer.Option("--insets/--no-insets", help="Whether to look for what queries show in windows too; of videos alone."),
+]
 WorkFolder = Annotated[
     Path | None, typer.Option(help="A folder that keeps finished parts of the work: run the command again to continue.")
 ]
@@ -95,6 +99,7 @@ def evaluate(
     method: MethodName = None,
     device: Device = None,
     precision: Precision = None,
+    insets: Insets = True,
     work_folder: WorkFolder = None,
     shard: Shard = None,
     reader_processes: ReaderProcesses = None,
@@ -163,6 +168,7 @@ def evaluate(
             missing=missing,  # type: ignore[arg-type]
             device=device,
             precision=precision,
+            insets=insets,
             work_folder=work_folder,
             shard=_parse_shard(shard),
             reader_processes=reader_processes,

@@ -44,6 +44,9 @@ def print_report(report: EvaluationReport, verdicts: VerdictReport | None = None
         console.print(f"{ignored:,} scored videos are not of this benchmark.")
     if warned := len(report.warnings):
         console.print(f"{warned:,} {'videos were' if warned > 1 else 'video was'} read with warnings.")
+    if report.insets:
+        shows = "queries show" if report.insets > 1 else "query shows"
+        console.print(f"{report.insets:,} {shows} another video in a window, which was looked for too.")
     if scoring is not None:
         rate = scoring.pairs / report.wall_s if report.wall_s else 0.0
         console.print(f"{scoring.pairs:,} pairs in {report.wall_s:.1f} s ({rate:,.0f} a second).")

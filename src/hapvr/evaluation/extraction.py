@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation.benchmarks.benchmark import Benchmark
 from hapvr.features import FeatureWriter
-from hapvr.features.video_extraction import ExtractionFailure, ExtractionReport, ExtractStream, extract_files
+from hapvr.features.video_extraction import (
+    ExtractionFailure,
+    ExtractionReport,
+    ExtractStream,
+    extract_files,
+    find_insets,
+)
+from hapvr.records import Box
 from hapvr.storage import StrPath, sample_file, write_json
 from hapvr.video.video_files import find_videos
 
@@ -65,6 +72,7 @@ def extract_videos(
     out: StrPath,
     *,
     model: str,
+    insets: Mapping[str, Box] | None = None,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
     stream: ExtractStream | None = None,
@@ -74,8 +82,8 @@ def extract_videos(
     Beside it lies `NAME.sources.json`, a checksum of each file: features of a video that has changed since, and those
     of another extractor, are refused (`StorageError`), for they would be measured in place of the right ones. A file
     that cannot be decoded, or is not there, is in the report's `failed`. The warnings of damaged videos are kept in
-    `NAME.warnings.json`, so that the report has those of an earlier call too. `stream` reads the videos, see
-    `extract_files`.
+    `NAME.warnings.json`, so that the report has those of an earlier call too. `insets` are the rectangles of frames
+    that are read, `stream` reads the videos: see `extract_files`.
     """
     out = Path(out)
     there = {id: Path(path).absolute() for id, path in files.items() if Path(path).is_file()}
@@ -96,12 +104,44 @@ def extract_videos(
             write_json(noted, warnings, indent=None)
 
         options: dict[str, Any] = {"workers": workers, "progress": progress, "warn": warn, "stream": stream}
+        options["insets"] = insets
         report = extract_files(extractor, there, writer.add, done=done, **options)
     report.warnings = {id: warnings[id] for id in files if id in warnings}
     report.failed += [
         ExtractionFailure(id, os.fspath(path), "the file is not there") for id, path in files.items() if id not in there
     ]
     return report
+
+
+def extract_insets(
+    extractor: RegionExtractor,
+    files: Mapping[str, StrPath],
+    features: StrPath,
+    *,
+    model: str,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    stream: ExtractStream | None = None,
+) -> Path | None:
+    """Extract what videos show in windows into the file `NAME-insets.h5` beside their `features`; None if none does.
+
+    `NAME-insets.json` keeps where the windows are, so that a second call looks for none. For other arguments see
+    `extract_videos`, which is called before: files that have changed since are refused there.
+    """
+    out = Path(features)
+    out = out.with_name(f"{out.stem}-insets.h5")
+    noted = out.with_suffix(".json")
+    known = _read_table(noted, out)
+    if new := {id: path for id, path in files.items() if id not in known}:
+        found = find_insets(new, extractor.sampling, workers=workers)
+        known |= {id: found.get(id) for id in new}
+        write_json(noted, known, indent=None)
+    insets = {id: tuple(known[id]) for id in files if known[id]}
+    if not insets:
+        return None
+    shown = {id: files[id] for id in insets}
+    extract_videos(extractor, shown, out, model=model, insets=insets, workers=workers, progress=progress, stream=stream)
+    return out
 
 
 def _check_sources(path: Path, out: Path, files: Mapping[str, Path], done: Iterable[str]) -> dict[str, str]:

@@ -29,6 +29,7 @@ class EvaluationReport:
     tracks: tuple[TrackResult, ...] = ()  # predicted pairs and segments, by the protocols of VSC2022 and VCSL
     benchmark: str = ""  # its name
     verdicts: Mapping[str, Any] | None = None  # the report of `hapvr.verdict_evaluation`; None if not measured
+    insets: int = 0  # queries that show another video in a window, which was looked for too
     failed: tuple[ExtractionFailure, ...] = ()  # videos that have no features
     warnings: Mapping[str, list[str]] = field(default_factory=dict)  # of videos that are damaged, by id
     wall_s: float = 0.0
@@ -47,6 +48,7 @@ class EvaluationReport:
         scoring = self.scoring
         record |= {"features": str(self.source), "warnings": dict(self.warnings)}
         record["failed"] = [asdict(one) for one in self.failed]
+        record["insets"] = self.insets
         record["scoring"] = {"pairs": scoring.pairs, "chunks": scoring.chunks, "finished": scoring.finished,
                              "wall_s": self.wall_s, "waited_s": scoring.waited_s,
                              "scored_s": scoring.scored_s}  # fmt: skip

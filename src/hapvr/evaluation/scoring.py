@@ -161,6 +161,24 @@ def score_benchmark(
     )
 
 
+def take_best_scores(whole: Scores, insets: Scores | None) -> Scores:
+    """The scores of queries, or of what some of them show in windows, where those are higher.
+
+    >>> def make(queries, *rows):
+    ...     return Scores(queries, ("x", "y"), np.array(rows, np.float32))
+    >>> take_best_scores(make(("a", "b"), [0.5, 0], [0.25, 0.5]), make(("b",), [1, 0])).values.tolist()
+    [[0.5, 0.0], [1.0, 0.5]]
+    """
+    if insets is None:
+        return whole
+    if insets.targets != whole.targets:
+        raise DataError("The scores of windows are of other targets than those of whole videos.")
+    values, rows = whole.values.copy(), {query: row for row, query in enumerate(whole.queries)}
+    for query, own in zip(insets.queries, insets.values, strict=True):
+        values[rows[query]] = np.maximum(values[rows[query]], own)
+    return Scores(whole.queries, whole.targets, values)
+
+
 def _score_here(
     model: VideoSimilarity,
     chunks: Sequence[Chunk],

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -102,6 +103,7 @@ def measure_localisation(
     benchmark: Benchmark,
     features: StrPath,
     *,
+    query_insets: StrPath | None = None,
     config: SegmentConfig | None = None,
     negatives: int = 2,
     progress: Callable[[int, int], None] | None = None,
@@ -116,19 +118,24 @@ def measure_localisation(
         model: its frame matrices are searched.
         benchmark: one with segments, such as a made folder.
         features: an HDF5 file of features with timestamps.
+        query_insets: the same of what some queries show in windows; of a pair, the view with the higher score counts.
         config: what counts as a match.
         negatives: targets of each query that do not match.
         progress: called with the queries finished so far, and of all.
     """
-    with FeatureFile.open(features) as file:
+    with ExitStack() as opened:
+        file = opened.enter_context(FeatureFile.open(features))
+        insets = None if query_insets is None else opened.enter_context(FeatureFile.open(query_insets))
         names = match_names([*benchmark.queries, *benchmark.database], file)
 
         @functools.lru_cache(maxsize=1)  # a query is asked for several times in a row
-        def read(query: str) -> Features:
-            return file[names[query]]
+        def read(query: str) -> list[Features]:
+            return [file[names[query]], *([insets[query]] if insets is not None and query in insets else [])]
 
         def find(query: str, target: str) -> list[Box]:
-            return find_boxes(model, read(query), file[names[target]], config)
+            views, shown = read(query), file[names[target]]
+            best = views[0] if len(views) == 1 else max(views, key=lambda view: _score(model, view, shown))
+            return find_boxes(model, best, shown, config)
 
         return measure_found_boxes(find, benchmark, names, negatives=negatives, progress=progress)
 
@@ -168,6 +175,11 @@ def measure_found_boxes(
         name: measure_segments(*({pair: own[pair] for pair in own if pair[0] in members} for own in (found, true)))
         for name, members in sorted(groups.items())
     }
+
+
+def _score(model: VideoSimilarity, query: Features, target: Features) -> float:
+    sides = (model.make_descriptors(side.drop_flat().regions.to(model.device)) for side in (query, target))
+    return float(model.score(*sides))
 
 
 def find_boxes(model: VideoSimilarity, query: Features, target: Features, config: SegmentConfig | None) -> list[Box]:

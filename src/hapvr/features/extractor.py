@@ -6,8 +6,8 @@ import copy
 import os
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -28,6 +28,7 @@ from hapvr.features.whitening import Whitening
 from hapvr.processor import has_unusable_amx, multiplies_bytes
 from hapvr.records import Box, Frames
 from hapvr.storage import StrPath, sha256_bytes, sha256_tensors
+from hapvr.video.insets import find_inset
 from hapvr.video.pictures import crop_centre, enlarged_size, make_miniatures
 from hapvr.video.sampling import SamplingConfig
 from hapvr.workers.threads import map_threads, torch_thread_pool
@@ -234,11 +235,46 @@ class RegionExtractor:
 
     def extract_file(self, path: StrPath, *, start_s: float | None = None, end_s: float | None = None) -> ExtractedFile:
         """Features of a video file, or of the part of it in [start_s, end_s), which is decoded in a sandbox."""
+        parts = self._decode(path, start_s, end_s, None)
+        return self.extract_parts(parts, start_s=start_s, end_s=end_s, name=f"'{os.fspath(path)}'")
+
+    def extract_views(
+        self, path: StrPath, *, start_s: float | None = None, end_s: float | None = None
+    ) -> tuple[ExtractedFile, ...]:
+        """What `extract_file` gives and, if the video shows another one in a window, the features of that one too."""
+        decode = partial(self._decode, path, start_s, end_s)
+        return self.extract_decoded_views(decode, start_s=start_s, end_s=end_s, name=f"'{os.fspath(path)}'")
+
+    def _decode(self, path: StrPath, start_s: float | None, end_s: float | None, crop: Box | None) -> Iterator[Frames]:
         from hapvr.video.decode import decode_sampled
         from hapvr.video.sandboxed import iterate_sandboxed
 
-        parts = iterate_sandboxed(decode_sampled, path, self.sampling, start_s=start_s, end_s=end_s)
-        return self.extract_parts(parts, start_s=start_s, end_s=end_s, name=f"'{os.fspath(path)}'")
+        return iterate_sandboxed(decode_sampled, path, self.sampling, start_s=start_s, end_s=end_s, crop=crop)
+
+    def extract_decoded_views(
+        self,
+        decode: Callable[[Box | None], Iterable[Frames]],
+        *,
+        start_s: float | None = None,
+        end_s: float | None = None,
+        name: str,
+    ) -> tuple[ExtractedFile, ...]:
+        """`extract_views` of what `decode` gives: all of the picture if it is given None, or a rectangle of it."""
+        inset: Box | None = None
+
+        def look_into(parts: Iterable[Frames]) -> Iterator[Frames]:
+            nonlocal inset
+            for number, part in enumerate(parts):
+                if number == 0:  # windows that open later are not looked for
+                    inset = find_inset(part)
+                yield part
+                del part  # it would stay while the next part is decoded
+
+        whole = self.extract_parts(look_into(decode(None)), start_s=start_s, end_s=end_s, name=name)
+        if inset is None:
+            return (whole,)
+        shown = self.extract_parts(decode(inset), start_s=start_s, end_s=end_s, name=name)
+        return whole, replace(shown, inset=inset)
 
     def extract_parts(
         self, parts: Iterable[Frames], *, start_s: float | None = None, end_s: float | None = None, name: str
@@ -268,7 +304,8 @@ class ExtractedFile:
     features: Features
     warnings: tuple[str, ...]  # what was wrong with the file
     duration_s: float | None  # of the whole video; None for a still picture
-    crop: Box | None  # what is left of a frame without its bars, in pixels of the source
+    crop: Box | None  # the part of a frame that was described, without its bars, in pixels of the source
+    inset: Box | None = None  # the same, if it is a window in which the video shows another one
 
 
 def centre_pictures(pictures: Tensor, side: int) -> Tensor:

@@ -13,6 +13,7 @@ from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
@@ -24,11 +25,12 @@ from hapvr.errors import ConfigError, HapvrError
 from hapvr.features.batching import extract_blocks
 from hapvr.features.extractor import RegionExtractor
 from hapvr.features.features import Features, join_fields
+from hapvr.records import Box
 from hapvr.storage import StrPath
-from hapvr.video.frame_tasks import VideoEnd, VideoPart, VideoTask, file_of_task, read_video
+from hapvr.video.frame_tasks import VideoEnd, VideoPart, VideoTask, file_of_task, find_video_inset, read_video
 from hapvr.video.packed_frames import PackedFrames, PackedTask, read_packed
 from hapvr.video.sampling import SamplingConfig
-from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool
+from hapvr.workers.pool import Block, TaskContext, TaskResult, WorkerPool, run_tasks
 from hapvr.workers.processes import count_cores
 from hapvr.workers.sandbox import Sandbox
 from hapvr.workers.threads import torch_thread_pool
@@ -120,6 +122,7 @@ def extract_files(
     *,
     done: Iterable[str] = (),
     keyframes: bool = False,
+    insets: Mapping[str, Box] | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
     warn: Warn | None = None,
@@ -137,6 +140,7 @@ def extract_files(
         store: called once for each video that was done, such as `FeatureWriter.add`.
         done: ids to leave out, such as `FeatureWriter.done_ids()`.
         keyframes: take key frames alone, where a video has enough of them; see `decode`.
+        insets: the rectangle of each frame that is read, by id, as `find_insets` gives it; of other ids all is read.
         workers: decoding processes; by default one per usable core, sixteen at most.
         progress: called with how many files are finished, and how many there are.
         warn: called with the id and the warnings of a video that was stored, damaged as it is.
@@ -144,8 +148,19 @@ def extract_files(
     """
     count, run = default_workers(workers), FileReporter(files, done, progress, warn)
     sampling = extractor.sampling
-    tasks = make_tasks(run.todo, sampling, workers=count, crop=sampling.crop, keyframes=keyframes)
+    tasks = make_tasks(run.todo, sampling, insets=insets or {}, workers=count, crop=sampling.crop, keyframes=keyframes)
     return _extract(extractor, tasks, store, run, workers=workers, work=read_video, stream=stream)
+
+
+def find_insets(files: Files, sampling: SamplingConfig, *, workers: int | None = None) -> dict[str, Box]:
+    """Where those of many videos that show another one in a window do so, by id; in pixels of each file.
+
+    A file that cannot be read has none.
+    """
+    tasks = make_tasks({id: os.fspath(path) for id, path in files.items()}, sampling, workers=1)
+    options = {"workers": default_workers(workers), "sandbox": Sandbox(), "file_of": file_of_task}
+    found = run_tasks(find_video_inset, tasks, **options)  # type: ignore[arg-type]
+    return {str(result.key): tuple(result.value) for result in found if result.error is None and result.value}
 
 
 def extract_packed(
@@ -334,12 +349,17 @@ def default_workers(workers: int | None, *, packed: bool = False, gpu: bool = Fa
 
 
 def make_tasks(
-    files: Mapping[str, str], sampling: SamplingConfig, *, workers: int, **settings: Any
+    files: Mapping[str, str],
+    sampling: SamplingConfig,
+    *,
+    workers: int,
+    insets: Mapping[str, Box] = MappingProxyType({}),
+    **settings: Any,
 ) -> Iterator[tuple[str, VideoTask]]:
     """A task for each video, id -> path; `settings` are those of `VideoTask`. A lone video is decoded by all cores."""
     threads = max(1, workers // max(1, len(files)))
     for id, path in files.items():
-        yield id, VideoTask(path, sampling, threads=threads, **settings)
+        yield id, VideoTask(path, sampling, threads=threads, inset=insets.get(id), **settings)
 
 
 class _FeatureSpool:

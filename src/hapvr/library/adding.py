@@ -227,9 +227,15 @@ class _Run:
 
     def _make_tasks(self, extractor: RegionExtractor, workers: int) -> Iterator[tuple[str, FileTask]]:
         files = {str(number): os.fsdecode(path) for number, path in enumerate(self.todo)}
-        crop = extractor.sampling.crop
-        settings = {"crop": crop, "miniatures": True, "keyframes": self._store.settings.keyframes}
-        for id, video in make_tasks(files, extractor.sampling, workers=workers, **settings):
+        tasks = make_tasks(
+            files,
+            extractor.sampling,
+            workers=workers,
+            crop=extractor.sampling.crop,
+            miniatures=True,
+            keyframes=self._store.settings.keyframes,
+        )
+        for id, video in tasks:
             known = frozenset(self._by_size.get(file_signature(video.path)[0], ()))
             yield id, FileTask(video, known, self._found.min_seconds.get(os.fsencode(video.path), 0.0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,6 +36,8 @@ class Query:
     id: str | None = None  # of the library's video that was asked for by its id; None for everything else
     look: SecondLookConfig | None = None  # how its file is looked at again, if it is from a stranger
     sound: SoundDescription | None = None  # of the same part, if it was read already
+    inset: Box | None = None  # the same as `crop`, if it is a window in which the file shows another video
+    inner: Query | None = None  # that other video, where a file shows one in a window
 
     @cached_property
     def features(self) -> Features:
@@ -46,8 +49,13 @@ class Query:
         """What was wrong with the file, and how many frames are left out."""
         return (*self.warnings, *warn_of_flat_frames(self.whole))
 
+    @property
+    def views(self) -> tuple[Query, ...]:
+        """The video as a whole and, if it shows another one in a window, that one."""
+        return (self,) if self.inner is None else (self, self.inner)
+
     def describe(self, model: Model) -> VideoDescription:
-        """Ready to be compared by `match_videos`."""
+        """Ready to be compared by `match_videos`; without the video in a window."""
         return describe_features(
             model,
             self.whole,
@@ -57,6 +65,7 @@ class Query:
             sampling=model.sampling if self.at_hand else None,
             crop=self.crop,
             look=self.look,
+            inset=self.inset,
         )
 
 
@@ -79,7 +88,11 @@ def read_query(
         DecodeError: a file cannot be read.
     """
     if isinstance(given, Query):
-        return dataclasses.replace(given, whole=given.whole.between(start_s, end_s, name="The query"))
+        cut = [
+            dataclasses.replace(view, whole=view.whole.between(start_s, end_s, name="The query"))
+            for view in given.views
+        ]
+        return join_views(cut)
     if isinstance(given, Features):
         fps = store.settings.fps
         features = given.with_timestamps(fps)
@@ -93,12 +106,21 @@ def read_query(
     if (row := find_row(catalog, given)) is not None:
         return _read_stored(store, row, given, start_s, end_s, cache)
     if os.path.lexists(given):
-        read = model.extractor.extract_file(given, start_s=start_s, end_s=end_s)
-        return Query(read.features, os.fspath(given), True, read.warnings, read.duration_s, read.crop)
+        found = model.extractor.extract_views(given, start_s=start_s, end_s=end_s)
+        path = os.fspath(given)
+        return join_views(
+            [Query(one.features, path, True, one.warnings, one.duration_s, one.crop, inset=one.inset) for one in found]
+        )
     if _looks_like_path(given):
         raise DataError(f"There is no such file: '{display_path(given)}'.")
     near = catalog.suggest_ids(str(given))
     raise DataError(f"'{display_path(given)}' is neither a file nor the id of a video in the library{near}")
+
+
+def join_views(views: Sequence[Query]) -> Query:
+    """The first of one or two queries, with the second as what its file shows in a window."""
+    whole, *rest = views
+    return dataclasses.replace(whole, inner=rest[0] if rest else None)
 
 
 def _looks_like_path(given: StrPath) -> bool:

@@ -12,8 +12,9 @@ from typing import Any, Literal
 from hapvr.audio.matching import SameSound, SoundEvidence
 from hapvr.judge.judge import Verdict
 from hapvr.library.text_model import TextModel
-from hapvr.matching import Instant
+from hapvr.matching import Instant, list_insets
 from hapvr.places import ObjectPath
+from hapvr.records import Box
 from hapvr.similarity import Segment
 
 State = Literal["ready", "failed", "missing"]
@@ -62,6 +63,7 @@ class Hit:
     best: Instant  # the most similar frames of the query and of this video
     warnings: tuple[str, ...] = ()  # what was wrong with its file when it was added
     sound: SoundEvidence | None = None  # what the sound of both says; None in a library without sound
+    inset: Box | None = None  # the window of the query that was compared, in its pixels; None: the whole of it
 
     @property
     def probability(self) -> float | None:
@@ -77,6 +79,7 @@ class Hit:
             **self.verdict.to_json(),
             "segments": [one.to_json() for one in self.segments],
             "best": dataclasses.asdict(self.best),
+            "insets": list_insets(self.inset, None),
             "warnings": list(self.warnings),
             "sound": None if self.sound is None else self.sound.to_json(),
         }

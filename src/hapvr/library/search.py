@@ -6,6 +6,7 @@ The functions with a `library` first are methods of `Library`, whose arguments a
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -38,9 +39,11 @@ from hapvr.library.stored_scores import (
 )
 from hapvr.library.tables import Catalog
 from hapvr.matching import (
+    KINDS,
     Match,
     VideoDescription,
     add_sound,
+    choose_best,
     find_max_probability,
     find_prior,
     has_probability,
@@ -52,7 +55,6 @@ from hapvr.storage import StrPath
 from hapvr.workers.threads import one_torch_thread
 
 _EVERY = 3  # frames, of which one counts in a rough score
-_RANKS = {"copy": 2, "same scene": 1, "no match": 0}
 _STAGES = ("decode", "candidates", "score", "segments")
 _CACHE_BYTES = 64 * 2**20  # of stored videos that are kept from the rough score to the exact one
 _MAX_ROUGH = 2_000  # videos that a filter leaves, all of which have a rough score
@@ -86,7 +88,8 @@ def search_library(
     stored regions, at most 5% of the library (10 at least) and `max_compared` videos; nothing else can be a hit.
     Flat and repeated frames neither vote nor count; a query of nothing else has no hits, and a note that says so.
     Score and probability of a hit are those of `compare`, whatever else the library holds; but footage that many of
-    its videos share, such as an end card, makes no match.
+    its videos share, such as an end card, makes no match. If the file of a query shows another video in a window, that
+    is looked for too (`Hit.inset`); windows in the library's own videos are not.
 
     Args:
         library: an open one.
@@ -137,13 +140,18 @@ def search_library(
         return _add_sound(store, nothing, query, asked, allowed, k=k, start_s=start_s, end_s=end_s)
     with one_torch_thread() as threads:
         count = None if exact else max_candidates(database, k=k, max_compared=max_compared)
-        keys = _choose_contents(store, model, asked, count, cache, threads, allowed)
+        choose = partial(_choose_contents, store, model, count=count, cache=cache, threads=threads, allowed=allowed)
+        keys = np.unique(np.concatenate([choose(view) for view in asked.views])).tolist()
         laps.append(time.perf_counter())
-        if cluster is not None:  # one more, since the query's own video may be among the best
-            scores, compared = score_shards(cluster, asked.features, keys.tolist(), count=k + 1)
-        else:
-            scores = score_contents(store, model, asked.features, keys.tolist(), cache=cache, threads=threads)
-            compared = len(scores)
+        scores: dict[int, float] = {}
+        compared = 0
+        for view in asked.views:
+            if cluster is not None:  # one more, since the query's own video may be among the best
+                found, compared = score_shards(cluster, view.features, keys, count=k + 1)
+            else:
+                found = score_contents(store, model, view.features, keys, cache=cache, threads=threads)
+                compared = len(found)
+            scores |= {key: max(score, scores.get(key, score)) for key, score in found.items()}
         laps.append(time.perf_counter())
         rows = [row for key in scores for row in catalog.with_key(key) if catalog.ids[row] != asked.id]
         if allowed is not None:
@@ -153,11 +161,10 @@ def search_library(
         matches = _match_rows(store, model, asked, catalog, rows, match, cache, threads)
     hits = []
     for record, row in zip(catalog.records(rows), rows, strict=True):
-        found = matches.get(int(catalog.keys[row]))  # None if it was removed meanwhile
-        if found is not None and _is_likely(found.verdict, min_probability):
-            hits.append(
-                Hit(record.id, record.path, found.score, found.verdict, found.segments, found.best, record.warnings)
-            )
+        best = matches.get(int(catalog.keys[row]))  # None if it was removed meanwhile
+        if best is not None and _is_likely(best.verdict, min_probability):
+            facts = best.score, best.verdict, best.segments, best.best, record.warnings
+            hits.append(Hit(record.id, record.path, *facts, inset=best.query.inset))
     hits.sort(key=_rank)
     laps.append(time.perf_counter())
     note = None if hits else _explain_no_hit(model, min_probability, prior)
@@ -175,22 +182,24 @@ def _match_rows(
     cache: RegionCache,
     threads: int,
 ) -> dict[int, Match]:
-    """Where the contents of some rows match the query, by key; `match` is `match_beyond_shared` with its options.
+    """Where the contents of some rows match the query or what it shows in a window, by key.
 
-    Of a library of key frames, the best are read closely before.
+    `match` is `match_beyond_shared` with its options. Of a library of key frames, the best are read closely before.
     """
     footage = read_shared_footage(store)
-    own_frames = footage.find_frames(asked.features)
+    views = [(view.describe(model), footage.find_frames(view.features)) for view in asked.views]
     near = {catalog.record(row).path for row in rows[:MAX_READ]} if store.settings.keyframes else ()
 
-    def compare(query: VideoDescription, target: VideoDescription) -> Match:
-        if target.path in near:
-            target = read_closely(query, target, model)
-        frames = own_frames, footage.find_frames(target.features)
-        return match(query, target, model=model, footage=footage, frames=frames)
+    def compare(target: VideoDescription) -> Match:
+        found = []
+        for view, own_frames in views:
+            seen = read_closely(view, target, model) if target.path in near else target
+            frames = own_frames, footage.find_frames(seen.features)
+            found.append(match(view, seen, model=model, footage=footage, frames=frames))
+        return choose_best(found)
 
     keys = list(dict.fromkeys(int(catalog.keys[row]) for row in rows))
-    return match_contents(store, model, asked.describe(model), keys, compare, cache=cache, threads=threads)
+    return match_contents(store, model, keys, compare, cache=cache, threads=threads)
 
 
 def _add_sound(
@@ -238,13 +247,14 @@ def explain_hits(
     those of the search.
     """
     store, model = library.store, library.model
-    video = read_query(store, model, query, start_s=start_s, end_s=end_s).describe(model)
+    asked = read_query(store, model, query, start_s=start_s, end_s=end_s)
+    videos = {view.inset: view.describe(model) for view in asked.views}
     catalog = store.catalog()
     matches, missing = [], []
     for hit in result.hits:
         if is_unchanged(catalog.record(catalog.row(hit.id))):
             target = read_query(store, model, hit.id).describe(model)
-            match = match_videos(video, target, model=model, prior=result.prior, second_look=False)
+            match = match_videos(videos[hit.inset], target, model=model, prior=result.prior, second_look=False)
             matches.append(dataclasses.replace(match, score=hit.score, verdict=hit.verdict, segments=hit.segments))
         else:
             missing.append(
@@ -284,15 +294,19 @@ def compare_videos(
     """
     model = library.model
     require_prior(prior, model)
-    query, target = (read_query(library.store, model, one).describe(model) for one in (a, b))
-    match = match_beyond_shared(
-        query,
-        target,
-        model=model,
-        footage=read_shared_footage(library.store),
-        ignore_shared=ignore_shared,
-        prior=prior,
-        second_look=second_look,
+    read = [read_query(library.store, model, one) for one in (a, b)]
+    views = [[view.describe(model) for view in one.views] for one in read]
+    match = choose_best(
+        match_beyond_shared(
+            query,
+            target,
+            model=model,
+            footage=read_shared_footage(library.store),
+            ignore_shared=ignore_shared,
+            prior=prior,
+            second_look=second_look,
+        )
+        for query, target in itertools.product(*views)
     )
     if not sound:
         return match
@@ -379,7 +393,7 @@ def _choose_contents(
 def _rank(hit: Hit) -> tuple[float, ...]:
     """Copies come first, the most probable first, by the score where probabilities are the same to a percent."""
     sure = hit.probability if hit.verdict.match and hit.probability is not None else 0.0
-    return -_RANKS[hit.verdict.kind], -round(sure, 2), -hit.score
+    return -KINDS.index(hit.verdict.kind), -round(sure, 2), -hit.score
 
 
 def _is_likely(verdict: Verdict, min_probability: float | None) -> bool:

@@ -260,21 +260,20 @@ def _score_in_float(
 def match_contents(
     store: Store,
     model: Model,
-    query: VideoDescription,
     keys: Sequence[int],
-    match: Callable[[VideoDescription, VideoDescription], Match],
+    match: Callable[[VideoDescription], Match],
     *,
     cache: RegionCache = NO_CACHE,
     threads: int = 1,
 ) -> dict[int, Match]:
-    """The query with each content that is there, by `match`."""
+    """What `match` says of each content that is there, by key."""
     catalog = store.catalog()
     rows = {key: catalog.with_key(key) for key in keys}
     records = dict(zip(chain(*rows.values()), catalog.records(list(chain(*rows.values()))), strict=True))
 
     def compare(stored: StoredContent) -> Match:
         target = describe_stored(stored, store, model, [records[row] for row in rows[stored.key]])
-        return match(query, target)
+        return match(target)
 
     answers: dict[int, Match] = {}
     contents = cache.read_contents(store, keys)

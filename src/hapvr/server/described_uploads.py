@@ -7,15 +7,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hapvr.audio.description import SoundDescription
 from hapvr.audio.isolated import describe_sound_isolated
-from hapvr.features import Features
+from hapvr.features.extractor import ExtractedFile
 from hapvr.judge.second_look import SecondLookConfig
 from hapvr.library import Library
-from hapvr.library.queries import Query
-from hapvr.records import Frames
+from hapvr.library.queries import Query, join_views
+from hapvr.records import Box, Frames
 from hapvr.server.access import hide_path
 from hapvr.server.worker_process import Call
 from hapvr.video.isolated import decode_isolated
@@ -28,10 +29,14 @@ _CACHE_BYTES = 256 * 2**20  # of uploads that are remembered
 class DescribedUpload:
     """An upload, or a part of it, described."""
 
-    features: Features
-    duration: float  # seconds; 0 for a picture
+    views: tuple[ExtractedFile, ...]  # the whole of it and, if it shows another video in a window, that one
     warnings: tuple[str, ...]  # what was wrong with its file
     sound: SoundDescription | None = None  # None if it was not needed: the library had no sound
+
+    @property
+    def duration(self) -> float:
+        """Seconds; 0 for a picture."""
+        return self.views[0].duration_s or 0.0
 
 
 class DescribedUploads:
@@ -72,13 +77,19 @@ class DescribedUploads:
         look = SecondLookConfig(
             isolate=True, max_pixels=settings["max_decode_pixels"], memory_bytes=settings["max_decode_bytes"]
         )
-        return Query(
-            upload.features,
-            side["upload"],
-            at_hand=True,
-            duration_s=upload.duration,
-            look=look,
-            sound=upload.sound,
+        return join_views(
+            [
+                Query(
+                    view.features,
+                    side["upload"],
+                    at_hand=True,
+                    duration_s=upload.duration,
+                    look=look,
+                    sound=upload.sound,
+                    inset=view.inset,
+                )
+                for view in upload.views
+            ]
         )
 
     def forget(self, id: str) -> None:
@@ -91,7 +102,8 @@ class DescribedUploads:
         self, side: dict[str, Any], start_s: float | None, end_s: float | None, call: Call
     ) -> DescribedUpload:
         model, settings = self._library.model, self._settings
-        stream = decode_isolated(
+        decode = partial(
+            decode_isolated,
             side["upload"],
             model.sampling,
             start_s=start_s,
@@ -101,9 +113,9 @@ class DescribedUploads:
             check=call.check,
         )
 
-        def parts() -> Iterator[Frames]:
+        def parts(crop: Box | None) -> Iterator[Frames]:
             count = 0
-            for frames in stream:
+            for frames in decode(crop=crop):
                 yield frames
                 duration, count = frames.duration_s or 0.0, count + len(frames)
                 expected = (
@@ -114,8 +126,8 @@ class DescribedUploads:
 
         call.progress(message="reading the video")
         name = side["name"] or "the upload"
-        read = model.extractor.extract_parts(parts(), start_s=start_s, end_s=end_s, name=f"'{name}'")
-        return DescribedUpload(read.features, read.duration_s or 0.0, read.warnings)
+        views = model.extractor.extract_decoded_views(parts, start_s=start_s, end_s=end_s, name=f"'{name}'")
+        return DescribedUpload(views, views[0].warnings)
 
     def _describe_sound(self, side: dict[str, Any], start_s: float | None, end_s: float | None) -> SoundDescription:
         sound = describe_sound_isolated(
@@ -130,4 +142,4 @@ class DescribedUploads:
         return dataclasses.replace(sound, warning=hide_path(sound.warning, side["upload"], side["name"]))
 
     def _count_bytes(self) -> int:
-        return sum(one.features.regions.nbytes for one in self._known.values())
+        return sum(view.features.regions.nbytes for one in self._known.values() for view in one.views)

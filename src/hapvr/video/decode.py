@@ -129,11 +129,15 @@ def decode_sampled(
     *,
     start_s: float | None = None,
     end_s: float | None = None,
+    crop: Box | None = None,
     keyframes: bool = False,
     threads: int = 0,
 ) -> Iterator[Frames]:
-    """The frames that describe a video, or the part of it in [start_s, end_s), as `decode_chunks` gives them."""
-    options = _options(sampling) | {"keyframes": keyframes, "threads": threads}
+    """The frames that describe a video, or the part of it in [start_s, end_s), as `decode_chunks` gives them.
+
+    `crop` is the part of each frame that is read; None: all of it but black bars.
+    """
+    options = _options(sampling) | {"keyframes": keyframes, "threads": threads, "crop_bars": crop or True}
     return decode_chunks(path, **options, start_s=start_s, end_s=end_s)
 
 

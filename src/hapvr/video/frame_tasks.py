@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.errors import DataError, HapvrError
-from hapvr.records import VideoInfo
+from hapvr.records import Box, VideoInfo
 from hapvr.storage import blake2b_file, file_signature, is_regular_file
 from hapvr.video.pictures import crop_centre, encode_jpeg, make_miniatures, reduced_size
 from hapvr.video.sampling import SamplingConfig
@@ -35,6 +35,7 @@ class VideoTask:
     miniatures: bool = False  # whether parts hold them too
     keyframes: bool = False  # whether key frames alone are read
     end_s: float | None = None  # where reading ends; None for all of the video
+    inset: Box | None = None  # the part of each frame that is read; None: all of it but black bars
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,12 @@ def read_video(context: TaskContext, task: VideoTask) -> VideoEnd:
 
     end = VideoEnd(None, ())
     for frames in decode_sampled(
-        task.path, task.sampling, end_s=task.end_s, keyframes=task.keyframes, threads=task.threads
+        task.path,
+        task.sampling,
+        end_s=task.end_s,
+        crop=task.inset,
+        keyframes=task.keyframes,
+        threads=task.threads,
     ):
         end = VideoEnd(frames.duration_s, frames.warnings, frames.source_size)  # the last chunk knows all
         images = frames.images if task.crop is None else crop_centre(frames.images, task.crop)
@@ -81,6 +87,18 @@ def read_video(context: TaskContext, task: VideoTask) -> VideoEnd:
             context.send(VideoPart(shape, frames.timestamps[inside], frames.low_information[inside], sizes, tiny))
             start += shape[0]
     return end
+
+
+def find_video_inset(_: TaskContext, task: VideoTask) -> Box | None:
+    """Where a video shows another one in a window; None if it does not, or cannot be read."""
+    from hapvr.video.decode import decode_sampled
+    from hapvr.video.insets import find_inset
+
+    try:
+        first = next(decode_sampled(task.path, task.sampling, threads=task.threads), None)
+    except HapvrError:
+        return None
+    return None if first is None else find_inset(first)
 
 
 def probe_video(_: TaskContext, path: str) -> VideoInfo:

@@ -18,7 +18,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from hapvr.errors import DecodeError, HapvrError
-from hapvr.records import Frames
+from hapvr.records import Box, Frames
 from hapvr.storage import StrPath
 from hapvr.video.decode import decode_chunks
 from hapvr.video.limits import GRACE_S, NO_SENSE, Deadline, DecodeLimits, make_error, memory_error
@@ -40,6 +40,7 @@ def decode_isolated(
     chunk: int = 128,
     start_s: float | None = None,
     end_s: float | None = None,
+    crop: Box | None = None,
     limits: DecodeLimits = DecodeLimits(),  # noqa: B008 - frozen
     memory_bytes: int | None = Sandbox.max_memory_bytes,
     check: Callable[[], None] = lambda: None,
@@ -54,12 +55,14 @@ def decode_isolated(
         sampling: which frames to take.
         chunk: how many of them are a part.
         start_s, end_s: the part of the video to read.
+        crop: the part of each frame to read; None: all of it but black bars.
         limits: what it may cost; `max_seconds` for each part.
         memory_bytes: that the process may take; then `DecodeLimitError`.
         check: called before each part; may raise.
     """
     name = os.fspath(path)
     sampled: dict[str, Any] = {"fps": sampling.fps, "short_side": sampling.short_side, "min_frames": sampling.at_least}
+    sampled["crop_bars"] = crop or True
     call = partial(decode_chunks, name, chunk=chunk, start_s=start_s, end_s=end_s, limits=limits, **sampled)
     sandbox = Sandbox(readable=(os.path.abspath(path),), max_memory_bytes=memory_bytes)
     count = 0

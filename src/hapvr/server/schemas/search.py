@@ -60,6 +60,13 @@ class Instant(Strict):
     similarity: float
 
 
+class Insets(Strict):
+    """Windows in which the videos show others: left, top, right and bottom, in pixels of each file."""
+
+    query: tuple[int, int, int, int] | None
+    target: tuple[int, int, int, int] | None
+
+
 class Verdict(Strict):
     """How well a query and a target match."""
 
@@ -78,6 +85,7 @@ class Verdict(Strict):
     duration: float
     segments: list[Segment]
     best: Instant
+    insets: Insets | None = Field(description="What was compared, if it was not the whole picture of both.")
 
 
 class SameSound(Strict):
