@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
 from hapvr.evaluation.verdict_figures import NEGATIVES, PairVerdict, Truth, VerdictFigures
 from hapvr.evaluation.verdict_metrics import find_truth, measure_verdicts
+from hapvr.features.video_extraction import find_insets
 from hapvr.library.benchmark_videos import (
     Groups,
     LikenessOrder,
@@ -31,7 +33,7 @@ from hapvr.library.benchmark_videos import (
     read_groups,
     require_benchmark_files,
 )
-from hapvr.matching import VideoDescription, find_prior, match_videos
+from hapvr.matching import VideoDescription, choose_best, describe_views, find_prior, match_videos
 from hapvr.model import DEFAULT, Model, load
 from hapvr.storage import StrPath, require_outputs, write_json
 from hapvr.workers.threads import map_threads
@@ -122,7 +124,10 @@ def evaluate_verdicts(
     loaded = load(model or DEFAULT, device=device)
     update = progress or (lambda *_: None)
     read = read_benchmark_videos(truth, loaded, model or DEFAULT, progress=lambda *now: update("adding", *now))
-    pairs, population = compare_pairs(truth, read.videos, loaded, groups=together, config=config, progress=update)
+    insets = describe_insets({id: path for id, path in (truth.files or {}).items() if id in truth.queries}, loaded)
+    pairs, population = compare_pairs(
+        truth, read.videos, loaded, insets=insets, groups=together, config=config, progress=update
+    )
     report = VerdictReport(
         benchmark=truth.name,
         model=loaded.name,
@@ -140,18 +145,27 @@ def evaluate_verdicts(
     return report
 
 
+def describe_insets(files: Mapping[str, StrPath], model: Model) -> dict[str, VideoDescription]:
+    """What those of many videos that show another one in a window show there, by id."""
+    found = find_insets(files, model.sampling)
+    views = {id: describe_views(files[id], model) for id in found}
+    return {id: inner[0] for id, (_, *inner) in views.items() if inner}
+
+
 def compare_pairs(
     truth: Benchmark,
     videos: Mapping[str, VideoDescription],
     model: Model,
     *,
+    insets: Mapping[str, VideoDescription] = MappingProxyType({}),
     groups: Groups,
     config: VerdictEvaluationConfig,
     progress: Progress | None = None,
 ) -> tuple[list[PairVerdict], Counter[Truth]]:
     """The verdicts on the pairs that are compared, and how many pairs of each truth there are in all.
 
-    The pairs of a query do not depend on the other queries, nor on the order of the database.
+    Of a query that shows another video in a window (`insets`), the better match of the two counts. The pairs of a query
+    do not depend on the other queries, nor on the order of the database.
     """
     database = sorted(target for target in truth.database if target in videos)
     queries = [query for query in truth.queries if query in videos]
@@ -165,8 +179,11 @@ def compare_pairs(
         truths = {target: find_truth(truth, query, target, groups=groups) for target in database if target != query}
         order = [database[place] for place in likeness.find_order(videos[query]) if database[place] != query]
         pairs = []
+        views = [videos[query], *([insets[query]] if query in insets else [])]
         for target, (near, drawn) in choose_pairs(query, order, truths, config).items():
-            match = match_videos(videos[query], videos[target], model=model, second_look=config.second_look)
+            match = choose_best(
+                match_videos(view, videos[target], model=model, second_look=config.second_look) for view in views
+            )
             verdict = match.verdict
             segments = tuple((segment.query, segment.target) for segment in match.segments)
             pairs.append(

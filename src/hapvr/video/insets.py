@@ -27,6 +27,7 @@ _MIN_FRAMES, _MAX_FRAMES = 8, 32  # that are looked at; fewer say too little of 
 _STEP_FACTOR, _STEP_LEVELS = 1.5, 4.0  # a step is greater than this many times those beside it and so many levels more
 _BESIDE = (4, 12)  # lines to either side that a step is compared with
 _MIN_RUN, _MIN_RUN_SHARE = 0.18, 0.7  # a line counts if this share of such a part of the short side is steps
+_NEAR = np.array([1, 2, 3, 2, 1]) / 9  # what lines beside another count for it
 _MAX_LINES = 28  # in each direction
 _MIN_SIDE, _MIN_LONG_SIDE = 0.15, 0.25  # of a window, in short sides of the picture
 _MAX_AREA = 0.7  # of a window, in areas of the picture
@@ -35,7 +36,7 @@ _CORNER = 0.12  # of a side at either end, where a window may be round
 _BEYOND, _BEYOND_LINES = 0.15, 4  # of a side, and so many lines more, on which it should not go on beyond a corner
 _GAP = 3  # lines at a corner that say nothing
 _WEAK_SIDES, _BEYOND_WEIGHT = 0.3, 0.8  # what the two weakest sides count for, and what goes on beyond the corners
-_MIN_SCORE = 0.65
+_MIN_SCORE = 0.6
 _MIN_MOTION = 1.0  # grey levels: a window that hardly changes is a poster on a wall
 _BORDER = 1  # pixels at each side that are left out: they are mixed with what is around
 _MIN_SOURCE = 32  # pixels of the source along each side of a window
@@ -127,9 +128,13 @@ class MarkedLines:
         return shares
 
     def choose(self, run: int) -> Places:
-        """The lines of which a run of places is steps for the most part, those with most steps, none beside another."""
+        """The lines of which a run of places is steps for the most part, those with most steps, none beside another.
+
+        A blurred border marks some lines: of them the middle one is taken.
+        """
         best = (self._sums[run:] - self._sums[:-run]).max(0) / run
-        worth = np.where(best >= _MIN_RUN_SHARE, best + self._sums[-1] / self.places, 0.0)
+        around = np.convolve(self._sums[-1], _NEAR, "same") / self.places
+        worth = np.where(best >= _MIN_RUN_SHARE, best + around, 0.0)
         chosen: list[int] = []
         while len(chosen) < _MAX_LINES and worth.max() > 0:
             line = int(worth.argmax())
