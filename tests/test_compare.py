@@ -36,7 +36,7 @@ from hapvr.model import Model, load, save_calibration, save_model
 from hapvr.model.parts import SHIPPED, list_model_names
 from hapvr.records import Frames
 from hapvr.reports.match_page import choose_pairs, save_html, save_plot
-from hapvr.similarity import SimilarityConfig, VideoSimilarity
+from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity
 from hapvr.similarity.calibration import Calibration, fit_calibration
 from hapvr.similarity.network import Symmetry
 from hapvr.synthetic.clip import Clip
@@ -106,13 +106,48 @@ def test_one_matrix_gives_the_score_of_the_network(lite: Model, match: Match, sy
         again = match_videos(*sides, model=model)
         with torch.no_grad():
             expected = network.score(*(side.descriptors for side in sides)).item()
-            matrix = network.frame_matrix(*(side.descriptors for side in sides))
+            matrix = network.scored_matrix(*(side.descriptors for side in sides))
         assert again.score == expected
         if symmetry == "lengths":  # one product of all regions gives both directions, with other last bits
             np.testing.assert_allclose(again.matrix, matrix.numpy(), atol=1e-6)
         else:
             assert np.array_equal(again.matrix, matrix.numpy())
         assert (again.psi is not None) is psi
+
+
+def test_without_a_judge_stretches_are_found_in_the_matrix_that_is_scored(lite: Model) -> None:
+    """Nine frames, alike by .9 one way and by .3 the other: by .6 in the mean."""
+    forth, back = (np.where(np.eye(9, dtype=bool), level, 0.0).astype(np.float32) for level in (0.9, 0.3))
+    pairs = [PairFrames(*matrices, np.arange(9.0), np.arange(9.0)) for matrices in ((forth, back), (back, forth))]
+    ways: dict[Symmetry, list[int]] = {"none": [1, 0], "average": [1, 0], "lengths": [1, 1]}
+    for symmetry, counts in ways.items():
+        network = VideoSimilarity(SimilarityConfig(comparator=False, symmetry=symmetry)).eval()
+        model = Model("other", lite.extractor, network, SegmentConfig(threshold=0.45))
+        found = [decide(pair, 0.5, model=model) for pair in pairs]
+        assert [len(one.segments) for one in found] == counts
+        assert [one.verdict.match for one in found] == [bool(count) for count in counts]
+    assert found[0].segments == found[1].segments
+    assert found[0].segments[0].score == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("other", ["film", "other"])
+def test_a_verdict_of_the_shipped_judge_does_not_depend_on_how_the_model_finds_segments(
+    lite: Model, films: dict[str, Path], match: Match, other: str
+) -> None:
+    target = match.target if other == "film" else describe_video(films[other], lite)
+    loose, strict = SegmentConfig(threshold=-0.5, min_gain=0.0), SegmentConfig(threshold=0.99, min_frames=300)
+    found, *others = (
+        match_videos(match.query, target, model=dataclasses.replace(lite, segments=segments), second_look=False)
+        for segments in (lite.segments, loose, strict)
+    )
+    assert lite.judge is not None
+    assert lite.judge.candidates is not None
+    assert found.min_frames == lite.judge.candidates.min_frames
+    assert found.too_short is False
+    assert found.verdict.match is (other == "film")
+    for one in others:
+        assert (one.verdict, one.segments, one.min_frames) == (found.verdict, found.segments, found.min_frames)
+        assert np.array_equal(one.matrix, found.matrix)
 
 
 def test_sides_are_read_once_for_many_comparisons(lite: Model, films: dict[str, Path], match: Match) -> None:

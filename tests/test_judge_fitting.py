@@ -16,7 +16,7 @@ from hapvr import judge_fitting
 from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks.benchmark import TrueSegment
 from hapvr.features import Features
-from hapvr.judge.evidence import Stretch, find_stretches
+from hapvr.judge.evidence import PairFrames, Stretch, find_stretches
 from hapvr.judge.judge import measure_scene
 from hapvr.judge.second_look import SecondLook
 from hapvr.judge_fitting import (
@@ -70,7 +70,9 @@ def drawn(copies: int = 60, scenes: int = 10, strangers: int = 160, apart: int =
 
 def test_a_fitted_judge_tells_copies_from_strangers() -> None:
     config = JudgeFitConfig(undecided=(-50.0, 50.0))  # every pair is looked at again
-    judge, figures = fit_pairs(drawn(), 10_000, config=config, progress=lambda *_: None)
+    candidates = SegmentConfig(threshold=0.25)
+    judge, figures = fit_pairs(drawn(), 10_000, config=config, candidates=candidates, progress=lambda *_: None)
+    assert judge.candidates == candidates
     assert (figures["copies"], figures["nearest_strangers"]) == (60, 160)
     assert figures["recall"] > 0.95
     assert figures["false"] == 0
@@ -85,7 +87,7 @@ def test_a_fitted_judge_tells_copies_from_strangers() -> None:
 
 def test_other_parts_of_a_video_are_no_copies_but_the_same_scene() -> None:
     config = JudgeFitConfig(undecided=(-50.0, 50.0))
-    judge, figures = fit_pairs(drawn(apart=30), 10_000, config=config, progress=lambda *_: None)
+    judge, figures = fit_pairs(drawn(apart=30), 10_000, config=config, candidates=CONFIG, progress=lambda *_: None)
     assert (figures["other_parts"], figures["false_other_parts"], figures["nearest_strangers"]) == (30, 0, 160)
     assert figures["recall"] > 0.95
     fresh = draw(902, "other part")
@@ -154,6 +156,23 @@ def test_the_evidence_of_a_fit_does_not_depend_on_whether_the_model_has_a_judge_
     assert any(one.evidence.vector_changes != 0 for one in fresh.stretches)
 
 
+def test_a_fit_finds_stretches_as_by_the_judge_that_the_model_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged, keeping = toy_model(), toy_model()
+    kept = SegmentConfig(threshold=0.25)
+    keeping.judge = dataclasses.replace(keeping.judge, candidates=kept)
+    seen = []
+
+    def note(pair: PairFrames, config: SegmentConfig) -> list[Stretch]:
+        seen.append(config)
+        return find_stretches(pair, config)
+
+    monkeypatch.setattr(judge_fitting, "find_stretches", note)
+    for model, config in ((judged, judged.segments), (keeping, kept)):
+        make_copy(model)
+        assert seen == [config] * 2  # of the pair, and of a single frame
+        seen.clear()
+
+
 def test_what_stands_still_runs_backwards_or_is_short_has_no_other_parts() -> None:
     judged = toy_model()
     pair, videos = make_copy(judged, still=True)
@@ -169,7 +188,7 @@ def test_what_stands_still_runs_backwards_or_is_short_has_no_other_parts() -> No
 
 def test_too_few_pairs_are_refused() -> None:
     with pytest.raises(DataError, match="20 and 100 are needed"):
-        fit_pairs(drawn(copies=3, strangers=5), 8, config=JudgeFitConfig(), progress=lambda *_: None)
+        fit_pairs(drawn(copies=3, strangers=5), 8, config=JudgeFitConfig(), candidates=CONFIG, progress=lambda *_: None)
 
 
 def test_a_stretch_is_right_where_the_truth_says() -> None:

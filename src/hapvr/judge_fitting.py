@@ -7,6 +7,9 @@ another place are left out. A part of a query is also compared with another part
 no frame: no stranger is more alike, before a still camera above all. Single frames of the queries stand for pictures.
 Queries of the kind `same-event` and their positives, which share no frame, stand for the same scene.
 
+Stretches are found as by the judge that the model has, or with the model's settings of segments if it has none. The
+judge keeps these settings: its evidence means nothing of stretches that are found in another way.
+
 The second look is fitted on pairs that are undecided by models of the other half of the videos, as new pairs are.
 """
 
@@ -34,8 +37,9 @@ from hapvr.judge.judge import PIXELS, SCENE, SECOND_LOOK, Judge, make_look_row, 
 from hapvr.judge.recalibration import measure_tail
 from hapvr.judge.second_look import SecondLook
 from hapvr.library.benchmark_videos import Groups, LikenessOrder, read_benchmark_videos, read_groups
-from hapvr.matching import VideoDescription, look_again, pair_frames
+from hapvr.matching import VideoDescription, choose_stretch_config, look_again, pair_frames
 from hapvr.model import Model, load
+from hapvr.similarity import SegmentConfig
 from hapvr.storage import StrPath
 from hapvr.synthetic.lookalikes import share_small
 from hapvr.workers.threads import map_threads
@@ -109,13 +113,19 @@ def fit_judge(
         found, count = collect_pairs(name_or_folder, model, folder, together=together, config=config, progress=progress)
         pairs += found
         population += count
-    return fit_pairs(pairs, population, config=config, progress=progress)
+    candidates = choose_stretch_config(model)
+    return fit_pairs(pairs, population, config=config, candidates=candidates, progress=progress)
 
 
 def fit_pairs(
-    pairs: Sequence[JudgedPair], population: int, *, config: JudgeFitConfig, progress: Progress
+    pairs: Sequence[JudgedPair],
+    population: int,
+    *,
+    config: JudgeFitConfig,
+    candidates: SegmentConfig,
+    progress: Progress,
 ) -> tuple[Judge, dict[str, float]]:
-    """Fit a judge on pairs; see `fit_judge`."""
+    """Fit a judge on pairs whose stretches were found with the settings `candidates`; see `fit_judge`."""
     copies = [pair for pair in pairs if pair.relation == "copy"]
     strangers = [pair for pair in pairs if pair.relation == "stranger"]
     apart = [pair for pair in pairs if pair.relation == "other part"]
@@ -137,6 +147,7 @@ def fit_pairs(
         videos=len({pair.source for pair in pairs}),
         prior=config.prior,
         undecided=config.undecided,
+        candidates=candidates,
     )
     odds = _final_odds(compared, halves, looked, config)
     unrelated = np.array([odds[id(pair)] for pair in strangers])
@@ -221,7 +232,7 @@ def _judge(
 ) -> JudgedPair:
     a, b = videos[query], videos[target]
     pair = pair_frames(a, b, model)
-    stretches = find_stretches(pair, model.segments)
+    stretches = find_stretches(pair, choose_stretch_config(model))
     parts = [part for part in truth if part.target == target]
     right = [_is_right(one, parts) for one in stretches]
     instants = list(_make_instants(pair, model, parts, relation))
@@ -286,7 +297,7 @@ def _make_instants(
 ) -> Iterator[tuple[Stretch, bool]]:
     """The middle frame of the query, as a picture."""
     part = pair.take(np.array([len(pair.a_times) // 2]), np.arange(len(pair.b_times)))
-    for stretch in find_stretches(part, model.segments):
+    for stretch in find_stretches(part, choose_stretch_config(model)):
         right = _is_right(stretch, truth)
         if right or relation == "stranger":
             yield stretch, right

@@ -117,7 +117,7 @@ class Match:
     score: float  # in [-1, 1]
     verdict: Verdict
     segments: tuple[Segment, ...]
-    matrix: NDArray[np.float32]  # [Tq, Tt] frame similarities, before psi
+    matrix: NDArray[np.float32]  # [Tq, Tt] frame similarities, before psi: those of `choose_matrix`
     psi: NDArray[np.float32] | None  # [Tq / 4, Tt / 4] psi's output in [-1, 1]; None for a model without psi
     min_frames: int = SegmentConfig.min_frames  # of a segment, on either side
     sound: SoundEvidence | None = None  # what the sound of both says; None if it was not compared
@@ -299,7 +299,8 @@ def match_videos(
     look = choose_look(query, target) if second_look else None
     decision = decide(pair, score, model=model, prior=prior, look=look)
     found = decision.verdict, decision.segments
-    return Match(query, target, score, *found, pair.forth, psi, model.segments.min_frames)
+    min_frames = choose_stretch_config(model).min_frames
+    return Match(query, target, score, *found, choose_matrix(pair, model), psi, min_frames)
 
 
 def choose_best(matches: Iterable[Match]) -> Match:
@@ -359,6 +360,23 @@ def pair_frames(query: VideoDescription, target: VideoDescription, model: Model)
     return PairFrames(forth, back, query.times, target.times, *small, query.vectors, target.vectors, *views)
 
 
+def choose_matrix(pair: PairFrames, model: Model) -> NDArray[np.float32]:
+    """The matrix [Tq, Tt] that a model without a judge finds segments in, and that a `Match` shows.
+
+    A judge looks at each direction by itself: then it is that from query to target.
+    """
+    if model.judge is not None:
+        return pair.forth
+    joined = model.similarity.join_matrices(torch.from_numpy(pair.forth), torch.from_numpy(pair.back))
+    matrix: NDArray[np.float32] = joined.numpy()
+    return matrix
+
+
+def choose_stretch_config(model: Model) -> SegmentConfig:
+    """How the stretches are found that a verdict rests on: by its judge, or the segments of a model without one."""
+    return model.segments if model.judge is None else model.judge.choose_config(model.segments)
+
+
 def score_frames(pair: PairFrames, model: Model) -> tuple[float, NDArray[np.float32] | None]:
     """The score of two videos, and psi's output [Tq / 4, Tt / 4] if the model has psi; in float32."""
     with torch.no_grad():
@@ -401,14 +419,15 @@ def decide(
         prior: probability of a copy before the comparison; the judge's own if None.
         look: takes a second look at the files, if they can be read.
     """
-    short = is_too_short(pair.forth, model.segments.min_frames)
+    short = is_too_short(pair.forth, choose_stretch_config(model).min_frames)
     if model.judge is not None:
         decision = model.judge.decide(pair, model.segments, prior=prior, look=look)
         return dataclasses.replace(decision, segments=()) if short else decision
-    segments = find_segments(pair.forth, pair.a_times, pair.b_times, config=model.segments)
+    matrix = choose_matrix(pair, model)
+    segments = find_segments(matrix, pair.a_times, pair.b_times, config=model.segments)
     trouble = ""
     if short:
-        trouble = "" if float(pair.forth.max()) >= model.segments.threshold else _NO_FRAME
+        trouble = "" if float(matrix.max()) >= model.segments.threshold else _NO_FRAME
     elif not segments:
         trouble = NO_STRETCH
     calibration = model.calibration
@@ -439,7 +458,7 @@ def decide_through(
         decision = decide(pair, score, model=model, prior=prior)
         return decision if decision.verdict.match else None
     found = model.judge.decide_through(pair, model.segments, frames, prior=prior)
-    if found is not None and is_too_short(pair.forth, model.segments.min_frames):
+    if found is not None and is_too_short(pair.forth, choose_stretch_config(model).min_frames):
         return dataclasses.replace(found, segments=())
     return found
 

@@ -64,6 +64,20 @@ def test_a_probability_rises_and_is_bounded_by_the_videos_of_the_fit() -> None:
     assert JUDGE.probability(5.0, 1e-4) < JUDGE.probability(5.0, 0.5)
 
 
+@pytest.mark.parametrize("level", [0.9, 0.5, 0.15])
+def test_a_judge_finds_stretches_as_when_it_was_fitted(level: float) -> None:
+    pair, other = similar(level), SegmentConfig(threshold=0.99, min_gain=50.0, min_frames=15)
+    whole = np.ones(14, bool), np.ones(40, bool)
+    keeping = dataclasses.replace(JUDGE, candidates=CONFIG)
+    assert keeping.decide(pair, other) == JUDGE.decide(pair, CONFIG)
+    assert JUDGE.decide(pair, other) != JUDGE.decide(pair, CONFIG)  # without candidates of its own, as the model says
+    assert keeping.decide_through(pair, other, whole) == JUDGE.decide_through(pair, CONFIG, whole)
+    for min_probability in np.linspace(0.01, 0.99, 25):
+        quick = keeping.may_be_copies(pair, other, prior=0.01, min_probability=min_probability)
+        assert quick == JUDGE.may_be_copies(pair, CONFIG, prior=0.01, min_probability=min_probability)
+    assert keeping.digest() == JUDGE.digest()  # what libraries have stored of its log odds stays valid
+
+
 def test_promised_rates_lie_on_the_tail() -> None:
     assert JUDGE.false_per_million(0.0) == pytest.approx(100)
     assert JUDGE.false_per_million(2.0) == pytest.approx(10)
@@ -208,10 +222,19 @@ def test_a_quick_answer_counts_a_pair_that_lies_on_the_bound() -> None:
 
 
 def test_a_judge_survives_its_file() -> None:
-    part = JUDGE.to_part()
-    plain = json.loads(json.dumps(dict(part.config)))
-    assert Judge.from_part(Part(plain, {})) == JUDGE
-    for broken in ({}, {**plain, "tail": 3}, {**plain, "surplus": 1}, {**plain, "stretch": {"bias": "x"}}):
+    kept = dataclasses.replace(JUDGE, candidates=SegmentConfig(threshold=0.2, max_segments=7))
+    for judge in (JUDGE, kept):
+        part = judge.to_part()
+        plain = json.loads(json.dumps(dict(part.config)))
+        assert Judge.from_part(Part(plain, {})) == judge
+    assert plain["candidates"] == dataclasses.asdict(SegmentConfig(threshold=0.2, max_segments=7))
+    older = {name: value for name, value in plain.items() if name != "candidates"}
+    assert Judge.from_part(Part(older, {})) == JUDGE  # judges that were saved before they kept it
+    for broken in (
+        {}, {**plain, "tail": 3}, {**plain, "surplus": 1}, {**plain, "stretch": {"bias": "x"}},
+        {**plain, "candidates": {"treshold": 0.2}}, {**plain, "candidates": {"min_gain": -1.0}},
+        {**plain, "candidates": 0},
+    ):  # fmt: skip
         with pytest.raises(WeightsError, match="judge"):
             Judge.from_part(Part(broken, {}))
 
@@ -221,6 +244,8 @@ def test_the_shipped_models_have_a_judge(name: str) -> None:
     judge = read_judge(name)
     assert judge is not None
     assert judge.videos >= 200
+    gap = {"lite": 0.05, "r50": 0.03}[name]
+    assert judge.candidates == SegmentConfig(threshold=0.2, max_rival_gap=gap)  # as they were fitted
     for model in (judge.stretch, judge.stretch_without_pixels, judge.instant, judge.instant_without_pixels):
         least, most = (model.log_odds([[knots[end] for knots in model.knots]])[0] for end in (0, -1))
         assert judge.probability(least) < 0.01  # without any evidence

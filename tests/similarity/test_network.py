@@ -176,6 +176,7 @@ def test_two_videos_compared_both_ways_at_once_score_as_one_by_one(name: str) ->
     forth, back = built.frame_matrices_both_ways(query, target)
     torch.testing.assert_close(forth, built.frame_matrix(query, target))
     torch.testing.assert_close(back, built.frame_matrix(target, query))
+    torch.testing.assert_close(built.join_matrices(forth, back), built.scored_matrix(query, target))
     found, expected = built.compare_matrices(forth, back), built(query[None], target[None])
     torch.testing.assert_close(found.scores, expected.scores)
     assert (found.raw is None) is (expected.raw is None)

@@ -115,7 +115,7 @@ def measure_localisation(
     compare` does; so are pairs without features.
 
     Args:
-        model: its frame matrices are searched.
+        model: the matrices that it scores are searched (`VideoSimilarity.scored_matrix`).
         benchmark: one with segments, such as a made folder.
         features: an HDF5 file of features with timestamps.
         query_insets: the same of what some queries show in windows; of a pair, the view with the higher score counts.
@@ -189,8 +189,7 @@ def find_boxes(model: VideoSimilarity, query: Features, target: Features, config
         raise DataError(
             "Segments are in seconds, and these features come without timestamps: extract the videos again."
         )
-    described = [model.make_descriptors(side.regions.to(model.device)) for side in (query, target)]
-    matrix = model.frame_matrix(*described).float().cpu().numpy()
+    matrix = model.scored_matrix(*(side.regions.to(model.device) for side in (query, target))).float().cpu().numpy()
     segments = find_segments(matrix, query.timestamps, target.timestamps, config=config)
     return [(segment.query, segment.target) for segment in segments]
 

@@ -147,7 +147,7 @@ def find_matches(
     Flat and repeated frames are left out, as `hapvr compare` does. Pairs without features are not in the answer.
 
     Args:
-        model: its frame matrices are searched.
+        model: the matrices that it scores are searched (`VideoSimilarity.scored_matrix`).
         candidates: the pairs to search.
         features: an HDF5 file of features with timestamps.
         query_features: the file of the queries' features, if they are in another one.

@@ -27,6 +27,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hapvr.config import from_mapping
 from hapvr.errors import ConfigError, WeightsError
 from hapvr.judge.additive_model import AdditiveModel
 from hapvr.judge.evidence import Evidence, PairFrames, Stretch, find_candidates, find_stretches
@@ -99,6 +100,7 @@ class Judge:
     undecided: tuple[float, float] = (0.5, 4.0)  # log odds between which files are looked at a second time
     offset: float = 0.0  # what log odds mean among the videos of a library: this,
     slope: float = 1.0  # and this times the log odds
+    candidates: SegmentConfig | None = None  # how the fit found stretches; None: as the model finds segments
 
     def recalibrate(self, calibration: JudgeCalibration) -> Judge:
         """The judge with what a library's own videos say of its log odds, in place of what another has said.
@@ -113,6 +115,10 @@ class Judge:
             videos=self.videos + calibration.videos,
         )
 
+    def choose_config(self, config: SegmentConfig) -> SegmentConfig:
+        """How the stretches that it judges are found: as when it was fitted, or as given if it does not say that."""
+        return config if self.candidates is None else self.candidates
+
     def decide(
         self, pair: PairFrames, config: SegmentConfig, *, prior: float | None = None, look: Look | None = None
     ) -> Decision:
@@ -120,11 +126,12 @@ class Judge:
 
         Args:
             pair: their frames.
-            config: how stretches are found.
+            config: how the model finds segments; stretches are found as `choose_config` says.
             prior: probability of a copy before the comparison; the judge's own if None.
             look: takes a second look at the files; None if they are not at hand.
         """
         prior = self.prior if prior is None else prior
+        config = self.choose_config(config)
         short = min(pair.forth.shape) < config.min_frames
         return self._decide(pair, find_stretches(pair, config), short, prior, look)
 
@@ -140,11 +147,12 @@ class Judge:
 
         Args:
             pair: their frames.
-            config: how stretches are found.
+            config: as in `decide`.
             frames: some of A [Ta] and some of B [Tb].
             prior: probability of a copy before the comparison; the judge's own if None.
         """
         prior = self.prior if prior is None else prior
+        config = self.choose_config(config)
         short = min(pair.forth.shape) < config.min_frames
         candidates = find_candidates(pair, config)
         odds = self.judge_stretches([one.stretch for one in candidates if one.meets(*frames)], short=short)
@@ -207,6 +215,7 @@ class Judge:
         self, pair: PairFrames, config: SegmentConfig, *, prior: float | None = None, min_probability: float = _EVEN
     ) -> bool:
         """Whether `decide` could give two videos this probability of a copy, if a second look spoke for it."""
+        config = self.choose_config(config)
         odds = self.judge_stretches(find_stretches(pair, config), short=min(pair.forth.shape) < config.min_frames)
         best = max(odds, default=-math.inf)
         return bool(best > self.undecided[0] or self.probability(best, prior) >= min_probability)
@@ -259,7 +268,10 @@ class Judge:
         return float(np.exp(np.interp(log_odds, places, np.log(rates))))
 
     def digest(self) -> str:
-        """A digest that differs between judges whose log odds cannot be compared."""
+        """A digest that differs between judges whose log odds cannot be compared.
+
+        `candidates` is no part of it: judges with other candidates were fitted apart, so their models differ.
+        """
         plain = [getattr(self, field.name).to_json() for field in dataclasses.fields(self) if _is_model(field)]
         return hashlib.blake2b(json.dumps([plain, list(self.undecided)]).encode(), digest_size=16).hexdigest()
 
@@ -270,6 +282,7 @@ class Judge:
             value = getattr(self, field.name)
             plain[field.name] = value.to_json() if isinstance(value, AdditiveModel) else value
         plain["tail"], plain["undecided"] = [list(pair) for pair in self.tail], list(self.undecided)
+        plain["candidates"] = None if self.candidates is None else dataclasses.asdict(self.candidates)
         return Part(plain, {})
 
     @classmethod
@@ -282,6 +295,8 @@ class Judge:
                     fields[field.name] = AdditiveModel.from_json(fields[field.name])
             fields["tail"] = tuple((float(place), float(rate)) for place, rate in fields["tail"])
             low, high = fields["undecided"]
+            if (candidates := fields.get("candidates")) is not None:
+                fields["candidates"] = from_mapping(SegmentConfig, candidates)
             return cls(**(fields | {"undecided": (float(low), float(high))}))
         except (AttributeError, KeyError, TypeError, ValueError, ConfigError) as error:
             raise WeightsError(f"The judge of this model cannot be read: {error!r}. Copy the model again.") from error

@@ -17,6 +17,8 @@ from hapvr.matching import (
     Match,
     VideoDescription,
     choose_look,
+    choose_matrix,
+    choose_stretch_config,
     compare_frames,
     decide,
     decide_through,
@@ -63,7 +65,8 @@ def match_beyond_shared(
         rest = pair.take(*kept)
         own_score = score if model.judge is not None else score_frames(rest, model)[0]  # a judge asks for no score
         decision = decide(rest, own_score, model=model, prior=prior, look=look)
-    match = Match(query, target, score, decision.verdict, (), pair.forth, psi, model.segments.min_frames)
+    min_frames = choose_stretch_config(model).min_frames
+    match = Match(query, target, score, decision.verdict, (), choose_matrix(pair, model), psi, min_frames)
     if kept is None:
         marked = (replace(one, shared=_is_in_clip(frames, one.path)) for one in decision.segments)
         return replace(match, segments=tuple(marked))

@@ -68,7 +68,7 @@ class NetworkMethod(Method[N]):
     def frame_matrix(self, query: Description, target: Description) -> Tensor:
         """See `Method`."""
         one, other = (Descriptors.of(side.values.to(self.device)) for side in (query, target))
-        return self.network.frame_matrix(one, other)
+        return self.network.scored_matrix(one, other)
 
 
 def make_visil_config(dims: int, *, residual: bool) -> SimilarityConfig:

@@ -203,8 +203,17 @@ class VideoSimilarity(nn.Module):
         matrix = compute_frame_similarities(query, target, kind=config.spatial, keep_rate=config.spatial_keep_rate)
         return matrix if config.bits is None else matrix / config.bits
 
+    def scored_matrix(self, query: Tensor, target: Tensor) -> Tensor:
+        """The matrix that is scored and that segments are found in, [Tq, Tt]; arguments as in `frame_matrix`.
+
+        The mean of both directions for the symmetries "levels" and "lengths", else `frame_matrix`.
+        """
+        for video, name in ((query, "query"), (target, "target")):
+            _check_video(video, name)
+        return self.scored_matrix_unchecked(self.make_descriptors(query), self.make_descriptors(target))
+
     def scored_matrix_unchecked(self, query: Tensor, target: Tensor) -> Tensor:
-        """What a score is computed from, [H, W]: `frame_matrix_unchecked`, or the mean of both directions."""
+        """`scored_matrix` of described frames, of one video or of many laid end to end: [H, R, D] x [W, R, D]."""
         config = self.config
         if not config.compares_regions_both_ways:
             return self.frame_matrix_unchecked(query, target)
@@ -222,13 +231,15 @@ class VideoSimilarity(nn.Module):
             back = forth.T
         return (forth, back) if config.bits is None else (forth / config.bits, back / config.bits)
 
+    def join_matrices(self, forth: Tensor, back: Tensor) -> Tensor:
+        """`scored_matrix` from the two of `frame_matrices_both_ways`."""
+        return (forth + back.T) / 2 if self.config.symmetry == "lengths" else forth
+
     def compare_matrices(self, forth: Tensor, back: Tensor) -> Comparison:
         """What `forward` gives for a query and a target with these frame matrices, [Tq, Tt] and [Tt, Tq]."""
         here = cast(Tensor, self._here)
         forth, back = (matrix.to(here.device, widen(here.dtype)) for matrix in (forth, back))
-        if self.config.symmetry == "lengths":
-            forth = (forth + back.T) / 2
-        comparison = self._compare(forth[None, None], None, None)
+        comparison = self._compare(self.join_matrices(forth, back)[None, None], None, None)
         if self.config.symmetry != "average":
             return comparison
         other = self._compare(back[None, None], None, None)
