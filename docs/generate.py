@@ -22,6 +22,7 @@ from hapvr.methods import list_methods, read_card
 MODULES = [
     "hapvr",
     "hapvr.matching",
+    "hapvr.decision",
     "hapvr.library",
     "hapvr.library.duplicate_plan",
     "hapvr.library.filters",

@@ -17,21 +17,12 @@ from PIL import Image
 
 import hapvr
 from hapvr.cli import main
+from hapvr.decision import NO_STRETCH, decide, format_percent
 from hapvr.errors import ConfigError, DecodeError, WeightsError
 from hapvr.features import Features
 from hapvr.judge.evidence import PairFrames
 from hapvr.judge.judge import Kind, Verdict
-from hapvr.matching import (
-    NO_STRETCH,
-    Instant,
-    Match,
-    compare,
-    decide,
-    describe_video,
-    format_percent,
-    match_videos,
-    warn_of_flat_frames,
-)
+from hapvr.matching import Instant, Match, compare, describe_video, match_videos, warn_of_flat_frames
 from hapvr.model import Model, load, save_calibration, save_model
 from hapvr.model.parts import SHIPPED, list_model_names
 from hapvr.records import Frames

@@ -42,6 +42,7 @@ LAYERS = [
     "mteb_model",
     "training",
     "methods",
+    "decision",
     "matching",
     "library",
     "judge_fitting",

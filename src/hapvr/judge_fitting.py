@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from hapvr.config import CheckedConfig, Within
+from hapvr.decision import choose_stretch_config
 from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
 from hapvr.evaluation.benchmarks.benchmark import TrueSegment
@@ -37,7 +38,7 @@ from hapvr.judge.judge import PIXELS, SCENE, SECOND_LOOK, Judge, make_look_row, 
 from hapvr.judge.recalibration import measure_tail
 from hapvr.judge.second_look import SecondLook
 from hapvr.library.benchmark_videos import Groups, LikenessOrder, read_benchmark_videos, read_groups
-from hapvr.matching import VideoDescription, choose_stretch_config, look_again, pair_frames
+from hapvr.matching import VideoDescription, look_again, pair_frames
 from hapvr.model import Model, load
 from hapvr.similarity import SegmentConfig
 from hapvr.storage import StrPath

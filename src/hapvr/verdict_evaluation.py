@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from hapvr.config import CheckedConfig, Within
+from hapvr.decision import find_prior
 from hapvr.errors import DataError
 from hapvr.evaluation.benchmarks import Benchmark, open_benchmark
 from hapvr.evaluation.verdict_figures import NEGATIVES, PairVerdict, Truth, VerdictFigures
@@ -33,7 +34,7 @@ from hapvr.library.benchmark_videos import (
     read_groups,
     require_benchmark_files,
 )
-from hapvr.matching import VideoDescription, choose_best, describe_views, find_prior, match_videos
+from hapvr.matching import VideoDescription, choose_best, describe_views, match_videos
 from hapvr.model import DEFAULT, Model, load
 from hapvr.storage import StrPath, require_outputs, write_json
 from hapvr.workers.threads import map_threads

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from hapvr.decision import NO_STRETCH
 from hapvr.errors import ConfigError, DataError, ShapeError
 from hapvr.features import Features
 from hapvr.library import Library, SearchResult, VideoFilter
@@ -22,7 +23,6 @@ from hapvr.library.results import VideoRecord
 from hapvr.library.store import NewVideo
 from hapvr.library.stored_scores import RegionCache, score_contents
 from hapvr.library.versions import Settings
-from hapvr.matching import NO_STRETCH
 from hapvr.similarity import SegmentConfig, SimilarityConfig, VideoSimilarity, find_segments
 from hapvr.similarity.calibration import fit_calibration
 from hapvr.video.sampling import SamplingConfig

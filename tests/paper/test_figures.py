@@ -11,11 +11,12 @@ import torch
 from matplotlib.collections import PathCollection
 from PIL import Image
 
+from hapvr.decision import NO_STRETCH
 from hapvr.errors import ConfigError, DataError, StorageError
 from hapvr.evaluation import Benchmark, Scores, Task, evaluate, write_benchmark, write_scores
 from hapvr.features import Features
 from hapvr.judge.judge import Verdict
-from hapvr.matching import NO_STRETCH, Match, VideoDescription
+from hapvr.matching import Match, VideoDescription
 from hapvr.paper import plots
 from hapvr.paper.curves import precision_recall, similarity_distribution, surrogate_curves
 from hapvr.reports import plotting

@@ -62,7 +62,7 @@ def _print(event: FileEvent, *, as_json: bool) -> None:
 
 def _format(event: FileEvent) -> Iterator[str]:
     from hapvr.audio.matching import describe_stretch
-    from hapvr.matching import describe_verdict
+    from hapvr.decision import describe_verdict
 
     name = escape(event.path)
     if event.result is None:

@@ -258,8 +258,8 @@ def _print_answer(answer: QueryResult, *, as_json: bool, everything: bool, alone
 
 
 def _format_result(result: SearchResult, *, everything: bool, name: str) -> Iterator[str]:
+    from hapvr.decision import describe_verdict
     from hapvr.library.search_report import choose_shown
-    from hapvr.matching import describe_verdict
 
     shown = choose_shown(result, everything=everything)
     head = f"{escape(name)}: " if name else ""

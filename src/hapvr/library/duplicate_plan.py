@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from hapvr.actions.plan import WAYS, Action, Plan, PlanRow, Way
+from hapvr.decision import format_percent
 from hapvr.errors import ConfigError
 from hapvr.library.duplicate_report import DuplicateReport, Group, Link
 from hapvr.library.filters import VideoFilter
 from hapvr.library.marks import make_pair
 from hapvr.library.results import VideoRecord
-from hapvr.matching import format_percent
 
 CopyKind = Literal["identical", "copy", "edited", "unsure", "clip", "shared"]
 """What a file is to the copy that is kept: of the same bytes; encoded in another way; edited; doubtful (it may be an

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hapvr.audio.matching import SameSound, SoundEvidence
+from hapvr.decision import format_percent
 from hapvr.errors import ConfigError
 from hapvr.judge.judge import Verdict
 from hapvr.library.derivation import Derivation
 from hapvr.library.results import VideoRecord, display_path
-from hapvr.matching import format_percent
 from hapvr.similarity import Segment
 from hapvr.storage import StrPath, format_csv_rows, write_json, write_text
 

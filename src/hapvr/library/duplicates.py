@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hapvr.decision import find_prior
 from hapvr.errors import ConfigError
 from hapvr.library.candidates import count_votes, find_runs
 from hapvr.library.cluster_work import Run, run_here
@@ -36,7 +37,6 @@ from hapvr.library.shared_file import read_shared_footage
 from hapvr.library.sound_duplicates import add_link_sounds, find_sound_pairs
 from hapvr.library.store import Store
 from hapvr.library.tables import Catalog, StoredContent
-from hapvr.matching import find_prior
 from hapvr.model import Model
 from hapvr.workers.threads import map_threads
 

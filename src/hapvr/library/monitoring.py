@@ -15,13 +15,13 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from hapvr.decision import has_probability
 from hapvr.errors import ConfigError, DecodeError
 from hapvr.features import Features, join_features
 from hapvr.library.opening import OpenLibrary
 from hapvr.library.results import Hit, display_path
 from hapvr.library.search import require_search_options, search_library
 from hapvr.library.stored_scores import RegionCache
-from hapvr.matching import has_probability
 from hapvr.records import Frames
 from hapvr.similarity.segments import Segment
 from hapvr.video.live import StreamConfig, is_address, read_stream

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hapvr.audio.description import SoundDescription
+from hapvr.decision import KINDS, find_max_probability, find_prior, has_probability, require_prior
 from hapvr.errors import ConfigError, DataError, DecodeError
 from hapvr.features import Features
 from hapvr.judge.judge import Verdict
@@ -38,18 +39,7 @@ from hapvr.library.stored_scores import (
     score_contents,
 )
 from hapvr.library.tables import Catalog
-from hapvr.matching import (
-    KINDS,
-    Match,
-    VideoDescription,
-    add_sound,
-    choose_best,
-    find_max_probability,
-    find_prior,
-    has_probability,
-    match_videos,
-    require_prior,
-)
+from hapvr.matching import Match, VideoDescription, add_sound, choose_best, match_videos
 from hapvr.model import Model
 from hapvr.storage import StrPath
 from hapvr.workers.threads import one_torch_thread

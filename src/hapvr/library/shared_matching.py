@@ -12,20 +12,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hapvr.decision import choose_matrix, choose_stretch_config, decide, decide_through, require_prior, score_frames
 from hapvr.library.shared_footage import SharedFootage
-from hapvr.matching import (
-    Match,
-    VideoDescription,
-    choose_look,
-    choose_matrix,
-    choose_stretch_config,
-    compare_frames,
-    decide,
-    decide_through,
-    pair_frames,
-    require_prior,
-    score_frames,
-)
+from hapvr.matching import Match, VideoDescription, choose_look, compare_frames, pair_frames
 from hapvr.model import Model
 from hapvr.similarity import Segment
 from hapvr.similarity.segments import frame_edges
