@@ -4,9 +4,10 @@
     python scripts/fit_int8.py MODEL --scores FOLDER [--count 12]
     python scripts/fit_int8.py MODEL --describe MADE FILE
 
-Of `count` videos, chosen by a seed, one frame each is taken, at a random place. Then as many other frames are described
-in float32 and in int8, and 1 - cosine of their region vectors is printed, and the time that OpenVINO takes. It runs
-without VNNI too, but products may overflow there. MODEL is a name or a folder.
+Of `count` videos, chosen by a seed, one frame each is taken, at a random place. The convolutions in EXACT are left in
+float32: of those that change region vectors most when they are rounded, the ones that gain little time by it. Then as
+many other frames are described in float32 and in int8, and 1 - cosine of their region vectors is printed, and the time
+that OpenVINO takes. It runs without VNNI too, but products may overflow there. MODEL is a name or a folder.
 
 --scores fits nothing: it compares `count` clips with each other, described in float32, in int8 and by torch in
 bfloat16, and prints how far scores are from those in float32.
@@ -36,6 +37,17 @@ from hapvr.similarity import pairwise
 from hapvr.video.decode import decode_sampled
 from hapvr.video.video_files import find_videos
 
+EXACT = {
+    "efficientnet_lite0": (
+        "_blocks.0._project_conv",
+        "_blocks.1._expand_conv",
+        "_blocks.1._project_conv",
+        "_blocks.2._expand_conv",
+        "_blocks.3._expand_conv",
+        "_blocks.8._expand_conv",
+    )
+}  # by backbone
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -58,7 +70,8 @@ def main() -> None:
     count = arguments.count or 96
     extractor = load(arguments.model, engine="torch").extractor
     pictures = draw_frames(extractor, arguments.videos, 2 * count, arguments.seed)
-    rounding = fit_rounding(extractor.backbone, pictures[:count])
+    backbone = extractor.backbone
+    rounding = fit_rounding(backbone, pictures[:count], exact=EXACT.get(backbone.name, ()))
     others = pictures[count:]
     side = extractor.sampling.crop
     engines = [

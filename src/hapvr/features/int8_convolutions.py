@@ -4,7 +4,7 @@ The input of such a convolution is rounded to 256 levels between two bounds, its
 each output. Products and their sums are exact whole numbers; everything between these convolutions, the depthwise ones
 included, stays in float32. Bounds have the smallest squared error on real pictures, and biases take up the mean error
 there: rounded weights shift the mean of an output, and without that correction region vectors are ten times as far
-from those in float32.
+from those in float32. A few convolutions, whose rounding changes region vectors most, may stay in float32.
 
 What is written here in torch computes these values in float32, as a reference that runs everywhere;
 `hapvr.features.engine` gives it to OpenVINO, which multiplies bytes.
@@ -13,7 +13,7 @@ What is written here in torch computes these values in float32, as a reference t
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -53,9 +53,10 @@ class LayerRounding:
 
 @dataclass(frozen=True, eq=False)
 class Int8Rounding:
-    """How all 1 x 1 convolutions of a folded backbone are rounded, by their names."""
+    """How the 1 x 1 convolutions of a folded backbone are rounded, by their names."""
 
     layers: Mapping[str, LayerRounding]
+    exact: tuple[str, ...] = ()  # those that are not rounded
 
     def to_part(self) -> Part:
         """This as the part "int8" of a model folder (see `hapvr.weights`)."""
@@ -63,15 +64,21 @@ class Int8Rounding:
         for name, layer in self.layers.items():
             tensors[f"{name}.bounds"] = torch.tensor([layer.low, layer.high], dtype=torch.float32)
             tensors[f"{name}.shift"] = layer.shift
-        return Part({"layers": len(self.layers)}, tensors)
+        return Part({"layers": len(self.layers), "exact": list(self.exact)}, tensors)
 
     @classmethod
     def from_part(cls, part: Part) -> Int8Rounding:
         """Read what `to_part` made; anything else is a `WeightsError`."""
         names = {name.rpartition(".")[0] for name in part.tensors}
         expected = {f"{name}.{kind}" for name in names for kind in ("bounds", "shift")}
-        if part.config != {"layers": len(names)} or set(part.tensors) != expected or not names:
+        exact = part.config.get("exact", [])
+        if (
+            dict(part.config) | {"exact": exact} != {"layers": len(names), "exact": exact}
+            or set(part.tensors) != expected
+        ):
             raise WeightsError("the part 'int8' must have bounds and shift of as many layers as it says.")
+        if not names or not isinstance(exact, list) or not all(isinstance(name, str) for name in exact):
+            raise WeightsError("the part 'int8' must round a layer, and name those that stay exact.")
         if any(tensor.dtype != torch.float32 for tensor in part.tensors.values()):
             raise WeightsError("the part 'int8' must hold float32.")
         layers = {}
@@ -80,7 +87,7 @@ class Int8Rounding:
             if bounds.shape != (2,):
                 raise WeightsError(f"the part 'int8' must have two bounds for {name}, got {list(bounds.shape)}.")
             layers[name] = LayerRounding(float(bounds[0]), float(bounds[1]), shift)
-        return cls(layers)
+        return cls(layers, tuple(exact))
 
 
 class Int8Convolution(nn.Module):
@@ -149,10 +156,10 @@ def fit_bounds(values: Tensor) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def fit_rounding(backbone: Backbone, pictures: Tensor) -> Int8Rounding:
+def fit_rounding(backbone: Backbone, pictures: Tensor, *, exact: Collection[str] = ()) -> Int8Rounding:
     """How a backbone in evaluation mode is rounded best for such pictures: uint8 [N, S, S, 3], real ones, 50 to 200.
 
-    All pictures pass each layer at once: 100 of 224 x 224 take 2 GB.
+    All pictures pass each layer at once: 100 of 224 x 224 take 2 GB. The convolutions named `exact` are not rounded.
     """
     folded = fold_batch_norms(backbone)
     scaled = input_scale(backbone, torch.device("cpu"))(pictures.permute(0, 3, 1, 2))
@@ -161,14 +168,14 @@ def fit_rounding(backbone: Backbone, pictures: Tensor) -> Int8Rounding:
     for name, conv in list_convolutions(folded):
         conv.register_forward_hook(_make_observer(name, bounds, means))
     folded.stages(scaled)
-    zeros = {name: torch.zeros_like(mean) for name, mean in means.items()}
-    first = Int8Rounding({name: LayerRounding(*bounds[name], zeros[name]) for name in bounds})
-    rounded = round_convolutions(backbone, first)
+    names = [name for name in bounds if name not in exact]
+    plain = {name: LayerRounding(*bounds[name], torch.zeros_like(means[name])) for name in names}
+    rounded = round_convolutions(backbone, Int8Rounding(plain, tuple(exact)))
     shifts: dict[str, Tensor] = {}
-    for name in bounds:
+    for name in names:
         rounded.get_submodule(name).register_forward_hook(_make_corrector(name, means, shifts))
     rounded.stages(scaled)
-    return Int8Rounding({name: LayerRounding(*bounds[name], shifts[name]) for name in bounds})
+    return Int8Rounding({name: LayerRounding(*bounds[name], shifts[name]) for name in names}, tuple(exact))
 
 
 def _make_observer(
@@ -194,19 +201,18 @@ def _make_corrector(
 
 
 def round_convolutions(backbone: Backbone, rounding: Int8Rounding) -> Backbone:
-    """A folded copy of a backbone in evaluation mode, with the 1 x 1 convolutions rounded.
+    """A folded copy of a backbone in evaluation mode, with 1 x 1 convolutions rounded.
 
-    `WeightsError` unless the rounding is of exactly these convolutions: it belongs to one backbone.
+    `WeightsError` unless the rounding names exactly these convolutions: it belongs to one backbone.
     """
     folded = fold_batch_norms(backbone)
     rounded = copy.deepcopy(folded) if folded is backbone else folded
     found = dict(list_convolutions(rounded))
-    if set(found) != set(rounding.layers):
-        odd = sorted(set(found) ^ set(rounding.layers))
+    if odd := sorted(set(found) ^ {*rounding.layers, *rounding.exact}):
         raise WeightsError(f"int8 was fitted for another backbone than {backbone.name}: they differ in {odd[0]}.")
-    for name, conv in found.items():
+    for name, layer in rounding.layers.items():
         parent, _, last = name.rpartition(".")
-        setattr(rounded.get_submodule(parent), last, Int8Convolution(conv, rounding.layers[name]))
+        setattr(rounded.get_submodule(parent), last, Int8Convolution(found[name], layer))
     return rounded
 
 
