@@ -21,7 +21,7 @@ from hapvr.video.quality import luma_of
 
 Steps = NDArray[np.float32]
 Marks = NDArray[np.bool_]
-Places = NDArray[np.intp]
+Indices = NDArray[np.intp]
 
 _MIN_FRAMES, _MAX_FRAMES = 8, 32  # that are looked at; fewer say too little of what stays in its place
 _STEP_FACTOR, _STEP_LEVELS = 1.5, 4.0  # a step is greater than this many times those beside it and so many levels more
@@ -118,16 +118,16 @@ class MarkedLines:
         wide = marks.copy()
         wide[:, 1:] |= marks[:, :-1]
         wide[:, :-1] |= marks[:, 1:]
-        self.places, self.lines = wide.shape
+        self.places = len(wide)
         self._sums = np.pad(wide.cumsum(0, np.float32), [(1, 0), (0, 0)])  # [P + 1, L]
 
-    def share(self, line: Places, start: Places, end: Places) -> NDArray[np.float32]:
+    def share(self, line: Indices, start: Indices, end: Indices) -> NDArray[np.float32]:
         """The share of the places [start, end) of lines at which there is a step; 0 of no places."""
         steps: NDArray[np.float32] = self._sums[end, line] - self._sums[start, line]
         shares: NDArray[np.float32] = steps / np.maximum(end - start, 1)
         return shares
 
-    def choose(self, run: int) -> Places:
+    def choose(self, run: int) -> Indices:
         """The lines of which a run of places is steps for the most part, those with most steps, none beside another.
 
         A blurred border marks some lines: of them the middle one is taken.
@@ -163,13 +163,13 @@ def choose_rectangle(upright: MarkedLines, level: MarkedLines) -> Box | None:
     return (found[0], found[1], found[2], found[3]) if scores[best] >= _MIN_SCORE else None
 
 
-def _pair_lines(lines: Places) -> Places:
+def _pair_lines(lines: Indices) -> Indices:
     """All pairs of lines, the first one first: [N, 2]."""
     return np.array(list(combinations(lines.tolist(), 2)), np.intp).reshape(-1, 2)
 
 
 def score_rectangles(
-    upright: MarkedLines, level: MarkedLines, left: Places, top: Places, right: Places, bottom: Places
+    upright: MarkedLines, level: MarkedLines, left: Indices, top: Indices, right: Indices, bottom: Indices
 ) -> NDArray[np.float32]:
     """How much rectangles [N] look like windows, 1 at most: steps along their sides, and none beyond the corners.
 
