@@ -33,6 +33,7 @@ from hapvr.decision import (
     score_frames,
 )
 from hapvr.features import Features, select_frames
+from hapvr.features.extractor import ExtractedFile
 from hapvr.judge.alignment import make_pixel_views
 from hapvr.judge.evidence import PairFrames, Stretch
 from hapvr.judge.judge import Look, Verdict
@@ -222,7 +223,15 @@ def describe_video(
     path: StrPath, model: Model, *, start_s: float | None = None, end_s: float | None = None
 ) -> VideoDescription:
     """Read and describe a video, or its part in [start_s, end_s), once for all its comparisons with this model."""
-    read = model.extractor.extract_file(path, start_s=start_s, end_s=end_s)
+    return _describe_file(path, model, model.extractor.extract_file(path, start_s=start_s, end_s=end_s))
+
+
+def describe_views(path: StrPath, model: Model) -> tuple[VideoDescription, ...]:
+    """What `describe_video` gives and, if the video shows another one in a window, that one as a second description."""
+    return tuple(_describe_file(path, model, read) for read in model.extractor.extract_views(path))
+
+
+def _describe_file(path: StrPath, model: Model, read: ExtractedFile) -> VideoDescription:
     return describe_features(
         model,
         read.features,
@@ -231,23 +240,7 @@ def describe_video(
         duration_s=read.duration_s,
         sampling=model.sampling,
         crop=read.crop,
-    )
-
-
-def describe_views(path: StrPath, model: Model) -> tuple[VideoDescription, ...]:
-    """What `describe_video` gives and, if the video shows another one in a window, that one as a second description."""
-    return tuple(
-        describe_features(
-            model,
-            read.features,
-            path=path,
-            warnings=read.warnings,
-            duration_s=read.duration_s,
-            sampling=model.sampling,
-            crop=read.crop,
-            inset=read.inset,
-        )
-        for read in model.extractor.extract_views(path)
+        inset=read.inset,
     )
 
 

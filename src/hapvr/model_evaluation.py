@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -140,23 +140,15 @@ def evaluate(
         _refuse_together("videos", {"query_features": query_features, "shard": sharded}, extract_first)
         whole = load(model or DEFAULT, device=place)
         source = choose_feature_file(truth, whole.name, whole.extractor, feature_cache, work_folder)
+        options: dict[str, Any] = {"model": whole.name}
+        options["stream"] = None if cluster is None else partial(extract_on_cluster, cluster)
         found = extract_videos(
-            whole.extractor,
-            files,
-            source,
-            model=whole.name,
-            progress=partial(report_progress, "extracting"),
-            stream=None if cluster is None else partial(extract_on_cluster, cluster),
+            whole.extractor, files, source, progress=partial(report_progress, "extracting"), **options
         )
         if insets:
-            readable = {id: files[id] for id in truth.queries if id in files and Path(files[id]).is_file()}
+            asked = {id: files[id] for id in truth.queries if id in files and Path(files[id]).is_file()}
             inner = extract_insets(
-                whole.extractor,
-                readable,
-                source,
-                model=whole.name,
-                progress=partial(report_progress, "extracting windows"),
-                stream=None if cluster is None else partial(extract_on_cluster, cluster),
+                whole.extractor, asked, source, progress=partial(report_progress, "extracting windows"), **options
             )
         failed, warnings = tuple(found.failed), found.warnings
         network = whole.similarity
@@ -175,8 +167,15 @@ def evaluate(
     )
     shown: Scoring | None = None  # of what queries show in windows
     if inner is not None and scoring.scores is not None:
-        options = {"dtype": dtype, "reader_processes": reader_processes, "cluster": cluster}
-        shown = score_benchmark(network, truth, source, query_features=inner, **options)  # type: ignore[arg-type]
+        shown = score_benchmark(
+            network,
+            truth,
+            source,
+            query_features=inner,
+            dtype=dtype,
+            reader_processes=reader_processes,
+            cluster=cluster,
+        )
         scoring = replace(scoring, scores=take_best_scores(scoring.scores, shown.scores))
     report = EvaluationReport(
         None, None, source, scoring, failed=failed, warnings=warnings, wall_s=time.perf_counter() - start
