@@ -29,7 +29,7 @@ VERDICT = {
     "verdict", "match", "probability", "scene_probability", "prior", "false_per_million", "reason", "second_look",
     "evidence",
 }  # fmt: skip
-HIT = {"id", "path", "score", "segments", "best", "warnings", "sound"} | VERDICT
+HIT = {"id", "path", "score", "segments", "best", "insets", "warnings", "sound"} | VERDICT
 
 
 @pytest.fixture(scope="module")
