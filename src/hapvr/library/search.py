@@ -90,7 +90,7 @@ def search_library(
         k: hits at most.
         min_probability: hits with a lower probability of a copy are left out.
         exact: compare with everything. The work then grows with the library, the memory it takes does not.
-        max_compared: videos that are compared exactly at most, unless `exact`.
+        max_compared: videos that are compared exactly at most, unless `exact`; as many again for a video in a window.
         prior: probability of a copy before the comparison; the judge's own if None.
         second_look: compare a few instants of undecided hits at full size, if the files are at hand.
         ignore_shared: footage that many videos of the library share makes no match (see
@@ -244,7 +244,9 @@ def explain_hits(
     for hit in result.hits:
         if is_unchanged(catalog.record(catalog.row(hit.id))):
             target = read_query(store, model, hit.id).describe(model)
-            match = match_videos(videos[hit.inset], target, model=model, prior=result.prior, second_look=False)
+            match = match_videos(
+                videos.get(hit.inset, videos[None]), target, model=model, prior=result.prior, second_look=False
+            )
             matches.append(dataclasses.replace(match, score=hit.score, verdict=hit.verdict, segments=hit.segments))
         else:
             missing.append(
@@ -286,12 +288,13 @@ def compare_videos(
     require_prior(prior, model)
     read = [read_query(library.store, model, one) for one in (a, b)]
     views = [[view.describe(model) for view in one.views] for one in read]
+    footage = read_shared_footage(library.store)
     match = choose_best(
         match_beyond_shared(
             query,
             target,
             model=model,
-            footage=read_shared_footage(library.store),
+            footage=footage,
             ignore_shared=ignore_shared,
             prior=prior,
             second_look=second_look,
